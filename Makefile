@@ -95,7 +95,7 @@ test-thorough: $(CLOUDS_STAMP) ## the same, with processes killed at each of the
 	$(BIN)/pytest --numprocesses=auto --dist=worksteal --crashes=all
 
 # Tests wait more than they work, hence so many at a time. Twenty API servers run then: they may have more memory, and so
-# collect garbage less often. Long files are begun first (tests/support/longest.py).
+# collect garbage less often. Long files are begun first (tests/support/file_order.py).
 test-cluster: export GOGC := 400
 test-cluster: export PYTHONDONTWRITEBYTECODE :=
 test-cluster: $(CLOUDS_STAMP) ## the behaviour tests on a real kube-apiserver, alerts with promtool (found, or built once: some minutes)

@@ -21,31 +21,31 @@ import aiohttp
 import uvloop
 
 from fleet import fleet, to_create
-from gauges import memory_of
-from haulout.app import manifests
+from haulout.api.objects import RawObject
+from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES
+from haulout.app.manifests import operator_manifests
 from haulout.core.clock import RealClock
 from haulout.kube.client import Client
-from haulout.kube.network import config
-from haulout.kube.network.http import HttpTransport
-from haulout.kube.objects import RawObject
 from haulout.kube.patches import strategic_patch
-from haulout.kube.resources import DEFINITIONS, NODES
-from operated import ENVIRONMENT, Operator, operator
-from real import control_plane
-from report import KILOBYTES, MEGABYTES, MILLISECONDS, SECONDS, SHARE, Judge, Section
-from tasks import IN_FLIGHT, each
+from haulout.kube.transports import config
+from haulout.kube.transports.http import HttpTransport
+from operator_handle import ENVIRONMENT, OperatorHandle, operator
+from real_apiserver import control_plane
+from report import KILOBYTES, MEGABYTES, MILLISECONDS, SECONDS, SHARE, Section, TargetComparison
+from resource_usage import memory_of
+from tasks import IN_FLIGHT, for_each
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 _LOCAL = "127.0.0.1"
-_WITHIN_SECONDS = 600
-_SOON = timedelta(milliseconds=20)
-_SETTLES = timedelta(seconds=3)
+_TIMEOUT_SECONDS = 600
+_POLL_INTERVAL = timedelta(milliseconds=20)
+_SETTLE_TIME = timedelta(seconds=3)
 _WINDOW = {"width": 1440, "height": 900}
-_NODES = NODES.of(RawObject)
+_NODES = NODES.with_model(RawObject)
 # How long it took until something was on the screen, in milliseconds since the page was asked for.
 _PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 _SHOWN = (
@@ -72,7 +72,7 @@ FULL = Scale(sizes=(1_000, 5_000), changes=40, viewers=50, seconds=20, starts=5)
 QUICK = Scale(sizes=(60,), changes=3, viewers=3, seconds=2, starts=1)
 _CHANGES_A_SECOND = 20
 _ANSWERS = 5
-_WHAT_IF = "api/v2/configuration/check"
+_PREVIEW_PATH = "api/v2/configuration/check"
 _EDIT = """\
 intervals: {requeue: 30s}
 instances:
@@ -87,37 +87,37 @@ profiles:
 _SMALL = 10  # nodes of a small cluster
 
 
-def run(scale: Scale, say: Say) -> list[Section]:
+def run(scale: Scale, log: Log) -> list[Section]:
     """Measure a start on a small cluster, and the dashboard at each size, each on a control plane of its own."""
-    judge = Judge(is_fair=scale is FULL)
-    with control_plane(say, apart=False) as (kubeconfig, _):
-        rows = uvloop.run(_started(scale, judge, kubeconfig, say))
+    comparison = TargetComparison(is_fair=scale is FULL)
+    with control_plane(log, separate_cores=False) as (kubeconfig, _):
+        rows = uvloop.run(_started(scale, comparison, kubeconfig, log))
     for size in scale.sizes:
-        with control_plane(say, apart=False) as (kubeconfig, _):
-            rows += uvloop.run(_measured(scale, judge, size, kubeconfig, say))
+        with control_plane(log, separate_cores=False) as (kubeconfig, _):
+            rows += uvloop.run(_measured(scale, comparison, size, kubeconfig, log))
     return [Section("The dashboard", _TEXT, ("What", "Figure", "Besides", "Target", ""), rows)]
 
 
 # A start
 
 
-async def _started(scale: Scale, judge: Judge, kubeconfig: str, say: Say) -> list[tuple[str, ...]]:
-    took, sizes = [], []
-    async with asyncio.timeout(_WITHIN_SECONDS), _filled(kubeconfig, _SMALL):
+async def _started(scale: Scale, comparison: TargetComparison, kubeconfig: str, log: Log) -> list[tuple[str, ...]]:
+    start_times, sizes = [], []
+    async with asyncio.timeout(_TIMEOUT_SECONDS), _filled_cluster(kubeconfig, _SMALL):
         for number in range(1, scale.starts + 1):
-            say(f"a start on {_SMALL} nodes, {number} of {scale.starts}")
-            with _as_installed(kubeconfig) as (process, port):
-                took.append(await _ready(port))
-                await RealClock().sleep(_SETTLES)
+            log(f"a start on {_SMALL} nodes, {number} of {scale.starts}")
+            with _installed_operator(kubeconfig) as (process, port):
+                start_times.append(await _ready(port))
+                await RealClock().sleep(_SETTLE_TIME)
                 sizes.append(memory_of(process.pid))
     return [
-        judge.row(f"from the command until ready, {_SMALL} nodes", took, SECONDS, target=1.5, beside=""),
-        judge.row("its memory, idle there", sizes, MEGABYTES, target=60e6, beside=""),
+        comparison.row(f"from the command until ready, {_SMALL} nodes", start_times, SECONDS, target=1.5, note=""),
+        comparison.row("its memory, idle there", sizes, MEGABYTES, target=60e6, note=""),
     ]
 
 
 @contextmanager
-def _as_installed(kubeconfig: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+def _installed_operator(kubeconfig: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
     """Run the operator by its command, with its dashboard, probes and webhook."""
     health, metrics = _free_port(), _free_port()
     ports = ["--health-port", str(health), "--metrics-port", str(metrics)]
@@ -139,52 +139,56 @@ async def _ready(port: int) -> float:
                 async with session.get(f"http://{_LOCAL}:{port}/readyz") as answer:
                     if answer.ok:
                         return clock.monotonic() - began
-            await clock.sleep(_SOON)
+            await clock.sleep(_POLL_INTERVAL)
 
 
 # A page, and those who look on
 
 
-async def _measured(scale: Scale, judge: Judge, size: int, kubeconfig: str, say: Say) -> list[tuple[str, ...]]:
+async def _measured(
+    scale: Scale, comparison: TargetComparison, size: int, kubeconfig: str, log: Log
+) -> list[tuple[str, ...]]:
     port, nodes = _free_port(), f"{size:,} nodes"
-    say(f"creating {nodes}")
+    log(f"creating {nodes}")
     async with (
-        asyncio.timeout(_WITHIN_SECONDS),
-        _filled(kubeconfig, size) as site,
+        asyncio.timeout(_TIMEOUT_SECONDS),
+        _filled_cluster(kubeconfig, size) as cluster,
         operator(kubeconfig, port=port) as ours,
     ):
         url = f"http://{_LOCAL}:{port}"
-        await _answers(f"{url}/api/v2/nodes")
-        say(f"{nodes}: in the browser")
-        paint = await _in_browser(site, scale, url, size)
-        say(f"{nodes}: {scale.viewers} who look on")
-        sent = await _bytes_of_a_change(site, f"{url}/api/v2/events")
-        answers = await _answered(url)
-        nobody = await _used(site, ours, scale, url, viewers=0)
-        many = await _used(site, ours, scale, url, viewers=scale.viewers)
-        held = await ours.numbers()
+        await _wait_until_serving(f"{url}/api/v2/nodes")
+        log(f"{nodes}: in the browser")
+        paint = await _in_browser(cluster, scale, url, size)
+        log(f"{nodes}: {scale.viewers} who look on")
+        sent = await _bytes_of_a_change(cluster, f"{url}/api/v2/events")
+        answers = await _response_times(url)
+        nobody = await _cpu_share(cluster, ours, scale, url, viewers=0)
+        many = await _cpu_share(cluster, ours, scale, url, viewers=scale.viewers)
+        memory_use = await ours.numbers()
     rows: list[tuple[str, ...]] = []
     if paint is not None:
         slow = quantiles(paint.updates, n=20)[-1] if len(paint.updates) > 1 else paint.updates[0]
-        shown = f"all tiles after {SECONDS.show(paint.shown)}"
-        rows.append(judge.row(f"{nodes}, first paint", [paint.first], MILLISECONDS, target=None, beside=shown))
-        beside = f"of twenty the slowest {MILLISECONDS.show(slow)}"
-        rows.append(judge.row(f"{nodes}, change to paint", paint.updates, MILLISECONDS, target=None, beside=beside))
-    beside = f"{MEGABYTES.show(held['memory'])} of memory, peak {MEGABYTES.show(held['peak'])}"
-    rows.append(judge.row(f"{nodes}, sent for a change", sent, KILOBYTES, target=None, beside=beside))
+        all_tiles = f"all tiles after {SECONDS.show(paint.shown)}"
+        rows.append(comparison.row(f"{nodes}, first paint", [paint.first], MILLISECONDS, target=None, note=all_tiles))
+        note = f"of twenty the slowest {MILLISECONDS.show(slow)}"
+        rows.append(comparison.row(f"{nodes}, change to paint", paint.updates, MILLISECONDS, target=None, note=note))
+    note = f"{MEGABYTES.show(memory_use['memory'])} of memory, peak {MEGABYTES.show(memory_use['peak'])}"
+    rows.append(comparison.row(f"{nodes}, sent for a change", sent, KILOBYTES, target=None, note=note))
     what = f"{nodes}, {_CHANGES_A_SECOND} changes a second, {scale.viewers} viewers: of a core"
-    rows.append(judge.row(what, [many], SHARE, target=None, beside=f"without viewers {SHARE.show(nobody)}"))
+    rows.append(comparison.row(what, [many], SHARE, target=None, note=f"without viewers {SHARE.show(nobody)}"))
     for path, (took, size_of_it) in answers.items():
-        rows.append(judge.row(f"{nodes}, {path}", took, MILLISECONDS, target=None, beside=KILOBYTES.show(size_of_it)))
+        rows.append(
+            comparison.row(f"{nodes}, {path}", took, MILLISECONDS, target=None, note=KILOBYTES.show(size_of_it))
+        )
     return rows
 
 
-async def _answered(url: str) -> dict[str, tuple[list[float], int]]:
+async def _response_times(url: str) -> dict[str, tuple[list[float], int]]:
     """Return how long answers about all nodes take, and how large they are."""
     clock, found = RealClock(), dict[str, tuple[list[float], int]]()
-    asked = dict.fromkeys(("api/v2/nodes", "api/v2/timeline", "metrics")) | {_WHAT_IF: {"text": _EDIT}}
+    requests = dict.fromkeys(("api/v2/nodes", "api/v2/timeline", "metrics")) | {_PREVIEW_PATH: {"text": _EDIT}}
     async with aiohttp.ClientSession() as session:
-        for path, body in asked.items():
+        for path, body in requests.items():
             took: list[float] = []
             for _ in range(_ANSWERS):
                 began = clock.monotonic()
@@ -203,7 +207,7 @@ class _Paint:
     updates: list[float]
 
 
-async def _in_browser(site: "_Site", scale: Scale, url: str, size: int) -> _Paint | None:
+async def _in_browser(cluster: "_ChangingCluster", scale: Scale, url: str, size: int) -> _Paint | None:
     chromium = shutil.which("chromium")
     if chromium is None:
         return None
@@ -215,48 +219,50 @@ async def _in_browser(site: "_Site", scale: Scale, url: str, size: int) -> _Pain
         await page.goto(f"{url}/static/")
         shown = await page.evaluate(_SHOWN, size)
         first = await page.evaluate(_PAINTED)
-        await RealClock().sleep(_SETTLES)
-        updates = [await _update(page, site) for _ in range(scale.changes)]
+        await RealClock().sleep(_SETTLE_TIME)
+        updates = [await _update(page, cluster) for _ in range(scale.changes)]
         await browser.close()
     return _Paint(first / 1e3, shown / 1e3, updates)
 
 
-async def _update(page: "Page", site: "_Site") -> float:
+async def _update(page: "Page", cluster: "_ChangingCluster") -> float:
     """Change a node, and return how long it took until that was seen; both clocks are this machine's."""
-    name = site.next_name()
+    name = cluster.next_name()
     await page.evaluate(_FOLLOW, name)
     began = RealClock().now().timestamp()
-    await site.change(name)
-    seen: float = await page.evaluate("window.seen")
-    return seen / 1e3 - began
+    await cluster.change(name)
+    painted_at: float = await page.evaluate("window.seen")
+    return painted_at / 1e3 - began
 
 
-async def _bytes_of_a_change(site: "_Site", url: str) -> list[float]:
-    clock, heard = RealClock(), 0
+async def _bytes_of_a_change(cluster: "_ChangingCluster", url: str) -> list[float]:
+    clock, received = RealClock(), 0
     async with aiohttp.ClientSession(read_bufsize=1 << 20) as session, session.get(url) as stream:
 
-        async def listen() -> None:
-            nonlocal heard
+        async def count_bytes() -> None:
+            nonlocal received
             async for piece in stream.content.iter_any():
-                heard += len(piece)
+                received += len(piece)
 
         async with asyncio.TaskGroup() as group:
-            listening = group.create_task(listen())
-            await clock.sleep(_SETTLES)
+            counter_task = group.create_task(count_bytes())
+            await clock.sleep(_SETTLE_TIME)
             found = []
             for _ in range(5):
-                before = heard
-                await site.change(site.next_name())
+                before = received
+                await cluster.change(cluster.next_name())
                 await clock.sleep(timedelta(seconds=1))
-                found.append(float(heard - before))
-            listening.cancel()
+                found.append(float(received - before))
+            counter_task.cancel()
     return found
 
 
-async def _used(site: "_Site", ours: Operator, scale: Scale, url: str, *, viewers: int) -> float:
+async def _cpu_share(
+    cluster: "_ChangingCluster", ours: OperatorHandle, scale: Scale, url: str, *, viewers: int
+) -> float:
     """Return which share of a core the operator uses while nodes change and so many look on."""
 
-    async def look(number: int) -> None:
+    async def view(number: int) -> None:
         # Each from a machine of its own, as far as the operator can tell: how many one may have is limited.
         from_ = aiohttp.TCPConnector(local_addr=(f"127.0.0.{number + 2}", 0))
         async with (
@@ -267,17 +273,17 @@ async def _used(site: "_Site", ours: Operator, scale: Scale, url: str, *, viewer
                 pass
 
     async with asyncio.TaskGroup() as group:
-        looking = [group.create_task(look(number)) for number in range(viewers)]
-        await RealClock().sleep(_SETTLES)
+        viewer_tasks = [group.create_task(view(number)) for number in range(viewers)]
+        await RealClock().sleep(_SETTLE_TIME)
         before = await ours.numbers()
-        await site.change_for(scale.seconds)
+        await cluster.change_for(scale.seconds)
         after = await ours.numbers()
-        for it in looking:
-            it.cancel()
+        for task in viewer_tasks:
+            task.cancel()
     return (after["cpu"] - before["cpu"]) / scale.seconds
 
 
-class _Site:
+class _ChangingCluster:
     """Nodes that change."""
 
     def __init__(self, client: Client, names: Sequence[str]) -> None:
@@ -306,21 +312,21 @@ class _Site:
 
 
 @asynccontextmanager
-async def _filled(kubeconfig: str, size: int) -> AsyncIterator[_Site]:
+async def _filled_cluster(kubeconfig: str, size: int) -> AsyncIterator[_ChangingCluster]:
     clock = RealClock()
     transport = HttpTransport(config.load(kubeconfig=kubeconfig, clock=clock), clock=clock)
     client = Client(transport, clock=clock, random=Random(1))
-    for definition in manifests.definitions():
-        await client.create(DEFINITIONS, definition)
+    for definition in operator_manifests.definitions():
+        await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
     bodies = [to_create(node) for node in fleet(1, size).nodes]
-    await each(bodies, lambda body: client.create(NODES, body), at_once=IN_FLIGHT)
+    await for_each(bodies, lambda body: client.create(NODES, body), at_once=IN_FLIGHT)
     try:
-        yield _Site(client, [body["metadata"]["name"] for body in bodies])
+        yield _ChangingCluster(client, [body["metadata"]["name"] for body in bodies])
     finally:
         await client.close()
 
 
-async def _answers(url: str) -> None:
+async def _wait_until_serving(url: str) -> None:
     """Return when the operator leads, and answers."""
     async with aiohttp.ClientSession() as session:
         while True:
@@ -328,7 +334,7 @@ async def _answers(url: str) -> None:
                 async with session.get(url) as answer:
                     if answer.ok:
                         return
-            await RealClock().sleep(_SOON)
+            await RealClock().sleep(_POLL_INTERVAL)
 
 
 def _free_port() -> int:
@@ -346,6 +352,6 @@ there is one for each node. A change is that a node is cordoned; the time runs f
 frame after its tile has changed, and so has the server's, the operator's and the browser's part, and up to a quarter of
 a second for which changes are gathered. What is sent for a change is what one viewer receives for it. Viewers are open
 event streams that are read. A start is that of the command `haulout run` with its webhook, until `/readyz` says ok; its
-memory is what it has {_SETTLES.seconds} s later. Answers of the API are timed one after the other, on an operator that
-has nothing else to do; `{_WHAT_IF}` is asked what an edit would change for each node.
+memory is what it has {_SETTLE_TIME.seconds} s later. Answers of the API are timed one after the other, on an operator
+that has nothing else to do; `{_PREVIEW_PATH}` is asked what an edit would change for each node.
 """

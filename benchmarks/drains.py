@@ -16,26 +16,26 @@ from typing import Any
 
 import uvloop
 
+from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenancePhase, custom_resource_definition
+from haulout.api.objects import RawObject
+from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS
 from haulout.core.clock import RealClock
 from haulout.kube.client import Client
-from haulout.kube.network import config
-from haulout.kube.network.http import HttpTransport
-from haulout.kube.objects import RawObject
-from haulout.kube.resources import DEFINITIONS, NAMESPACES, PODS
-from haulout.maintenance.resource import NODE_MAINTENANCES, Phase, definition
-from haulout_sandbox.nodes import Delays, Kubelets, Machine, View
-from haulout_sandbox.nodes.view import PodView
-from operated import Numbers, Operator, operator
-from real import control_plane
-from report import MEGABYTES, MILLISECONDS, SECONDS, Judge, Section, Unit
-from tasks import each
+from haulout.kube.transports import config
+from haulout.kube.transports.http import HttpTransport
+from haulout_sandbox.nodes import Delays, Kubelets, Machine, NodeInformers
+from haulout_sandbox.nodes.informers import PodView
+from operator_handle import Numbers, OperatorHandle, operator
+from real_apiserver import control_plane
+from report import MEGABYTES, MILLISECONDS, SECONDS, Section, TargetComparison, Unit
+from tasks import for_each
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 _NAMESPACE = "load"
 _PODS = 20  # on each node
 _SHORTEST, _LONGEST = 0.5, 3.0  # seconds that a pod takes to end
-_WITHIN_SECONDS = 600
+_TIMEOUT_SECONDS = 600
 _CREATING = 16
 RATIO = Unit(lambda ratio: f"{ratio:.2f}x", more_is_better=False)
 COUNT = Unit(lambda count: f"{count:.2f}", more_is_better=False)
@@ -56,68 +56,71 @@ FULL = Scale(rounds=7, few=10, some=30, many=100, by_kubectl=3)
 QUICK = Scale(rounds=1, few=3, some=4, many=5, by_kubectl=2)
 
 
-def run(scale: Scale, say: Say) -> list[Section]:
+def run(scale: Scale, log: Log) -> list[Section]:
     """Measure drains by the operator and by kubectl."""
-    with control_plane(say) as (kubeconfig, kubectl):
-        return [uvloop.run(_measured(scale, kubeconfig, kubectl, say))]
+    with control_plane(log) as (kubeconfig, kubectl):
+        return [uvloop.run(_measured(scale, kubeconfig, kubectl, log))]
 
 
-async def _measured(scale: Scale, kubeconfig: str, kubectl: str, say: Say) -> Section:
-    async with asyncio.timeout(_WITHIN_SECONDS * 3), _Site.running(kubeconfig, kubectl, nodes=scale.many) as site:
+async def _measured(scale: Scale, kubeconfig: str, kubectl: str, log: Log) -> Section:
+    async with (
+        asyncio.timeout(_TIMEOUT_SECONDS * 3),
+        _DrainCluster.running(kubeconfig, kubectl, nodes=scale.many) as cluster,
+    ):
         alone: dict[int, list[Numbers]] = {}
         ours: dict[int, list[Numbers]] = {}
         theirs: dict[int, list[Numbers]] = {}
         for number in range(1, scale.rounds + 1):
             for nodes in (1, scale.few):
-                say(f"round {number} of {scale.rounds}: {_count(nodes)}")
-                alone.setdefault(nodes, []).append(await site.evict(nodes))
-                ours.setdefault(nodes, []).append(await site.maintain(nodes))
-            theirs.setdefault(1, []).append(await site.drain_by_kubectl(1))
-        theirs[scale.by_kubectl] = [await site.drain_by_kubectl(scale.by_kubectl)]
+                log(f"round {number} of {scale.rounds}: {_count(nodes)}")
+                alone.setdefault(nodes, []).append(await cluster.evict(nodes))
+                ours.setdefault(nodes, []).append(await cluster.maintain(nodes))
+            theirs.setdefault(1, []).append(await cluster.drain_by_kubectl(1))
+        theirs[scale.by_kubectl] = [await cluster.drain_by_kubectl(scale.by_kubectl)]
         for nodes in (scale.some, scale.many):
-            say(f"{nodes} nodes at once")
-            alone[nodes] = [await site.evict(nodes)]
-            ours[nodes] = [await site.maintain(nodes)]
+            log(f"{nodes} nodes at once")
+            alone[nodes] = [await cluster.evict(nodes)]
+            ours[nodes] = [await cluster.maintain(nodes)]
     return Section("Drains", _TEXT, ("What", "Figure", "Besides", "Target", ""), _rows(scale, alone, ours, theirs))
 
 
-class _Site:
+class _DrainCluster:
     """A control plane with kubelets, and the operator beside it."""
 
-    def __init__(self, client: Client, view: View, kubectl: Sequence[str], ours: Operator) -> None:
+    def __init__(self, client: Client, view: NodeInformers, kubectl: Sequence[str], ours: OperatorHandle) -> None:
         self._client = client
         self._view = view
         self._clock = client.clock
         self._kubectl = kubectl
         self._ours = ours
-        self._ending: dict[str, float] = {}  # when each pod began to end
+        self._terminating_since: dict[str, float] = {}  # when each pod began to end
         self._slowest = 0.0
-        view.pods.subscribe(self._note)
+        view.pods.subscribe(self._on_pod_change)
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, kubeconfig: str, kubectl: str, *, nodes: int) -> AsyncIterator["_Site"]:
+    async def running(cls, kubeconfig: str, kubectl: str, *, nodes: int) -> AsyncIterator["_DrainCluster"]:
         """Yield it when all nodes are ready."""
         clock = RealClock()
-        ways = [HttpTransport(config.load(kubeconfig=kubeconfig, clock=clock), clock=clock) for _ in range(2)]
-        mine, kubelets_client = (Client(way, clock=clock, random=Random(1)) for way in ways)
-        view = View(kubelets_client)
-        kubelets = Kubelets(kubelets_client, view, delays=Delays.none(), heartbeat=timedelta(seconds=30))
+        transports = [HttpTransport(config.load(kubeconfig=kubeconfig, clock=clock), clock=clock) for _ in range(2)]
+        own_client, kubelets_client = (Client(transport, clock=clock, random=Random(1)) for transport in transports)
+        view = NodeInformers(kubelets_client)
+        kubelets = Kubelets(kubelets_client, view, delays=Delays.zero(), heartbeat=timedelta(seconds=30))
         for name in _names(nodes):
             kubelets.add(Machine(name=name))
-        await mine.create(DEFINITIONS, definition())
-        await mine.create(NAMESPACES, {"metadata": {"name": _NAMESPACE}})
+        await own_client.create(CUSTOM_RESOURCE_DEFINITIONS, custom_resource_definition())
+        await own_client.create(NAMESPACES, {"metadata": {"name": _NAMESPACE}})
         async with operator(kubeconfig) as ours, asyncio.TaskGroup() as group:
             tasks = [group.create_task(run()) for run in (view.run, kubelets.run)]
             await view.wait_synced()
-            site = cls(mine, view, (kubectl, "--kubeconfig", kubeconfig), ours)
-            await site._until(lambda: len(view.nodes.all()) == nodes)
+            cluster = cls(own_client, view, (kubectl, "--kubeconfig", kubeconfig), ours)
+            await cluster._wait_until(lambda: len(view.nodes.all()) == nodes)
             try:
-                yield site
+                yield cluster
             finally:
                 for task in tasks:
                     task.cancel()
-                for client in (mine, kubelets_client):
+                for client in (own_client, kubelets_client):
                     await client.close()
 
     # What is measured
@@ -126,8 +129,8 @@ class _Site:
         """Evict all pods at once, and nothing else."""
         pods = await self._fill(nodes)
         began = self._clock.monotonic()
-        await each(pods, lambda name: self._client.evict(name, namespace=_NAMESPACE), at_once=32)
-        await self._until(self._is_empty)
+        await for_each(pods, lambda name: self._client.evict(name, namespace=_NAMESPACE), at_once=32)
+        await self._wait_until(self._is_empty)
         return {"empty": self._clock.monotonic() - began}
 
     async def maintain(self, nodes: int) -> Numbers:
@@ -135,18 +138,18 @@ class _Site:
         await self._fill(nodes)
         before = await self._ours.numbers()
         began = self._clock.monotonic()
-        await each(_names(nodes), self._order, at_once=nodes)
-        await self._until(self._is_empty)
+        await for_each(_names(nodes), self._create_maintenance, at_once=nodes)
+        await self._wait_until(self._is_empty)
         empty = self._clock.monotonic() - began
         slowest = self._slowest
         await self._all_succeeded(nodes)
-        told = self._clock.monotonic() - began
+        reported = self._clock.monotonic() - began
         after = await self._ours.numbers()
-        await each(_names(nodes), lambda name: self._client.delete(NODE_MAINTENANCES, name), at_once=nodes)
+        await for_each(_names(nodes), lambda name: self._client.delete(NODE_MAINTENANCES, name), at_once=nodes)
         await self._none_left()
         used = {key: after[key] - before[key] for key in ("sent", "cpu")}
-        held = {key: after[key] for key in ("memory", "peak")}
-        return {"empty": empty, "slowest": slowest, "told": told, **used, **held}
+        memory_use = {key: after[key] for key in ("memory", "peak")}
+        return {"empty": empty, "slowest": slowest, "told": reported, **used, **memory_use}
 
     async def drain_by_kubectl(self, nodes: int) -> Numbers:
         """Let kubectl drain nodes."""
@@ -161,13 +164,13 @@ class _Site:
 
     async def _fill(self, nodes: int) -> list[str]:
         pods = [_pod(node, number) for node in _names(nodes) for number in range(_PODS)]
-        await each(pods, lambda pod: self._client.create(PODS, pod, namespace=_NAMESPACE), at_once=_CREATING)
-        await self._until(lambda: sum(pod.phase == "Running" for pod in self._view.pods.all()) == len(pods))
+        await for_each(pods, lambda pod: self._client.create(PODS, pod, namespace=_NAMESPACE), at_once=_CREATING)
+        await self._wait_until(lambda: sum(pod.phase == "Running" for pod in self._view.pods.all()) == len(pods))
         await self._clock.sleep(timedelta(seconds=1))
         self._slowest = 0.0
         return [pod["metadata"]["name"] for pod in pods]
 
-    async def _order(self, node: str) -> None:
+    async def _create_maintenance(self, node: str) -> None:
         kind = {"apiVersion": NODE_MAINTENANCES.api_version, "kind": NODE_MAINTENANCES.kind}
         body = kind | {"metadata": {"name": node}, "spec": {"nodeName": node}}
         await self._client.create(NODE_MAINTENANCES, body)
@@ -177,7 +180,7 @@ class _Site:
             done: set[str] = set()
             async for event in events:
                 found: Any = getattr(event, "object", None)
-                if found is not None and found.status.phase == Phase.SUCCEEDED:
+                if found is not None and found.status.phase == NodeMaintenancePhase.SUCCEEDED:
                     done.add(found.name)
                 if len(done) == nodes:
                     return
@@ -190,21 +193,21 @@ class _Site:
         process = await asyncio.create_subprocess_exec(
             *self._kubectl, *arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        _, said = await process.communicate()
+        _, stderr = await process.communicate()
         if process.returncode:
-            raise RuntimeError(f"kubectl {arguments[0]}: {said.decode()}")
+            raise RuntimeError(f"kubectl {arguments[0]}: {stderr.decode()}")
 
-    def _note(self, old: PodView | None, new: PodView | None) -> None:
+    def _on_pod_change(self, old: PodView | None, new: PodView | None) -> None:
         now = self._clock.monotonic()
         if new is not None and new.deleted_at is not None:
-            self._ending.setdefault(new.uid, now)
-        elif new is None and old is not None and old.uid in self._ending:
-            self._slowest = max(self._slowest, now - self._ending.pop(old.uid))
+            self._terminating_since.setdefault(new.uid, now)
+        elif new is None and old is not None and old.uid in self._terminating_since:
+            self._slowest = max(self._slowest, now - self._terminating_since.pop(old.uid))
 
     def _is_empty(self) -> bool:
         return not self._view.pods.all()
 
-    async def _until(self, check: Callable[[], bool]) -> None:
+    async def _wait_until(self, check: Callable[[], bool]) -> None:
         while not check():
             await self._clock.sleep(timedelta(milliseconds=5))
 
@@ -214,8 +217,8 @@ def _names(nodes: int) -> list[str]:
 
 
 def _pod(node: str, number: int) -> RawObject:
-    place = Random(node).sample(range(_PODS), _PODS)[number]  # how long a pod takes is not told by its name
-    stop = _SHORTEST + (_LONGEST - _SHORTEST) * place / (_PODS - 1)
+    position = Random(node).sample(range(_PODS), _PODS)[number]  # how long a pod takes is not told by its name
+    stop = _SHORTEST + (_LONGEST - _SHORTEST) * position / (_PODS - 1)
     return {
         "metadata": {
             "name": f"{node}-{number:02}",
@@ -235,40 +238,40 @@ def _rows(
     ours: dict[int, list[Numbers]],
     theirs: dict[int, list[Numbers]],
 ) -> list[tuple[str, ...]]:
-    judge = Judge(is_fair=scale is FULL)
+    comparison = TargetComparison(is_fair=scale is FULL)
     rows = []
     for nodes, target in ((1, 1.05), (scale.few, 1.1)):
         ratios = [mine["empty"] / mine["slowest"] for mine in ours[nodes]]
-        beside = _beside(ours[nodes], alone[nodes])
-        rows.append(judge.row(f"{_count(nodes)}, until empty", ratios, RATIO, target=target, beside=beside))
+        note = _note(ours[nodes], alone[nodes])
+        rows.append(comparison.row(f"{_count(nodes)}, until empty", ratios, RATIO, target=target, note=note))
     for nodes, results in theirs.items():
-        ratio = median(it["empty"] for it in results) / median(it["slowest"] for it in ours[1])
-        what = f"{_count(nodes).removesuffix(' at once')} by kubectl drain"
-        rows.append((what, RATIO.show(ratio), _seconds(results), "", ""))
+        ratio = median(numbers["empty"] for numbers in results) / median(numbers["slowest"] for numbers in ours[1])
+        label = f"{_count(nodes).removesuffix(' at once')} by kubectl drain"
+        rows.append((label, RATIO.show(ratio), _seconds(results), "", ""))
     for nodes in (scale.some, scale.many):
         mine = ours[nodes][0]
         ratio = mine["empty"] / mine["slowest"]
-        rows.append((f"{_count(nodes)}, until empty", RATIO.show(ratio), _beside(ours[nodes], alone[nodes]), "", ""))
+        rows.append((f"{_count(nodes)}, until empty", RATIO.show(ratio), _note(ours[nodes], alone[nodes]), "", ""))
         calls = mine["sent"] / (nodes * _PODS)
         each_pod = MILLISECONDS.show(mine["cpu"] / (nodes * _PODS))
-        beside = f"{each_pod} of the processor a pod"
-        rows.append(judge.row(f"{_count(nodes)}, API calls per pod", [calls], COUNT, target=3, beside=beside))
+        note = f"{each_pod} of the processor a pod"
+        rows.append(comparison.row(f"{_count(nodes)}, API calls per pod", [calls], COUNT, target=3, note=note))
     memory = ours[scale.some][0]
-    beside = (
+    note = (
         f"peak {MEGABYTES.show(memory['peak'])}; at {scale.many} nodes {MEGABYTES.show(ours[scale.many][0]['memory'])}"
     )
-    what = f"the operator's memory at {scale.some} nodes"
-    rows.append(judge.row(what, [memory["memory"]], MEGABYTES, target=80e6, beside=beside))
+    label = f"the operator's memory at {scale.some} nodes"
+    rows.append(comparison.row(label, [memory["memory"]], MEGABYTES, target=80e6, note=note))
     return rows
 
 
-def _beside(ours: Sequence[Numbers], alone: Sequence[Numbers]) -> str:
-    slowest, told = _seconds(ours, "slowest"), _seconds(ours, "told")
-    return f"{_seconds(ours)}, the slowest pod {slowest}, the pods alone {_seconds(alone)}, told {told}"
+def _note(ours: Sequence[Numbers], alone: Sequence[Numbers]) -> str:
+    slowest, reported = _seconds(ours, "slowest"), _seconds(ours, "told")
+    return f"{_seconds(ours)}, the slowest pod {slowest}, the pods alone {_seconds(alone)}, told {reported}"
 
 
 def _seconds(results: Sequence[Numbers], key: str = "empty") -> str:
-    return SECONDS.show(median(it[key] for it in results))
+    return SECONDS.show(median(result[key] for result in results))
 
 
 def _count(nodes: int) -> str:

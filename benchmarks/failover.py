@@ -17,29 +17,29 @@ from statistics import median
 
 import uvloop
 
-from haulout.app import manifests
-from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
+from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, PODS
+from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.manifests import operator_manifests
 from haulout.core.clock import Clock, RealClock
-from haulout.kinds.notice import MAINTENANCE_NOTICES
 from haulout.kube.client import Client
-from haulout.kube.lease_timing import LeaseTiming
-from haulout.kube.network import config
-from haulout.kube.network.http import HttpTransport
-from haulout.kube.resources import DEFINITIONS, NAMESPACES, NODES, PODS
+from haulout.kube.leaderelection_config import LeaderElectionConfig
 from haulout.kube.timestamps import whole_seconds
-from real import control_plane
-from report import SECONDS, Judge, Section
+from haulout.kube.transports import config
+from haulout.kube.transports.http import HttpTransport
+from real_apiserver import control_plane
+from report import SECONDS, Section, TargetComparison
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
-from support.builders import a_node, a_pod
-from support.replica_processes import ReplicaProcesses, replica_processes
+from support.builders.objects import a_node, a_pod
+from support.operators.replica_processes import ReplicaProcesses, replica_processes
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
-_HOME, _SHOP = "haulout", "shop"
-_LOOK_EVERY = timedelta(milliseconds=20)
-_NOTICE = timedelta(seconds=30)
-_WITHIN_SECONDS = 900
+_NAMESPACE, _SHOP = "haulout", "shop"
+_POLL_INTERVAL = timedelta(milliseconds=20)
+_NOTICE_TIME = timedelta(seconds=30)
+_TIMEOUT_SECONDS = 900
 _KILLED_WITHIN_SECONDS, _ENDED_WITHIN_SECONDS = 12.0, 3.0
 
 
@@ -54,16 +54,16 @@ FULL = Scale(rounds=10)
 QUICK = Scale(rounds=1)
 
 
-def run(scale: Scale, say: Say) -> list[Section]:
+def run(scale: Scale, log: Log) -> list[Section]:
     """Measure on a control plane that is made for it."""
-    with control_plane(say, apart=False) as (kubeconfig, _):
-        killed, ended = uvloop.run(_measured(scale, kubeconfig, say))
-    judge = Judge(is_fair=scale is FULL)
+    with control_plane(log, separate_cores=False) as (kubeconfig, _):
+        killed, ended = uvloop.run(_measured(scale, kubeconfig, log))
+    comparison = TargetComparison(is_fair=scale is FULL)
     rows = [
-        _row(judge, "node empty after SIGKILL of the leader", killed, _KILLED_WITHIN_SECONDS),
-        _row(judge, "node empty after SIGTERM of the leader", ended, _ENDED_WITHIN_SECONDS),
+        _row(comparison, "node empty after SIGKILL of the leader", killed, _KILLED_WITHIN_SECONDS),
+        _row(comparison, "node empty after SIGTERM of the leader", ended, _ENDED_WITHIN_SECONDS),
     ]
-    timing = LeaseTiming()
+    timing = LeaderElectionConfig()
     text = _TEXT.format(
         rounds=scale.rounds,
         lease=f"{timing.lease_duration.total_seconds():g}",
@@ -73,53 +73,55 @@ def run(scale: Scale, say: Say) -> list[Section]:
     return [Section("Failover", text, ("What", "Worst", "Besides", "Target", ""), rows)]
 
 
-def _row(judge: Judge, what: str, figures: Sequence[float], target: float) -> tuple[str, ...]:
-    beside = f"median {SECONDS.show(median(figures))}, best {SECONDS.show(min(figures))}, {len(figures)} rounds"
-    return judge.row(what, [max(figures)], SECONDS, target=target, beside=beside)
+def _row(comparison: TargetComparison, label: str, figures: Sequence[float], target: float) -> tuple[str, ...]:
+    note = f"median {SECONDS.show(median(figures))}, best {SECONDS.show(min(figures))}, {len(figures)} rounds"
+    return comparison.row(label, [max(figures)], SECONDS, target=target, note=note)
 
 
-async def _measured(scale: Scale, kubeconfig: str, say: Say) -> tuple[list[float], list[float]]:
+async def _measured(scale: Scale, kubeconfig: str, log: Log) -> tuple[list[float], list[float]]:
     clock, random = RealClock(), Random(1)
     client = Client(
         HttpTransport(config.load(kubeconfig=kubeconfig, clock=clock), clock=clock), clock=clock, random=random
     )
     found: dict[signal.Signals, list[float]] = {signal.SIGKILL: [], signal.SIGTERM: []}
-    async with asyncio.timeout(_WITHIN_SECONDS):
+    async with asyncio.timeout(_TIMEOUT_SECONDS):
         await _prepare(client)
-        async with replica_processes(Path(kubeconfig), clock=clock, namespace=_HOME) as replicas:
+        async with replica_processes(Path(kubeconfig), clock=clock, namespace=_NAMESPACE) as replicas:
             replicas.leases = (LEADER_LEASE,)
             await replicas.wait_for_standby()
             await _announce(client, "warm-up")  # from the first notice on, the leader holds both leases
-            await _emptied(client, "warm-up")
+            await _wait_until_empty(client, "warm-up")
             replicas.leases = (LEADER_LEASE, PROFILES_LEASE)
             for number in range(scale.rounds):
-                for what, figures in found.items():
-                    say(f"round {number + 1} of {scale.rounds}: {what.name}")
+                for signal_number, figures in found.items():
+                    log(f"round {number + 1} of {scale.rounds}: {signal_number.name}")
                     figures.append(
-                        await _round(client, clock, replicas, random, what, f"n-{number}-{what.name.lower()}")
+                        await _round(
+                            client, clock, replicas, random, signal_number, f"n-{number}-{signal_number.name.lower()}"
+                        )
                     )
     await client.close()
     return found[signal.SIGKILL], found[signal.SIGTERM]
 
 
 async def _round(
-    client: Client, clock: Clock, replicas: ReplicaProcesses, random: Random, what: signal.Signals, node: str
+    client: Client, clock: Clock, replicas: ReplicaProcesses, random: Random, signal_number: signal.Signals, node: str
 ) -> float:
     await replicas.wait_for_standby()
-    await clock.sleep(LeaseTiming().retry_period * random.random())
+    await clock.sleep(LeaderElectionConfig().retry_period * random.random())
     began = clock.monotonic()
-    replicas.signal_leader(what)
+    replicas.signal_leader(signal_number)
     await _announce(client, node)
-    await _emptied(client, node)
+    await _wait_until_empty(client, node)
     took = clock.monotonic() - began
     await replicas.start()
     return took
 
 
 async def _prepare(client: Client) -> None:
-    for definition in manifests.definitions():
-        await client.create(DEFINITIONS, definition)
-    for name in (_HOME, _SHOP):
+    for definition in operator_manifests.definitions():
+        await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+    for name in (_NAMESPACE, _SHOP):
         await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
@@ -127,7 +129,7 @@ async def _announce(client: Client, node: str) -> None:
     """Have a node with a pod, and a notice of 30 seconds for it."""
     await client.create(NODES, a_node(node))
     await client.create(PODS, a_pod(f"web-{node}", on=node, grace=0), namespace=_SHOP)
-    start = whole_seconds(client.clock.now() + _NOTICE)
+    start = whole_seconds(client.clock.now() + _NOTICE_TIME)
     body = {
         "apiVersion": MAINTENANCE_NOTICES.api_version,
         "kind": MAINTENANCE_NOTICES.kind,
@@ -137,9 +139,9 @@ async def _announce(client: Client, node: str) -> None:
     await client.create(MAINTENANCE_NOTICES, body)
 
 
-async def _emptied(client: Client, node: str) -> None:
+async def _wait_until_empty(client: Client, node: str) -> None:
     while (await client.list(PODS, fields=f"spec.nodeName={node}")).items:
-        await client.clock.sleep(_LOOK_EVERY)
+        await client.clock.sleep(_POLL_INTERVAL)
 
 
 _TEXT = """

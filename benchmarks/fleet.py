@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 
-import shapes
-from shapes import Json
+import object_templates
+from object_templates import Json
 
 REVISION_DIGITS = 10
 FIRST_REVISION = 1_000_000_000  # all have the same number of digits, so that another one fits into the same place
@@ -51,7 +51,7 @@ def to_create(tail: bytes) -> Json:
 
 def _pods(count: int, nodes: int) -> Iterator[bytes]:
     """Yield pods: four of each node's are a daemon's, the others replicas that are spread over all nodes."""
-    templates = [_render(shapes.pod(containers)) for containers in (1, 2)]
+    templates = [_render(object_templates.pod(containers)) for containers in (1, 2)]
     daemon_pods = min(nodes * len(_DAEMONS), count // 4)
     for number in range(count):
         if number < daemon_pods:
@@ -105,7 +105,7 @@ def _hash(number: int) -> bytes:
 
 
 def _nodes(count: int) -> Iterator[bytes]:
-    shape = _render(shapes.node())
+    shape = _render(object_templates.node())
     for number in range(count):
         yield shape % {
             b"name": _node_name(number),

@@ -16,50 +16,50 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from random import Random
-from statistics import quantiles
+from statistics import median_high, quantiles
 
 import aiohttp
 import uvloop
 
-from gauges import memory_of
-from haulout.core.clock import RealClock
-from haulout.kinds.clusterapi import (
+from haulout.api.clusterapi import (
     CLUSTER_NAME,
     ENABLED,
-    HOOK,
     KUBECONFIG_KEY,
     MACHINE_MAINTENANCE,
     MAINTENANCE,
-    MANAGED,
+    MAINTENANCE_STATE,
+    PRE_DRAIN_HOOK,
     REQUESTED,
     TRUE,
     ClusterKey,
     Machine,
-    machines,
+    machine_resource,
 )
+from haulout.api.objects import RawObject
+from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, SECRETS
+from haulout.core.clock import RealClock
 from haulout.kube.client import Client
 from haulout.kube.discovery import discover
-from haulout.kube.network import config
-from haulout.kube.network.http import HttpTransport
-from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
-from haulout.kube.resources import DEFINITIONS, NODES, SECRETS
-from haulout_sandbox.clusterapi.objects import definitions
-from operated import ENVIRONMENT
-from real import control_plane
-from report import MEGABYTES, MILLISECONDS, SECONDS, SHARE, Judge, Section
-from tasks import IN_FLIGHT, each
+from haulout.kube.transports import config
+from haulout.kube.transports.http import HttpTransport
+from haulout_sandbox.clusterapi.objects import custom_resource_definitions
+from operator_handle import ENVIRONMENT
+from real_apiserver import control_plane
+from report import MEGABYTES, MILLISECONDS, SECONDS, SHARE, Section, TargetComparison
+from resource_usage import memory_of
+from tasks import IN_FLIGHT, for_each
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 _LOCAL = "127.0.0.1"
-_HOME = "default"
+_NAMESPACE = "default"
 _VERSION = "v1beta2"
-_MACHINES = machines(_VERSION)
-_WITHIN_SECONDS = 600
-_SOON = timedelta(milliseconds=20)
-_SETTLES = timedelta(seconds=10)
-_SILENT = ClusterKey(_HOME, "silent")
+_MACHINES = machine_resource(_VERSION)
+_TIMEOUT_SECONDS = 600
+_POLL_INTERVAL = timedelta(milliseconds=20)
+_SETTLE_TIME = timedelta(seconds=10)
+_SILENT = ClusterKey(_NAMESPACE, "silent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,53 +76,60 @@ FULL = Scale(clusters=200, nodes=50, requests=50, idle_seconds=30)
 QUICK = Scale(clusters=5, nodes=5, requests=3, idle_seconds=2)
 
 
-def run(scale: Scale, say: Say) -> list[Section]:
+def run(scale: Scale, log: Log) -> list[Section]:
     """Measure a hub, first with clusters that all answer, then with one more that never does."""
-    with control_plane(say, apart=False) as (management, _), control_plane(say, apart=False) as (workload, _):
-        rows = uvloop.run(_measured(scale, Judge(is_fair=scale is FULL), management, workload, say))
+    with (
+        control_plane(log, separate_cores=False) as (management, _),
+        control_plane(log, separate_cores=False) as (workload, _),
+    ):
+        rows = uvloop.run(_measured(scale, TargetComparison(is_fair=scale is FULL), management, workload, log))
     return [Section("A hub", _TEXT, ("What", "Figure", "Besides", "Target", ""), rows)]
 
 
-async def _measured(scale: Scale, judge: Judge, management: str, workload: str, say: Say) -> list[tuple[str, ...]]:
-    async with asyncio.timeout(_WITHIN_SECONDS), _Site.of(management, workload) as site:
-        say(f"creating {scale.clusters:,} clusters")
-        await site.fill(scale, _content(workload))
+async def _measured(
+    scale: Scale, comparison: TargetComparison, management: str, workload: str, log: Log
+) -> list[tuple[str, ...]]:
+    async with asyncio.timeout(_TIMEOUT_SECONDS), _HubClusters.of(management, workload) as hub_clusters:
+        log(f"creating {scale.clusters:,} clusters")
+        await hub_clusters.fill(scale, _content(workload))
         clock = RealClock()
-        with _hub(management) as (process, port), _hole() as hole:
+        with _hub(management) as (process, port), _unresponsive_port() as silent_port:
             began = clock.monotonic()
-            await _until(lambda: _reached(port, scale.clusters))
-            await _until(lambda: site.hooked(scale.nodes))
+            await _wait_until(lambda: _reached(port, scale.clusters))
+            await _wait_until(lambda: hub_clusters.have_hooks(scale.nodes))
             took = clock.monotonic() - began
-            await clock.sleep(_SETTLES)
-            say("waiting")
-            idle = await _idle(process.pid, scale.idle_seconds)
-            held = memory_of(process.pid)
-            say("one request after the other")
-            calm = [await site.asked(number % scale.nodes) for number in range(scale.requests)]
-            say("the same, beside a cluster that does not answer")
-            await site.add_cluster(_SILENT, _kubeconfig_of(hole))
-            await site.add_machine(_SILENT, node="elsewhere")
-            await clock.sleep(_SETTLES)
-            beside = [await site.asked(number % scale.nodes) for number in range(scale.requests)]
+            await clock.sleep(_SETTLE_TIME)
+            log("waiting")
+            idle = await _idle_cpu_share(process.pid, scale.idle_seconds)
+            memory_use = memory_of(process.pid)
+            log("one request after the other")
+            latencies = [await hub_clusters.request_latency(number % scale.nodes) for number in range(scale.requests)]
+            log("the same, beside a cluster that does not answer")
+            await hub_clusters.add_cluster(_SILENT, _kubeconfig_of(silent_port))
+            await hub_clusters.add_machine(_SILENT, node="elsewhere")
+            await clock.sleep(_SETTLE_TIME)
+            latencies_with_silent_cluster = [
+                await hub_clusters.request_latency(number % scale.nodes) for number in range(scale.requests)
+            ]
     clusters = f"{scale.clusters:,} clusters of {scale.nodes} nodes"
-    slowest = quantiles(calm, n=20)[-1] if len(calm) > 1 else calm[0]
+    slowest = quantiles(latencies, n=20)[-1] if len(latencies) > 1 else latencies[0]
     return [
-        judge.row(f"{clusters}, all reached and hooks set after a start", [took], SECONDS, target=None, beside=""),
-        judge.row(f"{clusters}, memory", [held], MEGABYTES, target=None, beside=""),
-        judge.row(f"{clusters}, of a core while nothing happens", [idle], SHARE, target=None, beside=""),
-        judge.row(
+        comparison.row(f"{clusters}, all reached and hooks set after a start", [took], SECONDS, target=None, note=""),
+        comparison.row(f"{clusters}, memory", [memory_use], MEGABYTES, target=None, note=""),
+        comparison.row(f"{clusters}, of a core while nothing happens", [idle], SHARE, target=None, note=""),
+        comparison.row(
             "from a request on a Machine to the label on its node",
-            calm,
+            latencies,
             MILLISECONDS,
             target=None,
-            beside=f"of twenty the slowest {MILLISECONDS.show(slowest)}",
+            note=f"of twenty the slowest {MILLISECONDS.show(slowest)}",
         ),
-        judge.row(
+        comparison.row(
             "the same, while another cluster never answers",
-            beside,
+            latencies_with_silent_cluster,
             MILLISECONDS,
             target=None,
-            beside=f"{sorted(beside)[len(beside) // 2] / sorted(calm)[len(calm) // 2]:.2f}x",
+            note=f"{median_high(latencies_with_silent_cluster) / median_high(latencies):.2f}x",
         ),
     ]
 
@@ -137,7 +144,7 @@ def _hub(kubeconfig: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
     with socket.create_server((_LOCAL, 0)) as free:
         port: int = free.getsockname()[1]
     command = [sys.executable, "-m", "haulout", "run", "--mode", "management", "--kubeconfig", kubeconfig]
-    command += ["--namespace", _HOME, "--metrics-port", str(port), "--dashboard-auth", "off"]
+    command += ["--namespace", _NAMESPACE, "--metrics-port", str(port), "--dashboard-auth", "off"]
     with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL) as process:
         try:
             yield process, port
@@ -146,7 +153,7 @@ def _hub(kubeconfig: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
 
 
 @contextmanager
-def _hole() -> Iterator[int]:
+def _unresponsive_port() -> Iterator[int]:
     """Have a port that takes connections, and never says a word."""
     with socket.create_server((_LOCAL, 0), backlog=100) as silent:
         yield silent.getsockname()[1]
@@ -163,13 +170,13 @@ users: [{{name: it, user: {{token: nobody}}}}]
 """.encode()
 
 
-async def _idle(pid: int, seconds: int) -> float:
-    before = _used(pid)
+async def _idle_cpu_share(pid: int, seconds: int) -> float:
+    before = _cpu_seconds(pid)
     await RealClock().sleep(timedelta(seconds=seconds))
-    return (_used(pid) - before) / seconds
+    return (_cpu_seconds(pid) - before) / seconds
 
 
-def _used(pid: int) -> float:
+def _cpu_seconds(pid: int) -> float:
     """Return the seconds of the processor that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -179,19 +186,19 @@ async def _reached(port: int, count: int) -> bool:
     """Tell whether the hub has that many clusters in reach."""
     try:
         async with aiohttp.ClientSession() as session, session.get(f"http://{_LOCAL}:{port}/metrics") as answer:
-            said = await answer.text()
+            metrics_text = await answer.text()
     except aiohttp.ClientError:
         return False
-    return f'haulout_hub_clusters{{reach="connected"}} {count}\n' in said
+    return f'haulout_hub_clusters{{reach="connected"}} {count}\n' in metrics_text
 
 
-async def _until(look: Callable[[], Awaitable[bool]]) -> None:
-    while not await look():
-        await RealClock().sleep(_SOON)
+async def _wait_until(probe: Callable[[], Awaitable[bool]]) -> None:
+    while not await probe():
+        await RealClock().sleep(_POLL_INTERVAL)
 
 
 @dataclass(slots=True)
-class _Site:
+class _HubClusters:
     """A management cluster, and what all workload clusters have behind them."""
 
     management: Client
@@ -199,11 +206,13 @@ class _Site:
 
     @classmethod
     @asynccontextmanager
-    async def of(cls, *kubeconfigs: str) -> AsyncIterator["_Site"]:
+    async def of(cls, *kubeconfigs: str) -> AsyncIterator["_HubClusters"]:
         """Yield it, while it can be spoken to."""
         clock = RealClock()
-        ways = [HttpTransport(config.load(kubeconfig=it, clock=clock), clock=clock) for it in kubeconfigs]
-        clients = [Client(way, clock=clock, random=Random(1)) for way in ways]
+        transports = [
+            HttpTransport(config.load(kubeconfig=kubeconfig, clock=clock), clock=clock) for kubeconfig in kubeconfigs
+        ]
+        clients = [Client(transport, clock=clock, random=Random(1)) for transport in transports]
         try:
             yield cls(*clients)
         finally:
@@ -212,12 +221,12 @@ class _Site:
 
     async def fill(self, scale: Scale, kubeconfig: bytes) -> None:
         """Make nodes, clusters, and a Machine of each cluster; those of the first clusters have a node each."""
-        for definition in definitions(_VERSION):
-            await self.management.create(DEFINITIONS, definition)
-        await _until(self._is_served)
-        await each([self._node(number) for number in range(scale.nodes)], self._create_node, at_once=IN_FLIGHT)
+        for definition in custom_resource_definitions(_VERSION):
+            await self.management.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+        await _wait_until(self._is_served)
+        await for_each([self._node(number) for number in range(scale.nodes)], self._create_node, at_once=IN_FLIGHT)
         for number in range(scale.clusters):
-            key = ClusterKey(_HOME, f"c-{number}")
+            key = ClusterKey(_NAMESPACE, f"c-{number}")
             await self.add_cluster(key, kubeconfig)
             await self.add_machine(key, node=f"n-{number}" if number < scale.nodes else "")
 
@@ -225,8 +234,8 @@ class _Site:
         return (await discover(self.management)).serves(_MACHINES)
 
     def _node(self, number: int) -> RawObject:
-        about = {"name": f"n-{number}", "labels": {MANAGED: "operational"}}
-        return {"apiVersion": "v1", "kind": "Node", "metadata": about}
+        node_metadata = {"name": f"n-{number}", "labels": {MAINTENANCE_STATE: "operational"}}
+        return {"apiVersion": "v1", "kind": "Node", "metadata": node_metadata}
 
     async def _create_node(self, node: RawObject) -> None:
         await self.workload.create(NODES, node)
@@ -234,7 +243,7 @@ class _Site:
     async def add_cluster(self, key: ClusterKey, kubeconfig: bytes) -> None:
         """Make the Secret of a cluster."""
         data = {KUBECONFIG_KEY: base64.b64encode(kubeconfig).decode()}
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": key.secret}, "data": data}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": key.kubeconfig_secret}, "data": data}
         await self.management.create(SECRETS, secret, namespace=key.namespace)
 
     async def add_machine(self, key: ClusterKey, *, node: str) -> None:
@@ -251,29 +260,29 @@ class _Site:
         status = merge_patch({"status": {"nodeRef": {"name": node}}})
         await self.management.patch(_MACHINES, f"m-{key.name}", status, namespace=key.namespace, subresource="status")
 
-    async def hooked(self, count: int) -> bool:
+    async def have_hooks(self, count: int) -> bool:
         """Tell whether that many Machines have the hook."""
         found = await self.management.list(_MACHINES)
-        return sum(HOOK in it.metadata.annotations for it in found.items) >= count
+        return sum(PRE_DRAIN_HOOK in item.metadata.annotations for item in found.items) >= count
 
-    async def asked(self, number: int) -> float:
+    async def request_latency(self, number: int) -> float:
         """Ask for maintenance of a Machine; return after how long its node was told. Then withdraw it."""
         clock, name = RealClock(), f"m-c-{number}"
         began = clock.monotonic()
         await self._label(name, REQUESTED)
-        await _until(lambda: self._is_told(number, is_told=True))
+        await _wait_until(lambda: self._is_labelled(number, expected=True))
         took = clock.monotonic() - began
         await self._label(name, None)
-        await _until(lambda: self._is_told(number, is_told=False))
+        await _wait_until(lambda: self._is_labelled(number, expected=False))
         return took
 
     async def _label(self, machine: str, value: str | None) -> Machine:
         patch = merge_patch({"metadata": {"labels": {MAINTENANCE: value}}})
-        return await self.management.patch(_MACHINES, machine, patch, namespace=_HOME)
+        return await self.management.patch(_MACHINES, machine, patch, namespace=_NAMESPACE)
 
-    async def _is_told(self, number: int, *, is_told: bool) -> bool:
+    async def _is_labelled(self, number: int, *, expected: bool) -> bool:
         node = await self.workload.get(NODES, f"n-{number}")
-        return (MACHINE_MAINTENANCE in node.metadata.labels) == is_told
+        return (MACHINE_MAINTENANCE in node.metadata.labels) == expected
 
 
 def _spec(cluster: str) -> RawObject:
@@ -285,5 +294,5 @@ _TEXT = f"""
 Two real control planes, the one with Machines and Secrets, the other behind all kubeconfigs, and the hub in a process
 of its own, all on the same cores. A request is the label `{MAINTENANCE}` on a Machine; the
 time runs from before it is written until the label is seen on the Machine's node in the other cluster, by asking every
-{_SOON.microseconds // 1000} ms. A cluster that never answers takes connections and says nothing.
+{_POLL_INTERVAL.microseconds // 1000} ms. A cluster that never answers takes connections and says nothing.
 """

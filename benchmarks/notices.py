@@ -15,42 +15,42 @@ from typing import Any, Protocol
 import uvloop
 
 from fleet import fleet, to_create
-from gauges import Stopwatch, memory
-from haulout.app import manifests
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticePhase
+from haulout.api.objects import Node
+from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES
+from haulout.app.manifests import operator_manifests
 from haulout.core.clock import Clock, RealClock
-from haulout.kinds.notice import MAINTENANCE_NOTICES, Phase
-from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
-from haulout.kube.compact import compact_nodes
-from haulout.kube.follow import Selection
-from haulout.kube.network import config
-from haulout.kube.network.http import HttpTransport
-from haulout.kube.objects import Node
-from haulout.kube.resources import DEFINITIONS, NODES
+from haulout.kube.informer import Informer, as_is
+from haulout.kube.node_transform import compact_nodes
+from haulout.kube.reflector import ListWatch
 from haulout.kube.timestamps import whole_seconds
-from haulout.notices.inbox import Inbox
-from haulout.notices.sources import Source
-from haulout.notices.sources.aws.queue import QueueReader
-from haulout.notices.sources.aws.settings import Settings
-from haulout.notices.sources.aws.source import AwsSource
-from haulout.notices.sources.oci.consumer import Place
-from haulout.notices.sources.oci.source import OciSource
+from haulout.kube.transports import config
+from haulout.kube.transports.http import HttpTransport
+from haulout.providers.aws.event_source import AwsEventSource
+from haulout.providers.aws.settings import AwsSettings
+from haulout.providers.aws.sqs_reader import SqsReader
+from haulout.providers.event_source import EventSource
+from haulout.providers.notice_writer import NoticeWriter
+from haulout.providers.oci.event_source import OciEventSource
+from haulout.providers.oci.stream_consumer import ConsumerOptions
 from haulout_sandbox.clouds.aws import AwsCloud
 from haulout_sandbox.clouds.oci import OciCloud
-from haulout_sandbox.clouds.oci.cloud import StreamCalls
-from operated import operator
-from real import control_plane
-from report import MEGABYTES, MILLISECONDS, RATE, SECONDS, Judge, Section
-from tasks import IN_FLIGHT, each
+from haulout_sandbox.clouds.oci.cloud import StreamingClient
+from operator_handle import operator
+from real_apiserver import control_plane
+from report import MEGABYTES, MILLISECONDS, RATE, SECONDS, Section, TargetComparison
+from resource_usage import Stopwatch, memory
+from tasks import IN_FLIGHT, for_each
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 _DAY = timedelta(days=1)
-_WITHIN_SECONDS = 600
+_TIMEOUT_SECONDS = 600
 _PAUSE = timedelta(milliseconds=250)  # between reads, so that a run does not take long
-_LOOK_EVERY = timedelta(milliseconds=20)
-_WAITING = 500  # messages that wait at a time: the models of clouds are made for fewer than clouds have
-_LEAD = timedelta(minutes=15)
+_POLL_INTERVAL = timedelta(milliseconds=20)
+_MAX_PENDING = 500  # messages that wait at a time: the models of clouds are made for fewer than clouds have
+_LEAD_TIME = timedelta(minutes=15)
 _UNTIL_DUE = timedelta(seconds=30)
 
 
@@ -65,17 +65,17 @@ class Scale:
 
 FULL = Scale(machines=1_000, messages=10_000, single=200)
 QUICK = Scale(machines=20, messages=200, single=10)
-_RATE, _SLOWEST_SECONDS, _GROWTH, _OUT_WITHIN_SECONDS = 300, 1.0, 30e6, 15.0
+_RATE, _SLOWEST_SECONDS, _GROWTH, _CORDONED_WITHIN_SECONDS = 300, 1.0, 30e6, 15.0
 
 
-def run(scale: Scale, say: Say) -> list[Section]:
+def run(scale: Scale, log: Log) -> list[Section]:
     """Measure each source, and the operator, each on a control plane of its own."""
     rows: list[tuple[str, ...]] = []
     for make in (_Oci, _Aws):
-        with control_plane(say, apart=False) as (kubeconfig, _):
-            rows += uvloop.run(_measured(scale, kubeconfig, make, say))
-    with control_plane(say, apart=False) as (kubeconfig, _):
-        rows += uvloop.run(_all_due(scale, kubeconfig, say))
+        with control_plane(log, separate_cores=False) as (kubeconfig, _):
+            rows += uvloop.run(_measured(scale, kubeconfig, make, log))
+    with control_plane(log, separate_cores=False) as (kubeconfig, _):
+        rows += uvloop.run(_all_due(scale, kubeconfig, log))
     return [Section("Notices", _TEXT, ("What", "Figure", "Besides", "Target", ""), rows)]
 
 
@@ -98,7 +98,7 @@ class _Cloud(Protocol):
 
     def launch(self, number: int) -> str: ...
 
-    def source(self, client: Client, nodes: Cache[Node]) -> Source: ...
+    def source(self, client: Client, nodes: Informer[Node]) -> EventSource: ...
 
     def taken(self) -> int: ...
 
@@ -111,7 +111,7 @@ class _Oci:
     def __init__(self, clock: Clock) -> None:
         self.cloud = OciCloud(clock)
         self.stream = _TimedStream(self.cloud, clock)
-        self._source: OciSource | None = None
+        self._source: OciEventSource | None = None
 
     @property
     def delivered(self) -> float:
@@ -129,17 +129,19 @@ class _Oci:
     def move(self, _: str, event: str, number: int) -> None:
         self.cloud.reschedule(event, self.cloud.clock.now() + _DAY + timedelta(minutes=number))
 
-    def source(self, client: Client, _: Cache[Node]) -> Source:
-        place = Place(instance="bench", idle_pause=_PAUSE, pause=_PAUSE)
+    def source(self, client: Client, _: Informer[Node]) -> EventSource:
+        consumer_options = ConsumerOptions(instance="bench", idle_pause=_PAUSE, pause=_PAUSE)
         compute = self.cloud.compute()
-        self._source = OciSource(compute, streaming=self.stream, place=place, clock=client.clock, random=Random(1))
+        self._source = OciEventSource(
+            compute, streaming=self.stream, consumer_options=consumer_options, clock=client.clock, random=Random(1)
+        )
         return self._source
 
     def taken(self) -> int:
-        return 0 if self._source is None else self._source.taken
+        return 0 if self._source is None else self._source.messages_processed
 
 
-class _TimedStream(StreamCalls):
+class _TimedStream(StreamingClient):
     """A stream that remembers when messages were handed over last."""
 
     def __init__(self, cloud: OciCloud, clock: Clock) -> None:
@@ -149,10 +151,10 @@ class _TimedStream(StreamCalls):
 
     async def messages(self, cursor: str, *, limit: int) -> tuple[list[dict[str, Any]], str]:
         """Return the next messages."""
-        found, following = await super().messages(cursor, limit=limit)
+        found, next_cursor = await super().messages(cursor, limit=limit)
         if found:
             self.delivered = self._clock.monotonic()
-        return found, following
+        return found, next_cursor
 
 
 class _Aws:
@@ -162,7 +164,7 @@ class _Aws:
 
     def __init__(self, clock: Clock) -> None:
         self.cloud = _TimedAws(clock)
-        self._source: AwsSource | None = None
+        self._source: AwsEventSource | None = None
 
     @property
     def delivered(self) -> float:
@@ -180,14 +182,16 @@ class _Aws:
     def move(self, machine: str, event: str, number: int) -> None:
         self.cloud.reschedule(machine, event, start=self.cloud.clock.now() + _DAY + timedelta(minutes=number))
 
-    def source(self, client: Client, nodes: Cache[Node]) -> Source:
-        cloud, settings = self.cloud, Settings(queue_url="https://queue.example/1/q")
-        self._source = AwsSource(ec2=cloud, groups=cloud, sqs=cloud, client=client, nodes=nodes, settings=settings)
+    def source(self, client: Client, nodes: Informer[Node]) -> EventSource:
+        cloud, settings = self.cloud, AwsSettings(queue_url="https://queue.example/1/q")
+        self._source = AwsEventSource(
+            ec2=cloud, auto_scaling=cloud, sqs=cloud, client=client, nodes=nodes, settings=settings
+        )
         return self._source
 
     def taken(self) -> int:
-        queue = None if self._source is None else self._source.queue
-        return queue.taken if isinstance(queue, QueueReader) else 0
+        queue = None if self._source is None else self._source.sqs_reader
+        return queue.messages_processed if isinstance(queue, SqsReader) else 0
 
 
 class _TimedAws(AwsCloud):
@@ -195,38 +199,40 @@ class _TimedAws(AwsCloud):
 
     delivered = 0.0
 
-    async def receive(self, *, most: int, wait: timedelta, hidden: timedelta) -> Sequence[dict[str, Any]]:
+    async def receive(
+        self, *, max_messages: int, wait: timedelta, visibility_timeout: timedelta
+    ) -> Sequence[dict[str, Any]]:
         """Return the next messages."""
-        found = await super().receive(most=most, wait=wait, hidden=hidden)
+        found = await super().receive(max_messages=max_messages, wait=wait, visibility_timeout=visibility_timeout)
         if found:
             self.delivered = self.clock.monotonic()
         return found
 
 
 async def _measured(
-    scale: Scale, kubeconfig: str, make: Callable[[Clock], _Cloud], say: Say
+    scale: Scale, kubeconfig: str, make: Callable[[Clock], _Cloud], log: Log
 ) -> Sequence[tuple[str, ...]]:
-    async with asyncio.timeout(_WITHIN_SECONDS), _connected(kubeconfig) as client, asyncio.TaskGroup() as group:
+    async with asyncio.timeout(_TIMEOUT_SECONDS), _connected(kubeconfig) as client, asyncio.TaskGroup() as group:
         clock = client.clock
         cloud = make(clock)
         machines = [cloud.launch(number) for number in range(scale.machines)]
-        await _prepare(client, [cloud.provider_id(it) for it in machines], say)
-        nodes = Cache(client, Selection(NODES), row=compact_nodes())
-        notices = Cache(client, Selection(MAINTENANCE_NOTICES), row=as_is)
-        tasks = [group.create_task(_endless(it)) for it in (nodes, notices)]
-        for it in (nodes, notices):
-            await it.wait_synced()
+        await _prepare(client, [cloud.provider_id(machine) for machine in machines], log)
+        nodes = Informer(client, ListWatch(NODES), transform=compact_nodes())
+        notices = Informer(client, ListWatch(MAINTENANCE_NOTICES), transform=as_is)
+        tasks = [group.create_task(_run_informer(machine)) for machine in (nodes, notices)]
+        for machine in (nodes, notices):
+            await machine.wait_synced()
         source, before = cloud.source(client, nodes), memory()
-        say(f"{cloud.name}: {scale.messages:,} messages")
-        with Stopwatch() as watch:
-            tasks.append(group.create_task(source.run(Inbox(client))))
+        log(f"{cloud.name}: {scale.messages:,} messages")
+        with Stopwatch() as stopwatch:
+            tasks.append(group.create_task(source.run(NoticeWriter(client))))
             await _send(cloud, machines, scale.messages, clock)
         grown = memory() - before
-        say(f"{cloud.name}: {scale.single} messages, one at a time")
-        latencies = [await _one(cloud, notices, machines[number], clock) for number in range(scale.single)]
+        log(f"{cloud.name}: {scale.single} messages, one at a time")
+        latencies = [await _notice_latency(cloud, notices, machines[number], clock) for number in range(scale.single)]
         for task in tasks:
             task.cancel()
-    return _rows(cloud.name, scale, watch, grown, latencies)
+    return _rows(cloud.name, scale, stopwatch, grown, latencies)
 
 
 async def _send(cloud: _Cloud, machines: Sequence[str], messages: int, clock: Clock) -> None:
@@ -238,47 +244,49 @@ async def _send(cloud: _Cloud, machines: Sequence[str], messages: int, clock: Cl
             cloud.move(machine, events[machine], number)
         else:
             events[machine] = cloud.announce(machine)
-        while number - cloud.taken() >= _WAITING:
-            await clock.sleep(_LOOK_EVERY)
+        while number - cloud.taken() >= _MAX_PENDING:
+            await clock.sleep(_POLL_INTERVAL)
     while cloud.taken() < messages:
-        await clock.sleep(_LOOK_EVERY)
+        await clock.sleep(_POLL_INTERVAL)
 
 
-async def _one(cloud: _Cloud, notices: Cache[Any], machine: str, clock: Clock) -> float:
+async def _notice_latency(cloud: _Cloud, notices: Informer[Any], machine: str, clock: Clock) -> float:
     """Return the seconds from when a message is handed over to when a watch shows its notice."""
-    seen: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+    observed: asyncio.Future[float] = asyncio.get_running_loop().create_future()
     event = ""
 
-    def note(_: object, new: Any) -> None:
-        if new is not None and event and event in new.name and not seen.done():
-            seen.set_result(clock.monotonic())
+    def on_change(_: object, new: Any) -> None:
+        if new is not None and event and event in new.name and not observed.done():
+            observed.set_result(clock.monotonic())
 
-    unsubscribe = notices.subscribe(note)
+    unsubscribe = notices.subscribe(on_change)
     event = cloud.announce(machine)
-    at = await seen
+    observed_at = await observed
     unsubscribe()
-    return at - cloud.delivered
+    return observed_at - cloud.delivered
 
 
-def _rows(name: str, scale: Scale, watch: Stopwatch, grown: float, latencies: Sequence[float]) -> list[tuple[str, ...]]:
-    judge = Judge(is_fair=scale is FULL)
-    processor = f"{watch.cpu / scale.messages * 1e3:.2f} ms of the processor each"
+def _rows(
+    name: str, scale: Scale, stopwatch: Stopwatch, grown: float, latencies: Sequence[float]
+) -> list[tuple[str, ...]]:
+    comparison = TargetComparison(is_fair=scale is FULL)
+    processor = f"{stopwatch.cpu / scale.messages * 1e3:.2f} ms of the processor each"
     size = f"{name}, {scale.machines:,} nodes"
     return [
-        judge.row(
+        comparison.row(
             f"{size}: {scale.messages:,} messages",
-            [scale.messages / watch.wall],
+            [scale.messages / stopwatch.wall],
             RATE,
             target=_RATE,
-            beside=processor,
+            note=processor,
         ),
-        judge.row(f"{size}: memory that takes", [grown], MEGABYTES, target=_GROWTH, beside=""),
-        judge.row(
+        comparison.row(f"{size}: memory that takes", [grown], MEGABYTES, target=_GROWTH, note=""),
+        comparison.row(
             f"{size}: from a message to its notice, 99th percentile",
             [quantiles(latencies, n=100)[98]],
             MILLISECONDS,
             target=_SLOWEST_SECONDS,
-            beside=f"median {MILLISECONDS.show(median(latencies))}",
+            note=f"median {MILLISECONDS.show(median(latencies))}",
         ),
     ]
 
@@ -286,57 +294,63 @@ def _rows(name: str, scale: Scale, watch: Stopwatch, grown: float, latencies: Se
 # All at once
 
 
-async def _all_due(scale: Scale, kubeconfig: str, say: Say) -> Sequence[tuple[str, ...]]:
+async def _all_due(scale: Scale, kubeconfig: str, log: Log) -> Sequence[tuple[str, ...]]:
     """Tell how long it takes until all nodes are cordoned whose maintenance is due at the same moment."""
-    async with asyncio.timeout(_WITHIN_SECONDS), _connected(kubeconfig) as client, asyncio.TaskGroup() as group:
+    async with asyncio.timeout(_TIMEOUT_SECONDS), _connected(kubeconfig) as client, asyncio.TaskGroup() as group:
         clock = client.clock
-        names = await _prepare(client, [f"example://{number}" for number in range(scale.machines)], say)
+        names = await _prepare(client, [f"example://{number}" for number in range(scale.machines)], log)
         caches = (
-            Cache(client, Selection(NODES), row=compact_nodes()),
-            Cache(client, Selection(MAINTENANCE_NOTICES), row=as_is),
+            Informer(client, ListWatch(NODES), transform=compact_nodes()),
+            Informer(client, ListWatch(MAINTENANCE_NOTICES), transform=as_is),
         )
         nodes, notices = caches
-        tasks = [group.create_task(_endless(it)) for it in caches]
-        for it in caches:
-            await it.wait_synced()
+        tasks = [group.create_task(_run_informer(cache)) for cache in caches]
+        for cache in caches:
+            await cache.wait_synced()
         async with operator(kubeconfig) as ours:
-            start = clock.now().replace(microsecond=0) + _LEAD + _UNTIL_DUE  # as it is written
-            say(f"{scale.machines:,} notices that fall due at once")
-            await each(names, lambda name: client.create(MAINTENANCE_NOTICES, _notice(name, start)), at_once=IN_FLIGHT)
-            await _until(clock, lambda: _count(notices, lambda it: it.status.phase == Phase.PLANNED) == len(names))
+            start = clock.now().replace(microsecond=0) + _LEAD_TIME + _UNTIL_DUE  # as it is written
+            log(f"{scale.machines:,} notices that fall due at once")
+            await for_each(
+                names, lambda name: client.create(MAINTENANCE_NOTICES, _notice(name, start)), at_once=IN_FLIGHT
+            )
+            await _wait_until(
+                clock, lambda: _count(notices, lambda cache: cache.status.phase == NoticePhase.PLANNED) == len(names)
+            )
             before = await ours.numbers()
-            due = start - _LEAD
-            said = out = None
-            while said is None or out is None:
-                await clock.sleep(_LOOK_EVERY)
-                late = (clock.now() - due).total_seconds()
-                if said is None and _count(notices, lambda it: it.status.phase == Phase.DUE) == len(names):
-                    said = late
-                if out is None and _count(nodes, lambda it: it.spec.unschedulable) == len(names):
-                    out = late
+            due = start - _LEAD_TIME
+            all_due = all_cordoned = None
+            while all_due is None or all_cordoned is None:
+                await clock.sleep(_POLL_INTERVAL)
+                elapsed = (clock.now() - due).total_seconds()
+                if all_due is None and _count(notices, lambda cache: cache.status.phase == NoticePhase.DUE) == len(
+                    names
+                ):
+                    all_due = elapsed
+                if all_cordoned is None and _count(nodes, lambda cache: cache.spec.unschedulable) == len(names):
+                    all_cordoned = elapsed
             after = await ours.numbers()
         for task in tasks:
             task.cancel()
-    judge = Judge(is_fair=scale is FULL)
+    comparison = TargetComparison(is_fair=scale is FULL)
     requests = f"{(after['sent'] - before['sent']) / len(names):.1f} requests a node"
-    beside = f"all notices say so after {SECONDS.show(said)}; {requests}; peak {MEGABYTES.show(after['peak'])}"
-    what = f"{scale.machines:,} notices due at once: all nodes cordoned"
-    return [judge.row(what, [out], SECONDS, target=_OUT_WITHIN_SECONDS, beside=beside)]
+    note = f"all notices say so after {SECONDS.show(all_due)}; {requests}; peak {MEGABYTES.show(after['peak'])}"
+    label = f"{scale.machines:,} notices due at once: all nodes cordoned"
+    return [comparison.row(label, [all_cordoned], SECONDS, target=_CORDONED_WITHIN_SECONDS, note=note)]
 
 
 def _notice(node: str, start: Any) -> Mapping[str, Any]:
     spec = {"nodeName": node, "source": "bench", "noticeID": node, "kind": "Reboot", "start": whole_seconds(start)}
-    of = {"apiVersion": MAINTENANCE_NOTICES.api_version, "kind": MAINTENANCE_NOTICES.kind}
-    return {**of, "metadata": {"name": f"bench-{node}"}, "spec": spec}
+    type_fields = {"apiVersion": MAINTENANCE_NOTICES.api_version, "kind": MAINTENANCE_NOTICES.kind}
+    return {**type_fields, "metadata": {"name": f"bench-{node}"}, "spec": spec}
 
 
-def _count(cache: Cache[Any], holds: Callable[[Any], bool]) -> int:
-    return sum(bool(holds(it)) for it in cache.all())
+def _count(cache: Informer[Any], holds: Callable[[Any], bool]) -> int:
+    return sum(bool(holds(obj)) for obj in cache.all())
 
 
-async def _until(clock: Clock, check: Callable[[], bool]) -> None:
+async def _wait_until(clock: Clock, check: Callable[[], bool]) -> None:
     while not check():
-        await clock.sleep(_LOOK_EVERY)
+        await clock.sleep(_POLL_INTERVAL)
 
 
 # What all need
@@ -353,20 +367,20 @@ async def _connected(kubeconfig: str) -> AsyncIterator[Client]:
         await client.close()
 
 
-async def _prepare(client: Client, provider_ids: Sequence[str], say: Say) -> Sequence[str]:
+async def _prepare(client: Client, provider_ids: Sequence[str], log: Log) -> Sequence[str]:
     """Have nodes with these machines, and all definitions; return the names of the nodes."""
-    for definition in manifests.definitions():
-        await client.create(DEFINITIONS, definition)
-    say(f"creating {len(provider_ids):,} nodes")
+    for definition in operator_manifests.definitions():
+        await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+    log(f"creating {len(provider_ids):,} nodes")
     bodies = [to_create(node) for node in fleet(1, len(provider_ids)).nodes]
     for body, provider_id in zip(bodies, provider_ids, strict=True):
         del body["status"]["images"]
         body["spec"]["providerID"] = provider_id
-    await each(bodies, lambda body: client.create(NODES, body), at_once=IN_FLIGHT)
+    await for_each(bodies, lambda body: client.create(NODES, body), at_once=IN_FLIGHT)
     return [body["metadata"]["name"] for body in bodies]
 
 
-async def _endless(cache: Cache[Any]) -> None:
+async def _run_informer(cache: Informer[Any]) -> None:
     await cache.run()
 
 

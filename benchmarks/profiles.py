@@ -18,25 +18,24 @@ from statistics import median, quantiles
 import uvloop
 
 from fleet import fleet, to_create
+from haulout.api import maintenancenotice, nodemaintenance
+from haulout.api.objects import Object
+from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES
+from haulout.controllers.profiles.plugin import PROFILE_LABEL, STATE_LABEL, State
 from haulout.core.clock import RealClock
-from haulout.kinds import notice
-from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
-from haulout.kube.follow import Selection
-from haulout.kube.network import config
-from haulout.kube.network.http import HttpTransport
-from haulout.kube.objects import Object
+from haulout.kube.informer import Informer, as_is
 from haulout.kube.patches import node_patch, strategic_patch
-from haulout.kube.resources import DEFINITIONS, NODES
+from haulout.kube.reflector import ListWatch
 from haulout.kube.timestamps import whole_seconds
-from haulout.maintenance import resource
-from haulout.profiles.plugin import PROFILE_LABEL, STATE_LABEL, State
-from operated import Operator, operator
-from real import control_plane
-from report import MEGABYTES, MILLISECONDS, SECONDS, Judge, Section, Unit
-from tasks import IN_FLIGHT, each
+from haulout.kube.transports import config
+from haulout.kube.transports.http import HttpTransport
+from operator_handle import OperatorHandle, operator
+from real_apiserver import control_plane
+from report import MEGABYTES, MILLISECONDS, SECONDS, Section, TargetComparison, Unit
+from tasks import IN_FLIGHT, for_each
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 _CONFIGURATION = """\
 intervals: {requeue: 30s}
@@ -54,16 +53,16 @@ profiles:
   maintenance-required:
     transitions: [{check: "!asked", next: operational}]
 """
-_ASKED = "asked"
-_WRITTEN = "written"  # a label that nobody answers
-_NODES = NODES.of(Object)
+_REQUEST_LABEL = "asked"
+_UNUSED_LABEL = "written"  # a label that nobody answers
+_NODES = NODES.with_model(Object)
 _REPORTS_EVERY_SECONDS = 300  # a kubelet whose node is as it was
-_WITHIN_SECONDS = 900
-_SETTLES = timedelta(seconds=5)
+_TIMEOUT_SECONDS = 900
+_SETTLE_TIME = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class Target:
     """What is wanted of a cluster of a size, and how the SAP maintenance-controller did there."""
 
     nodes: int
@@ -84,101 +83,108 @@ class Goal:
 class Scale:
     """How large a run is."""
 
-    goals: Sequence[Goal]
+    goals: Sequence[Target]
     changes: int  # one after the other
     rounds: int  # of all nodes at once
     idle_seconds: float
 
 
-_SMALL = Goal(
+_SMALL = Target(
     nodes=1_000,
     seconds=3,
     idle=0.3,
     memory=70e6,
     theirs={"median": "6.6 ms", "slowest": "9.4 ms", "all": "11.6 s", "idle": "2.5 s", "memory": "77 MB"},
 )
-_LARGE = Goal(nodes=5_000, seconds=15, idle=1, memory=100e6, theirs={"all": "64 s", "idle": "20 s", "memory": "121 MB"})
-_HEAVY = Goal(nodes=1_000, median=None, slowest=None, with_images=True)
-_TINY = Goal(nodes=50, seconds=1, idle=1, memory=70e6)
+_LARGE = Target(
+    nodes=5_000, seconds=15, idle=1, memory=100e6, theirs={"all": "64 s", "idle": "20 s", "memory": "121 MB"}
+)
+_HEAVY = Target(nodes=1_000, median=None, slowest=None, with_images=True)
+_TINY = Target(nodes=50, seconds=1, idle=1, memory=70e6)
 FULL = Scale(goals=(_SMALL, _LARGE, _HEAVY), changes=1_000, rounds=3, idle_seconds=60)
 QUICK = Scale(goals=(_TINY,), changes=20, rounds=1, idle_seconds=5)
 CPU = Unit(lambda seconds: f"{seconds:.2f} s", more_is_better=False)
 
 
-def run(scale: Scale, say: Say) -> list[Section]:
+def run(scale: Scale, log: Log) -> list[Section]:
     """Measure profiles at each size, each on a control plane of its own."""
     rows: list[tuple[str, ...]] = []
-    for goal in scale.goals:
-        with control_plane(say, apart=False) as (kubeconfig, _):
-            rows += uvloop.run(_measured(scale, goal, kubeconfig, say))
+    for target in scale.goals:
+        with control_plane(log, separate_cores=False) as (kubeconfig, _):
+            rows += uvloop.run(_measured(scale, target, kubeconfig, log))
     return [Section("Profiles", _TEXT, ("What", "Figure", "Besides", "Target", ""), rows)]
 
 
-async def _measured(scale: Scale, goal: Goal, kubeconfig: str, say: Say) -> list[tuple[str, ...]]:
-    async with asyncio.timeout(_WITHIN_SECONDS), _Site.running(kubeconfig, goal, say) as site:
-        say(f"{goal}: as many writes, nobody answering")
-        bare = _Bare(await site.write_one_by_one(scale.changes), [await site.write_all() for _ in range(scale.rounds)])
+async def _measured(scale: Scale, target: Target, kubeconfig: str, log: Log) -> list[tuple[str, ...]]:
+    async with asyncio.timeout(_TIMEOUT_SECONDS), _ProfileCluster.running(kubeconfig, target, log) as cluster:
+        log(f"{target}: as many writes, nobody answering")
+        baseline = _WriteBaseline(
+            await cluster.write_one_by_one(scale.changes), [await cluster.write_all() for _ in range(scale.rounds)]
+        )
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "maintenance.yaml"
             file.write_text(_CONFIGURATION)
             async with operator(kubeconfig, config=file) as ours:
-                say(f"{goal}: the first look at all of them")
-                await site.all_are(State.OPERATIONAL)
-                await site.rest()
-                say(f"{goal}: waiting")
-                idle = await site.wait(ours, scale.idle_seconds)
-                say(f"{goal}: one at a time")
-                latencies = await site.change_one_by_one(scale.changes)
+                log(f"{target}: the first look at all of them")
+                await cluster.wait_for_state(State.OPERATIONAL)
+                await cluster.settle()
+                log(f"{target}: waiting")
+                idle = await cluster.measure_idle(ours, scale.idle_seconds)
+                log(f"{target}: one at a time")
+                latencies = await cluster.change_one_by_one(scale.changes)
                 all_at_once = []
                 for number in range(scale.rounds):
-                    say(f"{goal}: all at once, round {number + 1} of {scale.rounds}")
-                    all_at_once.append(await site.change_all())
+                    log(f"{target}: all at once, round {number + 1} of {scale.rounds}")
+                    all_at_once.append(await cluster.change_all())
                 after = await ours.numbers()
-    return _rows(scale, goal, bare, latencies, all_at_once, idle, after)
+    return _rows(scale, target, baseline, latencies, all_at_once, idle, after)
 
 
 @dataclass(frozen=True, slots=True)
-class _Bare:
+class _WriteBaseline:
     """How long writes take if nobody answers: of two, one after the other, and of two for each of all nodes."""
 
     pairs: Sequence[float]
     all: Sequence[float]
 
 
-class _Site:
+class _ProfileCluster:
     """A control plane with nodes, all of which have the profile."""
 
-    def __init__(self, client: Client, nodes: Cache[Object], names: Sequence[str]) -> None:
+    def __init__(self, client: Client, nodes: Informer[Object], names: Sequence[str]) -> None:
         self._client = client
         self._clock = client.clock
         self._nodes = nodes
         self._names = names
         self._states: dict[str, int] = {}
         self._changed = asyncio.Event()
-        nodes.subscribe(self._note)
+        nodes.subscribe(self._on_node_change)
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, kubeconfig: str, goal: Goal, say: Say) -> AsyncIterator["_Site"]:
+    async def running(cls, kubeconfig: str, target: Target, log: Log) -> AsyncIterator["_ProfileCluster"]:
         """Yield it when all nodes are there."""
         clock = RealClock()
-        ways = [HttpTransport(config.load(kubeconfig=kubeconfig, clock=clock), clock=clock) for _ in range(2)]
-        client, watching = (Client(way, clock=clock, random=Random(1)) for way in ways)
-        say(f"creating {goal}")
-        for installed in (resource.definition(), notice.definition()):  # without records there is no history
-            await client.create(DEFINITIONS, installed)
-        bodies = [to_create(node) for node in fleet(1, goal.nodes).nodes]
+        transports = [HttpTransport(config.load(kubeconfig=kubeconfig, clock=clock), clock=clock) for _ in range(2)]
+        client, watching = (Client(transport, clock=clock, random=Random(1)) for transport in transports)
+        log(f"creating {target}")
+        for installed in (
+            nodemaintenance.custom_resource_definition(),
+            maintenancenotice.definition(),
+        ):  # without records there is no history
+            await client.create(CUSTOM_RESOURCE_DEFINITIONS, installed)
+        bodies = [to_create(node) for node in fleet(1, target.nodes).nodes]
         for body in bodies:
             body["metadata"]["labels"][PROFILE_LABEL] = "os"
-            if not goal.with_images:
+            if not target.with_images:
                 del body["status"]["images"]
-        await each(bodies, lambda body: client.create(NODES, body), at_once=IN_FLIGHT)
-        cache: Cache[Object] = Cache(watching, Selection(_NODES), row=as_is)
+        await for_each(bodies, lambda body: client.create(NODES, body), at_once=IN_FLIGHT)
+        cache: Informer[Object] = Informer(watching, ListWatch(_NODES), transform=as_is)
         async with asyncio.TaskGroup() as group:
-            site = cls(client, cache, [body["metadata"]["name"] for body in bodies])
-            tasks = [group.create_task(run()) for run in (cache.run, site._report)]
+            cluster = cls(client, cache, [body["metadata"]["name"] for body in bodies])
+            tasks = [group.create_task(run()) for run in (cache.run, cluster._report)]
             await cache.wait_synced()
-            yield site
+            yield cluster
             for task in tasks:
                 task.cancel()
         for each_client in (client, watching):
@@ -193,11 +199,11 @@ class _Site:
     async def write_all(self) -> float:
         """Label all nodes at once, and take the labels off; tell how long that took."""
         began = self._clock.monotonic()
-        await each(self._names, lambda name: self._label(name, _WRITTEN, is_there=True), at_once=IN_FLIGHT)
-        await each(self._names, lambda name: self._label(name, _WRITTEN, is_there=False), at_once=IN_FLIGHT)
+        await for_each(self._names, lambda name: self._label(name, _UNUSED_LABEL, is_there=True), at_once=IN_FLIGHT)
+        await for_each(self._names, lambda name: self._label(name, _UNUSED_LABEL, is_there=False), at_once=IN_FLIGHT)
         return self._clock.monotonic() - began
 
-    async def wait(self, ours: Operator, seconds: float) -> dict[str, float]:
+    async def measure_idle(self, ours: OperatorHandle, seconds: float) -> dict[str, float]:
         """Tell what the operator does while nothing happens."""
         before = await ours.numbers()
         await self._clock.sleep(timedelta(seconds=seconds))
@@ -208,49 +214,51 @@ class _Site:
 
     async def change_one_by_one(self, changes: int) -> list[float]:
         """Label one node after the other, and take the label off again; tell how long each took to be answered."""
-        took = []
+        latencies = []
         for name, number in zip(cycle(self._names), range(changes), strict=False):
-            asks = number < len(self._names) or (number // len(self._names)) % 2 == 0
-            took.append(await self._change_one(name, asks=asks))
-        await each(self._names[:changes], lambda name: self._label(name, _ASKED, is_there=False), at_once=IN_FLIGHT)
-        await self.all_are(State.OPERATIONAL)
-        return took
+            is_requested = number < len(self._names) or (number // len(self._names)) % 2 == 0
+            latencies.append(await self._change_one(name, is_requested=is_requested))
+        await for_each(
+            self._names[:changes], lambda name: self._label(name, _REQUEST_LABEL, is_there=False), at_once=IN_FLIGHT
+        )
+        await self.wait_for_state(State.OPERATIONAL)
+        return latencies
 
     async def change_all(self) -> dict[str, float]:
         """Label all nodes at once; tell how long the labelling took, and how long it took until all were answered."""
         began = self._clock.monotonic()
-        await each(self._names, lambda name: self._label(name, _ASKED, is_there=True), at_once=IN_FLIGHT)
+        await for_each(self._names, lambda name: self._label(name, _REQUEST_LABEL, is_there=True), at_once=IN_FLIGHT)
         labelled = self._clock.monotonic() - began
-        await self.all_are(State.REQUIRED)
+        await self.wait_for_state(State.REQUIRED)
         answered = self._clock.monotonic() - began
-        await each(self._names, lambda name: self._label(name, _ASKED, is_there=False), at_once=IN_FLIGHT)
-        await self.all_are(State.OPERATIONAL)
-        await self.rest()
+        await for_each(self._names, lambda name: self._label(name, _REQUEST_LABEL, is_there=False), at_once=IN_FLIGHT)
+        await self.wait_for_state(State.OPERATIONAL)
+        await self.settle()
         return {"labelled": labelled, "answered": answered}
 
-    async def all_are(self, state: State) -> None:
+    async def wait_for_state(self, state: State) -> None:
         """Return when all nodes are in a state."""
-        await self._until(lambda: self._states.get(str(state)) == len(self._names))
+        await self._wait_until(lambda: self._states.get(str(state)) == len(self._names))
 
-    async def rest(self) -> None:
+    async def settle(self) -> None:
         """Let what is left to do be done: events."""
-        await self._clock.sleep(_SETTLES)
+        await self._clock.sleep(_SETTLE_TIME)
 
     # How
 
-    async def _change_one(self, name: str, *, asks: bool) -> float:
-        wanted = State.REQUIRED if asks else State.OPERATIONAL
+    async def _change_one(self, name: str, *, is_requested: bool) -> float:
+        wanted = State.REQUIRED if is_requested else State.OPERATIONAL
         began = self._clock.monotonic()
-        await self._label(name, _ASKED, is_there=asks)
-        await self._until(lambda: self._state(name) == wanted)
+        await self._label(name, _REQUEST_LABEL, is_there=is_requested)
+        await self._wait_until(lambda: self._state(name) == wanted)
         return self._clock.monotonic() - began
 
     async def _write_twice(self, name: str) -> float:
         began = self._clock.monotonic()
-        await self._label(name, _WRITTEN, is_there=True)
-        await self._until(lambda: self._is_labelled(name, _WRITTEN))
-        await self._label(name, _WRITTEN, is_there=False)
-        await self._until(lambda: not self._is_labelled(name, _WRITTEN))
+        await self._label(name, _UNUSED_LABEL, is_there=True)
+        await self._wait_until(lambda: self._is_labelled(name, _UNUSED_LABEL))
+        await self._label(name, _UNUSED_LABEL, is_there=False)
+        await self._wait_until(lambda: not self._is_labelled(name, _UNUSED_LABEL))
         return self._clock.monotonic() - began
 
     async def _label(self, name: str, key: str, *, is_there: bool) -> None:
@@ -274,13 +282,13 @@ class _Site:
         node = self._nodes.get(name)
         return "" if node is None else _state(node)
 
-    def _note(self, old: Object | None, new: Object | None) -> None:
+    def _on_node_change(self, old: Object | None, new: Object | None) -> None:
         for node, amount in ((old, -1), (new, 1)):
             if node is not None:
                 self._states[_state(node)] = self._states.get(_state(node), 0) + amount
         self._changed.set()
 
-    async def _until(self, check: Callable[[], bool]) -> None:
+    async def _wait_until(self, check: Callable[[], bool]) -> None:
         while not check():
             self._changed.clear()
             await self._changed.wait()
@@ -292,52 +300,54 @@ def _state(node: Object) -> str:
 
 def _rows(
     scale: Scale,
-    goal: Goal,
-    bare: _Bare,
+    target: Target,
+    baseline: _WriteBaseline,
     latencies: Sequence[float],
     all_at_once: Sequence[Mapping[str, float]],
     idle: Mapping[str, float],
     after: Mapping[str, float],
 ) -> list[tuple[str, ...]]:
-    judge = Judge(is_fair=scale is FULL)
+    comparison = TargetComparison(is_fair=scale is FULL)
 
-    def beside(theirs: str, more: str = "") -> str:
-        told = goal.theirs.get(theirs)
-        return "; ".join(filter(None, (told and f"the Go controller {told}", more)))
+    def note(figure: str, more: str = "") -> str:
+        go_controller_figure = target.theirs.get(figure)
+        return "; ".join(filter(None, (go_controller_figure and f"the Go controller {go_controller_figure}", more)))
 
-    labelled = SECONDS.show(median(it["labelled"] for it in all_at_once))
-    as_many = f"labelled after {labelled}; as many writes alone {SECONDS.show(median(bare.all))}"
+    labelled = SECONDS.show(median(round_result["labelled"] for round_result in all_at_once))
+    as_many = f"labelled after {labelled}; as many writes alone {SECONDS.show(median(baseline.all))}"
     peak = f"peak {MEGABYTES.show(after['peak'])}"
     return [
-        judge.row(
-            f"{goal}: one label answered, median",
+        comparison.row(
+            f"{target}: one label answered, median",
             [median(latencies)],
             MILLISECONDS,
-            target=goal.median,
-            beside=beside("median", f"two writes alone {MILLISECONDS.show(median(bare.pairs))}"),
+            target=target.median,
+            note=note("median", f"two writes alone {MILLISECONDS.show(median(baseline.pairs))}"),
         ),
-        judge.row(
-            f"{goal}: one label answered, 99th percentile",
+        comparison.row(
+            f"{target}: one label answered, 99th percentile",
             [_slowest(latencies)],
             MILLISECONDS,
-            target=goal.slowest,
-            beside=beside("slowest", f"two writes alone {MILLISECONDS.show(_slowest(bare.pairs))}"),
+            target=target.slowest,
+            note=note("slowest", f"two writes alone {MILLISECONDS.show(_slowest(baseline.pairs))}"),
         ),
-        judge.row(
-            f"{goal}: all labelled at once, the last answered",
-            [it["answered"] for it in all_at_once],
+        comparison.row(
+            f"{target}: all labelled at once, the last answered",
+            [round_result["answered"] for round_result in all_at_once],
             SECONDS,
-            target=goal.seconds,
-            beside=beside("all", as_many),
+            target=target.seconds,
+            note=note("all", as_many),
         ),
-        judge.row(
-            f"{goal}: processor time a minute while nothing happens",
+        comparison.row(
+            f"{target}: processor time a minute while nothing happens",
             [idle["cpu"]],
             CPU,
-            target=goal.idle,
-            beside=beside("idle", f"{idle['sent']:.0f} requests a minute"),
+            target=target.idle,
+            note=note("idle", f"{idle['sent']:.0f} requests a minute"),
         ),
-        judge.row(f"{goal}: memory", [idle["memory"]], MEGABYTES, target=goal.memory, beside=beside("memory", peak)),
+        comparison.row(
+            f"{target}: memory", [idle["memory"]], MEGABYTES, target=target.memory, note=note("memory", peak)
+        ),
     ]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from textwrap import fill
 
-from contenders import OPENERS, OURS
+from client_libraries import OPENERS, OURS
 
 _QUIET = 0.05
 _LIBRARIES = ("haulout", "aiohttp", "msgspec", "uvloop", "lightkube", "kubernetes_asyncio")
@@ -48,32 +48,32 @@ MEGABYTES = Unit(lambda size: f"{size / 1e6:,.0f} MB", more_is_better=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class TargetComparison:
     """Holds our figures against their targets; not those of a quick run, which is too small to tell."""
 
     is_fair: bool
 
     def row(
-        self, what: str, figures: Sequence[float], unit: Unit, *, target: float | None, beside: str
+        self, label: str, figures: Sequence[float], unit: Unit, *, target: float | None, note: str
     ) -> tuple[str, ...]:
         """Return what it is, our figure, what else is known of it, the target, and whether it is met."""
         figure = median(figures)
         if target is None:
-            return what, unit.show(figure), beside, "", ""
+            return label, unit.show(figure), note, "", ""
         met = figure >= target if unit.more_is_better else figure <= target
         bound = ">=" if unit.more_is_better else "<="
-        verdict = ("met" if met else "**missed**") if self.is_fair else "not judged"
-        return what, unit.show(figure), beside, f"{bound} {unit.show(target)}", verdict
+        result = ("met" if met else "**missed**") if self.is_fair else "not judged"
+        return label, unit.show(figure), note, f"{bound} {unit.show(target)}", result
 
 
-def compared(what: str, figures: Mapping[str, Sequence[float]], unit: Unit) -> tuple[str, ...]:
+def comparison_row(label: str, figures: Mapping[str, Sequence[float]], unit: Unit) -> tuple[str, ...]:
     """Return the row of a comparison: what, our figure, and each other library's with its ratio to ours."""
     ours = median(figures[OURS])
     cells = []
     for contender in OPENERS:
         figure = median(figures[contender])
         cells.append(unit.show(figure) + ("" if contender == OURS else f" ({_ratio(figure, ours)})"))
-    return what, *cells
+    return label, *cells
 
 
 def _ratio(figure: float, ours: float) -> str:
@@ -86,9 +86,9 @@ def document(sections: Iterable[Section], *, at: datetime, machine: str, others:
 
     `machine` is what they were measured on and with, `others` the part of it that other processes took meanwhile.
     """
-    took = f"Other processes took {others:.0%} of the machine meanwhile{_caution(others)}."
-    measured = f"Measured on {at:%Y-%m-%d %H:%M} UTC. {took}"
-    parts = _sections(before) | {it.title: _section(it, measured) for it in sections}
+    others_text = f"Other processes took {others:.0%} of the machine meanwhile{_caution(others)}."
+    measured_text = f"Measured on {at:%Y-%m-%d %H:%M} UTC. {others_text}"
+    parts = _sections(before) | {section.title: _section(section, measured_text) for section in sections}
     introduction = "Written by `make bench`; each part says when it was measured, and the next run replaces it."
     return "\n\n".join(["# Benchmarks", introduction, _paragraph(machine), *parts.values()]) + "\n"
 
@@ -96,7 +96,7 @@ def document(sections: Iterable[Section], *, at: datetime, machine: str, others:
 def _sections(report: str) -> dict[str, str]:
     """Return the sections of a report, by their titles."""
     _, *found = report.split("\n## ")
-    return {it.partition("\n")[0]: f"## {it.strip()}" for it in found}
+    return {section.partition("\n")[0]: f"## {section.strip()}" for section in found}
 
 
 def _caution(others: float) -> str:

@@ -15,17 +15,17 @@ import failover
 import hub
 import notices
 import profiles
-import real
+import real_apiserver
 import sandbox
 import synthetic
-from gauges import Neighbours
 from haulout.core.clock import RealClock
 from report import document, this_machine
+from resource_usage import OtherProcesses
 
 PARTS = {
     "synthetic": synthetic,
     "sandbox": sandbox,
-    "real": real,
+    "real": real_apiserver,
     "drains": drains,
     "profiles": profiles,
     "notices": notices,
@@ -40,19 +40,19 @@ def main() -> None:
     """Measure what is asked for, and report it."""
     options = _options()
     clock = RealClock()
-    begun = clock.monotonic()
+    started = clock.monotonic()
 
-    def say(what: str) -> None:
-        sys.stderr.write(f"[{clock.monotonic() - begun:4.0f} s] {what}\n")
+    def log(what: str) -> None:
+        sys.stderr.write(f"[{clock.monotonic() - started:4.0f} s] {what}\n")
 
     is_kept = not options.quick
     report = RESULTS.read_text() if options.only else ""
     for name in [options.only] if options.only else PARTS:
-        part, at, neighbours = PARTS[name], clock.now(), Neighbours()
+        part, at, neighbours = PARTS[name], clock.now(), OtherProcesses()
         try:
-            sections = part.run(part.QUICK if options.quick else part.FULL, say)
-        except real.NoControlPlane as reason:
-            say(f"{name} is left out, and {RESULTS.name} stays as it is: {reason}")
+            sections = part.run(part.QUICK if options.quick else part.FULL, log)
+        except real_apiserver.NoControlPlane as reason:
+            log(f"{name} is left out, and {RESULTS.name} stays as it is: {reason}")
             is_kept = False
             continue
         report = document(sections, at=at, machine=this_machine(), others=neighbours.share(), before=report)

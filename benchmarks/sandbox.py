@@ -12,16 +12,16 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import front
-from contenders import OURS
-from figures import Numbers, costs, rates
-from report import MEGABYTES, MICROSECONDS, RATE, SECONDS, SHARE, Judge, Section
+import sandbox_server
+from client_libraries import OURS
+from rates import Numbers, costs, rates
+from report import MEGABYTES, MICROSECONDS, RATE, SECONDS, SHARE, Section, TargetComparison
 from simulations import HEARTBEAT
-from story import Size
 from tasks import IN_FLIGHT
 from worker import cores, measure
+from workload_cluster import Size
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 DAY_SECONDS = 60
 START_SECONDS = 20
@@ -70,22 +70,22 @@ QUICK = Scale(
 )
 
 
-def run(scale: Scale, say: Say) -> list[Section]:
+def run(scale: Scale, log: Log) -> list[Section]:
     """Measure all targets of the sandbox."""
-    days, starts, idles, asked = [], [], [], []
+    days, starts, idles, requests = [], [], [], []
     for number in range(1, scale.rounds + 1):
-        of = f"round {number} of {scale.rounds}: the sandbox,"
-        say(f"{of} {scale.hours:g} hours of {scale.day.pods:,} pods")
+        progress = f"round {number} of {scale.rounds}: the sandbox,"
+        log(f"{progress} {scale.hours:g} hours of {scale.day.pods:,} pods")
         every = scale.restart_every_seconds
-        days.append(measure("day", **_of(scale.day), hours=scale.hours, restart_every_seconds=every))
-        say(f"{of} {scale.start.pods:,} pods from nothing")
-        starts.append(measure("start", **_of(scale.start)))
-        say(f"{of} standing by")
+        days.append(measure("day", **_size_arguments(scale.day), hours=scale.hours, restart_every_seconds=every))
+        log(f"{progress} {scale.start.pods:,} pods from nothing")
+        starts.append(measure("start", **_size_arguments(scale.start)))
+        log(f"{progress} standing by")
         idles.append(measure("idle", nodes=scale.idle_nodes, seconds=scale.idle_seconds))
-        say(f"{of} over HTTP")
-        with _serving() as kubeconfig:
-            asked.append(measure("request", kubeconfig=kubeconfig, contender=OURS, gets=scale.gets))
-    figures = _Figures(days, starts, idles, asked)
+        log(f"{progress} over HTTP")
+        with _running_server() as kubeconfig:
+            requests.append(measure("request", kubeconfig=kubeconfig, contender=OURS, gets=scale.gets))
+    figures = _Figures(days, starts, idles, requests)
     return [Section("Sandbox", _text(scale), ("What", "Median", "Besides", "Target", ""), list(_rows(scale, figures)))]
 
 
@@ -96,37 +96,37 @@ class _Figures:
     days: list[Numbers]
     starts: list[Numbers]
     idles: list[Numbers]
-    asked: list[Numbers]
+    requests: list[Numbers]
 
 
 def _rows(scale: Scale, of: _Figures) -> Iterator[tuple[str, ...]]:
-    judge = Judge(is_fair=scale is FULL)
-    what = f"{scale.hours:g} h of {scale.day.nodes:,} nodes and {scale.day.pods:,} pods, rolling restarts"
-    beside = f"{of.days[0]['restarts']:,} restarts, {_beside(of.days)}"
-    yield judge.row(what, _cpu(of.days), SECONDS, target=DAY_SECONDS, beside=beside)
-    what = f"start of {scale.start.nodes:,} nodes and {scale.start.pods:,} pods"
-    yield judge.row(what, _cpu(of.starts), SECONDS, target=START_SECONDS, beside=_beside(of.starts))
+    comparison = TargetComparison(is_fair=scale is FULL)
+    label = f"{scale.hours:g} h of {scale.day.nodes:,} nodes and {scale.day.pods:,} pods, rolling restarts"
+    note = f"{of.days[0]['restarts']:,} restarts, {_note(of.days)}"
+    yield comparison.row(label, _cpu(of.days), SECONDS, target=DAY_SECONDS, note=note)
+    label = f"start of {scale.start.nodes:,} nodes and {scale.start.pods:,} pods"
+    yield comparison.row(label, _cpu(of.starts), SECONDS, target=START_SECONDS, note=_note(of.starts))
     shares = [numbers["cpu"] / numbers["wall"] for numbers in of.idles]
-    beside = f"of a core, during {scale.idle_seconds:g} s"
-    yield judge.row(f"{scale.idle_nodes} idle nodes", shares, SHARE, target=IDLE_SHARE, beside=beside)
-    each = MICROSECONDS.show(median(costs(of.asked, "get_together")))
-    beside = f"one at a time {RATE.show(median(rates(of.asked, 'get')))}; the client takes {each} each"
-    speed = rates(of.asked, "get_together")
-    what = f"HTTP requests, {IN_FLIGHT} in flight"
-    yield judge.row(what, speed, RATE, target=REQUESTS_PER_SECOND, beside=beside)
+    note = f"of a core, during {scale.idle_seconds:g} s"
+    yield comparison.row(f"{scale.idle_nodes} idle nodes", shares, SHARE, target=IDLE_SHARE, note=note)
+    each = MICROSECONDS.show(median(costs(of.requests, "get_together")))
+    note = f"one at a time {RATE.show(median(rates(of.requests, 'get')))}; the client takes {each} each"
+    speed = rates(of.requests, "get_together")
+    label = f"HTTP requests, {IN_FLIGHT} in flight"
+    yield comparison.row(label, speed, RATE, target=REQUESTS_PER_SECOND, note=note)
 
 
 def _cpu(results: list[Numbers]) -> list[float]:
     return [numbers["cpu"] for numbers in results]
 
 
-def _beside(results: list[Numbers]) -> str:
+def _note(results: list[Numbers]) -> str:
     quickest, slowest = (SECONDS.show(pick(_cpu(results))) for pick in (min, max))
     peak = MEGABYTES.show(median(numbers["peak"] for numbers in results))
     return f"{results[0]['writes']:,} writes, rounds from {quickest} to {slowest}, peak {peak}"
 
 
-def _of(size: Size) -> dict[str, Any]:
+def _size_arguments(size: Size) -> dict[str, Any]:
     return {"nodes": size.nodes, "deployments": size.deployments, "replicas": size.replicas}
 
 
@@ -154,10 +154,10 @@ from another process on another core. Rounds: {rounds}.
 
 
 @contextmanager
-def _serving() -> Iterator[str]:
+def _running_server() -> Iterator[str]:
     """Run the front off the client's core; yields a kubeconfig for it."""
     sys.path.append(str(Path(__file__).parent.parent / "tests"))
-    from support.certificates import Authority
+    from support.servers.certificates import Authority
 
     authority = Authority()
     issued = authority.issue("127.0.0.1")
@@ -165,7 +165,7 @@ def _serving() -> Iterator[str]:
         certificate = Path(folder) / "server.pem"
         certificate.write_bytes(issued.key_pem + issued.cert_pem)
         where = ",".join(map(str, cores().servers))
-        command = [sys.executable, front.__file__, where, str(certificate)]
+        command = [sys.executable, sandbox_server.__file__, where, str(certificate)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             if process.stdout is None or not (port := process.stdout.readline()):
                 raise RuntimeError("the sandbox's front did not start")
@@ -180,7 +180,7 @@ def kubeconfig(folder: Path, port: int, *, ca_pem: bytes) -> str:
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "sandbox", "cluster": server}],
-        "users": [{"name": "bench", "user": {"token": front.TOKEN}}],
+        "users": [{"name": "bench", "user": {"token": sandbox_server.TOKEN}}],
         "contexts": [{"name": "bench", "context": {"cluster": "sandbox", "user": "bench"}}],
         "current-context": "bench",
     }

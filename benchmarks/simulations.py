@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
-from gauges import Stopwatch, peak_memory
 from haulout.core.clock import RealClock
-from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
-from story import Size, Story
+from haulout_sandbox.event_loops.virtual_time import VirtualClock, run_virtual
+from resource_usage import Stopwatch, peak_memory
+from workload_cluster import Size, WorkloadCluster
 
 Numbers = dict[str, float]
 
@@ -26,15 +26,15 @@ def day(*, nodes: int, deployments: int, replicas: int, hours: float, restart_ev
 
 
 async def _day(size: Size, hours: float, every_seconds: float) -> Numbers:
-    story = Story(VirtualClock(), size, heartbeat=HEARTBEAT)
-    async with story.running():
-        await story.deploy()
-        writes = story.cluster.api.revision
-        with Stopwatch() as passing:
-            every, lasting = timedelta(seconds=every_seconds), timedelta(hours=hours)
-            restarts = await story.restart(every=every, lasting=lasting)
-        writes = story.cluster.api.revision - writes
-    return _used(passing) | {"restarts": restarts, "writes": writes, "peak": peak_memory()}
+    workload = WorkloadCluster(VirtualClock(), size, heartbeat=HEARTBEAT)
+    async with workload.running():
+        await workload.deploy()
+        writes = workload.cluster.api.revision
+        with Stopwatch() as stopwatch:
+            every, duration = timedelta(seconds=every_seconds), timedelta(hours=hours)
+            restarts = await workload.restart(every=every, duration=duration)
+        writes = workload.cluster.api.revision - writes
+    return _used(stopwatch) | {"restarts": restarts, "writes": writes, "peak": peak_memory()}
 
 
 def start(*, nodes: int, deployments: int, replicas: int) -> Numbers:
@@ -43,14 +43,14 @@ def start(*, nodes: int, deployments: int, replicas: int) -> Numbers:
 
 
 async def _start(size: Size) -> Numbers:
-    story = Story(VirtualClock(), size, heartbeat=HEARTBEAT)
-    async with story.running():
-        writes = story.cluster.api.revision
-        with Stopwatch() as starting:
-            await story.deploy()
-        assert story.all_pods_are_ready()
-        writes = story.cluster.api.revision - writes
-    return _used(starting) | {"pods": size.pods, "writes": writes, "peak": peak_memory()}
+    workload = WorkloadCluster(VirtualClock(), size, heartbeat=HEARTBEAT)
+    async with workload.running():
+        writes = workload.cluster.api.revision
+        with Stopwatch() as stopwatch:
+            await workload.deploy()
+        assert workload.all_pods_are_ready()
+        writes = workload.cluster.api.revision - writes
+    return _used(stopwatch) | {"pods": size.pods, "writes": writes, "peak": peak_memory()}
 
 
 def idle(*, nodes: int, seconds: float) -> Numbers:
@@ -59,11 +59,11 @@ def idle(*, nodes: int, seconds: float) -> Numbers:
 
 
 async def _idle(nodes: int, seconds: float) -> Numbers:
-    story = Story(RealClock(), Size(nodes=nodes, deployments=0, replicas=0), heartbeat=_REAL_HEARTBEAT)
-    async with story.running():
-        with Stopwatch() as waiting:
+    workload = WorkloadCluster(RealClock(), Size(nodes=nodes, deployments=0, replicas=0), heartbeat=_REAL_HEARTBEAT)
+    async with workload.running():
+        with Stopwatch() as stopwatch:
             await asyncio.sleep(seconds)
-    return _used(waiting)
+    return _used(stopwatch)
 
 
 def _used(watch: Stopwatch) -> Numbers:

@@ -10,15 +10,15 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-import server
-from contenders import OPENERS, OURS
-from figures import Numbers, costs, rate, rates
+import fake_apiserver
+from client_libraries import OPENERS, OURS
 from fleet import PODS_PER_NODE, fleet
-from report import KILOBYTES, MEGABYTES, MICROSECONDS, RATE, Judge, Section, compared
+from rates import Numbers, costs, rate, rates
+from report import KILOBYTES, MEGABYTES, MICROSECONDS, RATE, Section, TargetComparison, comparison_row
 from tasks import IN_FLIGHT
 from worker import cores, measure
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 OBJECTS_PER_SECOND = 20_000
 EVENTS_PER_SECOND = 20_000
@@ -63,32 +63,34 @@ QUICK = Scale(
 )
 
 
-def run(scale: Scale, say: Say) -> list[Section]:
+def run(scale: Scale, log: Log) -> list[Section]:
     """Measure ours at full size, and all contenders side by side."""
     sizes = sorted({scale.pods, *(load.pods for load in scale.loads.values())})
     syncs: dict[str, list[Numbers]] = {"streaming": [], "paged": []}
     compares: dict[str, list[Numbers]] = {name: [] for name in OPENERS}
-    with _serving(sizes) as site:
-        say("the server alone")
-        deluge = measure("deluge", port=site.port, pods=scale.pods, events=scale.events)
+    with _running_server(sizes) as location:
+        log("the server alone")
+        deluge = measure("deluge", port=location.port, pods=scale.pods, events=scale.events)
         for number in range(1, scale.rounds + 1):
-            say(f"round {number} of {scale.rounds}: {scale.pods:,} pods")
+            log(f"round {number} of {scale.rounds}: {scale.pods:,} pods")
             for mode, results in syncs.items():
                 events = scale.events if mode == "streaming" else 0
-                kubeconfig = site.kubeconfig(mode, scale.pods)
-                results.append(measure("sync", kubeconfig=kubeconfig, port=site.port, events=events))
+                kubeconfig = location.kubeconfig(mode, scale.pods)
+                results.append(measure("sync", kubeconfig=kubeconfig, port=location.port, events=events))
             for name, load in scale.loads.items():
-                say(f"round {number} of {scale.rounds}: {name}")
-                compares[name].append(_compare(site, name, load))
-        say("memory")
-        keeps = {mode: measure("keep", kubeconfig=site.kubeconfig(mode, scale.pods)) for mode in syncs}
+                log(f"round {number} of {scale.rounds}: {name}")
+                compares[name].append(_compare(location, name, load))
+        log("memory")
+        keeps = {mode: measure("keep", kubeconfig=location.kubeconfig(mode, scale.pods)) for mode in syncs}
     figures = _Figures(syncs, keeps, compares[OURS], deluge)
     return [_targets(scale, figures), _comparison(scale, compares)]
 
 
-def _compare(site: "_Site", name: str, load: Load) -> Numbers:
-    where = {"kubeconfig": site.kubeconfig("streaming", load.pods), "contender": name}
-    return measure("compare", **where, port=site.port, events=load.events) | measure("request", **where, gets=load.gets)
+def _compare(location: "_ServerLocation", name: str, load: Load) -> Numbers:
+    where = {"kubeconfig": location.kubeconfig("streaming", load.pods), "contender": name}
+    return measure("compare", **where, port=location.port, events=load.events) | measure(
+        "request", **where, gets=load.gets
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,24 +114,24 @@ def _targets(scale: Scale, of: _Figures) -> Section:
         rounds=scale.rounds,
         deluge=RATE.show(rate(of.deluge, "deluge")),
     )
-    return Section("Targets", text, ("What", "Median", "Besides", "Target", ""), list(_verdicts(scale, of)))
+    return Section("Targets", text, ("What", "Median", "Besides", "Target", ""), list(_target_rows(scale, of)))
 
 
-def _verdicts(scale: Scale, of: _Figures) -> Iterator[tuple[str, ...]]:
-    judge = Judge(is_fair=scale is FULL)
+def _target_rows(scale: Scale, of: _Figures) -> Iterator[tuple[str, ...]]:
+    comparison = TargetComparison(is_fair=scale is FULL)
     for mode, results in of.syncs.items():
-        speed, beside = rates(results, "load"), _seconds(results, "load")
-        yield judge.row(f"sync, {mode} list", speed, RATE, target=OBJECTS_PER_SECOND, beside=beside)
-    followed = of.syncs["streaming"]
-    speed, beside = rates(followed, "follow"), _per_thing(followed, "follow")
-    yield judge.row("watch events", speed, RATE, target=EVENTS_PER_SECOND, beside=beside)
+        speed, note = rates(results, "load"), _seconds(results, "load")
+        yield comparison.row(f"sync, {mode} list", speed, RATE, target=OBJECTS_PER_SECOND, note=note)
+    streaming = of.syncs["streaming"]
+    speed, note = rates(streaming, "follow"), _per_item(streaming, "follow")
+    yield comparison.row("watch events", speed, RATE, target=EVENTS_PER_SECOND, note=note)
     for mode, kept in of.keeps.items():
         size = kept["memory"] / kept["objects"]
-        beside = f"process {MEGABYTES.show(kept['after'])}, peak {MEGABYTES.show(kept['peak'])}"
-        yield judge.row(f"memory per pod, {mode} list", [size], KILOBYTES, target=BYTES_PER_ROW, beside=beside)
-    what = f"small requests, {IN_FLIGHT} in flight"
-    speed, beside = rates(of.requests, "get_together"), _per_thing(of.requests, "get_together")
-    yield judge.row(what, speed, RATE, target=REQUESTS_PER_SECOND, beside=beside)
+        note = f"process {MEGABYTES.show(kept['after'])}, peak {MEGABYTES.show(kept['peak'])}"
+        yield comparison.row(f"memory per pod, {mode} list", [size], KILOBYTES, target=BYTES_PER_ROW, note=note)
+    label = f"small requests, {IN_FLIGHT} in flight"
+    speed, note = rates(of.requests, "get_together"), _per_item(of.requests, "get_together")
+    yield comparison.row(label, speed, RATE, target=REQUESTS_PER_SECOND, note=note)
 
 
 def _comparison(scale: Scale, results: Mapping[str, list[Numbers]]) -> Section:
@@ -141,14 +143,14 @@ def _comparison(scale: Scale, results: Mapping[str, list[Numbers]]) -> Section:
 
     memory = {name: [each["memory"] / each["objects"] for each in numbers] for name, numbers in results.items()}
     rows = [
-        compared("pods loaded", speed("load"), RATE),
-        compared("processor time per pod loaded", cost("load"), MICROSECONDS),
-        compared("memory per pod kept", memory, KILOBYTES),
-        compared("watch events", speed("follow"), RATE),
-        compared("processor time per event", cost("follow"), MICROSECONDS),
-        compared("small requests, one at a time", speed("get"), RATE),
-        compared(f"small requests, {IN_FLIGHT} in flight", speed("get_together"), RATE),
-        compared(f"processor time per request, {IN_FLIGHT} in flight", cost("get_together"), MICROSECONDS),
+        comparison_row("pods loaded", speed("load"), RATE),
+        comparison_row("processor time per pod loaded", cost("load"), MICROSECONDS),
+        comparison_row("memory per pod kept", memory, KILOBYTES),
+        comparison_row("watch events", speed("follow"), RATE),
+        comparison_row("processor time per event", cost("follow"), MICROSECONDS),
+        comparison_row("small requests, one at a time", speed("get"), RATE),
+        comparison_row(f"small requests, {IN_FLIGHT} in flight", speed("get_together"), RATE),
+        comparison_row(f"processor time per request, {IN_FLIGHT} in flight", cost("get_together"), MICROSECONDS),
     ]
     loads = "; ".join(
         f"{name} {load.pods:,} pods, {load.events:,} events, {load.gets:,} requests"
@@ -176,14 +178,14 @@ brackets, each figure as a part or multiple of ours. Each round: {loads}.
 """
 
 
-def _seconds(results: list[Numbers], of: str) -> str:
-    wall = median(numbers[f"{of}_wall"] for numbers in results)
-    cpu = median(numbers[f"{of}_cpu"] for numbers in results)
+def _seconds(results: list[Numbers], task: str) -> str:
+    wall = median(numbers[f"{task}_wall"] for numbers in results)
+    cpu = median(numbers[f"{task}_cpu"] for numbers in results)
     return f"{wall:.1f} s, of the processor {cpu:.1f} s"
 
 
-def _per_thing(results: list[Numbers], of: str) -> str:
-    return f"{MICROSECONDS.show(median(costs(results, of)))} of the processor each"
+def _per_item(results: list[Numbers], task: str) -> str:
+    return f"{MICROSECONDS.show(median(costs(results, task)))} of the processor each"
 
 
 def _mean_size(objects: list[bytes]) -> float:
@@ -191,7 +193,7 @@ def _mean_size(objects: list[bytes]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Site:
+class _ServerLocation:
     """Where the server is, and how to get there."""
 
     port: int
@@ -213,13 +215,13 @@ class _Site:
 
 
 @contextmanager
-def _serving(sizes: list[int]) -> Iterator[_Site]:
+def _running_server(sizes: list[int]) -> Iterator[_ServerLocation]:
     where = ",".join(map(str, cores().servers))
-    command = [sys.executable, server.__file__, where, *map(str, sizes)]
+    command = [sys.executable, fake_apiserver.__file__, where, *map(str, sizes)]
     with (
         TemporaryDirectory() as folder,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
     ):
         if process.stdout is None or not (port := process.stdout.readline()):
             raise RuntimeError("the server of the benchmark did not start")
-        yield _Site(int(port), Path(folder))
+        yield _ServerLocation(int(port), Path(folder))

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TypeVar
 
-from contenders import OPENERS, Contender, PodName, haulout
-from gauges import Stopwatch, memory, peak_memory
+from client_libraries import OPENERS, ClientLibrary, PodName, haulout
+from resource_usage import Stopwatch, memory, peak_memory
 
 T = TypeVar("T")
 Numbers = dict[str, float]
@@ -21,23 +21,23 @@ Samples = dict[str, list[float]]
 LEASE = ("kube-node-lease", "worker-00001")
 IN_FLIGHT = 32
 
-_PATIENCE_SECONDS = 120
+_TIMEOUT_SECONDS = 120
 
 
 async def sync(*, kubeconfig: str, port: int, events: int) -> Numbers:
     """Load pods and nodes side by side into our caches; then take in changes, if any are asked for."""
     async with haulout(Path(kubeconfig)) as ours, asyncio.TaskGroup() as group:
-        caches = [ours.cache("pods"), ours.cache("nodes")]
+        caches = [ours.informer("pods"), ours.informer("nodes")]
         changes = _Countdown(events)
-        caches[0].subscribe(lambda old, new: changes.seen(new.resource_version) if old and new else None)
+        caches[0].subscribe(lambda old, new: changes.count(new.resource_version) if old and new else None)
         with Stopwatch() as load:
-            following = [group.create_task(cache.run()) for cache in caches]
+            informer_tasks = [group.create_task(cache.run()) for cache in caches]
             for cache in caches:
                 await cache.wait_synced()
         numbers = _times("load", load, sum(map(len, caches)))
         if events:
-            numbers |= await _follow(changes, port, events)
-        for task in following:
+            numbers |= await _measure_changes(changes, port, events)
+        for task in informer_tasks:
             task.cancel()
         return numbers | {"peak": peak_memory()}
 
@@ -47,7 +47,7 @@ async def keep(*, kubeconfig: str) -> Numbers:
     async with haulout(Path(kubeconfig)) as ours, AsyncExitStack() as stack:
         await ours.get_lease(*LEASE)
         before = memory()
-        copy = await stack.enter_async_context(ours.following("pods", _ignore))
+        copy = await stack.enter_async_context(ours.synced_copy("pods", _ignore))
         return {"objects": len(copy), "memory": memory() - before, "after": memory(), "peak": peak_memory()}
 
 
@@ -59,9 +59,9 @@ async def compare(*, kubeconfig: str, contender: str, port: int, events: int) ->
         changes = _Countdown(events)
         async with AsyncExitStack() as stack:
             with Stopwatch() as load:
-                copy = await stack.enter_async_context(client.following("pods", changes.seen))
+                copy = await stack.enter_async_context(client.synced_copy("pods", changes.count))
             numbers = _times("load", load, len(copy)) | {"memory": memory() - before, "objects": len(copy)}
-            return numbers | await _follow(changes, port, events)
+            return numbers | await _measure_changes(changes, port, events)
 
 
 async def request(*, kubeconfig: str, contender: str, gets: int) -> Numbers:
@@ -84,8 +84,8 @@ async def load(*, kubeconfig: str, contender: str) -> Numbers:
     """Load pods and then nodes."""
     async with OPENERS[contender](Path(kubeconfig)) as client, AsyncExitStack() as stack:
         with Stopwatch() as load:
-            pods = await stack.enter_async_context(client.following("pods", _ignore))
-            nodes = await stack.enter_async_context(client.following("nodes", _ignore))
+            pods = await stack.enter_async_context(client.synced_copy("pods", _ignore))
+            nodes = await stack.enter_async_context(client.synced_copy("nodes", _ignore))
         return _times("load", load, len(pods) + len(nodes))
 
 
@@ -93,12 +93,12 @@ async def write(*, kubeconfig: str, contender: str, nodes: list[str], writes: in
     """Change nodes one after the other; tell the seconds from each write until our own watch has shown it."""
     latencies = []
     async with OPENERS[contender](Path(kubeconfig)) as client:
-        sightings = _Sightings()
-        async with client.following("nodes", sightings.seen):
+        version_times = _VersionTimes()
+        async with client.synced_copy("nodes", version_times.record):
             for number in range(writes):
-                begun = time.perf_counter()
-                version = await client.annotate(nodes[number % len(nodes)], f"{contender} {begun}")
-                latencies.append(await sightings.of(version) - begun)
+                started = time.perf_counter()
+                version = await client.annotate(nodes[number % len(nodes)], f"{contender} {started}")
+                latencies.append(await version_times.time_of(version) - started)
     return {"seconds": latencies}
 
 
@@ -107,54 +107,54 @@ async def evict(*, kubeconfig: str, contender: str, pods: list[list[str]]) -> Nu
     async with OPENERS[contender](Path(kubeconfig)) as client:
         await _open_connections(client)
         with Stopwatch() as evictions:
-            await each((PodName(*pod) for pod in pods), client.evict, at_once=IN_FLIGHT)
+            await for_each((PodName(*pod) for pod in pods), client.evict, at_once=IN_FLIGHT)
         return _times("evict", evictions, len(pods))
 
 
 async def deluge(*, port: int, pods: int, events: int) -> Numbers:
     """Read changes and throw them away: this is as fast as the server can be."""
-    async with asyncio.timeout(_PATIENCE_SECONDS):
+    async with asyncio.timeout(_TIMEOUT_SECONDS):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /streaming/%d/api/v1/pods?watch=true HTTP/1.1\r\n\r\n" % pods)
         await reader.readuntil(b"\r\n\r\n")
-        await _order(port, events)
+        await _request_changes(port, events)
         with Stopwatch() as flow:
-            seen = 0
-            while seen < events:
-                seen += (await reader.read(1 << 20)).count(b'{"type":"')
+            received = 0
+            while received < events:
+                received += (await reader.read(1 << 20)).count(b'{"type":"')
         writer.close()
         return _times("deluge", flow, events)
 
 
-async def _follow(changes: "_Countdown", port: int, events: int) -> Numbers:
-    with Stopwatch() as follow:
-        await _order(port, events)
-        await changes.done()
-    return _times("follow", follow, events)
+async def _measure_changes(changes: "_Countdown", port: int, events: int) -> Numbers:
+    with Stopwatch() as stopwatch:
+        await _request_changes(port, events)
+        await changes.wait()
+    return _times("follow", stopwatch, events)
 
 
-async def _open_connections(client: Contender) -> None:
+async def _open_connections(client: ClientLibrary) -> None:
     await _get(client, 2 * IN_FLIGHT)
 
 
-async def _get(client: Contender, gets: int) -> None:
-    await each([LEASE] * gets, lambda lease: client.get_lease(*lease), at_once=IN_FLIGHT)
+async def _get(client: ClientLibrary, gets: int) -> None:
+    await for_each([LEASE] * gets, lambda lease: client.get_lease(*lease), at_once=IN_FLIGHT)
 
 
-async def each(things: Iterable[T], do: Callable[[T], Awaitable[object]], *, at_once: int) -> None:
+async def for_each(items: Iterable[T], do: Callable[[T], Awaitable[object]], *, at_once: int) -> None:
     """Do the same to all things, so many at once."""
-    left = iter(things)
+    remaining = iter(items)
 
-    async def some() -> None:
-        for thing in left:
+    async def work() -> None:
+        for thing in remaining:
             await do(thing)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(at_once):
-            group.create_task(some())
+            group.create_task(work())
 
 
-async def _order(port: int, events: int) -> None:
+async def _request_changes(port: int, events: int) -> None:
     """Have the server send so many changes to all who watch."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"POST /modify?count=%d HTTP/1.1\r\n\r\n" % events)
@@ -162,8 +162,8 @@ async def _order(port: int, events: int) -> None:
     writer.close()
 
 
-def _times(of: str, watch: Stopwatch, count: int) -> Numbers:
-    return {f"{of}_count": count, f"{of}_wall": watch.wall, f"{of}_cpu": watch.cpu}
+def _times(task: str, stopwatch: Stopwatch, count: int) -> Numbers:
+    return {f"{task}_count": count, f"{task}_wall": stopwatch.wall, f"{task}_cpu": stopwatch.cpu}
 
 
 def _ignore(_resource_version: str) -> None:
@@ -177,33 +177,33 @@ class _Countdown:
         self._left = count
         self._done = asyncio.Event()
 
-    def seen(self, _resource_version: str) -> None:
+    def count(self, _resource_version: str) -> None:
         """Count one."""
         self._left -= 1
         if not self._left:
             self._done.set()
 
-    async def done(self) -> None:
+    async def wait(self) -> None:
         """Return when all were seen."""
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             await self._done.wait()
 
 
-class _Sightings:
+class _VersionTimes:
     """Knows when a watch showed which resource version."""
 
     def __init__(self) -> None:
         self._at: dict[str, float] = {}
         self._more = asyncio.Event()
 
-    def seen(self, resource_version: str) -> None:
+    def record(self, resource_version: str) -> None:
         """Note when one was seen."""
         self._at[resource_version] = time.perf_counter()
         self._more.set()
 
-    async def of(self, resource_version: str) -> float:
+    async def time_of(self, resource_version: str) -> float:
         """Return when `resource_version` was seen, as soon as it is."""
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             while resource_version not in self._at:
                 self._more.clear()
                 await self._more.wait()

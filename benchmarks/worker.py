@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-_PATIENCE_SECONDS = 600
+_TIMEOUT_SECONDS = 600
 
 
 class TaskFailed(RuntimeError):
@@ -37,7 +37,7 @@ def cores() -> Cores:
 def measure(task: str, **arguments: Any) -> dict[str, Any]:
     """Run `task` of `tasks` or `simulations` in a new process and return its numbers."""
     command = [sys.executable, __file__, str(cores().client), task, json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE_SECONDS)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS)
     if done.returncode != 0:
         raise TaskFailed(f"measuring {task} with {arguments}:\n{done.stderr.strip()}")
     numbers: dict[str, Any] = json.loads(done.stdout)
@@ -51,9 +51,9 @@ def _main(core: str, task: str, arguments: str) -> None:
     from tasks import TASKS
 
     os.sched_setaffinity(0, {int(core)})
-    given = json.loads(arguments)
+    decoded = json.loads(arguments)
     # What is simulated brings its own loop, and its own time.
-    numbers = SIMULATIONS[task](**given) if task in SIMULATIONS else uvloop.run(TASKS[task](**given))
+    numbers = SIMULATIONS[task](**decoded) if task in SIMULATIONS else uvloop.run(TASKS[task](**decoded))
     json.dump(numbers, sys.stdout)
 
 

@@ -20,15 +20,15 @@ from hypothesis import HealthCheck, settings
 
 from controlplane import AssetsMissing, ControlPlane, find
 from haulout.core.clock import Clock, RealClock
-from haulout.core.garbage import HARDLY_EVER
-from haulout_sandbox.event_loops.virtual import VirtualClock, VirtualLoop
-from support import crashes
-from support.event_loops import ConnectionClosingLoop
-from support.longest import longest_first
-from support.upheld import Upheld
+from haulout.core.gc_thresholds import SHORT_LIVED
+from haulout_sandbox.event_loops.virtual_time import VirtualClock, VirtualLoop
+from support.expectations.invariant_checks import InvariantChecks
+from support.faults import crash_test
+from support.file_order import duration_rank
+from support.servers.event_loops import ConnectionClosingLoop
 
-_SOME_CRASHES = 8  # of each story
-_NEED_A_CLUSTER = {"behaviour", "cluster"}
+_CRASHES_PER_SCENARIO = 8  # of each story
+_CLUSTER_FOLDERS = {"behaviour", "cluster"}
 _EVERY_LOOP = {"asyncio": asyncio.new_event_loop}
 with suppress(ImportError):  # not on every platform
     from haulout.cli.event_loop import EventLoop
@@ -70,7 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have tests that kill a process at each of its writes be as thorough as is wished."""
-    crashes.THOROUGHNESS.most = _SOME_CRASHES if config.getoption("--crashes") == "some" else None
+    crash_test.CRASH_SAMPLING.max_crashes = _CRASHES_PER_SCENARIO if config.getoption("--crashes") == "some" else None
 
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
@@ -86,7 +86,7 @@ def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Have files on a real control plane begin in an order in which no worker is left with a long one in the end."""
     if config.getoption("--backend") == "real":
-        items.sort(key=lambda item: longest_first(item.path))
+        items.sort(key=lambda item: duration_rank(item.path))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -106,7 +106,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*HARDLY_EVER)
+    gc.set_threshold(*SHORT_LIVED)
 
 
 def pytest_asyncio_loop_factories(
@@ -123,7 +123,7 @@ def pytest_asyncio_loop_factories(
 
 
 def _on_a_real_cluster(item: pytest.Item) -> bool:
-    return bool(_NEED_A_CLUSTER.intersection(Path(item.path).parts) and item.config.getoption("--backend") == "real")
+    return bool(_CLUSTER_FOLDERS.intersection(Path(item.path).parts) and item.config.getoption("--backend") == "real")
 
 
 def _on_real_time(item: pytest.Item) -> bool:
@@ -143,11 +143,11 @@ def rng() -> random.Random:
 
 
 @pytest.fixture
-def uphold() -> Iterator[Upheld]:
+def check_invariants() -> Iterator[InvariantChecks]:
     """Return how to have invariants checked on a history after the test; whole clusters have `upholding` for it."""
-    wanted = Upheld()
-    yield wanted
-    wanted.check()
+    checks = InvariantChecks()
+    yield checks
+    checks.check()
 
 
 @pytest.fixture(scope="session")
@@ -168,7 +168,7 @@ def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> It
     """Return a new namespace, named after the test; its end is ordered, not waited for, and takes a controller."""
     readable = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).removeprefix("test-")[:50].strip("-")
     name = f"{readable}-{secrets.token_hex(3)}"
-    made = control_plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    assert made.status == 201, made.body
+    response = control_plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    assert response.status == 201, response.body
     yield name
     control_plane.request("DELETE", f"/api/v1/namespaces/{name}")

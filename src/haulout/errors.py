@@ -70,8 +70,8 @@ class ConfigError(HauloutError):
         self.line = line
         self.column = column
         self.key = key
-        where = ":".join(str(part) for part in (file, line, column) if part is not None)
-        super().__init__(": ".join(part for part in (where, key, problem) if part))
+        location = ":".join(str(part) for part in (file, line, column) if part is not None)
+        super().__init__(": ".join(part for part in (location, key, problem) if part))
 
 
 class ConfigErrors(ConfigError):
@@ -108,19 +108,19 @@ class TemplateError(ConfigError, ValueError):
         super().__init__(problem, file=name, line=line, column=column)
 
 
-class OutsideError(HauloutError):
+class ExternalError(HauloutError):
     """Something outside of the cluster did not answer, or said no."""
 
 
-class Unsendable(OutsideError):
+class UndeliverableMessage(ExternalError):
     """What is to be told makes no sense, so that trying again is of no use."""
 
 
-class CannotMove(OutsideError):
+class RescheduleRefused(ExternalError):
     """A cloud does not move a maintenance to the time that it was asked for."""
 
 
-class CloudError(OutsideError):
+class CloudError(ExternalError):
     """A cloud's API said no, or nothing at all: then `status` is 0, and the request may have taken effect."""
 
     def __init__(
@@ -130,15 +130,15 @@ class CloudError(OutsideError):
         self.status = status
         self.code = code
         self.retry_after = retry_after
-        said = " ".join(str(it) for it in (status, code) if it)
-        super().__init__(f"{doing}: {said}: {message}" if said else f"{doing}: {message}")
+        status_text = " ".join(str(part) for part in (status, code) if part)
+        super().__init__(f"{doing}: {status_text}: {message}" if status_text else f"{doing}: {message}")
 
 
 class LeadershipLost(HauloutError):
     """A write was refused because this process may no longer lead."""
 
 
-class HandOver(HauloutError):
+class LeadershipHandover(HauloutError):
     """This process sits on a node that is about to be emptied, and another should lead."""
 
 
@@ -149,8 +149,8 @@ class LockHeld(HauloutError):
         self.lock = lock
         self.holder = holder
         self.until = until
-        ends = f" until {until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
-        super().__init__(f"lock {lock} is held by {holder or 'somebody unnamed'}{ends}")
+        until_text = f" until {until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
+        super().__init__(f"lock {lock} is held by {holder or 'somebody unnamed'}{until_text}")
 
 
 class KubeError(HauloutError):
@@ -167,7 +167,7 @@ class NamespaceMissing(KubeError):
         )
 
 
-class CannotImpersonate(KubeError):
+class ImpersonationUnavailable(KubeError):
     """There is no account that may act in the names of people whom a proxy names."""
 
 
@@ -186,7 +186,7 @@ class Unreachable(KubeError):
         super().__init__(message)
 
 
-class GarbledAnswer(KubeError):
+class MalformedResponse(KubeError):
     """An answer that is not Kubernetes."""
 
 
@@ -266,13 +266,13 @@ class ServerFailure(ApiError):
 class AdmissionWebhookUnavailable(ServerFailure):
     """An admission webhook of the cluster does not answer, and its failure policy refuses writes then."""
 
-    SHOWN_AS = "AdmissionWebhookUnavailable"
+    REASON = "AdmissionWebhookUnavailable"
 
 
 class AdmissionDenied(ApiError):
     """A ValidatingAdmissionPolicy or an admission webhook of the cluster refuses a write."""
 
-    SHOWN_AS = "AdmissionDenied"
+    REASON = "AdmissionDenied"
 
 
 class BadRequestByAdmission(AdmissionDenied, BadRequest):

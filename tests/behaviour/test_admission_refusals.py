@@ -8,26 +8,33 @@ from typing import Any
 
 import pytest
 
+from haulout.api.objects import RawObject
 from haulout.errors import AdmissionDenied, AdmissionWebhookUnavailable
-from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
-from support.admitting import deny_by_policy
-from support.builders import a_pod
-from support.clusters import Plans
-from support.live import RESOURCES, LiveCluster, SandboxCluster
-from support.maintaining import (
-    entitled,
-    events,
-    is_given_back,
+from support.builders.objects import a_pod
+from support.clusters.cluster_plan import PlanFactory
+from support.clusters.live_cluster import RESOURCES, LiveCluster, SandboxCluster
+from support.operators.admission_webhook import deny_by_policy
+from support.operators.nodemaintenance import (
+    condition_of,
+    create_maintenance,
+    end_maintenance,
+    event_reasons,
+    is_released,
     last_error,
-    operate,
-    order,
-    over,
-    says,
+    run_controller,
     status,
-    succeeded,
+    wait_for_success,
+    with_operator_rbac,
 )
-from support.profiled import BY_ANNOTATIONS, a_file, annotate, attach, operating, state
+from support.operators.profiles import (
+    ANNOTATION_CONFIGURATION,
+    a_configuration_file,
+    annotate,
+    operator_with_profiles,
+    set_profiles,
+    state,
+)
 
 GROUP = "admissionregistration.k8s.io/v1"
 NODES = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"]}
@@ -44,7 +51,7 @@ def a_policy(rule: RawObject) -> tuple[RawObject, RawObject]:
     return policy, {"apiVersion": GROUP, "kind": kind, "metadata": {"name": "all"}, "spec": bound}
 
 
-def a_dead_webhook(rule: RawObject) -> RawObject:
+def an_unserved_webhook(rule: RawObject) -> RawObject:
     """Return the configuration of a webhook at which nobody listens."""
     hook: RawObject = {
         "name": "guard.example.com",
@@ -62,19 +69,19 @@ def a_dead_webhook(rule: RawObject) -> RawObject:
 async def refuse(cluster: LiveCluster, how: str, rule: RawObject) -> None:
     """Have writes refused, and wait until they are."""
     if how == "policy" and isinstance(cluster, SandboxCluster):
-        deny_by_policy(cluster.line(), rule, policy="freeze", binding="all", message="not in December")
+        deny_by_policy(cluster.transport(), rule, policy="freeze", binding="all", message="not in December")
         return
-    await cluster.create(*(a_policy(rule) if how == "policy" else (a_dead_webhook(rule),)))
+    await cluster.create(*(a_policy(rule) if how == "policy" else (an_unserved_webhook(rule),)))
     await cluster.eventually(lambda: _is_refused(cluster, rule))
 
 
 async def _is_refused(cluster: LiveCluster, rule: RawObject) -> bool:
     try:
         if rule is NODES:
-            await cluster.me.patch(RESOURCES["nodes"], "n1", merge_patch({"metadata": {"labels": {"try": "1"}}}))
-            await cluster.me.patch(RESOURCES["nodes"], "n1", merge_patch({"metadata": {"labels": {"try": None}}}))
+            await cluster.admin.patch(RESOURCES["nodes"], "n1", merge_patch({"metadata": {"labels": {"try": "1"}}}))
+            await cluster.admin.patch(RESOURCES["nodes"], "n1", merge_patch({"metadata": {"labels": {"try": None}}}))
         else:
-            await cluster.me.evict("probe", namespace="shop", uid="none")
+            await cluster.admin.evict("probe", namespace="shop", uid="none")
     except (AdmissionDenied, AdmissionWebhookUnavailable):
         return True
     except Exception:  # noqa: BLE001 - anything else the server says
@@ -84,7 +91,7 @@ async def _is_refused(cluster: LiveCluster, rule: RawObject) -> bool:
 
 async def allow(cluster: LiveCluster, how: str) -> None:
     if how == "policy" and isinstance(cluster, SandboxCluster):
-        cluster.line().faults.clear()
+        cluster.transport().faults.clear()
     elif how == "policy":
         await cluster.delete("validatingadmissionpolicybindings", "all")
         await cluster.delete("validatingadmissionpolicies", "freeze")
@@ -100,55 +107,55 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("how", "reason", "who", "why"), REFUSALS, ids=["policy", "webhook"])
 async def test_a_cordon_that_is_refused_says_by_whom_and_is_tried_again(
-    a_cluster: Plans, how: str, reason: str, who: str, why: str
+    a_cluster: PlanFactory, how: str, reason: str, who: str, why: str
 ) -> None:
-    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
+    async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         await refuse(cluster, how, NODES)
-        cluster.run(operate)
-        await order(cluster, "n1")
-        await cluster.eventually(lambda: says(cluster, "Drained"), becomes=("False", reason))
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1")
+        await cluster.eventually(lambda: condition_of(cluster, "Drained"), becomes=("False", reason))
         blocker: dict[str, Any] = status(cluster)["blockers"][0]
         assert (blocker["kind"], blocker["object"]) == (reason, who)
         assert why in blocker["reason"]
         assert blocker["advice"]
         assert who.split()[1] in last_error(cluster)
-        await cluster.eventually(lambda: reason in events(cluster))
+        await cluster.eventually(lambda: reason in event_reasons(cluster))
         await allow(cluster, how)
-        await succeeded(cluster)
+        await wait_for_success(cluster)
         assert not status(cluster).get("blockers")
-        await over(cluster)
-        assert is_given_back(cluster, "n1")
+        await end_maintenance(cluster)
+        assert is_released(cluster, "n1")
 
 
 KINDS = [("policy", "AdmissionPolicy"), ("webhook", "AdmissionWebhookUnavailable")]
 
 
 @pytest.mark.parametrize(("how", "kind"), KINDS, ids=["policy", "webhook"])
-async def test_an_eviction_that_is_refused_says_by_whom(a_cluster: Plans, how: str, kind: str) -> None:
+async def test_an_eviction_that_is_refused_says_by_whom(a_cluster: PlanFactory, how: str, kind: str) -> None:
     pods = [a_pod("shop/cart", on="n1"), a_pod("shop/probe", on="n2")]
-    async with entitled(a_cluster()).with_nodes(2).with_objects(*pods).running() as cluster:
+    async with with_operator_rbac(a_cluster()).with_nodes(2).with_objects(*pods).running() as cluster:
         await refuse(cluster, how, EVICTIONS)
-        cluster.run(operate)
-        await order(cluster, "n1")
-        await cluster.eventually(lambda: kind in [it["kind"] for it in status(cluster).get("blockers", ())])
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1")
+        await cluster.eventually(lambda: kind in [blocker["kind"] for blocker in status(cluster).get("blockers", ())])
         await allow(cluster, how)
-        await succeeded(cluster)
+        await wait_for_success(cluster)
 
 
 @pytest.mark.parametrize(("how", "reason", "who", "why"), REFUSALS, ids=["policy", "webhook"])
 async def test_a_profile_whose_write_is_refused_says_by_whom_and_is_tried_again(
-    a_cluster: Plans, tmp_path: Path, how: str, reason: str, who: str, why: str
+    a_cluster: PlanFactory, tmp_path: Path, how: str, reason: str, who: str, why: str
 ) -> None:
-    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
-        operator = cluster.run(operating(a_file(tmp_path, BY_ANNOTATIONS)))
-        await attach(cluster, "n1", "os")
+    async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
+        operator = cluster.run(operator_with_profiles(a_configuration_file(tmp_path, ANNOTATION_CONFIGURATION)))
+        await set_profiles(cluster, "n1", "os")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes="operational")
         operator.kill()
         await annotate(cluster, "n1", "wanted", "yes")
         await refuse(cluster, how, NODES)
         operator.start()
-        await cluster.eventually(lambda: reason in events(cluster, "n1", kind="Node"))
-        told = next(it for it in cluster.all("events").values() if it["reason"] == reason)
+        await cluster.eventually(lambda: reason in event_reasons(cluster, "n1", kind="Node"))
+        told = next(event for event in cluster.by_key("events").values() if event["reason"] == reason)
         said = told.get("note") or told["message"]
         assert who.split()[1] in said
         assert why.rsplit(maxsplit=1)[-1] in said or how == "webhook"

@@ -9,106 +9,108 @@ from typing import Any
 
 import pytest
 
-from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, Stage, definition
-from haulout.kube.cache import Cache, as_is
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticeStage, definition
+from haulout.api.objects import Node
+from haulout.api.resources import NODES
+from haulout.controllers.notices.controller import MaintenanceNoticeController
 from haulout.kube.client import Client
-from haulout.kube.events import EventRecorder
-from haulout.kube.follow import Selection
-from haulout.kube.objects import Node
-from haulout.kube.resources import NODES
-from haulout.notices.controller import Controller
-from haulout.notices.inbox import Inbox
-from haulout.notices.sources.aws.metadata_source import AwsMetadataSource
-from haulout.notices.sources.aws.readings import METADATA
-from haulout.notices.sources.aws.settings import Settings
-from haulout.notices.sources.aws.source import AwsSource
+from haulout.kube.informer import Informer, as_is
+from haulout.kube.recorder import EventRecorder
+from haulout.kube.reflector import ListWatch
+from haulout.providers.aws.event_source import AwsEventSource
+from haulout.providers.aws.imds_event_source import ImdsEventSource
+from haulout.providers.aws.instance_events import SHOWN_BY_IMDS
+from haulout.providers.aws.settings import AwsSettings
+from haulout.providers.notice_writer import NoticeWriter
 from haulout_sandbox.clouds.aws import AwsCloud
-from haulout_sandbox.clouds.aws.instances import address_of
-from support import aws_messages as aws
-from support.backends import Cluster
-from support.builders import a_node
-from support.defining import define
-from support.eventually import eventually
+from haulout_sandbox.clouds.aws.ec2 import address_of
+from support.builders.objects import a_node
+from support.clouds import aws_messages as aws
+from support.clusters.backends import ClusterBackend
+from support.clusters.crd_installation import install_crd
+from support.expectations.eventually import eventually
 
 DAY, HOUR, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(seconds=1)
 
 
 @asynccontextmanager
-async def listening(cluster: Cluster, cloud: AwsCloud) -> AsyncIterator[tuple[Client, AwsSource]]:
+async def running_source(cluster: ClusterBackend, cloud: AwsCloud) -> AsyncIterator[tuple[Client, AwsEventSource]]:
     """Listen to a cloud, with a client that sees the outcome."""
     client = await cluster.client()
-    await define(cluster, client, MAINTENANCE_NOTICES, definition())
-    nodes: Cache[Node] = Cache(client, Selection(NODES), row=as_is)
-    source = AwsSource(ec2=cloud, groups=cloud, sqs=cloud, client=client, nodes=nodes, settings=Settings())
+    await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
+    nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
+    source = AwsEventSource(
+        ec2=cloud, auto_scaling=cloud, sqs=cloud, client=client, nodes=nodes, settings=AwsSettings()
+    )
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(nodes.run()), group.create_task(source.run(Inbox(client)))]
+        tasks = [group.create_task(nodes.run()), group.create_task(source.run(NoticeWriter(client)))]
         yield client, source
         for task in tasks:
             task.cancel()
 
 
 async def notices(client: Client, instance: str) -> list[MaintenanceNotice]:
-    return [it for it in (await client.list(MAINTENANCE_NOTICES)).items if it.spec.provider_id == instance]
+    return [notice for notice in (await client.list(MAINTENANCE_NOTICES)).items if notice.spec.provider_id == instance]
 
 
 async def stages(client: Client, instance: str) -> list[str]:
-    return [it.spec.stage for it in await notices(client, instance)]
+    return [notice.spec.stage for notice in await notices(client, instance)]
 
 
-async def test_a_maintenance_from_its_announcement_to_its_end(cluster: Cluster) -> None:
-    cloud = AwsCloud(cluster.clock, realm=f"{cluster.prefix}-end")
-    async with listening(cluster, cloud) as (client, source):
+async def test_a_maintenance_from_its_announcement_to_its_end(cluster: ClusterBackend) -> None:
+    cloud = AwsCloud(cluster.clock, id_seed=f"{cluster.prefix}-end")
+    async with running_source(cluster, cloud) as (client, source):
         start = (cluster.clock.now() + DAY).replace(microsecond=0)
         instance = cloud.launch()
         event = cloud.schedule(instance, start=start, deadline=start + 9 * DAY)
-        await eventually(cluster.clock, lambda: stages(client, instance), becomes=[Stage.SCHEDULED])
+        await eventually(cluster.clock, lambda: stages(client, instance), becomes=[NoticeStage.SCHEDULED])
         (found,) = await notices(client, instance)
         assert (found.name, found.spec.start, found.spec.end) == (f"aws-{event}", start, start + 2 * HOUR)
-        await source.move(found, start + 3 * DAY)
+        await source.reschedule(found, start + 3 * DAY)
         cloud.reschedule(instance, event, start=start + 3 * DAY)
-        cloud.cancel(instance, event)
-        await eventually(cluster.clock, lambda: stages(client, instance), becomes=[Stage.CANCELLED])
+        cloud.cancel_event(instance, event)
+        await eventually(cluster.clock, lambda: stages(client, instance), becomes=[NoticeStage.CANCELLED])
         assert (await notices(client, instance))[0].spec.start == start + 3 * DAY
-        assert not source.troubles()
+        assert not source.problems()
 
 
-async def test_an_instance_that_auto_scaling_takes_is_kept_for_its_node(cluster: Cluster) -> None:
-    cloud = AwsCloud(cluster.clock, realm=f"{cluster.prefix}-scale")
+async def test_an_instance_that_auto_scaling_takes_is_kept_for_its_node(cluster: ClusterBackend) -> None:
+    cloud = AwsCloud(cluster.clock, id_seed=f"{cluster.prefix}-scale")
     instance, name = cloud.launch(), f"{cluster.prefix}-leaving"
-    async with listening(cluster, cloud) as (client, _):
+    async with running_source(cluster, cloud) as (client, _):
         await client.create(NODES, a_node(name).with_spec(providerID=f"aws:///eu-west-1a/{instance}"))
-        cloud.scale(instance)
-        await eventually(cluster.clock, lambda: stages(client, instance), becomes=[Stage.SCHEDULED])
+        cloud.start_lifecycle_action(instance)
+        await eventually(cluster.clock, lambda: stages(client, instance), becomes=[NoticeStage.SCHEDULED])
         await cluster.clock.sleep(SECOND)
-        assert cloud.groups.completed == []
+        assert cloud.auto_scaling.completed == []
         await client.delete(NODES, name)
-        await eventually(cluster.clock, lambda: stages(client, instance), becomes=[Stage.STARTED])
-        assert len(cloud.groups.completed) == 1
+        await eventually(cluster.clock, lambda: stages(client, instance), becomes=[NoticeStage.STARTED])
+        assert len(cloud.auto_scaling.completed) == 1
 
 
-async def test_whatever_aws_says_the_api_server_takes_it(cluster: Cluster) -> None:
-    cloud = AwsCloud(cluster.clock, realm=f"{cluster.prefix}-any")
+async def test_whatever_aws_says_the_api_server_takes_it(cluster: ClusterBackend) -> None:
+    cloud = AwsCloud(cluster.clock, id_seed=f"{cluster.prefix}-any")
     start = (cluster.clock.now() + DAY).replace(microsecond=0)
     instances = [cloud.launch() for _ in range(6)]
-    async with listening(cluster, cloud) as (client, source):
+    async with running_source(cluster, cloud) as (client, source):
         said = [{"latestDescription": "\u00e9\u0000\U0001f4a5" * 9_000}]
         odd: dict[str, Any] = {"eventArn": f"arn:{cluster.prefix}/?#\u00e9 %", "eventTypeCode": "REBOOT" + "x" * 9_000}
         cloud.queue.send(aws.health(instances[0], start=start, eventDescription=said, **odd))
-        cloud.schedule(instances[1], "system-reboot", start=start, last=-DAY, deadline=start - DAY)
-        cloud.schedule(instances[2], "instance-stop", start=start, last=None, description="")
-        cloud.interrupt(instances[3])
-        cloud.recommend(instances[4])
-        cloud.scale(instances[5], group="group with spaces", hook="h" * 255)
+        cloud.schedule(instances[1], "system-reboot", start=start, duration=-DAY, deadline=start - DAY)
+        cloud.schedule(instances[2], "instance-stop", start=start, duration=None, description="")
+        cloud.interrupt_spot(instances[3])
+        cloud.recommend_rebalance(instances[4])
+        cloud.start_lifecycle_action(instances[5], group="group with spaces", hook="h" * 255)
 
         async def missing() -> list[str]:
-            return [it for it in instances if len(await notices(client, it)) != 1]
+            return [instance for instance in instances if len(await notices(client, instance)) != 1]
 
         await eventually(cluster.clock, missing, becomes=[])
-        assert not source.troubles()
+        assert not source.problems()
 
 
 Announce = Callable[[AwsCloud, str], object]
-Run = Callable[[Inbox], Coroutine[Any, Any, None]]
+Run = Callable[[NoticeWriter], Coroutine[Any, Any, None]]
 
 
 def a_reboot(cloud: AwsCloud, instance: str) -> None:
@@ -116,27 +118,27 @@ def a_reboot(cloud: AwsCloud, instance: str) -> None:
 
 
 ANNOUNCED: dict[str, Announce] = {
-    "spot": AwsCloud.interrupt,
-    "rebalance": AwsCloud.recommend,
-    "termination": AwsCloud.scale,
+    "spot": AwsCloud.interrupt_spot,
+    "rebalance": AwsCloud.recommend_rebalance,
+    "termination": AwsCloud.start_lifecycle_action,
     "event": a_reboot,
 }
 
 
 @pytest.mark.parametrize("first", ["queue", "agent", "both"])
-async def test_an_agent_and_a_queue_write_one_notice_of_each_event(cluster: Cluster, first: str) -> None:
-    cloud = AwsCloud(cluster.clock, realm=f"{cluster.prefix}-{first}")
+async def test_an_agent_and_a_queue_write_one_notice_of_each_event(cluster: ClusterBackend, first: str) -> None:
+    cloud = AwsCloud(cluster.clock, id_seed=f"{cluster.prefix}-{first}")
     client = await cluster.client()
-    await define(cluster, client, MAINTENANCE_NOTICES, definition())
+    await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
     instances = {what: cloud.launch() for what in ANNOUNCED}
     names = {what: f"{cluster.prefix}-{first}-{what}" for what in ANNOUNCED}
     for what, instance in instances.items():
         await client.create(NODES, a_node(names[what]).with_spec(providerID=f"aws:///eu-west-1a/{instance}"))
-    nodes: Cache[Node] = Cache(client, Selection(NODES), row=as_is)
-    queue = AwsSource(ec2=cloud, groups=cloud, sqs=cloud, client=client, nodes=nodes, settings=Settings())
+    nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
+    queue = AwsEventSource(ec2=cloud, auto_scaling=cloud, sqs=cloud, client=client, nodes=nodes, settings=AwsSettings())
     agents = [
-        AwsMetadataSource(cloud.metadata(instances[it]), node=names[it], clock=cluster.clock, random=client.random)
-        for it in ANNOUNCED
+        ImdsEventSource(cloud.metadata(instances[agent]), node=names[agent], clock=cluster.clock, random=client.random)
+        for agent in ANNOUNCED
     ]
 
     async def written() -> dict[str, list[tuple[str, bool]]]:
@@ -144,9 +146,9 @@ async def test_an_agent_and_a_queue_write_one_notice_of_each_event(cluster: Clus
         found = (await client.list(MAINTENANCE_NOTICES)).items
         return {
             what: [
-                (it.spec.node_name, METADATA in it.metadata.annotations)
-                for it in found
-                if it.spec.provider_id == instance
+                (item.spec.node_name, SHOWN_BY_IMDS in item.metadata.annotations)
+                for item in found
+                if item.spec.provider_id == instance
             ]
             for what, instance in instances.items()
         }
@@ -156,18 +158,18 @@ async def test_an_agent_and_a_queue_write_one_notice_of_each_event(cluster: Clus
 
     async with asyncio.TaskGroup() as group:
         tasks: list[asyncio.Task[None]] = [group.create_task(nodes.run())]
-        runs: dict[str, list[Run]] = {"queue": [queue.run], "agent": [it.run for it in agents]}
+        runs: dict[str, list[Run]] = {"queue": [queue.run], "agent": [agent.run for agent in agents]}
         starts = [*runs["queue"], *runs["agent"]] if first == "both" else runs[first]
-        tasks += [group.create_task(run(Inbox(client))) for run in starts]
+        tasks += [group.create_task(run(NoticeWriter(client))) for run in starts]
         await nodes.wait_synced()
         for what, announce in ANNOUNCED.items():
             announce(cloud, instances[what])
         if first == "queue":
             await eventually(cluster.clock, written, becomes=expected(seen=False))
-            tasks += [group.create_task(run(Inbox(client))) for run in runs["agent"]]
+            tasks += [group.create_task(run(NoticeWriter(client))) for run in runs["agent"]]
         if first == "agent":
             await eventually(cluster.clock, written, becomes=expected(seen=True))
-            tasks += [group.create_task(run(Inbox(client))) for run in runs["queue"]]
+            tasks += [group.create_task(run(NoticeWriter(client))) for run in runs["queue"]]
 
         async def is_all_heard() -> bool:
             return not cloud.queue.messages and await written() == expected(seen=True)
@@ -178,33 +180,33 @@ async def test_an_agent_and_a_queue_write_one_notice_of_each_event(cluster: Clus
             task.cancel()
 
 
-async def test_a_node_without_a_provider_id_is_found_by_its_address(cluster: Cluster) -> None:
-    cloud = AwsCloud(cluster.clock, realm=f"{cluster.prefix}-bare")
+async def test_a_node_without_a_provider_id_is_found_by_its_address(cluster: ClusterBackend) -> None:
+    cloud = AwsCloud(cluster.clock, id_seed=f"{cluster.prefix}-bare")
     instance, name = cloud.launch(), f"{cluster.prefix}-bare"
-    async with listening(cluster, cloud) as (client, _):
+    async with running_source(cluster, cloud) as (client, _):
         node = a_node(name).with_spec()
         node["status"] = {"addresses": [{"type": "InternalIP", "address": address_of(instance)}]}
         await client.create(NODES, node)
-        nodes: Cache[Node] = Cache(client, Selection(NODES), row=as_is)
+        nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
         events = EventRecorder(client, instance="test")
-        controller = Controller(client, events=events, nodes=nodes)
+        controller = MaintenanceNoticeController(client, events=events, nodes=nodes)
 
         async def found() -> list[str]:
-            return [it.status.node_name for it in await notices(client, instance)]
+            return [notice.status.node_name for notice in await notices(client, instance)]
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(run()) for run in (nodes.run, events.run, controller.run)]
             await nodes.wait_synced()
-            cloud.scale(instance)
+            cloud.start_lifecycle_action(instance)
             await eventually(cluster.clock, found, becomes=[name])
             for task in tasks:
                 task.cancel()
-        assert cloud.groups.completed == []
+        assert cloud.auto_scaling.completed == []
         await client.delete(NODES, name)
 
 
 # The event shapes of the public documents of aws-node-termination-handler and of AWS, each with what a person sees.
-SHAPES: dict[str, tuple[dict[str, Any], str]] = {
+EVENT_SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "spot interruption": (
         {"source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning"}
         | {
@@ -282,25 +284,25 @@ SHAPES: dict[str, tuple[dict[str, Any], str]] = {
 ENVELOPE = {"version": "0", "account": "123456789012", "region": "us-east-1", "time": "2020-07-01T22:19:58Z"}
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-async def test_each_documented_event_becomes_a_notice_of_its_instance(cluster: Cluster, shape: str) -> None:
-    number = list(SHAPES).index(shape)
-    cloud = AwsCloud(cluster.clock, realm=f"{cluster.prefix}-shape-{number}")
+@pytest.mark.parametrize("shape", EVENT_SAMPLES)
+async def test_each_documented_event_becomes_a_notice_of_its_instance(cluster: ClusterBackend, shape: str) -> None:
+    number = list(EVENT_SAMPLES).index(shape)
+    cloud = AwsCloud(cluster.clock, id_seed=f"{cluster.prefix}-shape-{number}")
     instance, name = cloud.launch(), f"{cluster.prefix}-shape-{number}"
-    body, kind = SHAPES[shape]
+    body, kind = EVENT_SAMPLES[shape]
     whole = body if "Message" in body or "EC2InstanceId" in body else ENVELOPE | {"id": f"{name}-event"} | body
-    async with listening(cluster, cloud) as (client, source):
+    async with running_source(cluster, cloud) as (client, source):
         await client.create(NODES, a_node(name).with_spec(providerID=f"aws:///us-east-1a/{instance}"))
 
         async def is_seen() -> bool:
-            return any(it.name == name for it in (await client.list(NODES)).items)
+            return any(node.name == name for node in (await client.list(NODES)).items)
 
         await eventually(cluster.clock, is_seen)
         await cluster.clock.sleep(SECOND / 2)
         cloud.queue.send(json.dumps(whole).replace("PREFIX", name).replace("@ID", instance))
 
         async def kinds() -> list[str]:
-            return [it.spec.kind for it in await notices(client, instance)]
+            return [notice.spec.kind for notice in await notices(client, instance)]
 
         await eventually(cluster.clock, kinds, becomes=[kind])
         await eventually(cluster.clock, lambda: len(cloud.queue.messages), becomes=0)
@@ -308,11 +310,11 @@ async def test_each_documented_event_becomes_a_notice_of_its_instance(cluster: C
         await client.delete(NODES, name)
 
 
-async def test_a_test_notification_is_deleted_and_makes_no_notice(cluster: Cluster) -> None:
-    cloud = AwsCloud(cluster.clock, realm=f"{cluster.prefix}-probe")
+async def test_a_test_notification_is_deleted_and_makes_no_notice(cluster: ClusterBackend) -> None:
+    cloud = AwsCloud(cluster.clock, id_seed=f"{cluster.prefix}-probe")
     probe = {"Service": "AWS Auto Scaling", "Event": "autoscaling:TEST_NOTIFICATION", "AutoScalingGroupName": "workers"}
-    async with listening(cluster, cloud) as (_, source):
+    async with running_source(cluster, cloud) as (_, source):
         for body in (probe, {"Message": json.dumps(probe)}, {"LifecycleTransition": "autoscaling:TEST_NOTIFICATION"}):
             cloud.queue.send(json.dumps(body))
         await eventually(cluster.clock, lambda: len(cloud.queue.messages), becomes=0)
-        assert (source.taken, source.quarantine.count) == (0, 0)
+        assert (source.messages_processed, source.quarantine.count) == (0, 0)

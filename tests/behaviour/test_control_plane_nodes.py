@@ -5,23 +5,23 @@ The numbers in docstrings are those of the acceptance cases in the specification
 
 import pytest
 
+from haulout.api.objects import RawObject
 from haulout.errors import Forbidden
-from haulout.kube.objects import RawObject
-from support.admitting import admitting, refusal
-from support.builders import a_pod
-from support.clusters import ClusterPlan, Plans
-from support.live import LiveCluster
-from support.maintaining import (
+from support.builders.objects import a_pod
+from support.clusters.cluster_plan import ClusterPlan, PlanFactory
+from support.clusters.live_cluster import LiveCluster
+from support.operators.admission_webhook import denial_message, registered_webhook
+from support.operators.nodemaintenance import (
     NAME,
     PLURAL,
-    entitled,
-    events,
+    end_maintenance,
+    event_reasons,
+    has_maintenance_marks,
     invariants,
-    is_given_back,
-    is_taken,
-    operate,
-    over,
-    succeeded,
+    is_released,
+    run_controller,
+    wait_for_success,
+    with_operator_rbac,
 )
 
 DENIED = 'admission webhook "vnodemaintenance.kb.io" denied the request: '
@@ -34,7 +34,7 @@ def _not_openshift(request: pytest.FixtureRequest) -> None:
     """Take away what other tests on the same real control plane leave, and by which OpenShift is known."""
     if request.config.getoption("--backend") == "real":
         left = "infrastructures.config.openshift.io"
-        request.getfixturevalue("whole_control_plane").kubectl("delete", "crd", left, "--ignore-not-found")
+        request.getfixturevalue("control_plane_with_controllers").kubectl("delete", "crd", left, "--ignore-not-found")
 
 
 def etcd_on(node: str) -> RawObject:
@@ -44,59 +44,66 @@ def etcd_on(node: str) -> RawObject:
 
 def with_etcd(plan: ClusterPlan, *, members: int) -> ClusterPlan:
     names = [f"cp{number}" for number in range(1, members + 1)]
-    plan = entitled(plan).with_nodes(1).with_control_plane(members)
-    return plan.with_objects(*map(etcd_on, names)).upholding(*invariants())
+    plan = with_operator_rbac(plan).with_nodes(1).with_control_plane(members)
+    return plan.with_objects(*map(etcd_on, names)).with_invariants(*invariants())
 
 
-def told_of(cluster: LiveCluster) -> set[str]:
+def maintenances_with_events(cluster: LiveCluster) -> set[str]:
     """Return the names of all maintenances that events are about."""
-    about = [it.get("regarding") or it.get("involvedObject") or {} for it in cluster.all("events").values()]
-    return {str(it.get("name")) for it in about if it.get("kind") == "NodeMaintenance"}
+    about = [event.get("regarding") or event.get("involvedObject") or {} for event in cluster.by_key("events").values()]
+    return {str(event.get("name")) for event in about if event.get("kind") == "NodeMaintenance"}
 
 
-async def test_of_three_control_plane_nodes_one_goes_and_the_second_is_refused(a_cluster: Plans) -> None:
+async def test_of_three_control_plane_nodes_one_goes_and_the_second_is_refused(a_cluster: PlanFactory) -> None:
     """A23, A24."""
-    async with with_etcd(a_cluster(), members=3).running() as cluster, admitting(cluster):
-        cluster.run(operate)
+    async with with_etcd(a_cluster(), members=3).running() as cluster, registered_webhook(cluster):
+        cluster.run(run_controller)
         # A real server tells for a moment yet of what was taken away.
-        await cluster.eventually(lambda: refusal(cluster, "cp1", name="first"), becomes="")
-        await succeeded(cluster, "first")
-        await cluster.eventually(lambda: "BeginMaintenance" in events(cluster, "first"))
-        assert is_taken(cluster, "cp1")
-        assert (await refusal(cluster, "cp2", name="second")).startswith(f"{NO_QUORUM} cp2 will violate etcd quorum")
+        await cluster.eventually(lambda: denial_message(cluster, "cp1", name="first"), becomes="")
+        await wait_for_success(cluster, "first")
+        await cluster.eventually(lambda: "BeginMaintenance" in event_reasons(cluster, "first"))
+        assert has_maintenance_marks(cluster, "cp1")
+        assert (await denial_message(cluster, "cp2", name="second")).startswith(
+            f"{NO_QUORUM} cp2 will violate etcd quorum"
+        )
         await cluster.pass_time(seconds=2)
-        assert "second" not in told_of(cluster)
-        assert is_given_back(cluster, "cp2")
-        await over(cluster, "first")
-        assert is_given_back(cluster, "cp1")
-        assert await refusal(cluster, "cp2", name="third") == ""
-        await over(cluster, "third")
+        assert "second" not in maintenances_with_events(cluster)
+        assert is_released(cluster, "cp2")
+        await end_maintenance(cluster, "first")
+        assert is_released(cluster, "cp1")
+        assert await denial_message(cluster, "cp2", name="third") == ""
+        await end_maintenance(cluster, "third")
 
 
-async def test_of_two_control_plane_nodes_none_goes(a_cluster: Plans) -> None:
+async def test_of_two_control_plane_nodes_none_goes(a_cluster: PlanFactory) -> None:
     """A23."""
-    async with with_etcd(a_cluster(), members=2).running() as cluster, admitting(cluster):
-        cluster.run(operate)
-        assert (await refusal(cluster, "cp1", name="too-few")).startswith(NO_QUORUM)
+    async with with_etcd(a_cluster(), members=2).running() as cluster, registered_webhook(cluster):
+        cluster.run(run_controller)
+        assert (await denial_message(cluster, "cp1", name="too-few")).startswith(NO_QUORUM)
         await cluster.pass_time(seconds=2)
-        assert "too-few" not in told_of(cluster)
-        assert is_given_back(cluster, "cp1")
+        assert "too-few" not in maintenances_with_events(cluster)
+        assert is_released(cluster, "cp1")
 
 
-async def test_orders_that_make_no_sense_are_refused_while_the_others_are_carried_out(a_cluster: Plans) -> None:
+async def test_orders_that_make_no_sense_are_refused_while_the_others_are_carried_out(a_cluster: PlanFactory) -> None:
     """A25, A27."""
-    plan = entitled(a_cluster()).with_nodes(2).with_objects(a_pod("shop/cart", on="n1")).upholding(*invariants())
-    async with plan.running() as cluster, admitting(cluster):
-        cluster.run(operate)
-        unknown = await refusal(cluster, "doesNotExist", name="to-nobody")
+    plan = (
+        with_operator_rbac(a_cluster())
+        .with_nodes(2)
+        .with_objects(a_pod("shop/cart", on="n1"))
+        .with_invariants(*invariants())
+    )
+    async with plan.running() as cluster, registered_webhook(cluster):
+        cluster.run(run_controller)
+        unknown = await denial_message(cluster, "doesNotExist", name="to-nobody")
         assert unknown == f"{DENIED}invalid nodeName, no node with name doesNotExist found"
-        assert await refusal(cluster, "n1", name=NAME) == ""
-        again = await refusal(cluster, "n1", name="once-more")
+        assert await denial_message(cluster, "n1", name=NAME) == ""
+        again = await denial_message(cluster, "n1", name="once-more")
         assert again == f"{DENIED}invalid nodeName, a NodeMaintenance for node n1 already exists"
         with pytest.raises(Forbidden) as caught:
-            await cluster.change(PLURAL, NAME, spec={"nodeName": "n2"})
+            await cluster.patch(PLURAL, NAME, spec={"nodeName": "n2"})
         assert caught.value.message == f"{DENIED}updating spec.NodeName isn't allowed"
-        await succeeded(cluster)
-        assert (is_taken(cluster, "n1"), is_given_back(cluster, "n2")) == (True, True)
-        await over(cluster)
-        assert not {"to-nobody", "once-more"} & told_of(cluster)
+        await wait_for_success(cluster)
+        assert (has_maintenance_marks(cluster, "n1"), is_released(cluster, "n2")) == (True, True)
+        await end_maintenance(cluster)
+        assert not {"to-nobody", "once-more"} & maintenances_with_events(cluster)

@@ -10,32 +10,32 @@ from typing import Any
 
 import pytest
 
-from haulout.cli.cordoning import uncordon_node
-from haulout.drain.lifecycle import NodeCondition
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticeCondition, definition
+from haulout.api.resources import NODES
+from haulout.cli.cordon.node_changes import uncordon_node
+from haulout.controllers.profiles.plugin import PROFILE_LABEL
+from haulout.drain.node_conditions import NodeConditionType
 from haulout.errors import AlreadyExists
-from haulout.kinds.notice import MAINTENANCE_NOTICES, NoticeCondition, definition
 from haulout.kube.patches import merge_patch
-from haulout.kube.resources import NODES
 from haulout.kube.timestamps import whole_seconds
-from haulout.profiles.plugin import PROFILE_LABEL
-from support.builders import a_pod
-from support.clusters import ClusterPlan, Plans
-from support.cookbook import (
-    acting,
-    guests,
-    hasty,
+from support.builders.objects import a_pod
+from support.clusters.cluster_plan import ClusterPlan, PlanFactory
+from support.clusters.live_cluster import LiveCluster, SandboxCluster
+from support.docs.cookbook import (
+    drainable_pods,
+    explain_node,
     is_cordoned,
     label,
     operate,
     recipe,
+    running_actors,
     set_label,
-    upheld,
-    why,
+    with_recipe_invariants,
+    with_short_ready_time,
     worker,
 )
-from support.live import LiveCluster, SandboxCluster
-from support.outside import FakeOutside
-from support.profiled import annotate, annotation, attach, state, states
+from support.fakes.external_client import FakeExternalClient
+from support.operators.profiles import annotate, annotation, set_profiles, state, states
 
 OPERATIONAL, REQUIRED, IN_MAINTENANCE = "operational", "maintenance-required", "in-maintenance"
 ROUND = [REQUIRED, IN_MAINTENANCE, OPERATIONAL]
@@ -50,19 +50,19 @@ Recipes = Callable[[str], Path]
 def recipes(request: pytest.FixtureRequest, tmp_path: Path) -> Recipes:
     """Return where the recipes are; on a real cluster they are hasty."""
     on_real_time = request.config.getoption("--backend") == "real"
-    return lambda name: hasty(recipe(name), tmp_path) if on_real_time else recipe(name)
+    return lambda name: with_short_ready_time(recipe(name), tmp_path) if on_real_time else recipe(name)
 
 
 def with_shop(plan: ClusterPlan) -> ClusterPlan:
     return plan.with_deployment("shop/cart", replicas=2, budget=1).with_daemon_set("infra/agent")
 
 
-async def a_while(cluster: LiveCluster) -> None:
+async def wait_ready_time(cluster: LiveCluster) -> None:
     """Let a node be ready for longer than its recipe wants it to be."""
     await cluster.pass_time(seconds=90 if isinstance(cluster, SandboxCluster) else 3)
 
 
-async def becomes(cluster: LiveCluster, node: str, wanted: str) -> None:
+async def wait_for_state(cluster: LiveCluster, node: str, wanted: str) -> None:
     await cluster.eventually(lambda: state(cluster, node), becomes=wanted)
 
 
@@ -73,9 +73,11 @@ def last_states(cluster: LiveCluster, node: str) -> list[str]:
 # Approval
 
 
-async def test_a_person_approves_one_maintenance_of_one_node(a_cluster: Plans, recipes: Recipes) -> None:
-    file, outside = recipes("approval"), FakeOutside()
-    plan = upheld(with_shop(a_cluster().with_nodes(3)), most=1, ours=[WORK_NOW, APPROVED])
+async def test_a_person_approves_one_maintenance_of_one_node(a_cluster: PlanFactory, recipes: Recipes) -> None:
+    file, outside = recipes("approval"), FakeExternalClient()
+    plan = with_recipe_invariants(
+        with_shop(a_cluster().with_nodes(3)), max_unavailable=1, own_metadata=[WORK_NOW, APPROVED]
+    )
     async with plan.running() as cluster:
 
         async def work(node: str) -> None:
@@ -83,41 +85,43 @@ async def test_a_person_approves_one_maintenance_of_one_node(a_cluster: Plans, r
 
         operate(cluster, file, outside)
         for node in ("n1", "n2"):
-            await attach(cluster, node, "approval")
+            await set_profiles(cluster, node, "approval")
             await set_label(cluster, node, WANTED, "wanted")
-            await becomes(cluster, node, REQUIRED)
-        async with acting(worker(cluster, WORK_NOW, work)):
+            await wait_for_state(cluster, node, REQUIRED)
+        async with running_actors(worker(cluster, WORK_NOW, work)):
             await annotate(cluster, "n1", APPROVED, "ada")
             await cluster.eventually(lambda: last_states(cluster, "n1"), becomes=ROUND)
             assert not is_cordoned(cluster, "n1")
             assert (annotation(cluster, "n1", APPROVED), label(cluster, "n1", WORK_NOW)) == (None, None)
-            assert "approved       hasAnnotation does not pass" in await why(cluster, file, "n2")
+            assert "approved       hasAnnotation does not pass" in await explain_node(cluster, file, "n2")
             await set_label(cluster, "n1", WANTED, "wanted")
-            await becomes(cluster, "n1", REQUIRED)
-            await a_while(cluster)
+            await wait_for_state(cluster, "n1", REQUIRED)
+            await wait_ready_time(cluster)
             assert state(cluster, "n1") == REQUIRED, "an approval is good for once"
             await set_label(cluster, "n2", WANTED, None)
-            await becomes(cluster, "n2", OPERATIONAL)
+            await wait_for_state(cluster, "n2", OPERATIONAL)
         assert IN_MAINTENANCE not in states(cluster, "n2")
-        asked = [str(it.json["text"]).split()[0] for it in outside.requests]
+        asked = [str(request.json["text"]).split()[0] for request in outside.requests]
         assert sorted(asked) == ["n1", "n1", "n2"]
 
 
-async def test_a_node_can_be_had_back_at_once(a_cluster: Plans, recipes: Recipes) -> None:
-    async with upheld(with_shop(a_cluster().with_nodes(2)), ours=[WORK_NOW, APPROVED]).running() as cluster:
+async def test_a_node_can_be_had_back_at_once(a_cluster: PlanFactory, recipes: Recipes) -> None:
+    async with with_recipe_invariants(
+        with_shop(a_cluster().with_nodes(2)), own_metadata=[WORK_NOW, APPROVED]
+    ).running() as cluster:
         operate(cluster, recipes("approval"))
-        await attach(cluster, "n1", "approval")
+        await set_profiles(cluster, "n1", "approval")
         await annotate(cluster, "n1", APPROVED, "ada")
         await set_label(cluster, "n1", WANTED, "wanted")
-        await becomes(cluster, "n1", IN_MAINTENANCE)
+        await wait_for_state(cluster, "n1", IN_MAINTENANCE)
         await cluster.eventually(lambda: label(cluster, "n1", WORK_NOW), becomes="true")
-        refused = await uncordon_node(cluster.me, await cluster.me.get(NODES, "n1"))
+        refused = await uncordon_node(cluster.admin, await cluster.admin.get(NODES, "n1"))
         assert "it is held by profile approval since" in refused.problem
         await set_label(cluster, "n1", PROFILE_LABEL, None)
-        await becomes(cluster, "n1", OPERATIONAL)
+        await wait_for_state(cluster, "n1", OPERATIONAL)
         assert is_cordoned(cluster, "n1")
-        await uncordon_node(cluster.me, await cluster.me.get(NODES, "n1"))
-        await a_while(cluster)
+        await uncordon_node(cluster.admin, await cluster.admin.get(NODES, "n1"))
+        await wait_ready_time(cluster)
         assert not is_cordoned(cluster, "n1")
 
 
@@ -127,9 +131,9 @@ async def test_a_node_can_be_had_back_at_once(a_cluster: Plans, recipes: Recipes
 async def gpu_operator(cluster: LiveCluster, *, fails_on: set[str]) -> None:
     """Upgrade the drivers of nodes as NVIDIA's GPU Operator does, those that are to be skipped left out."""
     while True:
-        for name in list(cluster.all("nodes")):
+        for name in list(cluster.by_key("nodes")):
             if label(cluster, name, UPGRADE) == "upgrade-required" and label(cluster, name, SKIP) != "true":
-                assert guests(cluster, name) == []
+                assert drainable_pods(cluster, name) == []
                 was_cordoned = is_cordoned(cluster, name)
                 for step in ("cordon-required", "pod-restart-required", "validation-required"):
                     await set_label(cluster, name, UPGRADE, step)
@@ -144,22 +148,22 @@ async def gpu_operator(cluster: LiveCluster, *, fails_on: set[str]) -> None:
 
 
 async def test_gpu_drivers_are_upgraded_when_training_is_over_and_not_beside_one_that_failed(
-    a_cluster: Plans, recipes: Recipes
+    a_cluster: PlanFactory, recipes: Recipes
 ) -> None:
-    file, outside, broken = recipes("gpu-driver"), FakeOutside(), {"gpu1", "gpu2"}
-    training = a_pod("ml/train", on="gpu1", labels={"example.com/kind": "training"}, act={"run-seconds": "40"})
+    file, outside, broken = recipes("gpu-driver"), FakeExternalClient(), {"gpu1", "gpu2"}
+    training = a_pod("ml/train", on="gpu1", labels={"example.com/kind": "training"}, behaviour={"run-seconds": "40"})
     plan = a_cluster().with_nodes(2, named="gpu", labels=GPU).with_nodes(1)
-    plan = upheld(plan.with_daemon_set("infra/agent"), most=1, ours=[SKIP])
+    plan = with_recipe_invariants(plan.with_daemon_set("infra/agent"), max_unavailable=1, own_metadata=[SKIP])
     async with plan.with_objects(training.with_spec(restartPolicy="Never")).running() as cluster:
         operate(cluster, file, outside)
-        async with acting(gpu_operator(cluster, fails_on=broken)):
+        async with running_actors(gpu_operator(cluster, fails_on=broken)):
             await set_label(cluster, "gpu1", UPGRADE, "upgrade-required")
-            await becomes(cluster, "gpu1", IN_MAINTENANCE)
-            assert (label(cluster, "gpu1", SKIP), guests(cluster, "gpu1")) == ("true", ["train"])
+            await wait_for_state(cluster, "gpu1", IN_MAINTENANCE)
+            assert (label(cluster, "gpu1", SKIP), drainable_pods(cluster, "gpu1")) == ("true", ["train"])
             await cluster.eventually(lambda: label(cluster, "gpu1", UPGRADE), becomes="upgrade-failed")
             await set_label(cluster, "gpu2", UPGRADE, "upgrade-required")
-            await becomes(cluster, "gpu2", REQUIRED)
-            await a_while(cluster)
+            await wait_for_state(cluster, "gpu2", REQUIRED)
+            await wait_ready_time(cluster)
             assert (state(cluster, "gpu1"), state(cluster, "gpu2")) == (IN_MAINTENANCE, REQUIRED)
             broken.clear()
             await set_label(cluster, "gpu1", UPGRADE, "upgrade-required")
@@ -167,8 +171,8 @@ async def test_gpu_drivers_are_upgraded_when_training_is_over_and_not_beside_one
                 await cluster.eventually(partial(last_states, cluster, node), becomes=ROUND)
                 assert (label(cluster, node, SKIP), is_cordoned(cluster, node)) == ("true", False)
         assert states(cluster, "n1") == [OPERATIONAL]
-        assert {it.json["node"] for it in outside.requests} == {"gpu1", "gpu2"}
-        assert all("webhook-signature" in it.headers for it in outside.requests)
+        assert {request.json["node"] for request in outside.requests} == {"gpu1", "gpu2"}
+        assert all("webhook-signature" in request.headers for request in outside.requests)
 
 
 # A cloud's notice
@@ -176,54 +180,56 @@ async def test_gpu_drivers_are_upgraded_when_training_is_over_and_not_beside_one
 
 async def announce(cluster: LiveCluster, **spec: Any) -> None:
     """Announce a maintenance of n1, or say something else about it."""
-    said = {"nodeName": "n1", "source": "me", "noticeID": "1", "kind": "Reboot", "stage": "Scheduled", **spec}
-    body = {"apiVersion": MAINTENANCE_NOTICES.api_version, "kind": MAINTENANCE_NOTICES.kind, "spec": said}
+    spec_fields = {"nodeName": "n1", "source": "me", "noticeID": "1", "kind": "Reboot", "stage": "Scheduled", **spec}
+    body = {"apiVersion": MAINTENANCE_NOTICES.api_version, "kind": MAINTENANCE_NOTICES.kind, "spec": spec_fields}
     with suppress(AlreadyExists):
-        await cluster.me.create(MAINTENANCE_NOTICES, {**body, "metadata": {"name": "me-1"}})
-    await cluster.me.patch(MAINTENANCE_NOTICES, "me-1", merge_patch({"spec": said}))
+        await cluster.admin.create(MAINTENANCE_NOTICES, {**body, "metadata": {"name": "me-1"}})
+    await cluster.admin.patch(MAINTENANCE_NOTICES, "me-1", merge_patch({"spec": spec_fields}))
 
 
-def within(cluster: LiveCluster, **duration: float) -> str:
+def instant_in(cluster: LiveCluster, **duration: float) -> str:
     """Return an instant that is so far away."""
     return whole_seconds(cluster.clock.now() + timedelta(**duration))
 
 
-def announced(plan: ClusterPlan, file: Path) -> ClusterPlan:
+def with_announced_maintenance(plan: ClusterPlan, file: Path) -> ClusterPlan:
     """Return a plan where maintenance can be announced, and is answered by a file."""
-    return upheld(plan, file, ours=(*NoticeCondition, *NodeCondition)).with_definition(definition())
+    return with_recipe_invariants(plan, file, own_metadata=(*NoticeCondition, *NodeConditionType)).with_crd(
+        definition()
+    )
 
 
 async def test_a_node_is_emptied_before_its_cloud_works_on_it_and_given_back_after_that(
-    a_cluster: Plans, recipes: Recipes
+    a_cluster: PlanFactory, recipes: Recipes
 ) -> None:
-    file, outside = recipes("cloud-notice"), FakeOutside()
-    async with announced(with_shop(a_cluster().with_nodes(2)), file).running() as cluster:
+    file, outside = recipes("cloud-notice"), FakeExternalClient()
+    async with with_announced_maintenance(with_shop(a_cluster().with_nodes(2)), file).running() as cluster:
         operate(cluster, file, outside)
-        await announce(cluster, start=within(cluster, days=30))
-        await becomes(cluster, "n1", OPERATIONAL)
-        await announce(cluster, start=within(cluster, minutes=5))
-        await becomes(cluster, "n1", IN_MAINTENANCE)
-        assert guests(cluster, "n1") == []
-        await announce(cluster, start=within(cluster, hours=20))  # the cloud has moved it to another day
-        await becomes(cluster, "n1", OPERATIONAL)
+        await announce(cluster, start=instant_in(cluster, days=30))
+        await wait_for_state(cluster, "n1", OPERATIONAL)
+        await announce(cluster, start=instant_in(cluster, minutes=5))
+        await wait_for_state(cluster, "n1", IN_MAINTENANCE)
+        assert drainable_pods(cluster, "n1") == []
+        await announce(cluster, start=instant_in(cluster, hours=20))  # the cloud has moved it to another day
+        await wait_for_state(cluster, "n1", OPERATIONAL)
         assert not is_cordoned(cluster, "n1")
         await announce(cluster, stage="Started")
-        await becomes(cluster, "n1", IN_MAINTENANCE)
-        cluster.reboot("n1", lasting=timedelta(seconds=2))
+        await wait_for_state(cluster, "n1", IN_MAINTENANCE)
+        cluster.reboot("n1", duration=timedelta(seconds=2))
         await cluster.pass_time(seconds=4)
         await announce(cluster, stage="Ended")
         await cluster.eventually(lambda: (is_cordoned(cluster, "n1"), state(cluster, "n1")), becomes=(False, ""))
-        assert {"node": "n1", "state": IN_MAINTENANCE} in [json.loads(it.body) for it in outside.requests]
+        assert {"node": "n1", "state": IN_MAINTENANCE} in [json.loads(request.body) for request in outside.requests]
         assert states(cluster, "n2") == []
 
 
-async def test_a_notice_that_is_taken_back_leaves_the_node_as_it_was(a_cluster: Plans, recipes: Recipes) -> None:
+async def test_a_notice_that_is_taken_back_leaves_the_node_as_it_was(a_cluster: PlanFactory, recipes: Recipes) -> None:
     file = recipes("cloud-notice")
-    async with announced(a_cluster().with_nodes(1), file).running() as cluster:
+    async with with_announced_maintenance(a_cluster().with_nodes(1), file).running() as cluster:
         operate(cluster, file)
         await cluster.cordon("n1")  # by a person, who has their reasons
-        await announce(cluster, start=within(cluster, minutes=5))
-        await becomes(cluster, "n1", IN_MAINTENANCE)
+        await announce(cluster, start=instant_in(cluster, minutes=5))
+        await wait_for_state(cluster, "n1", IN_MAINTENANCE)
         await announce(cluster, stage="Cancelled")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes="")
         assert is_cordoned(cluster, "n1"), "who has cordoned it is to uncordon it"

@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+from haulout.api.objects import RawObject
+from haulout.api.resources import EVENTS, NODES, PODS
 from haulout.kube.client import Client
-from haulout.kube.events import EventRecorder, reference
-from haulout.kube.objects import RawObject
-from haulout.kube.resources import EVENTS, NODES, PODS
-from support.backends import Cluster
-from support.builders import a_node, a_pod
-from support.eventually import eventually
+from haulout.kube.recorder import EventRecorder, object_reference
+from support.builders.objects import a_node, a_pod
+from support.clusters.backends import ClusterBackend
+from support.expectations.eventually import eventually
 
 
 @asynccontextmanager
-async def a_recorder(client: Client) -> AsyncIterator[EventRecorder]:
+async def running_recorder(client: Client) -> AsyncIterator[EventRecorder]:
     recorder = EventRecorder(client, instance="test-1")
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(recorder.run())
@@ -28,16 +28,18 @@ async def events_about(client: Client, uid: str, *, namespace: str) -> list[RawO
     return [event for event in listed.items if event["regarding"].get("uid") == uid]
 
 
-async def test_an_event_tells_what_happened_to_which_object(cluster: Cluster) -> None:
+async def test_an_event_tells_what_happened_to_which_object(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     pod = await client.create(PODS, a_pod("p1"), namespace=cluster.namespace)
     node = await client.create(NODES, a_node(f"{cluster.prefix}-n1"))
-    async with a_recorder(client) as recorder:
-        recorder.record(
-            reference(PODS, pod), reason="Evicting", action="Evict", note="leaving n1 for maintenance",
-            related=reference(NODES, node),
+    async with running_recorder(client) as recorder:
+        recorder.event(
+            object_reference(PODS, pod), reason="Evicting", action="Evict", note="leaving n1 for maintenance",
+            related=object_reference(NODES, node),
         )  # fmt: skip
-        recorder.record(reference(NODES, node), type="Warning", reason="DrainStuck", action="Drain", note="x" * 5000)
+        recorder.event(
+            object_reference(NODES, node), type="Warning", reason="DrainStuck", action="Drain", note="x" * 5000
+        )
 
         async def are_there() -> bool:
             about_pod = await events_about(client, pod.uid, namespace=cluster.namespace)
@@ -56,12 +58,12 @@ async def test_an_event_tells_what_happened_to_which_object(cluster: Cluster) ->
     assert len(about_node["note"].encode()) <= 1024
 
 
-async def test_what_happens_again_is_counted_in_one_event(cluster: Cluster) -> None:
+async def test_what_happens_again_is_counted_in_one_event(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     pod = await client.create(PODS, a_pod("p1"), namespace=cluster.namespace)
-    async with a_recorder(client) as recorder:
+    async with running_recorder(client) as recorder:
         for _ in range(5):
-            recorder.record(reference(PODS, pod), reason="Waiting", action="Evict", note="for its budget")
+            recorder.event(object_reference(PODS, pod), reason="Waiting", action="Evict", note="for its budget")
             await cluster.clock.sleep(timedelta(milliseconds=100))
         await recorder.flush(within=timedelta(seconds=20))
     (event,) = await events_about(client, pod.uid, namespace=cluster.namespace)

@@ -6,18 +6,18 @@ from datetime import timedelta
 import pytest
 
 from haulout import errors
+from haulout.api.objects import Pod, RawObject
+from haulout.api.resources import PODS, Resource
 from haulout.kube.client import Client
-from haulout.kube.objects import Pod, RawObject
 from haulout.kube.patches import merge_patch
-from haulout.kube.resources import PODS, Resource
-from support.backends import Cluster
-from support.builders import a_budget, a_pod
+from support.builders.objects import a_pdb, a_pod
+from support.clusters.backends import ClusterBackend
 
-BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True, model=RawObject)
+PDBS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True, model=RawObject)
 CART = {"app": "cart"}
 
 
-async def a_running_pod(cluster: Cluster, client: Client, name: str) -> Pod:
+async def a_running_pod(cluster: ClusterBackend, client: Client, name: str) -> Pod:
     await client.create(PODS, a_pod(name, on="n1", labels=CART), namespace=cluster.namespace)
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     return await client.patch(
@@ -25,9 +25,11 @@ async def a_running_pod(cluster: Cluster, client: Client, name: str) -> Pod:
     )
 
 
-async def a_budget_with(cluster: Cluster, client: Client, name: str, *, allowed: int, observed: bool = True) -> None:
+async def a_pdb_allowing(
+    cluster: ClusterBackend, client: Client, name: str, *, allowed: int, observed: bool = True
+) -> None:
     """Make a budget and say, as its controller would, how many disruptions it allows."""
-    made = await client.create(BUDGETS, a_budget(name, app="cart", minAvailable=2), namespace=cluster.namespace)
+    made = await client.create(PDBS, a_pdb(name, app="cart", minAvailable=2), namespace=cluster.namespace)
     status = {
         "disruptionsAllowed": allowed,
         "currentHealthy": 2 + allowed,
@@ -35,17 +37,15 @@ async def a_budget_with(cluster: Cluster, client: Client, name: str, *, allowed:
         "expectedPods": 2 + allowed,
         "observedGeneration": made["metadata"]["generation"] if observed else 0,
     }
-    await client.patch(
-        BUDGETS, name, merge_patch({"status": status}), namespace=cluster.namespace, subresource="status"
-    )
+    await client.patch(PDBS, name, merge_patch({"status": status}), namespace=cluster.namespace, subresource="status")
 
 
-async def leaving(cluster: Cluster, client: Client) -> list[str]:
+async def terminating_pods(cluster: ClusterBackend, client: Client) -> list[str]:
     pods = await client.list(PODS, namespace=cluster.namespace)
     return [pod.name for pod in pods.items if pod.metadata.deletion_timestamp]
 
 
-async def test_an_evicted_pod_is_on_its_way_out_with_its_grace(cluster: Cluster) -> None:
+async def test_an_evicted_pod_is_on_its_way_out_with_its_grace(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     pod = await a_running_pod(cluster, client, "p1")
     await client.evict("p1", namespace=cluster.namespace, uid=pod.uid, grace=timedelta(seconds=7))
@@ -54,64 +54,64 @@ async def test_an_evicted_pod_is_on_its_way_out_with_its_grace(cluster: Cluster)
     assert going.metadata.deletion_grace_period_seconds == 7
 
 
-async def test_an_eviction_spares_another_pod_of_the_same_name(cluster: Cluster) -> None:
+async def test_an_eviction_spares_another_pod_of_the_same_name(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     await a_running_pod(cluster, client, "p1")
     with pytest.raises(errors.Conflict):
         await client.evict("p1", namespace=cluster.namespace, uid="00000000-0000-0000-0000-000000000000")
-    assert await leaving(cluster, client) == []
+    assert await terminating_pods(cluster, client) == []
 
 
-async def test_a_pod_that_is_not_there_is_not_found(cluster: Cluster) -> None:
+async def test_a_pod_that_is_not_there_is_not_found(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     with pytest.raises(errors.NotFound, match=r"evicting pods .*/nobody"):
         await client.evict("nobody", namespace=cluster.namespace)
 
 
-async def test_a_budget_that_says_no_says_why(cluster: Cluster) -> None:
+async def test_a_budget_that_says_no_says_why(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     await a_running_pod(cluster, client, "p1")
-    await a_budget_with(cluster, client, "cart", allowed=0)
+    await a_pdb_allowing(cluster, client, "cart", allowed=0)
     with pytest.raises(errors.TooManyRequests, match="would violate the pod's disruption budget") as caught:
         await client.evict("p1", namespace=cluster.namespace)
     assert [cause.reason for cause in caught.value.causes] == ["DisruptionBudget"]
     assert caught.value.causes[0].message == "The disruption budget cart needs 2 healthy pods and has 2 currently"
-    assert await leaving(cluster, client) == []
+    assert await terminating_pods(cluster, client) == []
 
 
-async def test_a_budget_not_yet_looked_at_asks_for_patience(cluster: Cluster) -> None:
+async def test_a_budget_not_yet_looked_at_asks_for_patience(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     await a_running_pod(cluster, client, "p1")
-    await a_budget_with(cluster, client, "cart", allowed=1, observed=False)
+    await a_pdb_allowing(cluster, client, "cart", allowed=1, observed=False)
     with pytest.raises(errors.TooManyRequests) as caught:
         await client.evict("p1", namespace=cluster.namespace)
     assert caught.value.retry_after == timedelta(seconds=10)
 
 
-async def test_two_budgets_on_one_pod_are_an_error_that_names_itself(cluster: Cluster) -> None:
+async def test_two_budgets_on_one_pod_are_an_error_that_names_itself(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     await a_running_pod(cluster, client, "p1")
-    await a_budget_with(cluster, client, "one", allowed=1)
-    await a_budget_with(cluster, client, "two", allowed=1)
+    await a_pdb_allowing(cluster, client, "one", allowed=1)
+    await a_pdb_allowing(cluster, client, "two", allowed=1)
     with pytest.raises(errors.ServerFailure, match="more than one PodDisruptionBudget"):
         await client.evict("p1", namespace=cluster.namespace)
 
 
-async def test_asking_by_dry_run_costs_nothing(cluster: Cluster) -> None:
+async def test_asking_by_dry_run_costs_nothing(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     pod = await a_running_pod(cluster, client, "p1")
-    await a_budget_with(cluster, client, "cart", allowed=1)
+    await a_pdb_allowing(cluster, client, "cart", allowed=1)
     for _ in range(3):
         await client.evict("p1", namespace=cluster.namespace, uid=pod.uid, dry_run=True)
-    assert await leaving(cluster, client) == []
+    assert await terminating_pods(cluster, client) == []
     await client.evict("p1", namespace=cluster.namespace, uid=pod.uid)
-    assert await leaving(cluster, client) == ["p1"]
+    assert await terminating_pods(cluster, client) == ["p1"]
 
 
-async def test_a_budget_is_kept_though_all_ask_at_once_and_the_server_is_killed(cluster: Cluster) -> None:
+async def test_a_budget_is_kept_though_all_ask_at_once_and_the_server_is_killed(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     pods = [await a_running_pod(cluster, client, f"p{number}") for number in range(12)]
-    await a_budget_with(cluster, client, "cart", allowed=3)
+    await a_pdb_allowing(cluster, client, "cart", allowed=3)
 
     async def evict_for_sure(pod: Pod) -> bool:
         while True:
@@ -127,6 +127,6 @@ async def test_a_budget_is_kept_though_all_ask_at_once_and_the_server_is_killed(
     async with asyncio.TaskGroup() as tasks:
         attempts = [tasks.create_task(evict_for_sure(pod)) for pod in pods]
         tasks.create_task(cluster.crash())
-    gone = await leaving(cluster, client)
+    gone = await terminating_pods(cluster, client)
     assert len(gone) <= 3
     assert {pod.name for pod, attempt in zip(pods, attempts, strict=True) if attempt.result()} <= set(gone)

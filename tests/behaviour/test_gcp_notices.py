@@ -6,76 +6,83 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from random import Random
 
-from haulout.app.sandbox.cloud_sources import asking
-from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, Stage, definition
-from haulout.kube.cache import Cache, as_is
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticeStage, definition
+from haulout.api.objects import Node
+from haulout.api.resources import NODES
+from haulout.app.sandbox.cloud_sources import gcp_fetch
 from haulout.kube.client import Client
-from haulout.kube.follow import Selection
-from haulout.kube.objects import Node
-from haulout.kube.resources import NODES
-from haulout.notices.inbox import Inbox
-from haulout.notices.sources import Source
-from haulout.notices.sources.gcp.compute import RestCompute
-from haulout.notices.sources.gcp.metadata import GcpMetadataSource
-from haulout.notices.sources.gcp.settings import Settings
-from haulout.notices.sources.gcp.source import GcpComputeSource
-from haulout.notices.sources.gcp.tokens import FromMetadata, Tokens
+from haulout.kube.informer import Informer, as_is
+from haulout.kube.reflector import ListWatch
+from haulout.providers.event_source import EventSource
+from haulout.providers.gcp.compute_api import RestCompute
+from haulout.providers.gcp.compute_event_source import GcpComputeEventSource
+from haulout.providers.gcp.metadata_event_source import GcpMetadataEventSource
+from haulout.providers.gcp.settings import GcpSettings
+from haulout.providers.gcp.tokens import MetadataTokenIssuer, TokenCache
+from haulout.providers.notice_writer import NoticeWriter
 from haulout_sandbox.clouds.gcp import GcpCloud
-from support.backends import Cluster
-from support.builders import a_node
-from support.defining import define
-from support.eventually import eventually
+from support.builders.objects import a_node
+from support.clusters.backends import ClusterBackend
+from support.clusters.crd_installation import install_crd
+from support.expectations.eventually import eventually
 
 DAY, SECOND = timedelta(days=1), timedelta(seconds=1)
 
 
 @asynccontextmanager
-async def listening(cluster: Cluster, cloud: GcpCloud, node: str) -> AsyncIterator[tuple[Client, list[Source]]]:
+async def running_sources(
+    cluster: ClusterBackend, cloud: GcpCloud, node: str
+) -> AsyncIterator[tuple[Client, list[EventSource]]]:
     """Listen to a cloud in both ways, with a client that sees the outcome."""
     client = await cluster.client()
-    await define(cluster, client, MAINTENANCE_NOTICES, definition())
+    await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
     await client.create(NODES, a_node(node).with_spec(providerID=cloud.provider_id(node)))
-    nodes: Cache[Node] = Cache(client, Selection(NODES), row=as_is)
-    fetch = asking(cloud)
-    compute = RestCompute(fetch, Tokens(FromMetadata(fetch), clock=cluster.clock))
-    settings = Settings(projects=(cloud.machines.project,), look_every=SECOND)
-    sources: list[Source] = [
-        GcpComputeSource(compute, client=client, nodes=nodes, settings=settings),
-        GcpMetadataSource(asking(cloud, machine=node), clock=cluster.clock, random=Random(1), node=node, boot="b"),
+    nodes: Informer[Node] = Informer(client, ListWatch(NODES), transform=as_is)
+    fetch = gcp_fetch(cloud)
+    compute = RestCompute(fetch, TokenCache(MetadataTokenIssuer(fetch), clock=cluster.clock))
+    settings = GcpSettings(projects=(cloud.instances.project,), poll_interval=SECOND)
+    sources: list[EventSource] = [
+        GcpComputeEventSource(compute, client=client, nodes=nodes, settings=settings),
+        GcpMetadataEventSource(
+            gcp_fetch(cloud, machine=node), clock=cluster.clock, random=Random(1), node=node, current_boot_id="b"
+        ),
     ]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(it) for it in (nodes.run(), *(it.run(Inbox(client)) for it in sources))]
+        tasks = [
+            group.create_task(source)
+            for source in (nodes.run(), *(source.run(NoticeWriter(client)) for source in sources))
+        ]
         yield client, sources
         for task in tasks:
             task.cancel()
 
 
 async def notices(client: Client, node: str) -> list[MaintenanceNotice]:
-    return [it for it in (await client.list(MAINTENANCE_NOTICES)).items if it.spec.node_name == node]
+    return [notice for notice in (await client.list(MAINTENANCE_NOTICES)).items if notice.spec.node_name == node]
 
 
-async def test_a_maintenance_that_both_tell_of_is_one_notice_to_its_end(cluster: Cluster) -> None:
+async def test_a_maintenance_that_both_tell_of_is_one_notice_to_its_end(cluster: ClusterBackend) -> None:
     node = f"{cluster.prefix}-google"
     cloud = GcpCloud(cluster.clock)
     cloud.launch(node)
-    async with listening(cluster, cloud, node) as (client, sources):
+    async with running_sources(cluster, cloud, node) as (client, sources):
 
         async def stages() -> list[str]:
-            return [it.spec.stage for it in await notices(client, node)]
+            return [notice.spec.stage for notice in await notices(client, node)]
 
         start = (cluster.clock.now() + DAY).replace(microsecond=0)
         cloud.schedule(node, start=start, reasons=("FAILURE_GPU", "é\U0001f4a5" * 900))
-        await eventually(cluster.clock, stages, becomes=[Stage.SCHEDULED])
+        await eventually(cluster.clock, stages, becomes=[NoticeStage.SCHEDULED])
         cloud.reschedule(node, start=start + DAY)
 
         async def starts() -> list[object]:
-            return [it.spec.start for it in await notices(client, node)]
+            return [notice.spec.start for notice in await notices(client, node)]
 
         await eventually(cluster.clock, starts, becomes=[start + DAY])
-        cloud.begin(node)
-        await eventually(cluster.clock, stages, becomes=[Stage.STARTED])
-        cloud.end(node)
-        await eventually(cluster.clock, stages, becomes=[Stage.ENDED])
+        cloud.start_maintenance(node)
+        await eventually(cluster.clock, stages, becomes=[NoticeStage.STARTED])
+        cloud.end_maintenance(node)
+        await eventually(cluster.clock, stages, becomes=[NoticeStage.ENDED])
         cloud.preempt(node)
-        await eventually(cluster.clock, stages, becomes=[Stage.ENDED, Stage.SCHEDULED])
-        assert [it.troubles() for it in sources] == [(), ()]
+        await eventually(cluster.clock, stages, becomes=[NoticeStage.ENDED, NoticeStage.SCHEDULED])
+        assert [source.problems() for source in sources] == [(), ()]

@@ -5,10 +5,19 @@ The ids in names are those of the acceptance cases in the specification.
 
 import pytest
 
-from haulout.drain.cordon import BACKUP, MARK
-from support.clusters import Plans
-from support.cordon_copies import copies
-from support.kubernikus import is_cordoned, kubernikus, names, needs_update, noted, order, seeing_to, told
+from haulout.drain.cordon import CORDON_ANNOTATION, CORDON_BACKUP_ANNOTATION
+from support.clusters.cluster_plan import PlanFactory
+from support.expectations.cordon_copies import cordon_copies
+from support.platforms.kubernikus import (
+    a_kubernikus_cluster,
+    event_notes,
+    is_cordoned,
+    kubernikus_controller,
+    needs_update,
+    noted_server,
+    request_deletion,
+    server_names,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,112 +31,114 @@ from support.kubernikus import is_cordoned, kubernikus, names, needs_update, not
     ],
 )
 async def test_a_node_says_whether_its_kubelet_is_of_the_servers_version(
-    a_cluster: Plans, kubelet: str, said: str
+    a_cluster: PlanFactory, kubelet: str, said: str
 ) -> None:
     """U01, U02, U03."""
-    async with kubernikus(a_cluster(), nodes=1, kubelet_version=kubelet) as (cluster, cloud):
-        cluster.run(seeing_to(cloud))
+    async with a_kubernikus_cluster(a_cluster(), nodes=1, kubelet_version=kubelet) as (cluster, cloud):
+        cluster.run(kubernikus_controller(cloud))
         await cluster.eventually(lambda: needs_update(cluster, "pool-1"), becomes=said)
 
 
 @pytest.mark.parametrize("kubelet", ["", "unknown", "v1.36", "v"])
 async def test_a_kubelet_without_a_version_is_told_and_its_node_can_go_nevertheless(
-    a_cluster: Plans, kubelet: str
+    a_cluster: PlanFactory, kubelet: str
 ) -> None:
-    async with kubernikus(a_cluster(), nodes=2, kubelet_version=kubelet) as (cluster, cloud):
-        cluster.run(seeing_to(cloud))
-        await cluster.eventually(lambda: "KubeletVersionUnknown" in told(cluster, "pool-1"))
+    async with a_kubernikus_cluster(a_cluster(), nodes=2, kubelet_version=kubelet) as (cluster, cloud):
+        cluster.run(kubernikus_controller(cloud))
+        await cluster.eventually(lambda: "KubeletVersionUnknown" in event_notes(cluster, "pool-1"))
         assert needs_update(cluster, "pool-1") is None
-        await order(cluster, "pool-1")
+        await request_deletion(cluster, "pool-1")
         await cluster.eventually(lambda: not cluster.has("nodes", "pool-1"))
 
 
 async def test_u04_a_node_that_is_to_be_deleted_is_cordoned_and_emptied_and_then_its_server_goes(
-    a_cluster: Plans,
+    a_cluster: PlanFactory,
 ) -> None:
     plan = a_cluster().with_deployment("shop/cart", replicas=4)
-    async with kubernikus(plan, nodes=3) as (cluster, cloud):
-        cluster.run(seeing_to(cloud))
-        servers = {it.name: it.id for it in cloud.all_servers.values()}
-        await order(cluster, "pool-1")
+    async with a_kubernikus_cluster(plan, nodes=3) as (cluster, cloud):
+        cluster.run(kubernikus_controller(cloud))
+        servers = {server.name: server.id for server in cloud.all_servers.values()}
+        await request_deletion(cluster, "pool-1")
         await cluster.eventually(lambda: is_cordoned(cluster, "pool-1"))
-        await cluster.eventually(lambda: noted(cluster, "pool-1"), becomes=servers["pool-1"])
-        assert not [it for it in cluster.pods_on("pool-1") if "cart" in it]
+        await cluster.eventually(lambda: noted_server(cluster, "pool-1"), becomes=servers["pool-1"])
+        assert not [server for server in cluster.pods_on("pool-1") if "cart" in server]
         await cluster.eventually(lambda: not cluster.has("nodes", "pool-1"))
-        assert {"pool-2", "pool-3"} <= set(names(cloud))
-        await cluster.eventually(lambda: len(cluster.all("nodes")), becomes=3)  # Kubernikus has made another
-        assert {"DeletionOrdered", "ServerDeleted"} <= set(told(cluster, "pool-1"))
-        await cluster.eventually(lambda: cluster.ready("shop/cart"), becomes=4)
+        assert {"pool-2", "pool-3"} <= set(server_names(cloud))
+        await cluster.eventually(lambda: len(cluster.by_key("nodes")), becomes=3)  # Kubernikus has made another
+        assert {"DeletionOrdered", "ServerDeleted"} <= set(event_notes(cluster, "pool-1"))
+        await cluster.eventually(lambda: cluster.ready_pod_count("shop/cart"), becomes=4)
 
 
-async def test_only_the_server_with_exactly_the_nodes_name_goes(a_cluster: Plans) -> None:
+async def test_only_the_server_with_exactly_the_nodes_name_goes(a_cluster: PlanFactory) -> None:
     """12.9: Kubernikus VM deletion."""
     """Nova matches names as patterns: who asks for pool-1 hears of pool-10."""
-    async with kubernikus(a_cluster(), nodes=10) as (cluster, cloud):
-        cluster.run(seeing_to(cloud))
-        await order(cluster, "pool-1")
+    async with a_kubernikus_cluster(a_cluster(), nodes=10) as (cluster, cloud):
+        cluster.run(kubernikus_controller(cloud))
+        await request_deletion(cluster, "pool-1")
         await cluster.eventually(lambda: not cluster.has("nodes", "pool-1"))
-        await cluster.eventually(lambda: len(cluster.all("nodes")), becomes=10)
-        assert {f"pool-{number}" for number in range(2, 11)} < set(names(cloud))
+        await cluster.eventually(lambda: len(cluster.by_key("nodes")), becomes=10)
+        assert {f"pool-{number}" for number in range(2, 11)} < set(server_names(cloud))
 
 
-async def test_an_order_that_is_withdrawn_leaves_nothing_behind(a_cluster: Plans) -> None:
+async def test_an_order_that_is_withdrawn_leaves_nothing_behind(a_cluster: PlanFactory) -> None:
     plan = a_cluster().with_deployment("shop/cart", replicas=1, budget=1)
-    async with kubernikus(plan, nodes=1) as (cluster, cloud):
-        cluster.run(seeing_to(cloud))
-        await order(cluster, "pool-1")
+    async with a_kubernikus_cluster(plan, nodes=1) as (cluster, cloud):
+        cluster.run(kubernikus_controller(cloud))
+        await request_deletion(cluster, "pool-1")
         await cluster.eventually(lambda: is_cordoned(cluster, "pool-1"))
-        await order(cluster, "pool-1", value="false")
+        await request_deletion(cluster, "pool-1", value="false")
         await cluster.eventually(lambda: not cluster.get("nodes", "pool-1")["spec"].get("unschedulable"))
         assert not is_cordoned(cluster, "pool-1")
         await cluster.pass_time(seconds=1)
-        assert names(cloud) == ["pool-1"]
-        await cluster.eventually(lambda: "DeletionWithdrawn" in told(cluster, "pool-1"))
+        assert server_names(cloud) == ["pool-1"]
+        await cluster.eventually(lambda: "DeletionWithdrawn" in event_notes(cluster, "pool-1"))
 
 
-async def test_a_node_that_a_person_had_cordoned_stays_so_when_the_order_is_withdrawn(a_cluster: Plans) -> None:
+async def test_a_node_that_a_person_had_cordoned_stays_so_when_the_order_is_withdrawn(a_cluster: PlanFactory) -> None:
     plan = a_cluster().with_deployment("shop/cart", replicas=1, budget=1)
-    async with kubernikus(plan, nodes=1) as (cluster, cloud):
+    async with a_kubernikus_cluster(plan, nodes=1) as (cluster, cloud):
         await cluster.cordon("pool-1")
-        cluster.run(seeing_to(cloud))
-        await order(cluster, "pool-1")
+        cluster.run(kubernikus_controller(cloud))
+        await request_deletion(cluster, "pool-1")
         await cluster.eventually(lambda: is_cordoned(cluster, "pool-1"))
-        await order(cluster, "pool-1", value=None)
+        await request_deletion(cluster, "pool-1", value=None)
         await cluster.eventually(lambda: not is_cordoned(cluster, "pool-1"))
         assert cluster.get("nodes", "pool-1")["spec"]["unschedulable"] is True
 
 
-async def test_a_node_that_is_held_stays(a_cluster: Plans) -> None:
-    async with kubernikus(a_cluster(), nodes=1) as (cluster, cloud):
+async def test_a_node_that_is_held_stays(a_cluster: PlanFactory) -> None:
+    async with a_kubernikus_cluster(a_cluster(), nodes=1) as (cluster, cloud):
         held = {"annotations": {"haulout.dev/hold": "by=alice; it is being looked at"}}
-        await cluster.change("nodes", "pool-1", metadata=held)
-        cluster.run(seeing_to(cloud))
-        await order(cluster, "pool-1")
-        await cluster.eventually(lambda: "held by alice" in told(cluster, "pool-1").get("Held", ""))
+        await cluster.patch("nodes", "pool-1", metadata=held)
+        cluster.run(kubernikus_controller(cloud))
+        await request_deletion(cluster, "pool-1")
+        await cluster.eventually(lambda: "held by alice" in event_notes(cluster, "pool-1").get("Held", ""))
         assert not cluster.get("nodes", "pool-1")["spec"].get("unschedulable")
-        await cluster.change("nodes", "pool-1", metadata={"annotations": {"haulout.dev/hold": None}})
-        await cluster.eventually(lambda: "pool-1" not in names(cloud))
+        await cluster.patch("nodes", "pool-1", metadata={"annotations": {"haulout.dev/hold": None}})
+        await cluster.eventually(lambda: "pool-1" not in server_names(cloud))
 
 
 @pytest.mark.parametrize("was_cordoned", [False, True])
 async def test_a_node_that_has_lost_both_annotations_is_as_before_when_its_order_is_withdrawn(
-    a_cluster: Plans, *, was_cordoned: bool
+    a_cluster: PlanFactory, *, was_cordoned: bool
 ) -> None:
     pods = {"nodeSelector": {"kubernetes.io/hostname": "pool-1"}}
     plan = a_cluster().with_deployment("shop/cart", replicas=1, budget=1, pods=pods)
-    async with kubernikus(plan, nodes=2) as (cluster, cloud):
-        await cluster.eventually(lambda: cluster.ready("shop/cart"), becomes=1)
+    async with a_kubernikus_cluster(plan, nodes=2) as (cluster, cloud):
+        await cluster.eventually(lambda: cluster.ready_pod_count("shop/cart"), becomes=1)
         if was_cordoned:
             await cluster.cordon("pool-1")
-        operator = cluster.run(seeing_to(cloud))
-        await order(cluster, "pool-1")
-        await cluster.eventually(lambda: copies(cluster, "default"))
+        operator = cluster.run(kubernikus_controller(cloud))
+        await request_deletion(cluster, "pool-1")
+        await cluster.eventually(lambda: cordon_copies(cluster, "default"))
         operator.kill()
-        await cluster.change("nodes", "pool-1", metadata={"annotations": {MARK: None, BACKUP: None}})
+        await cluster.patch(
+            "nodes", "pool-1", metadata={"annotations": {CORDON_ANNOTATION: None, CORDON_BACKUP_ANNOTATION: None}}
+        )
         await cluster.eventually(lambda: not is_cordoned(cluster, "pool-1"))
         operator.start()
         await cluster.eventually(lambda: is_cordoned(cluster, "pool-1"))
-        await order(cluster, "pool-1", value=None)
+        await request_deletion(cluster, "pool-1", value=None)
         await cluster.eventually(lambda: not is_cordoned(cluster, "pool-1"))
         assert bool(cluster.get("nodes", "pool-1")["spec"].get("unschedulable")) == was_cordoned
-        await cluster.eventually(lambda: copies(cluster, "default"), becomes={})
+        await cluster.eventually(lambda: cordon_copies(cluster, "default"), becomes={})

@@ -3,108 +3,108 @@
 import json
 from contextlib import suppress
 
-from haulout.budget.away import RECOVERING
+from haulout.api.resources import NODES
 from haulout.budget.cordon_copies import CONFIG_MAP
-from haulout.budget.slots import LEDGER, WITHDRAWN
-from haulout.cli import leftovers
-from haulout.cli.leftovers import Examination
-from haulout.drain.cordon import BACKUP, MARK
+from haulout.budget.slots import LEDGER, SLOT_WITHDRAWN_ANNOTATION
+from haulout.budget.unavailable_nodes import RECOVERING_ANNOTATION
+from haulout.cli.doctor import leftovers
+from haulout.cli.doctor.leftovers import Examination
+from haulout.controllers.nodemaintenance.node_lease import HOLDER
+from haulout.drain.cordon import CORDON_ANNOTATION, CORDON_BACKUP_ANNOTATION
 from haulout.errors import AlreadyExists, NotFound
-from haulout.kube import access
-from haulout.kube.access import Permission
+from haulout.kube import rbac
 from haulout.kube.client import Client
-from haulout.kube.ledger import Ledger, Slot, ledger_name
-from haulout.kube.resources import NODES
-from haulout.maintenance.lease import HOLDER
-from support.clusters import ACCOUNT, Plans
-from support.cordon_copies import copies
-from support.live import LiveCluster
-from support.maintaining import (
+from haulout.kube.rbac import Permission
+from haulout.kube.slot_ledger import Slot, SlotLedger, ledger_name
+from support.clusters.cluster_plan import SERVICE_ACCOUNT, PlanFactory
+from support.clusters.live_cluster import LiveCluster
+from support.expectations.cordon_copies import cordon_copies
+from support.operators.nodemaintenance import (
     NAME,
     PLURAL,
     a_lease,
-    begun_by_nmo,
-    countermand,
-    entitled,
+    create_maintenance,
+    delete_maintenance,
     has_lease,
-    is_given_back,
-    is_taken,
-    maintained,
-    operate,
-    order,
-    succeeded,
-    taints,
+    has_maintenance_marks,
+    is_released,
+    run_controller,
+    started_by_nmo,
+    taints_of,
+    wait_for_success,
+    with_nodemaintenance_crd,
+    with_operator_rbac,
 )
 
-HOME = "haulout"
-TORN_AWAY = json.dumps({"owners": {"NodeMaintenance/torn-away": {"since": "2026-01-05T09:00:00Z"}}})
+NAMESPACE = "haulout"
+ORPHANED_CORDON = json.dumps({"owners": {"NodeMaintenance/torn-away": {"since": "2026-01-05T09:00:00Z"}}})
 UNREADABLE = '{"owners": 7}'
 
 
-async def forget_slots(cluster: LiveCluster) -> None:
+async def remove_foreign_slots(cluster: LiveCluster) -> None:
     """Remove the slots that other tests left on the same control plane: they remove nodes that an operator holds."""
     with suppress(NotFound):
-        await cluster.delete("configmaps", f"{HOME}/{ledger_name(LEDGER)}")
+        await cluster.delete("configmaps", f"{NAMESPACE}/{ledger_name(LEDGER)}")
     with suppress(NotFound):
-        await cluster.delete("configmaps", f"{HOME}/{CONFIG_MAP}")
+        await cluster.delete("configmaps", f"{NAMESPACE}/{CONFIG_MAP}")
 
 
-async def add_slots(cluster: LiveCluster, *slots: tuple[str, str, str]) -> Ledger:
+async def add_slots(cluster: LiveCluster, *slots: tuple[str, str, str]) -> SlotLedger:
     """Add slots of NodeMaintenances: uid and name of a node, and its resourceVersion."""
     with suppress(AlreadyExists):
-        await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
-    ledger = Ledger(cluster.me, namespace=HOME)
+        await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    ledger = SlotLedger(cluster.admin, namespace=NAMESPACE)
 
     async def is_held(_: Slot) -> bool:
         return True
 
     for uid, name, version in slots:
         slot = Slot(uid=uid, name=name, since=cluster.clock.now(), version=version, by=f"NodeMaintenance/{version}")
-        await ledger.take(LEDGER, slot, limits=(), is_held=is_held)
+        await ledger.acquire(LEDGER, slot, limits=(), is_held=is_held)
     return ledger
 
 
 async def examine(cluster: LiveCluster) -> Examination:
-    return await leftovers.examine(cluster.me, namespace=HOME)
+    return await leftovers.examine(cluster.admin, namespace=NAMESPACE)
 
 
 async def repair(cluster: LiveCluster) -> None:
     for finding in (await examine(cluster)).findings:
-        await leftovers.repair(cluster.me, finding, namespace=HOME)
+        await leftovers.repair(cluster.admin, finding, namespace=NAMESPACE)
 
 
 async def problems(cluster: LiveCluster) -> list[tuple[str, str]]:
     found = await examine(cluster)
     assert found.notes == ()
-    return [(it.about, it.problem) for it in found.findings]
+    return [(finding.object_name, finding.problem) for finding in found.findings]
 
 
-async def torn_away(cluster: LiveCluster) -> None:
+async def create_orphaned_node(cluster: LiveCluster) -> None:
     """Have a node held for a NodeMaintenance that is gone, with nobody to see to it."""
-    operator = cluster.run(operate)
-    await order(cluster, "n1")
-    await succeeded(cluster)
+    operator = cluster.run(run_controller)
+    await create_maintenance(cluster, "n1")
+    await wait_for_success(cluster)
     operator.kill()
-    await cluster.change(PLURAL, NAME, metadata={"finalizers": None})
-    await countermand(cluster)
+    await cluster.patch(PLURAL, NAME, metadata={"finalizers": None})
+    await delete_maintenance(cluster)
 
 
-async def test_a_cluster_in_order_has_no_findings(a_cluster: Plans) -> None:
-    async with entitled(a_cluster()).with_nodes(2).running() as cluster:
-        await forget_slots(cluster)
+async def test_a_cluster_in_order_has_no_findings(a_cluster: PlanFactory) -> None:
+    async with with_operator_rbac(a_cluster()).with_nodes(2).running() as cluster:
+        await remove_foreign_slots(cluster)
         assert await problems(cluster) == []
-        cluster.run(operate)
-        await order(cluster, "n1")
-        await succeeded(cluster)
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1")
+        await wait_for_success(cluster)
         assert await problems(cluster) == [], "it is held"
         await repair(cluster)
-        assert is_taken(cluster, "n1")
+        assert has_maintenance_marks(cluster, "n1")
 
 
-async def test_what_a_maintenance_left_that_is_gone_is_repaired(a_cluster: Plans) -> None:
-    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
-        await forget_slots(cluster)
-        await torn_away(cluster)
+async def test_what_a_maintenance_left_that_is_gone_is_repaired(a_cluster: PlanFactory) -> None:
+    async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
+        await remove_foreign_slots(cluster)
+        await create_orphaned_node(cluster)
         assert await problems(cluster) == [
             ("node n1", f"held for NodeMaintenance {NAME}, which is no more"),
             ("lease medik8s-leases/node-n1", f"held by {HOLDER} without a NodeMaintenance for the node"),
@@ -113,215 +113,221 @@ async def test_what_a_maintenance_left_that_is_gone_is_repaired(a_cluster: Plans
         assert await problems(cluster) == []
         found = cluster.get("nodes", "n1")
         assert not found["spec"].get("unschedulable")
-        assert not {MARK, BACKUP} & found["metadata"].get("annotations", {}).keys()
-        assert "medik8s.io/drain:NoSchedule" not in taints(cluster, "n1")
+        assert not {CORDON_ANNOTATION, CORDON_BACKUP_ANNOTATION} & found["metadata"].get("annotations", {}).keys()
+        assert "medik8s.io/drain:NoSchedule" not in taints_of(cluster, "n1")
         assert not has_lease(cluster, "n1")
 
 
-async def test_a_node_that_a_person_had_cordoned_stays_cordoned_after_a_repair(a_cluster: Plans) -> None:
-    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
+async def test_a_node_that_a_person_had_cordoned_stays_cordoned_after_a_repair(a_cluster: PlanFactory) -> None:
+    async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         await cluster.cordon("n1")
-        await torn_away(cluster)
+        await create_orphaned_node(cluster)
         await repair(cluster)
         assert await problems(cluster) == []
         assert cluster.get("nodes", "n1")["spec"]["unschedulable"]
-        assert "medik8s.io/drain:NoSchedule" not in taints(cluster, "n1")
+        assert "medik8s.io/drain:NoSchedule" not in taints_of(cluster, "n1")
 
 
-async def test_a_node_without_any_mark_is_repaired_by_its_taint(a_cluster: Plans) -> None:
+async def test_a_node_without_any_mark_is_repaired_by_its_taint(a_cluster: PlanFactory) -> None:
     """The Node Maintenance Operator leaves no mark."""
-    async with maintained(a_cluster()).with_nodes(1).running() as cluster:
-        await begun_by_nmo(cluster, "n1", phase="Succeeded")
+    async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
+        await started_by_nmo(cluster, "n1", phase="Succeeded")
         assert await problems(cluster) == [], "the order is there"
-        await cluster.change(PLURAL, NAME, metadata={"finalizers": None})
-        await countermand(cluster)
-        assert [it[0] for it in await problems(cluster)] == ["node n1", "lease medik8s-leases/node-n1"]
+        await cluster.patch(PLURAL, NAME, metadata={"finalizers": None})
+        await delete_maintenance(cluster)
+        assert [problem[0] for problem in await problems(cluster)] == ["node n1", "lease medik8s-leases/node-n1"]
         await repair(cluster)
         assert await problems(cluster) == []
-        assert is_given_back(cluster, "n1")
+        assert is_released(cluster, "n1")
 
 
-async def test_annotations_without_a_holder_are_removed_and_a_cordon_stays(a_cluster: Plans) -> None:
-    async with maintained(a_cluster()).with_nodes(2).running() as cluster:
+async def test_annotations_without_a_holder_are_removed_and_a_cordon_stays(a_cluster: PlanFactory) -> None:
+    async with with_nodemaintenance_crd(a_cluster()).with_nodes(2).running() as cluster:
         await cluster.cordon("n1")
-        await cluster.change("nodes", "n1", metadata={"annotations": {MARK: '{"owners": 7}'}})
-        await cluster.change("nodes", "n2", metadata={"annotations": {MARK: "{}", BACKUP: "{}"}})
+        await cluster.patch("nodes", "n1", metadata={"annotations": {CORDON_ANNOTATION: '{"owners": 7}'}})
+        await cluster.patch(
+            "nodes", "n2", metadata={"annotations": {CORDON_ANNOTATION: "{}", CORDON_BACKUP_ANNOTATION: "{}"}}
+        )
         assert await problems(cluster) == [
-            ("node n1", f"annotation {MARK} cannot be read, and no backup is there"),
-            ("node n2", f"{MARK} and {BACKUP} without a holder"),
+            ("node n1", f"annotation {CORDON_ANNOTATION} cannot be read, and no backup is there"),
+            ("node n2", f"{CORDON_ANNOTATION} and {CORDON_BACKUP_ANNOTATION} without a holder"),
         ]
         await repair(cluster)
         assert await problems(cluster) == []
         assert cluster.get("nodes", "n1")["spec"]["unschedulable"]
 
 
-async def test_taints_are_removed_though_the_mark_does_not_name_them(a_cluster: Plans) -> None:
-    async with maintained(a_cluster()).with_nodes(1).running() as cluster:
-        await forget_slots(cluster)
-        await cluster.change(
+async def test_taints_are_removed_though_the_mark_does_not_name_them(a_cluster: PlanFactory) -> None:
+    async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
+        await remove_foreign_slots(cluster)
+        await cluster.patch(
             "nodes",
             "n1",
-            metadata={"annotations": {MARK: TORN_AWAY}},
+            metadata={"annotations": {CORDON_ANNOTATION: ORPHANED_CORDON}},
             spec={"unschedulable": True, "taints": [{"key": "medik8s.io/drain", "effect": "NoSchedule"}]},
         )
         await repair(cluster)
         assert await problems(cluster) == []
-        assert is_given_back(cluster, "n1")
+        assert is_released(cluster, "n1")
 
 
-async def test_a_mark_that_cannot_be_read_is_left_to_the_operator_while_there_is_an_order(a_cluster: Plans) -> None:
-    async with maintained(a_cluster()).with_nodes(1).running() as cluster:
-        await forget_slots(cluster)
-        await order(cluster, "n1")
-        await cluster.change("nodes", "n1", metadata={"annotations": {MARK: UNREADABLE}})
+async def test_a_mark_that_cannot_be_read_is_left_to_the_operator_while_there_is_an_order(
+    a_cluster: PlanFactory,
+) -> None:
+    async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
+        await remove_foreign_slots(cluster)
+        await create_maintenance(cluster, "n1")
+        await cluster.patch("nodes", "n1", metadata={"annotations": {CORDON_ANNOTATION: UNREADABLE}})
         assert await problems(cluster) == []
 
 
-async def test_the_annotation_of_a_withdrawn_slot_is_removed(a_cluster: Plans) -> None:
-    async with maintained(a_cluster()).with_nodes(1).running() as cluster:
-        await forget_slots(cluster)
-        await cluster.change("nodes", "n1", metadata={"annotations": {WITHDRAWN: "now"}})
-        assert await problems(cluster) == [("node n1", f"annotation {WITHDRAWN} was left behind")]
+async def test_the_annotation_of_a_withdrawn_slot_is_removed(a_cluster: PlanFactory) -> None:
+    async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
+        await remove_foreign_slots(cluster)
+        await cluster.patch("nodes", "n1", metadata={"annotations": {SLOT_WITHDRAWN_ANNOTATION: "now"}})
+        assert await problems(cluster) == [("node n1", f"annotation {SLOT_WITHDRAWN_ANNOTATION} was left behind")]
         await repair(cluster)
         assert await problems(cluster) == []
 
 
 async def test_the_recovery_from_a_maintenance_that_is_gone_is_removed_and_that_from_another_stays(
-    a_cluster: Plans,
+    a_cluster: PlanFactory,
 ) -> None:
-    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
-        await forget_slots(cluster)
-        await order(cluster, "n1")
-        await cluster.change("nodes", "n1", metadata={"annotations": {RECOVERING: f"{NAME},gone"}})
-        named = f"annotation {RECOVERING} names NodeMaintenance gone, which is no more"
+    async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
+        await remove_foreign_slots(cluster)
+        await create_maintenance(cluster, "n1")
+        await cluster.patch("nodes", "n1", metadata={"annotations": {RECOVERING_ANNOTATION: f"{NAME},gone"}})
+        named = f"annotation {RECOVERING_ANNOTATION} names NodeMaintenance gone, which is no more"
         assert await problems(cluster) == [("node n1", named)]
         await repair(cluster)
         assert await problems(cluster) == []
-        assert cluster.get("nodes", "n1")["metadata"]["annotations"][RECOVERING] == NAME
+        assert cluster.get("nodes", "n1")["metadata"]["annotations"][RECOVERING_ANNOTATION] == NAME
 
 
-async def test_a_node_that_is_taken_after_the_examination_is_not_repaired(a_cluster: Plans) -> None:
-    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
-        await forget_slots(cluster)
-        await cluster.change("nodes", "n1", metadata={"annotations": {MARK: "{}"}})
+async def test_a_node_that_is_taken_after_the_examination_is_not_repaired(a_cluster: PlanFactory) -> None:
+    async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
+        await remove_foreign_slots(cluster)
+        await cluster.patch("nodes", "n1", metadata={"annotations": {CORDON_ANNOTATION: "{}"}})
         (finding,) = (await examine(cluster)).findings
-        cluster.run(operate)
-        await order(cluster, "n1")
-        await succeeded(cluster)
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1")
+        await wait_for_success(cluster)
         held = cluster.get("nodes", "n1")["metadata"]["annotations"]
-        await leftovers.repair(cluster.me, finding, namespace=HOME)
-        node = await cluster.me.get(NODES, "n1")
-        assert node.metadata.annotations[MARK] == held[MARK]
-        assert is_taken(cluster, "n1")
+        await leftovers.repair(cluster.admin, finding, namespace=NAMESPACE)
+        node = await cluster.admin.get(NODES, "n1")
+        assert node.metadata.annotations[CORDON_ANNOTATION] == held[CORDON_ANNOTATION]
+        assert has_maintenance_marks(cluster, "n1")
 
 
-async def test_what_may_not_be_seen_is_said_and_nothing_is_concluded_from_it(a_cluster: Plans) -> None:
+async def test_what_may_not_be_seen_is_said_and_nothing_is_concluded_from_it(a_cluster: PlanFactory) -> None:
     """Whoever may not see NodeMaintenances does not know which marks, taints and leases they hold."""
-    subject = {"kind": "ServiceAccount", "namespace": ACCOUNT[0], "name": ACCOUNT[1]}
-    permitted = [Permission(("list",), *it, None, "") for it in (("", "nodes"), ("coordination.k8s.io", "leases"))]
-    rights = access.roles("sees-nodes-and-leases", permitted, subject)
-    async with entitled(a_cluster(), rights).with_nodes(1).running() as cluster:
-        await order(cluster, "n1")
-        await cluster.change(
+    subject = {"kind": "ServiceAccount", "namespace": SERVICE_ACCOUNT[0], "name": SERVICE_ACCOUNT[1]}
+    permitted = [Permission(("list",), *note, None, "") for note in (("", "nodes"), ("coordination.k8s.io", "leases"))]
+    rights = rbac.roles("sees-nodes-and-leases", permitted, subject)
+    async with with_operator_rbac(a_cluster(), rights).with_nodes(1).running() as cluster:
+        await create_maintenance(cluster, "n1")
+        await cluster.patch(
             "nodes",
             "n1",
-            metadata={"annotations": {MARK: TORN_AWAY}},
+            metadata={"annotations": {CORDON_ANNOTATION: ORPHANED_CORDON}},
             spec={"unschedulable": True, "taints": [{"key": "medik8s.io/drain", "effect": "NoSchedule"}]},
         )
         await cluster.create(a_lease("n1", holder=HOLDER, now=cluster.clock.now()))
         examinations: list[Examination] = []
 
         async def look(client: Client) -> None:
-            examinations.append(await leftovers.examine(client, namespace=HOME))
+            examinations.append(await leftovers.examine(client, namespace=NAMESPACE))
 
         cluster.run(look)
         await cluster.eventually(lambda: examinations)
         (found,) = examinations
         assert found.findings == ()
-        told = [it.partition(" were not checked: ")[0] for it in found.notes]
+        told = [note.partition(" were not checked: ")[0] for note in found.notes]
         assert told == [
             "NodeMaintenances, and what is left of them,",
-            f"budget slots in namespace {HOME}",
-            f"copies of cordon marks in namespace {HOME}",
+            f"budget slots in namespace {NAMESPACE}",
+            f"copies of cordon marks in namespace {NAMESPACE}",
         ]
 
 
-async def test_several_owners_that_are_gone_are_let_go_one_after_the_other(a_cluster: Plans) -> None:
-    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
-        operator = cluster.run(operate)
-        await order(cluster, "n1", name="a")
-        await succeeded(cluster, "a")
-        await order(cluster, "n1", name="b")
+async def test_several_owners_that_are_gone_are_let_go_one_after_the_other(a_cluster: PlanFactory) -> None:
+    async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
+        operator = cluster.run(run_controller)
+        await create_maintenance(cluster, "n1", name="a")
+        await wait_for_success(cluster, "a")
+        await create_maintenance(cluster, "n1", name="b")
         await cluster.eventually(
-            lambda: "NodeMaintenance/b" in cluster.get("nodes", "n1")["metadata"]["annotations"][MARK]
+            lambda: "NodeMaintenance/b" in cluster.get("nodes", "n1")["metadata"]["annotations"][CORDON_ANNOTATION]
         )
         operator.kill()
         for name in ("a", "b"):
-            await cluster.change(PLURAL, name, metadata={"finalizers": None})
-            await countermand(cluster, name)
+            await cluster.patch(PLURAL, name, metadata={"finalizers": None})
+            await delete_maintenance(cluster, name)
         await repair(cluster)
         assert await problems(cluster) == []
         assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")
 
 
-async def test_slots_of_nodes_that_are_gone_or_back_in_service_are_given_back(a_cluster: Plans) -> None:
-    async with maintained(a_cluster()).with_nodes(1).running() as cluster:
-        node = await cluster.me.get(NODES, "n1")
+async def test_slots_of_nodes_that_are_gone_or_back_in_service_are_given_back(a_cluster: PlanFactory) -> None:
+    async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
+        node = await cluster.admin.get(NODES, "n1")
         slots = (("gone", "n0", "1"), (node.uid, "n1", "1"), (node.uid, "n1", "99999999"), (node.uid, "n1", "?"))
         ledger = await add_slots(cluster, *slots)
-        place = f"in ConfigMap {HOME}/{ledger_name(LEDGER)}"
+        place = f"in ConfigMap {NAMESPACE}/{ledger_name(LEDGER)}"
         assert await problems(cluster) == [
             (f"slot of node n0 {place}", "held by NodeMaintenance, but the node is gone"),
             (f"slot of node n1 {place}", "held by NodeMaintenance, but the node is back in service"),
         ]
         await repair(cluster)
-        assert [it.version for it in await ledger.slots(LEDGER)] == ["99999999", "?"], "they may be about to be used"
+        assert [slot.version for slot in await ledger.slots(LEDGER)] == ["99999999", "?"], (
+            "they may be about to be used"
+        )
 
 
-async def test_a_slot_is_given_back_only_if_its_node_is_another_or_nobody_has_taken_it(a_cluster: Plans) -> None:
-    async with entitled(a_cluster()).with_nodes(2).running() as cluster:
-        await forget_slots(cluster)
-        cluster.run(operate)
-        await order(cluster, "n1")
-        await succeeded(cluster)
-        held = await cluster.me.get(NODES, "n1")
+async def test_a_slot_is_given_back_only_if_its_node_is_another_or_nobody_has_taken_it(a_cluster: PlanFactory) -> None:
+    async with with_operator_rbac(a_cluster()).with_nodes(2).running() as cluster:
+        await remove_foreign_slots(cluster)
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1")
+        await wait_for_success(cluster)
+        held = await cluster.admin.get(NODES, "n1")
         await add_slots(cluster, (held.uid, "n1", "1"), ("of-an-earlier-n2", "n2", "99999999"))
-        place = f"in ConfigMap {HOME}/{ledger_name(LEDGER)}"
+        place = f"in ConfigMap {NAMESPACE}/{ledger_name(LEDGER)}"
         wanted = [(f"slot of node n2 {place}", "held by NodeMaintenance, but the node is gone")]
         assert await problems(cluster) == wanted
-        found = (await leftovers.examine(cluster.me)).findings
-        assert [(it.about, it.problem) for it in found] == wanted, "the namespace is found"
+        found = (await leftovers.examine(cluster.admin)).findings
+        assert [(item.object_name, item.problem) for item in found] == wanted, "the namespace is found"
 
 
-async def test_a_ledger_that_cannot_be_read_is_said_and_the_rest_is_examined(a_cluster: Plans) -> None:
-    async with maintained(a_cluster()).with_nodes(1).running() as cluster:
-        await forget_slots(cluster)
+async def test_a_ledger_that_cannot_be_read_is_said_and_the_rest_is_examined(a_cluster: PlanFactory) -> None:
+    async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
+        await remove_foreign_slots(cluster)
         await add_slots(cluster, ("gone", "n0", "1"))
-        await cluster.change("configmaps", f"{HOME}/{ledger_name(LEDGER)}", data={"slots": "?"})
+        await cluster.patch("configmaps", f"{NAMESPACE}/{ledger_name(LEDGER)}", data={"slots": "?"})
         await cluster.create(a_lease("n1", holder=HOLDER, now=cluster.clock.now()))
         found = await examine(cluster)
-        await forget_slots(cluster)
-        assert [it.about for it in found.findings] == ["lease medik8s-leases/node-n1"]
+        await remove_foreign_slots(cluster)
+        assert [finding.object_name for finding in found.findings] == ["lease medik8s-leases/node-n1"]
         (note,) = found.notes
-        assert note.startswith(f"slots of ConfigMap {HOME}/{ledger_name(LEDGER)} is not what was written there")
+        assert note.startswith(f"slots of ConfigMap {NAMESPACE}/{ledger_name(LEDGER)} is not what was written there")
 
 
-async def test_a_lease_of_somebody_else_is_left_alone(a_cluster: Plans) -> None:
-    async with maintained(a_cluster()).with_nodes(1).running() as cluster:
-        await forget_slots(cluster)
+async def test_a_lease_of_somebody_else_is_left_alone(a_cluster: PlanFactory) -> None:
+    async with with_nodemaintenance_crd(a_cluster()).with_nodes(1).running() as cluster:
+        await remove_foreign_slots(cluster)
         await cluster.create(a_lease("n1", holder="NodeHealthCheck", now=cluster.clock.now()))
         assert await problems(cluster) == []
 
 
-async def test_a_copy_of_a_mark_that_nobody_holds_is_found_and_removed(a_cluster: Plans) -> None:
-    async with entitled(a_cluster()).with_nodes(2).running() as cluster:
-        await forget_slots(cluster)
-        held, free = (cluster.get("nodes", it)["metadata"]["uid"] for it in ("n1", "n2"))
+async def test_a_copy_of_a_mark_that_nobody_holds_is_found_and_removed(a_cluster: PlanFactory) -> None:
+    async with with_operator_rbac(a_cluster()).with_nodes(2).running() as cluster:
+        await remove_foreign_slots(cluster)
+        held, free = (cluster.get("nodes", name)["metadata"]["uid"] for name in ("n1", "n2"))
         await cluster.cordon("n1")
         data = {f"{uid}.profiles": '{"node":"any"}' for uid in (held, free, "gone")}
-        metadata = {"name": CONFIG_MAP, "namespace": HOME}
+        metadata = {"name": CONFIG_MAP, "namespace": NAMESPACE}
         await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
         assert len(await problems(cluster)) == 2
         await repair(cluster)
-        assert list(await copies(cluster, HOME)) == [f"{held}.profiles"]
+        assert list(await cordon_copies(cluster, NAMESPACE)) == [f"{held}.profiles"]
         assert await problems(cluster) == []

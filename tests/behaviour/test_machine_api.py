@@ -1,19 +1,19 @@
 """The stand-in for OpenShift's Machine API does what the real one does, as far as maintenance depends on it."""
 
-from haulout.kinds.openshift import DELETE_FIRST, MACHINE_NAMESPACE
-from support.clusters import Plans
-from support.live import LiveCluster
-from support.looking import condition
-from support.openshift import (
-    PATIENCE,
-    leaving,
+from haulout.api.openshift import DELETE_MACHINE, MACHINE_NAMESPACE
+from support.clusters.cluster_plan import PlanFactory
+from support.clusters.live_cluster import LiveCluster
+from support.expectations.objects import condition_status
+from support.platforms.openshift import (
+    TIMEOUT,
+    create_machine_set,
     machine,
     machine_api,
     machines,
     node_of,
-    openshift,
-    ready,
-    with_machine_set,
+    ready_machines,
+    terminating_machines,
+    with_openshift,
 )
 
 
@@ -21,9 +21,9 @@ async def delete(cluster: LiveCluster, name: str) -> None:
     await cluster.delete("machines", f"{MACHINE_NAMESPACE}/{name}")
 
 
-async def test_a_machine_set_makes_machines_that_become_nodes(a_cluster: Plans) -> None:
-    async with openshift(a_cluster()).running() as cluster, machine_api(cluster):
-        first, second = await with_machine_set(cluster, "workers", replicas=2)
+async def test_a_machine_set_makes_machines_that_become_nodes(a_cluster: PlanFactory) -> None:
+    async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
+        first, second = await create_machine_set(cluster, "workers", replicas=2)
         found = machine(cluster, first)
         assert found["status"]["phase"] == "Running"
         assert found["metadata"]["labels"]["machine.openshift.io/cluster-api-machine-role"] == "worker"
@@ -39,38 +39,38 @@ async def test_a_machine_set_makes_machines_that_become_nodes(a_cluster: Plans) 
         )
 
 
-async def test_a_machine_that_is_deleted_is_emptied_ended_and_replaced(a_cluster: Plans) -> None:
-    plan = openshift(a_cluster())
+async def test_a_machine_that_is_deleted_is_emptied_ended_and_replaced(a_cluster: PlanFactory) -> None:
+    plan = with_openshift(a_cluster())
     async with plan.running() as cluster, machine_api(cluster):
-        first, second = await with_machine_set(cluster, "workers", replicas=2)
+        first, second = await create_machine_set(cluster, "workers", replicas=2)
         node = node_of(cluster, first)
         await delete(cluster, first)
         await cluster.eventually(lambda: first not in machines(cluster))
         assert not cluster.has("nodes", node)
-        await cluster.eventually(lambda: len(ready(cluster, "workers")), becomes=2, within=PATIENCE)
-        assert second in ready(cluster, "workers")
+        await cluster.eventually(lambda: len(ready_machines(cluster, "workers")), becomes=2, within=TIMEOUT)
+        assert second in ready_machines(cluster, "workers")
 
 
-async def test_a_hook_holds_the_deletion_before_anything_leaves(a_cluster: Plans) -> None:
-    async with openshift(a_cluster()).running() as cluster, machine_api(cluster):
-        (name,) = await with_machine_set(cluster, "workers", replicas=1)
+async def test_a_hook_holds_the_deletion_before_anything_leaves(a_cluster: PlanFactory) -> None:
+    async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
+        (name,) = await create_machine_set(cluster, "workers", replicas=1)
         hooks = {"preDrain": [{"name": "MaintenanceHold", "owner": "somebody"}]}
-        await cluster.change("machines", f"{MACHINE_NAMESPACE}/{name}", spec={"lifecycleHooks": hooks})
+        await cluster.patch("machines", f"{MACHINE_NAMESPACE}/{name}", spec={"lifecycleHooks": hooks})
         await delete(cluster, name)
         await cluster.eventually(
-            lambda: condition(machine(cluster, name), "Drainable"), becomes=("False", "HookPresent")
+            lambda: condition_status(machine(cluster, name), "Drainable"), becomes=("False", "HookPresent")
         )
         assert not cluster.get("nodes", node_of(cluster, name))["spec"].get("unschedulable")
-        await cluster.change("machines", f"{MACHINE_NAMESPACE}/{name}", spec={"lifecycleHooks": {"preDrain": None}})
+        await cluster.patch("machines", f"{MACHINE_NAMESPACE}/{name}", spec={"lifecycleHooks": {"preDrain": None}})
         await cluster.eventually(lambda: name not in machines(cluster))
 
 
-async def test_the_marked_machine_goes_first_when_there_are_too_many(a_cluster: Plans) -> None:
-    async with openshift(a_cluster()).running() as cluster, machine_api(cluster):
-        first, second, third = await with_machine_set(cluster, "workers", replicas=3)
+async def test_the_marked_machine_goes_first_when_there_are_too_many(a_cluster: PlanFactory) -> None:
+    async with with_openshift(a_cluster()).running() as cluster, machine_api(cluster):
+        first, second, third = await create_machine_set(cluster, "workers", replicas=3)
         marked = f"{MACHINE_NAMESPACE}/{second}"
-        await cluster.change("machines", marked, metadata={"annotations": {DELETE_FIRST: "true"}})
-        await cluster.eventually(lambda: DELETE_FIRST in machine(cluster, second)["metadata"].get("annotations", {}))
-        await cluster.change("machinesets", f"{MACHINE_NAMESPACE}/workers", spec={"replicas": 2})
+        await cluster.patch("machines", marked, metadata={"annotations": {DELETE_MACHINE: "true"}})
+        await cluster.eventually(lambda: DELETE_MACHINE in machine(cluster, second)["metadata"].get("annotations", {}))
+        await cluster.patch("machinesets", f"{MACHINE_NAMESPACE}/workers", spec={"replicas": 2})
         await cluster.eventually(lambda: machines(cluster, "workers"), becomes=sorted([first, third]))
-        assert leaving(cluster) == []
+        assert terminating_machines(cluster) == []

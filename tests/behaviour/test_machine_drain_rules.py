@@ -6,13 +6,21 @@ from typing import Any
 
 import msgspec
 
-from haulout.kinds.clusterapi import DRAIN, DRAIN_RULES
-from haulout.kube.objects import RawObject
-from support.builders import a_pod
-from support.clusters import ClusterPlan, Plans
-from support.live import LiveCluster
-from support.maintaining import entitled, invariants, operate, order, phase, status, succeeded
-from support.profiled import attach, operating, state
+from haulout.api.clusterapi import DRAIN, DRAIN_RULES
+from haulout.api.objects import RawObject
+from support.builders.objects import a_pod
+from support.clusters.cluster_plan import ClusterPlan, PlanFactory
+from support.clusters.live_cluster import LiveCluster
+from support.operators.nodemaintenance import (
+    create_maintenance,
+    invariants,
+    phase,
+    run_controller,
+    status,
+    wait_for_success,
+    with_operator_rbac,
+)
+from support.operators.profiles import operator_with_profiles, set_profiles, state
 
 PROFILE = """
 intervals:
@@ -35,120 +43,142 @@ profiles:
 SHOP_LABELS = {"kubernetes.io/metadata.name": "shop"}
 
 
-def about(app: str) -> list[RawObject]:
+def pod_selectors(app: str) -> list[RawObject]:
     return [{"selector": {"matchLabels": {"app": app}}, "namespaceSelector": {"matchLabels": SHOP_LABELS}}]
 
 
-async def carry(cluster: LiveCluster, *rules: RawObject) -> None:
+async def annotate_drain_rules(cluster: LiveCluster, *rules: RawObject) -> None:
     """Have node n1 carry these rules, as the hub would write them."""
     text = msgspec.json.encode({"rules": rules}).decode() if rules else None
-    await cluster.change("nodes", "n1", metadata={"annotations": {DRAIN_RULES: text}})
+    await cluster.patch("nodes", "n1", metadata={"annotations": {DRAIN_RULES: text}})
 
 
-def waited_for(cluster: LiveCluster) -> dict[str, str]:
-    return {it["pod"]: it["reason"] for it in status(cluster).get("blockers", ())}
+def blocker_reasons(cluster: LiveCluster) -> dict[str, str]:
+    return {blocker["pod"]: blocker["reason"] for blocker in status(cluster).get("blockers", ())}
 
 
-def on_n1(*names: str, **labels: str) -> list[Any]:
+def pods_on_n1(*names: str, **labels: str) -> list[Any]:
     return [a_pod(f"shop/{name}", on="n1", labels={"app": name} | labels) for name in names]
 
 
-def a_plan(a_cluster: Plans) -> ClusterPlan:
-    return entitled(a_cluster()).with_nodes(2).upholding(*invariants())
+def a_plan(a_cluster: PlanFactory) -> ClusterPlan:
+    return with_operator_rbac(a_cluster()).with_nodes(2).with_invariants(*invariants())
 
 
-async def test_pods_leave_in_the_order_of_the_rules_and_those_that_are_skipped_stay(a_cluster: Plans) -> None:
-    pods = on_n1("web", "db", "cache", "vault") + on_n1("pinned", **{DRAIN: "skip"})
+async def test_pods_leave_in_the_order_of_the_rules_and_those_that_are_skipped_stay(a_cluster: PlanFactory) -> None:
+    pods = pods_on_n1("web", "db", "cache", "vault") + pods_on_n1("pinned", **{DRAIN: "skip"})
     async with a_plan(a_cluster).with_objects(*pods).running() as cluster:
-        await carry(
+        await annotate_drain_rules(
             cluster,
-            {"name": "10-web", "behavior": "Drain", "order": -1, "pods": about("web")},
-            {"name": "20-db", "behavior": "Drain", "order": 5, "pods": about("db")},
-            {"name": "30-vault", "behavior": "Skip", "pods": about("vault")},
+            {"name": "10-web", "behavior": "Drain", "order": -1, "pods": pod_selectors("web")},
+            {"name": "20-db", "behavior": "Drain", "order": 5, "pods": pod_selectors("db")},
+            {"name": "30-vault", "behavior": "Skip", "pods": pod_selectors("vault")},
         )
-        cluster.run(operate)
-        await order(cluster, "n1")
-        await succeeded(cluster)
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1")
+        await wait_for_success(cluster)
         assert cluster.pods_on("n1") == ["shop/pinned", "shop/vault"]
         in_order = ["shop/web", "shop/cache", "shop/db"]
         # A watch of a real server may deliver the end of the last pod after the status that relies on it.
-        await cluster.eventually(lambda: _left(cluster), becomes=in_order)
-        told = [it.key for it in cluster.history if it.key.startswith("shop/") and _was_told(it.before, it.after)]
+        await cluster.eventually(lambda: _deleted_pods(cluster), becomes=in_order)
+        told = [
+            write.key
+            for write in cluster.history
+            if write.key.startswith("shop/") and _is_eviction(write.before, write.after)
+        ]
         assert told == in_order
 
 
-async def test_a_pod_that_is_to_finish_is_waited_for_until_the_rule_is_gone(a_cluster: Plans) -> None:
-    async with a_plan(a_cluster).with_objects(*on_n1("batch", "web")).running() as cluster:
-        await carry(cluster, {"name": "jobs", "behavior": "WaitCompleted", "pods": about("batch")})
-        cluster.run(operate)
-        await order(cluster, "n1")
+async def test_a_pod_that_is_to_finish_is_waited_for_until_the_rule_is_gone(a_cluster: PlanFactory) -> None:
+    async with a_plan(a_cluster).with_objects(*pods_on_n1("batch", "web")).running() as cluster:
+        await annotate_drain_rules(
+            cluster, {"name": "jobs", "behavior": "WaitCompleted", "pods": pod_selectors("batch")}
+        )
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1")
         await cluster.eventually(lambda: cluster.pods_on("n1"), becomes=["shop/batch"])
         await cluster.eventually(
-            lambda: waited_for(cluster),
+            lambda: blocker_reasons(cluster),
             becomes={"shop/batch": "MachineDrainRule jobs lets it run until it has finished by itself"},
         )
         assert phase(cluster) == "Running"
-        await carry(cluster)
-        await succeeded(cluster)
+        await annotate_drain_rules(cluster)
+        await wait_for_success(cluster)
         assert cluster.pods_on("n1") == []
 
 
-async def test_a_pod_that_does_not_complete_in_time_is_evicted_and_the_status_says_when(a_cluster: Plans) -> None:
-    async with a_plan(a_cluster).with_objects(*on_n1("batch", "web")).running() as cluster:
-        await carry(cluster, {"name": "jobs", "behavior": "WaitCompleted", "pods": about("batch")})
-        cluster.run(operate)
-        await order(cluster, "n1", drain={"waitCompletedTimeout": "3s"})
+async def test_a_pod_that_does_not_complete_in_time_is_evicted_and_the_status_says_when(a_cluster: PlanFactory) -> None:
+    async with a_plan(a_cluster).with_objects(*pods_on_n1("batch", "web")).running() as cluster:
+        await annotate_drain_rules(
+            cluster, {"name": "jobs", "behavior": "WaitCompleted", "pods": pod_selectors("batch")}
+        )
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1", drain={"waitCompletedTimeout": "3s"})
         await cluster.eventually(lambda: status(cluster).get("drain", {}).get("startTime"))
-        said, started = waited_for(cluster)["shop/batch"], datetime.fromisoformat(status(cluster)["drain"]["startTime"])
+        said, started = (
+            blocker_reasons(cluster)["shop/batch"],
+            datetime.fromisoformat(status(cluster)["drain"]["startTime"]),
+        )
         assert said.startswith("MachineDrainRule jobs lets it run until it has finished by itself; if it has not by ")
         until = datetime.fromisoformat(said.removesuffix(" UTC, it is evicted").rpartition(" by ")[2] + "+00:00")
         assert timedelta(seconds=3) <= until - started <= timedelta(seconds=4)
-        await succeeded(cluster)
+        await wait_for_success(cluster)
         assert cluster.pods_on("n1") == []
-        (told_at,) = [it.at for it in cluster.history if it.key == "shop/batch" and _was_told(it.before, it.after)]
+        (told_at,) = [
+            write.written_at
+            for write in cluster.history
+            if write.key == "shop/batch" and _is_eviction(write.before, write.after)
+        ]
         assert told_at >= until
 
 
-async def test_rules_that_cannot_be_read_hold_up_pods_until_they_are_repaired(a_cluster: Plans) -> None:
-    async with a_plan(a_cluster).with_objects(*on_n1("web", "odd")).running() as cluster:
-        await carry(cluster, {"name": "odd", "behavior": "Explode", "pods": about("odd")})
-        cluster.run(operate)
-        await order(cluster, "n1")
+async def test_rules_that_cannot_be_read_hold_up_pods_until_they_are_repaired(a_cluster: PlanFactory) -> None:
+    async with a_plan(a_cluster).with_objects(*pods_on_n1("web", "odd")).running() as cluster:
+        await annotate_drain_rules(cluster, {"name": "odd", "behavior": "Explode", "pods": pod_selectors("odd")})
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1")
         await cluster.eventually(lambda: cluster.pods_on("n1"), becomes=["shop/odd"])
         await cluster.eventually(
-            lambda: waited_for(cluster),
+            lambda: blocker_reasons(cluster),
             becomes={
                 "shop/odd": "MachineDrainRule odd says something about it that cannot be read: "
                 "behavior: found 'Explode', expected one of Drain, Skip, WaitCompleted"
             },
         )
-        await carry(cluster, {"name": "odd", "behavior": "Skip", "pods": about("odd")})
-        await succeeded(cluster)
+        await annotate_drain_rules(cluster, {"name": "odd", "behavior": "Skip", "pods": pod_selectors("odd")})
+        await wait_for_success(cluster)
         assert cluster.pods_on("n1") == ["shop/odd"]
 
 
-async def test_profiles_keep_to_them_too(a_cluster: Plans, tmp_path: Path) -> None:
+async def test_profiles_keep_to_them_too(a_cluster: PlanFactory, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(PROFILE)
-    async with entitled(a_cluster()).with_nodes(2).with_objects(*on_n1("batch", "vault", "web")).running() as cluster:
-        keeps_vault = {"name": "vault", "behavior": "Skip", "pods": about("vault")}
-        await carry(cluster, keeps_vault, {"name": "jobs", "behavior": "WaitCompleted", "pods": about("batch")})
-        cluster.run(operating(file))
-        await attach(cluster, "n1", "os")
-        await cluster.change("nodes", "n1", metadata={"labels": {"patch": "yes"}})
+    async with (
+        with_operator_rbac(a_cluster())
+        .with_nodes(2)
+        .with_objects(*pods_on_n1("batch", "vault", "web"))
+        .running() as cluster
+    ):
+        keeps_vault = {"name": "vault", "behavior": "Skip", "pods": pod_selectors("vault")}
+        await annotate_drain_rules(
+            cluster, keeps_vault, {"name": "jobs", "behavior": "WaitCompleted", "pods": pod_selectors("batch")}
+        )
+        cluster.run(operator_with_profiles(file))
+        await set_profiles(cluster, "n1", "os")
+        await cluster.patch("nodes", "n1", metadata={"labels": {"patch": "yes"}})
         await cluster.eventually(lambda: cluster.pods_on("n1"), becomes=["shop/batch", "shop/vault"])
         await cluster.pass_time(seconds=2)
         assert state(cluster, "n1") != "in-maintenance"
-        await carry(cluster, keeps_vault)
+        await annotate_drain_rules(cluster, keeps_vault)
         await cluster.eventually(lambda: state(cluster, "n1"), becomes="in-maintenance")
         assert cluster.pods_on("n1") == ["shop/vault"]
 
 
-def _left(cluster: LiveCluster) -> list[str]:
-    return [it.key for it in cluster.history if it.kind.plural == "pods" and it.after is None]
+def _deleted_pods(cluster: LiveCluster) -> list[str]:
+    return [write.key for write in cluster.history if write.kind.plural == "pods" and write.after is None]
 
 
-def _was_told(before: RawObject | None, after: RawObject | None) -> bool:
+def _is_eviction(before: RawObject | None, after: RawObject | None) -> bool:
     """Tell whether a write is the one with which a pod was told to go."""
     if before is None or after is None or after["kind"] != "Pod":
         return False

@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 
+from haulout.api.machinemaintenance import MACHINE_MAINTENANCES, NAMESPACE, definition
+from haulout.api.objects import RawObject
+from haulout.api.resources import NAMESPACES
 from haulout.errors import AlreadyExists, Invalid
-from haulout.kinds.machinemaintenance import MACHINE_MAINTENANCES, NAMESPACE, definition
 from haulout.kube.client import Client
-from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
-from haulout.kube.resources import NAMESPACES
-from support.backends import Cluster
-from support.builders import a_namespace
-from support.defining import define
+from support.builders.objects import a_namespace
+from support.clusters.backends import ClusterBackend
+from support.clusters.crd_installation import install_crd
 
 SAMPLE: RawObject = yaml.safe_load("""
 apiVersion: machinemaintenance.managed.openshift.io/v1alpha1
@@ -30,17 +30,17 @@ spec:
 """)
 
 
-async def a_client(cluster: Cluster) -> Client:
+async def a_client(cluster: ClusterBackend) -> Client:
     client = await cluster.client()
-    await define(cluster, client, MACHINE_MAINTENANCES, definition())
+    await install_crd(cluster, client, MACHINE_MAINTENANCES, definition())
     try:
         await client.create(NAMESPACES, a_namespace(NAMESPACE))
     except AlreadyExists:
-        await client.delete_all(MACHINE_MAINTENANCES, namespace=NAMESPACE)
+        await client.delete_collection(MACHINE_MAINTENANCES, namespace=NAMESPACE)
     return client
 
 
-async def test_the_sample_is_accepted_and_read(cluster: Cluster) -> None:
+async def test_the_sample_is_accepted_and_read(cluster: ClusterBackend) -> None:
     """Case 13."""
     client = await a_client(cluster)
     made = await client.create(MACHINE_MAINTENANCES, SAMPLE, namespace=NAMESPACE)
@@ -49,7 +49,7 @@ async def test_the_sample_is_accepted_and_read(cluster: Cluster) -> None:
     assert (made.spec.machineid, made.spec.machinelink) == ("i-0fedcba9876543210", "prod-7h2kd-worker-eu-west-1a-x9q4r")
 
 
-async def test_the_new_fields_are_optional_and_kept(cluster: Cluster) -> None:
+async def test_the_new_fields_are_optional_and_kept(cluster: ClusterBackend) -> None:
     client = await a_client(cluster)
     more = {"notbefore": "2026-05-25T06:00:00Z", "notbeforedeadline": "2026-06-01T06:00:00Z", "description": "degraded"}
     body = SAMPLE | {"spec": SAMPLE["spec"] | more}
@@ -58,7 +58,7 @@ async def test_the_new_fields_are_optional_and_kept(cluster: Cluster) -> None:
     assert (made.spec.notafter, made.spec.description) == (None, "degraded")
 
 
-async def test_the_status_is_written_apart_from_the_specification(cluster: Cluster) -> None:
+async def test_the_status_is_written_apart_from_the_specification(cluster: ClusterBackend) -> None:
     client = await a_client(cluster)
     await client.create(MACHINE_MAINTENANCES, SAMPLE, namespace=NAMESPACE)
     patch = merge_patch({"status": {"phase": "Waiting", "machineUID": "u"}, "spec": {"maintenancescheduled": True}})
@@ -77,7 +77,9 @@ async def test_the_status_is_written_apart_from_the_specification(cluster: Clust
         pytest.param({"notbefore": "tomorrow"}, "notbefore", id="no instant"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_by_the_field(cluster: Cluster, change: RawObject, told: str) -> None:
+async def test_what_makes_no_sense_is_refused_by_the_field(
+    cluster: ClusterBackend, change: RawObject, told: str
+) -> None:
     client = await a_client(cluster)
     spec = {key: value for key, value in (SAMPLE["spec"] | change).items() if value is not None}
     with pytest.raises(Invalid, match=told):

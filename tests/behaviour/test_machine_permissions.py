@@ -1,33 +1,40 @@
 """Machines are replaced with exactly the permissions that are declared: all works, and nothing is granted in vain."""
 
-from haulout.kinds.machinemaintenance import name_of
-from haulout.kube import access
-from haulout.machines.permissions import permissions
-from haulout.machines.timing import Terms
-from support.clusters import ACCOUNT, Plans
-from support.openshift import PATIENCE, claim_on, machine_api, openshift, with_control_plane, with_machine_set
-from support.permitting import unused
-from support.replacing import completed, order
-from support.telling import hear, noting
+from haulout.api.machinemaintenance import object_name
+from haulout.controllers.machines.permissions import permissions
+from haulout.controllers.machines.replacement_time import ReplacementPolicy
+from haulout.kube import rbac
+from support.clusters.cluster_plan import SERVICE_ACCOUNT, PlanFactory
+from support.clusters.rbac import unused_verbs
+from support.platforms.machine_notices import machine_notice_operator, report_event
+from support.platforms.machinemaintenance import create_machinemaintenance, wait_until_completed
+from support.platforms.openshift import (
+    TIMEOUT,
+    claimed_machine,
+    create_control_plane,
+    create_machine_set,
+    machine_api,
+    with_openshift,
+)
 
 # When two write at once, and when something is told again and again.
-SELDOM = ("get machinemaintenances", "patch events")
+RARELY_USED = ("get machinemaintenances", "patch events")
 
 
-async def test_what_is_declared_is_what_is_needed(a_cluster: Plans) -> None:
-    needed = access.lean(permissions())
-    namespace, name = ACCOUNT
+async def test_what_is_declared_is_what_is_needed(a_cluster: PlanFactory) -> None:
+    needed = rbac.without_redundant(permissions())
+    namespace, name = SERVICE_ACCOUNT
     subject = {"kind": "ServiceAccount", "namespace": namespace, "name": name}
-    plan = openshift(a_cluster()).with_rights(*access.roles(name, needed, subject))
+    plan = with_openshift(a_cluster()).with_rbac(*rbac.roles(name, needed, subject))
     async with plan.running() as cluster, machine_api(cluster):
-        first, _ = await with_machine_set(cluster, "workers", replicas=2)
-        master, *_ = await with_control_plane(cluster)
-        cluster.run(noting(terms=Terms(surge=True)))
-        await hear(cluster, first, event="instance-event-1")
-        await order(cluster, master)
-        await completed(cluster, name_of(first, "instance-event-1"))
-        await completed(cluster, master)
-        await cluster.eventually(lambda: claim_on(cluster, "workers"), becomes="", within=PATIENCE)
-        about = [it.get("regarding") or it["involvedObject"] for it in cluster.all("events").values()]
-        assert {it["kind"] for it in about} >= {"MachineMaintenance", "Machine", "Node"}
-        assert [it for it in unused(cluster, needed) if not it.startswith(SELDOM)] == []
+        first, _ = await create_machine_set(cluster, "workers", replicas=2)
+        master, *_ = await create_control_plane(cluster)
+        cluster.run(machine_notice_operator(replacement_policy=ReplacementPolicy(surge=True)))
+        await report_event(cluster, first, event="instance-event-1")
+        await create_machinemaintenance(cluster, master)
+        await wait_until_completed(cluster, object_name(first, "instance-event-1"))
+        await wait_until_completed(cluster, master)
+        await cluster.eventually(lambda: claimed_machine(cluster, "workers"), becomes="", within=TIMEOUT)
+        about = [event.get("regarding") or event["involvedObject"] for event in cluster.by_key("events").values()]
+        assert {event["kind"] for event in about} >= {"MachineMaintenance", "Machine", "Node"}
+        assert [event for event in unused_verbs(cluster, needed) if not event.startswith(RARELY_USED)] == []

@@ -5,17 +5,18 @@ from http import HTTPStatus
 import msgspec
 import pytest
 
-from haulout.app import manifests, needs
-from haulout.app.manifests import Installation
-from haulout.kube import access
+from haulout.api.objects import RawObject
+from haulout.api.resources import Resource
+from haulout.app import required_permissions
+from haulout.app.manifests import operator_manifests
+from haulout.app.manifests.operator_manifests import Installation
+from haulout.httpserver.delegated_auth import AccessDecision, DelegatedAuth, permissions
+from haulout.httpserver.secure_metrics import PATH, READER_ROLE
+from haulout.kube import rbac
 from haulout.kube.client import Client
-from haulout.kube.objects import RawObject
-from haulout.kube.resources import Resource
 from haulout.kube.transport import Request
-from haulout.web.callers import Callers, Verdict, permissions
-from haulout.web.guarded import PATH, READER_ROLE
 from haulout_sandbox.apiserver import User
-from support.backends import Cluster
+from support.clusters.backends import ClusterBackend
 
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True, model=RawObject)
 RBAC = "rbac.authorization.k8s.io"
@@ -33,51 +34,51 @@ async def a_token(client: Client, name: str, *, namespace: str) -> str:
     return token
 
 
-async def bind(client: Client, name: str, role: RawObject, subject: RawObject) -> None:
+async def bind_role(client: Client, name: str, role: RawObject, subject: RawObject) -> None:
     """Grant a role under a name of this test's own."""
     await client.create(ROLES, {**role, "metadata": {"name": name}})
     reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
     await client.create(BINDINGS, {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]})
 
 
-def the_role(name: str) -> RawObject:
+def shipped_role(name: str) -> RawObject:
     """Return a role that we ship."""
-    shipped = manifests.permissions(Installation(image="example/haulout"))
-    return next(it for it in shipped if it["kind"] == "ClusterRole" and it["metadata"]["name"] == name)
+    shipped = operator_manifests.role_objects(Installation(image="example/haulout"))
+    return next(item for item in shipped if item["kind"] == "ClusterRole" and item["metadata"]["name"] == name)
 
 
-async def test_who_has_the_role_may_read_and_nobody_else(cluster: Cluster) -> None:
+async def test_who_has_the_role_may_read_and_nobody_else(cluster: ClusterBackend) -> None:
     client, namespace = await cluster.client(), cluster.namespace
     reader = await a_token(client, "reader", namespace=namespace)
     stranger = await a_token(client, "stranger", namespace=namespace)
     account = {"kind": "ServiceAccount", "namespace": namespace, "name": "reader"}
-    await bind(client, f"{cluster.prefix}-reads-metrics", the_role(READER_ROLE), account)
+    await bind_role(client, f"{cluster.prefix}-reads-metrics", shipped_role(READER_ROLE), account)
     judge = User(f"{cluster.prefix}-judge")
     subject = {"kind": "User", "apiGroup": RBAC, "name": judge.name}
-    [role] = [it for it in access.roles("x", permissions(), subject) if it["kind"] == "ClusterRole"]
-    await bind(client, f"{cluster.prefix}-judges", role, subject)
-    callers = Callers(await cluster.client_of(judge))
+    [role] = [candidate for candidate in rbac.roles("x", permissions(), subject) if candidate["kind"] == "ClusterRole"]
+    await bind_role(client, f"{cluster.prefix}-judges", role, subject)
+    callers = DelegatedAuth(await cluster.client_of(judge))
 
-    async def verdict(authorization: str) -> Verdict:
-        return await callers.may_get(PATH, authorization=authorization)
+    async def verdict(authorization: str) -> AccessDecision:
+        return await callers.authorize_get(PATH, authorization=authorization)
 
-    assert await verdict(f"Bearer {reader}") == Verdict(HTTPStatus.OK)
+    assert await verdict(f"Bearer {reader}") == AccessDecision(HTTPStatus.OK)
     refused = await verdict(f"bearer {stranger}")
     who = f"system:serviceaccount:{namespace}:stranger"
-    assert refused == Verdict(HTTPStatus.FORBIDDEN, f"{who} may not get /metrics")
+    assert refused == AccessDecision(HTTPStatus.FORBIDDEN, f"{who} may not get /metrics")
     assert (await verdict("Bearer made-up")).status == HTTPStatus.UNAUTHORIZED
     for nothing in ("", "Bearer ", f"Basic {reader}"):
-        assert await verdict(nothing) == Verdict(HTTPStatus.UNAUTHORIZED, "expected a bearer token")
+        assert await verdict(nothing) == AccessDecision(HTTPStatus.UNAUTHORIZED, "expected a bearer token")
 
 
-async def test_who_may_not_ask_the_server_lets_nobody_in(cluster: Cluster) -> None:
+async def test_who_may_not_ask_the_server_lets_nobody_in(cluster: ClusterBackend) -> None:
     token = await a_token(await cluster.client(), "reader", namespace=cluster.namespace)
-    callers = Callers(await cluster.client_of(User(f"{cluster.prefix}-powerless")))
-    verdict = await callers.may_get(PATH, authorization=f"Bearer {token}")
-    assert verdict == Verdict(HTTPStatus.SERVICE_UNAVAILABLE, "the API server cannot be asked who you are")
+    callers = DelegatedAuth(await cluster.client_of(User(f"{cluster.prefix}-powerless")))
+    verdict = await callers.authorize_get(PATH, authorization=f"Bearer {token}")
+    assert verdict == AccessDecision(HTTPStatus.SERVICE_UNAVAILABLE, "the API server cannot be asked who you are")
 
 
 @pytest.mark.parametrize("resource", ["tokenreviews", "subjectaccessreviews"])
 def test_the_operator_is_granted_what_it_takes(resource: str) -> None:
-    granted = needs.permissions(namespace="haulout")
-    assert any(it.resource == resource and it.verbs == ("create",) for it in granted)
+    granted = required_permissions.operator_permissions(namespace="haulout")
+    assert any(item.resource == resource and item.verbs == ("create",) for item in granted)

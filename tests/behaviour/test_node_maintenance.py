@@ -8,39 +8,39 @@ from datetime import timedelta
 
 import pytest
 
-from haulout.kube.objects import RawObject
-from haulout.maintenance import controller, decision
-from haulout.maintenance.resource import FINALIZER
-from support.builders import a_pod
-from support.clusters import ClusterPlan, Plans
-from support.live import LiveCluster
-from support.looking import condition, is_ready
-from support.maintaining import (
+from haulout.api.nodemaintenance import FINALIZER
+from haulout.api.objects import RawObject
+from haulout.controllers.nodemaintenance import controller, decision
+from support.builders.objects import a_pod
+from support.clusters.cluster_plan import ClusterPlan, PlanFactory
+from support.clusters.live_cluster import LiveCluster
+from support.expectations.objects import condition_status, is_ready
+from support.operators.nodemaintenance import (
     EXCLUDE_LABEL,
     NAME,
     PLURAL,
     a_lease,
-    blocked_on,
-    countermand,
-    entitled,
-    events,
+    condition_of,
+    create_maintenance,
+    delete_maintenance,
+    end_maintenance,
+    event_reasons,
     has_lease,
+    has_maintenance_marks,
     invariants,
-    is_blocked,
-    is_given_back,
     is_gone,
-    is_taken,
+    is_released,
     last_error,
     lease,
-    operate,
-    order,
-    over,
     phase,
     phases,
-    says,
+    run_controller,
     status,
-    succeeded,
-    taints,
+    taints_of,
+    wait_for_success,
+    wait_until_blocked,
+    with_blocking_pods,
+    with_operator_rbac,
 )
 
 MANY = timedelta(minutes=2)
@@ -49,183 +49,208 @@ FOREIGN = {"key": "dummy-key", "effect": "PreferNoSchedule"}
 
 
 @pytest.fixture
-def hasty(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def short_durations(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have seconds stand for a minute where a test cannot skip them."""
     if request.config.getoption("--backend") == "real":
-        monkeypatch.setattr(decision, "LEASE_LOST_FOR", timedelta(seconds=3))
-        monkeypatch.setattr(decision, "LEASE_LOOKED_AT_EVERY", timedelta(seconds=0.5))
+        monkeypatch.setattr(decision, "LEASE_LOST_TIMEOUT", timedelta(seconds=3))
+        monkeypatch.setattr(decision, "LEASE_CHECK_INTERVAL", timedelta(seconds=0.5))
         monkeypatch.setattr(controller, "BLOCKED_AFTER", timedelta(seconds=1))
 
 
-async def told_success(cluster: LiveCluster) -> None:
-    await succeeded(cluster)
-    await cluster.eventually(lambda: "SucceedMaintenance" in events(cluster))
+async def wait_for_success_event(cluster: LiveCluster) -> None:
+    await wait_for_success(cluster)
+    await cluster.eventually(lambda: "SucceedMaintenance" in event_reasons(cluster))
 
 
 async def steal_lease(cluster: LiveCluster, node: str) -> None:
     taken = a_lease(node, holder=REMEDIATION, now=cluster.clock.now())
-    await cluster.change("leases", f"medik8s-leases/node-{node}", spec=taken["spec"])
+    await cluster.patch("leases", f"medik8s-leases/node-{node}", spec=taken["spec"])
 
 
 # Into maintenance
 
 
-async def test_the_first_status_tells_which_pods_are_there_before_any_leaves(a_cluster: Plans) -> None:
+async def test_the_first_status_tells_which_pods_are_there_before_any_leaves(a_cluster: PlanFactory) -> None:
     """A01, A02: the counters are not touched again."""
     pods = [a_pod(f"shop/cart-{number}", on="n1") for number in range(2)]
-    async with entitled(a_cluster()).with_nodes(2).with_objects(*pods).upholding(*invariants()).running() as cluster:
+    async with (
+        with_operator_rbac(a_cluster())
+        .with_nodes(2)
+        .with_objects(*pods)
+        .with_invariants(*invariants())
+        .running() as cluster
+    ):
         began = cluster.clock.now().replace(microsecond=0)
-        cluster.run(operate)
-        await order(cluster, "n1")
-        await told_success(cluster)
-        first = statuses(cluster)[0]
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1")
+        await wait_for_success_event(cluster)
+        first = written_statuses(cluster)[0]
         assert first["phase"] == "Running"
         assert sorted(first["pendingPods"]) == ["cart-0", "cart-1"]
         assert first["pendingPodsRefs"] == [{"namespace": "shop", "name": name} for name in first["pendingPods"]]
         assert (first["evictionPods"], first["totalpods"], first.get("drainProgress", 0)) == (2, 2, 0)
         assert first["lastUpdate"] >= began.strftime("%Y-%m-%dT%H:%M:%SZ")
-        assert {(it["evictionPods"], it["totalpods"]) for it in statuses(cluster)} == {(2, 2)}
+        assert {(status["evictionPods"], status["totalpods"]) for status in written_statuses(cluster)} == {(2, 2)}
 
 
-def statuses(cluster: LiveCluster) -> list[RawObject]:
+def written_statuses(cluster: LiveCluster) -> list[RawObject]:
     """Return what the operator has told; an object that nobody has looked at has only the default of its definition."""
     writes = (write.after for write in cluster.history if write.kind.plural == PLURAL)
-    return [it["status"] for it in writes if it is not None and "phase" in it.get("status", {})]
+    return [
+        candidate["status"] for candidate in writes if candidate is not None and "phase" in candidate.get("status", {})
+    ]
 
 
-async def test_a_node_is_emptied_and_taken_out_of_service(a_cluster: Plans) -> None:
+async def test_a_node_is_emptied_and_taken_out_of_service(a_cluster: PlanFactory) -> None:
     """A06, A28, A30."""
-    plan = entitled(a_cluster()).with_nodes(3).with_deployment("shop/cart", replicas=4).upholding(*invariants())
+    plan = (
+        with_operator_rbac(a_cluster())
+        .with_nodes(3)
+        .with_deployment("shop/cart", replicas=4)
+        .with_invariants(*invariants())
+    )
     async with plan.running() as cluster:
         there = len(cluster.pods_on("n1"))
         assert there
-        cluster.run(operate)
-        await order(cluster, "n1", reason="new kernel")
-        await told_success(cluster)
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1", reason="new kernel")
+        await wait_for_success_event(cluster)
         said = status(cluster)
         assert (said["drainProgress"], said["evictionPods"], said["totalpods"]) == (100, there, there)
         assert not {"pendingPods", "pendingPodsRefs", "lastError", "errorOnLeaseCount"} & set(said)
-        assert is_taken(cluster, "n1")
+        assert has_maintenance_marks(cluster, "n1")
         assert cluster.pods_on("n1") == []
-        await cluster.eventually(lambda: cluster.ready("shop/cart"), becomes=4)
-        assert events(cluster) == ["BeginMaintenance", "SucceedMaintenance"]
-        assert says(cluster, "Drained") == ("True", "DrainCompleted")
+        await cluster.eventually(lambda: cluster.ready_pod_count("shop/cart"), becomes=4)
+        assert event_reasons(cluster) == ["BeginMaintenance", "SucceedMaintenance"]
+        assert condition_of(cluster, "Drained") == ("True", "DrainCompleted")
         node = cluster.get("nodes", "n1")
-        assert condition(node, "Drained") == ("True", "DrainCompleted")
-        assert condition(node, "MaintenanceInProgress")[0] == "True"
-        assert condition(node, "DrainInProgress")[0] == "False"
+        assert condition_status(node, "Drained") == ("True", "DrainCompleted")
+        assert condition_status(node, "MaintenanceInProgress")[0] == "True"
+        assert condition_status(node, "DrainInProgress")[0] == "False"
 
 
-async def test_the_lease_of_the_node_is_held(a_cluster: Plans) -> None:
+async def test_the_lease_of_the_node_is_held(a_cluster: PlanFactory) -> None:
     """A29, A03: the lease is the node's, and goes with it."""
-    async with entitled(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
+    async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
         began = cluster.clock.now()
-        cluster.run(operate)
-        await order(cluster, "n1")
-        await succeeded(cluster)
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1")
+        await wait_for_success(cluster)
         held = lease(cluster, "n1")
         assert (held["spec"]["holderIdentity"], held["spec"]["leaseDurationSeconds"]) == ("node-maintenance", 3600)
         stamps = [held["spec"][name] for name in ("acquireTime", "renewTime")]
-        ends = [it.strftime("%Y-%m-%dT%H:%M:%S.%fZ") for it in (began, cluster.clock.now())]
-        assert all(ends[0] <= it <= ends[1] for it in stamps)
+        ends = [stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ") for stamp in (began, cluster.clock.now())]
+        assert all(ends[0] <= stamp <= ends[1] for stamp in stamps)
         uid = cluster.get("nodes", "n1")["metadata"]["uid"]
         assert held["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid}]
 
 
-async def test_a_node_that_is_let_go_is_as_it_was(a_cluster: Plans) -> None:
+async def test_a_node_that_is_let_go_is_as_it_was(a_cluster: PlanFactory) -> None:
     """A04, A05, A07, A31."""
-    async with entitled(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
-        await cluster.change("nodes", "n1", spec={"taints": [FOREIGN]}, metadata={"labels": {"rack": "7"}})
-        await cluster.eventually(lambda: taints(cluster, "n1"), becomes={"dummy-key:PreferNoSchedule"})
-        cluster.run(operate)
-        await order(cluster, "n1")
-        await succeeded(cluster)
-        assert is_taken(cluster, "n1")
-        ours = [it for it in cluster.get("nodes", "n1")["spec"]["taints"] if it["key"] == "medik8s.io/drain"]
+    async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
+        await cluster.patch("nodes", "n1", spec={"taints": [FOREIGN]}, metadata={"labels": {"rack": "7"}})
+        await cluster.eventually(lambda: taints_of(cluster, "n1"), becomes={"dummy-key:PreferNoSchedule"})
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1")
+        await wait_for_success(cluster)
+        assert has_maintenance_marks(cluster, "n1")
+        ours = [taint for taint in cluster.get("nodes", "n1")["spec"]["taints"] if taint["key"] == "medik8s.io/drain"]
         assert ours == [{"key": "medik8s.io/drain", "effect": "NoSchedule"}]
-        assert "dummy-key:PreferNoSchedule" in taints(cluster, "n1")
-        await over(cluster)
-        assert is_given_back(cluster, "n1")
-        assert taints(cluster, "n1") == {"dummy-key:PreferNoSchedule"}
+        assert "dummy-key:PreferNoSchedule" in taints_of(cluster, "n1")
+        await end_maintenance(cluster)
+        assert is_released(cluster, "n1")
+        assert taints_of(cluster, "n1") == {"dummy-key:PreferNoSchedule"}
         assert cluster.get("nodes", "n1")["metadata"]["labels"]["rack"] == "7"
-        await cluster.eventually(lambda: events(cluster)[-1], becomes="RemovedMaintenance")
-        await cluster.eventually(lambda: "UncordonNode" in events(cluster, "n1", kind="Node"))
+        await cluster.eventually(lambda: event_reasons(cluster)[-1], becomes="RemovedMaintenance")
+        await cluster.eventually(lambda: "UncordonNode" in event_reasons(cluster, "n1", kind="Node"))
         await cluster.eventually(lambda: not has_lease(cluster, "n1"))
 
 
-async def test_a_maintenance_of_a_missing_node_fails_and_says_so(a_cluster: Plans) -> None:
+async def test_a_maintenance_of_a_missing_node_fails_and_says_so(a_cluster: PlanFactory) -> None:
     """A08."""
-    async with entitled(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
-        cluster.run(operate)
-        await order(cluster, "non-existing")
+    async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "non-existing")
         await cluster.eventually(lambda: phase(cluster), becomes="Failed")
-        await cluster.eventually(lambda: events(cluster), becomes=["BeginMaintenance", "FailedMaintenance"])
+        await cluster.eventually(lambda: event_reasons(cluster), becomes=["BeginMaintenance", "FailedMaintenance"])
         said = status(cluster)
         assert said["lastError"] == 'nodes "non-existing" not found'
         assert not {"evictionPods", "totalpods", "pendingPods", "drainProgress", "errorOnLeaseCount"} & set(said)
-        assert says(cluster, "Failed") == ("True", "NodeMissing")
+        assert condition_of(cluster, "Failed") == ("True", "NodeMissing")
         assert phases(cluster) == ["Running", "Failed"]
-        await over(cluster)
+        await end_maintenance(cluster)
 
 
 async def test_a_long_drain_is_told_in_the_words_that_scripts_look_for(
-    a_cluster: Plans, caplog: pytest.LogCaptureFixture, hasty: None
+    a_cluster: PlanFactory, caplog: pytest.LogCaptureFixture, short_durations: None
 ) -> None:
     """A26: ours drains in one go, and says once that it takes its time."""
-    del hasty
-    caplog.set_level(logging.INFO, logger="haulout.maintenance")
+    del short_durations
+    caplog.set_level(logging.INFO, logger="haulout.controllers.nodemaintenance")
     is_real = a_cluster().control_plane is not None
-    slow = a_pod("shop/slow", on="n1", grace=80, act={"stop-seconds": "3" if is_real else "70"})
-    async with entitled(a_cluster()).with_nodes(2).with_objects(slow).upholding(*invariants()).running() as cluster:
-        cluster.run(operate)
-        await order(cluster, "n1")
-        await told_success(cluster)
-        assert events(cluster) == ["BeginMaintenance", "SucceedMaintenance"]
-        assert sum("Reconciling with fixed duration" in it.getMessage() for it in caplog.records) == 1
+    slow = a_pod("shop/slow", on="n1", grace=80, behaviour={"stop-seconds": "3" if is_real else "70"})
+    async with (
+        with_operator_rbac(a_cluster())
+        .with_nodes(2)
+        .with_objects(slow)
+        .with_invariants(*invariants())
+        .running() as cluster
+    ):
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1")
+        await wait_for_success_event(cluster)
+        assert event_reasons(cluster) == ["BeginMaintenance", "SucceedMaintenance"]
+        assert sum("Reconciling with fixed duration" in record.getMessage() for record in caplog.records) == 1
 
 
 # The lease
 
 
-async def test_a_node_that_another_system_works_on_is_waited_for(a_cluster: Plans) -> None:
+async def test_a_node_that_another_system_works_on_is_waited_for(a_cluster: PlanFactory) -> None:
     """A09, A10."""
     pods = [a_pod(f"shop/cart-{number}", on="n1") for number in range(2)]
-    async with entitled(a_cluster()).with_nodes(2).with_objects(*pods).upholding(*invariants()).running() as cluster:
+    async with (
+        with_operator_rbac(a_cluster())
+        .with_nodes(2)
+        .with_objects(*pods)
+        .with_invariants(*invariants())
+        .running() as cluster
+    ):
         await cluster.create(a_lease("n1", holder=REMEDIATION, now=cluster.clock.now()))
-        cluster.run(operate)
-        await order(cluster, "n1")
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1")
         wanted = "failed to obtain a lease that is not owned by us : can't update or invalidate the lease"
         await cluster.eventually(lambda: last_error(cluster).startswith(wanted))
         assert phase(cluster) == "Running"
         assert not {"drainProgress", "errorOnLeaseCount"} & set(status(cluster))
-        assert says(cluster, "Leased") == ("False", "HeldByOther")
+        assert condition_of(cluster, "Leased") == ("False", "HeldByOther")
         assert REMEDIATION in status(cluster)["conditions"][2]["message"]
         assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")
         await cluster.delete("leases", "medik8s-leases/node-n1")
-        await succeeded(cluster)
-        assert is_taken(cluster, "n1")
+        await wait_for_success(cluster)
+        assert has_maintenance_marks(cluster, "n1")
         assert status(cluster)["drainProgress"] == 100
         assert "errorOnLeaseCount" not in status(cluster)
         assert "Failed" not in phases(cluster)
 
 
-async def draining_half(cluster: LiveCluster) -> None:
+async def drain_half(cluster: LiveCluster) -> None:
     """Bring a maintenance to where one of two pods has left, and the other may not."""
-    cluster.run(operate)
-    await order(cluster, "n1")
+    cluster.run(run_controller)
+    await create_maintenance(cluster, "n1")
     await cluster.eventually(lambda: status(cluster)["drainProgress"], becomes=50)
-    await is_blocked(cluster)
+    await wait_until_blocked(cluster)
 
 
-def half_blocked(a_cluster: Plans) -> ClusterPlan:
-    plan = blocked_on(entitled(a_cluster()).with_nodes(2), "n1")
-    return plan.with_objects(a_pod("shop/free", on="n1")).upholding(*invariants())
+def with_half_blocked_node(a_cluster: PlanFactory) -> ClusterPlan:
+    plan = with_blocking_pods(with_operator_rbac(a_cluster()).with_nodes(2), "n1")
+    return plan.with_objects(a_pod("shop/free", on="n1")).with_invariants(*invariants())
 
 
-async def test_a_lease_that_is_lost_for_a_while_only_interrupts(a_cluster: Plans) -> None:
+async def test_a_lease_that_is_lost_for_a_while_only_interrupts(a_cluster: PlanFactory) -> None:
     """A11, B14: what went wrong is not told any more when it is over."""
-    async with half_blocked(a_cluster).running() as cluster:
-        await draining_half(cluster)
+    async with with_half_blocked_node(a_cluster).running() as cluster:
+        await drain_half(cluster)
         await steal_lease(cluster, "n1")
         wanted = "failed to extend a lease that used to be owned by us"
         await cluster.eventually(lambda: last_error(cluster).startswith(wanted))
@@ -234,59 +259,63 @@ async def test_a_lease_that_is_lost_for_a_while_only_interrupts(a_cluster: Plans
         await cluster.pass_time(seconds=1)
         assert phase(cluster) == "Running", "nobody leaves while the lease is another's"
         await cluster.delete("leases", "medik8s-leases/node-n1")
-        await succeeded(cluster)
+        await wait_for_success(cluster)
         assert not {"lastError", "errorOnLeaseCount"} & set(status(cluster))
         assert status(cluster)["drainProgress"] == 100
-        assert "FailedMaintenance" not in events(cluster)
+        assert "FailedMaintenance" not in event_reasons(cluster)
 
 
-async def test_a_lease_that_is_lost_for_good_ends_the_maintenance(a_cluster: Plans, hasty: None) -> None:
+async def test_a_lease_that_is_lost_for_good_ends_the_maintenance(
+    a_cluster: PlanFactory, short_durations: None
+) -> None:
     """A12, except that ours gives up after a minute and not after four attempts, which could be within a second."""
-    del hasty
-    async with half_blocked(a_cluster).running() as cluster:
-        await draining_half(cluster)
+    del short_durations
+    async with with_half_blocked_node(a_cluster).running() as cluster:
+        await drain_half(cluster)
         await steal_lease(cluster, "n1")
         await cluster.eventually(lambda: phase(cluster), becomes="Failed")
         said = status(cluster)
         assert "maintenance failed: lease could not be extended" in said["lastError"]
         assert said["drainProgress"] > 0
         assert said["errorOnLeaseCount"] > 3
-        await cluster.eventually(lambda: "FailedMaintenance" in events(cluster))
-        await cluster.eventually(lambda: is_given_back(cluster, "n1"))
+        await cluster.eventually(lambda: "FailedMaintenance" in event_reasons(cluster))
+        await cluster.eventually(lambda: is_released(cluster, "n1"))
         assert lease(cluster, "n1")["spec"]["holderIdentity"] == REMEDIATION
         await cluster.pass_time(seconds=5)
         assert phase(cluster) == "Failed"
-        await over(cluster)
+        await end_maintenance(cluster)
         assert lease(cluster, "n1")["spec"]["holderIdentity"] == REMEDIATION
 
 
 # Out of maintenance
 
 
-async def test_a_maintenance_that_others_keep_alive_lets_go_of_its_node(a_cluster: Plans) -> None:
+async def test_a_maintenance_that_others_keep_alive_lets_go_of_its_node(a_cluster: PlanFactory) -> None:
     """A13."""
-    async with entitled(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
-        cluster.run(operate)
-        await order(cluster, "n1", meta={"finalizers": ["example.com/other"]})
-        await succeeded(cluster)
-        await countermand(cluster)
+    async with with_operator_rbac(a_cluster()).with_nodes(1).with_invariants(*invariants()).running() as cluster:
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1", meta={"finalizers": ["example.com/other"]})
+        await wait_for_success(cluster)
+        await delete_maintenance(cluster)
         await cluster.eventually(lambda: cluster.get(PLURAL, NAME)["metadata"]["finalizers"] == ["example.com/other"])
-        assert is_given_back(cluster, "n1")
-        await cluster.change(PLURAL, NAME, metadata={"annotations": {"touched": "yes"}})
+        assert is_released(cluster, "n1")
+        await cluster.patch(PLURAL, NAME, metadata={"annotations": {"touched": "yes"}})
         await cluster.pass_time(seconds=2)
-        assert is_given_back(cluster, "n1")
+        assert is_released(cluster, "n1")
         assert FINALIZER not in cluster.get(PLURAL, NAME)["metadata"]["finalizers"]
-        await cluster.change(PLURAL, NAME, metadata={"finalizers": None})
+        await cluster.patch(PLURAL, NAME, metadata={"finalizers": None})
         await cluster.eventually(lambda: is_gone(cluster))
 
 
-async def test_pods_find_their_way_back(a_cluster: Plans) -> None:
+async def test_pods_find_their_way_back(a_cluster: PlanFactory) -> None:
     """A31: the node takes pods again."""
-    async with entitled(a_cluster()).with_nodes(1).with_deployment("shop/cart", replicas=1).running() as cluster:
-        cluster.run(operate)
-        await order(cluster, "n1")
-        await succeeded(cluster)
+    async with (
+        with_operator_rbac(a_cluster()).with_nodes(1).with_deployment("shop/cart", replicas=1).running() as cluster
+    ):
+        cluster.run(run_controller)
+        await create_maintenance(cluster, "n1")
+        await wait_for_success(cluster)
         assert not any(map(is_ready, cluster.pods_of("shop/cart")))
-        await over(cluster)
-        await cluster.eventually(lambda: cluster.ready("shop/cart"), becomes=1, within=MANY)
+        await end_maintenance(cluster)
+        await cluster.eventually(lambda: cluster.ready_pod_count("shop/cart"), becomes=1, within=MANY)
         assert EXCLUDE_LABEL not in cluster.get("nodes", "n1")["metadata"]["labels"]

@@ -7,85 +7,93 @@ from random import Random
 
 import pytest
 
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceKind, NoticeStage, definition
+from haulout.api.notice_reports import MaintenancePlan, NoticeReport
+from haulout.api.objects import RawObject
 from haulout.errors import Invalid
-from haulout.kinds.notice import MAINTENANCE_NOTICES, Kind, Stage, definition
-from haulout.kinds.reports import Plan, Report
 from haulout.kube.client import Client
-from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
-from haulout.notices.inbox import Inbox
-from support.backends import Cluster
-from support.defining import define
+from haulout.providers.notice_writer import NoticeWriter
+from support.clusters.backends import ClusterBackend
+from support.clusters.crd_installation import install_crd
 
 START = datetime(2026, 4, 16, 2, tzinfo=UTC)
-SAID = START - timedelta(days=14)
+REPORTED_AT = START - timedelta(days=14)
 
 
-def report(notice: str, *, minute: int = 0, stage: Stage = Stage.SCHEDULED, start: datetime | None = None) -> Report:
-    plan = start and Plan(kind=Kind.REBOOT, start=start, end=start + timedelta(hours=2), reschedulable=True)
-    return Report(
+def report(
+    notice: str, *, minute: int = 0, stage: NoticeStage = NoticeStage.SCHEDULED, start: datetime | None = None
+) -> NoticeReport:
+    plan = start and MaintenancePlan(
+        kind=MaintenanceKind.REBOOT, start=start, end=start + timedelta(hours=2), reschedulable=True
+    )
+    return NoticeReport(
         source="oci",
         notice_id=notice,
-        at=SAID + timedelta(minutes=minute),
+        at=REPORTED_AT + timedelta(minutes=minute),
         provider_id="ocid1.instance.oc1.fra.a",
         stage=stage,
         plan=plan or None,
     )
 
 
-async def a_client(cluster: Cluster) -> Client:
+async def a_client(cluster: ClusterBackend) -> Client:
     client = await cluster.client()
-    await define(cluster, client, MAINTENANCE_NOTICES, definition())
+    await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
     return client
 
 
-async def test_a_report_makes_an_object_that_says_so(cluster: Cluster) -> None:
+async def test_a_report_makes_an_object_that_says_so(cluster: ClusterBackend) -> None:
     client = await a_client(cluster)
-    await Inbox(client).take(report("one", start=START))
+    await NoticeWriter(client).write(report("one", start=START))
     found = await client.get(MAINTENANCE_NOTICES, "oci-one")
-    assert (found.spec.kind, found.spec.start, found.spec.stage) == (Kind.REBOOT, START, Stage.SCHEDULED)
+    assert (found.spec.kind, found.spec.start, found.spec.stage) == (
+        MaintenanceKind.REBOOT,
+        START,
+        NoticeStage.SCHEDULED,
+    )
     assert found.spec.reschedulable
-    assert found.spec.reported_at == SAID
+    assert found.spec.reported_at == REPORTED_AT
 
 
-async def test_the_same_report_again_writes_nothing(cluster: Cluster) -> None:
+async def test_the_same_report_again_writes_nothing(cluster: ClusterBackend) -> None:
     client = await a_client(cluster)
-    first = await Inbox(client).take(report("again", start=START))
-    again = await Inbox(client).take(report("again", start=START))
+    first = await NoticeWriter(client).write(report("again", start=START))
+    again = await NoticeWriter(client).write(report("again", start=START))
     assert again.resource_version == first.resource_version
 
 
-async def test_notes_are_annotations_beside_those_of_others(cluster: Cluster) -> None:
+async def test_notes_are_annotations_beside_those_of_others(cluster: ClusterBackend) -> None:
     client = await a_client(cluster)
-    inbox = Inbox(client)
-    await inbox.take(replace(report("noted", start=START), notes={"haulout.dev/one": "1"}))
+    inbox = NoticeWriter(client)
+    await inbox.write(replace(report("noted", start=START), notes={"haulout.dev/one": "1"}))
     mark = merge_patch({"metadata": {"annotations": {"example.com/theirs": "yes"}}})
     await client.patch(MAINTENANCE_NOTICES, "oci-noted", mark)
-    await inbox.take(replace(report("noted"), notes={"haulout.dev/two": "2"}))
-    last = await inbox.take(replace(report("noted"), notes={"haulout.dev/one": "1"}))
+    await inbox.write(replace(report("noted"), notes={"haulout.dev/two": "2"}))
+    last = await inbox.write(replace(report("noted"), notes={"haulout.dev/one": "1"}))
     assert last.metadata.annotations == {"haulout.dev/one": "1", "haulout.dev/two": "2", "example.com/theirs": "yes"}
 
 
-async def test_many_who_take_the_same_reports_in_any_order_write_one_object(cluster: Cluster) -> None:
+async def test_many_who_take_the_same_reports_in_any_order_write_one_object(cluster: ClusterBackend) -> None:
     reports = [
         report("many", start=START),
         report("many", minute=5, start=START + timedelta(days=1)),
         report("many", minute=9, start=START + timedelta(hours=5)),
-        report("many", minute=20, stage=Stage.STARTED),
-        report("many", minute=30, stage=Stage.ENDED),
+        report("many", minute=20, stage=NoticeStage.STARTED),
+        report("many", minute=30, stage=NoticeStage.ENDED),
     ]
     random = Random(7)
     client = await a_client(cluster)
 
     async def take_all() -> None:
-        inbox = Inbox(await cluster.client())
+        inbox = NoticeWriter(await cluster.client())
         for each in random.sample(reports, len(reports)):
-            await inbox.take(each)
+            await inbox.write(each)
 
     await asyncio.gather(*(take_all() for _ in range(5)))
     spec = (await client.get(MAINTENANCE_NOTICES, "oci-many")).spec
-    assert (spec.stage, spec.start) == (Stage.ENDED, START + timedelta(hours=5))
-    named = [it.name for it in (await client.list(MAINTENANCE_NOTICES)).items]
+    assert (spec.stage, spec.start) == (NoticeStage.ENDED, START + timedelta(hours=5))
+    named = [notice.name for notice in (await client.list(MAINTENANCE_NOTICES)).items]
     assert named.count("oci-many") == 1
 
 
@@ -104,7 +112,7 @@ async def test_many_who_take_the_same_reports_in_any_order_write_one_object(clus
     ],
 )
 async def test_a_notice_that_makes_no_sense_is_refused_with_the_reason(
-    cluster: Cluster, spec: RawObject, told: str
+    cluster: ClusterBackend, spec: RawObject, told: str
 ) -> None:
     client = await a_client(cluster)
     kind = {"apiVersion": MAINTENANCE_NOTICES.api_version, "kind": MAINTENANCE_NOTICES.kind}
@@ -112,9 +120,9 @@ async def test_a_notice_that_makes_no_sense_is_refused_with_the_reason(
         await client.create(MAINTENANCE_NOTICES, kind | {"metadata": {"name": "nonsense"}, "spec": spec})
 
 
-async def test_a_person_may_write_one_with_a_node_and_times_alone(cluster: Cluster) -> None:
+async def test_a_person_may_write_one_with_a_node_and_times_alone(cluster: ClusterBackend) -> None:
     client = await a_client(cluster)
     kind = {"apiVersion": MAINTENANCE_NOTICES.api_version, "kind": MAINTENANCE_NOTICES.kind}
     spec = {"nodeName": "n1", "start": "2026-04-16T02:00:00Z", "end": "2026-04-16T03:00:00Z"}
     made = await client.create(MAINTENANCE_NOTICES, kind | {"metadata": {"name": "by-hand"}, "spec": spec})
-    assert (made.spec.kind, made.spec.stage, made.node) == (Kind.UNKNOWN, "", "n1")
+    assert (made.spec.kind, made.spec.stage, made.node) == (MaintenanceKind.UNKNOWN, "", "n1")

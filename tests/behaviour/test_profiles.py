@@ -5,14 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
-from haulout.app.profiles import Profiles
-from support.builders import a_lease
-from support.clusters import Plans
-from support.live import LiveCluster
-from support.maintaining import entitled, order, over, succeeded
-from support.outside import FakeOutside
-from support.profiled import NAMESPACE, annotate, annotation, attach, data, operating, state, states
+from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.profiles import ProfilesComponent
+from support.builders.objects import a_lease
+from support.clusters.cluster_plan import PlanFactory
+from support.clusters.live_cluster import LiveCluster
+from support.fakes.external_client import FakeExternalClient
+from support.operators.nodemaintenance import create_maintenance, end_maintenance, wait_for_success, with_operator_rbac
+from support.operators.profiles import (
+    NAMESPACE,
+    annotate,
+    annotation,
+    operator_with_profiles,
+    profile_data,
+    set_profiles,
+    state,
+    states,
+)
 
 NEEDED = "flatcar-linux-update.v1.flatcar-linux.net/reboot-needed"
 ALLOWED = "flatcar-linux-update.v1.flatcar-linux.net/reboot-ok"
@@ -119,13 +128,13 @@ def write(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-async def test_flatcar_nodes_reboot_when_somebody_approves(a_cluster: Plans, file: Path) -> None:
+async def test_flatcar_nodes_reboot_when_somebody_approves(a_cluster: PlanFactory, file: Path) -> None:
     write(file, FLATCAR)
-    outside = FakeOutside()
-    async with entitled(a_cluster()).with_nodes(2).running() as cluster:
-        cluster.run(operating(file, outside=outside))
+    outside = FakeExternalClient()
+    async with with_operator_rbac(a_cluster()).with_nodes(2).running() as cluster:
+        cluster.run(operator_with_profiles(file, outside=outside))
         await cluster.eventually(lambda: (state(cluster, "n1"), state(cluster, "n2")), becomes=(OPERATIONAL,) * 2)
-        await attach(cluster, "n1", "flatcar")
+        await set_profiles(cluster, "n1", "flatcar")
         await annotate(cluster, "n1", NEEDED, "true")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
         await cluster.eventually(lambda: len(outside.requests), becomes=1)
@@ -137,68 +146,70 @@ async def test_flatcar_nodes_reboot_when_somebody_approves(a_cluster: Plans, fil
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
         assert annotation(cluster, "n1", ALLOWED) is None
         assert states(cluster, "n2")[-1] == OPERATIONAL
-        assert data(cluster, "n1")["Profiles"]["flatcar"]["Current"] == OPERATIONAL
+        assert profile_data(cluster, "n1")["Profiles"]["flatcar"]["Current"] == OPERATIONAL
         assert len(outside.requests) == 1
 
 
-async def test_nodes_are_drained_one_after_the_other_and_prove_that_they_are_well(a_cluster: Plans, file: Path) -> None:
+async def test_nodes_are_drained_one_after_the_other_and_prove_that_they_are_well(
+    a_cluster: PlanFactory, file: Path
+) -> None:
     write(file, DRAINING)
-    plan = entitled(a_cluster()).with_nodes(3).with_deployment("shop/cart", replicas=3, budget=2)
+    plan = with_operator_rbac(a_cluster()).with_nodes(3).with_deployment("shop/cart", replicas=3, budget=2)
     async with plan.running() as cluster:
-        cluster.run(operating(file))
+        cluster.run(operator_with_profiles(file))
         for node in ("n1", "n2"):
-            await attach(cluster, node, "os")
-            await cluster.change("nodes", node, metadata={"labels": {"patch": "yes"}})
+            await set_profiles(cluster, node, "os")
+            await cluster.patch("nodes", node, metadata={"labels": {"patch": "yes"}})
         inside = await cluster.eventually(lambda: _in_maintenance(cluster))
         assert len(inside) == 1
         assert cluster.pods_on(inside[0]) == []
         await cluster.pass_time(seconds=3)
         assert _in_maintenance(cluster) == inside
-        await cluster.change("nodes", inside[0], metadata={"labels": {"patch": None}})
+        await cluster.patch("nodes", inside[0], metadata={"labels": {"patch": None}})
         (other,) = {"n1", "n2"} - set(inside)
         await cluster.eventually(lambda: _in_maintenance(cluster), becomes=[other])
         assert state(cluster, inside[0]) == OPERATIONAL
         assert not cluster.get("nodes", inside[0])["spec"].get("unschedulable")
 
 
-async def test_pods_that_are_evicted_have_an_event_and_are_counted(a_cluster: Plans, file: Path) -> None:
+async def test_pods_that_are_evicted_have_an_event_and_are_counted(a_cluster: PlanFactory, file: Path) -> None:
     write(file, DRAINING)
-    seen: list[Profiles] = []
-    plan = entitled(a_cluster()).with_nodes(2).with_deployment("shop/cart", replicas=2)
+    seen: list[ProfilesComponent] = []
+    plan = with_operator_rbac(a_cluster()).with_nodes(2).with_deployment("shop/cart", replicas=2)
     async with plan.running() as cluster:
-        cluster.run(operating(file, seen=seen.append))
+        cluster.run(operator_with_profiles(file, on_started=seen.append))
         node = str(cluster.pods_of("shop/cart")[0]["spec"]["nodeName"])
-        leaving = {it.partition("/")[2] for it in cluster.pods_on(node)}
-        await attach(cluster, node, "os")
-        await cluster.change("nodes", node, metadata={"labels": {"patch": "yes"}})
+        leaving = {item.partition("/")[2] for item in cluster.pods_on(node)}
+        await set_profiles(cluster, node, "os")
+        await cluster.patch("nodes", node, metadata={"labels": {"patch": "yes"}})
         await cluster.eventually(lambda: state(cluster, node), becomes=IN_MAINTENANCE)
         await cluster.eventually(lambda: leaving <= _evicted(cluster))
         count = ("deployment_cart", "os")
-        await cluster.eventually(lambda: seen[0].tallies.shuffles.values.get(count), becomes=len(leaving))
-        assert seen[0].tallies.shuffles_per_replica.values[count] == len(leaving) / 2
+        await cluster.eventually(lambda: seen[0].metrics.shuffles.values.get(count), becomes=len(leaving))
+        assert seen[0].metrics.shuffles_per_replica.values[count] == len(leaving) / 2
 
 
 async def test_profiles_wait_while_the_go_controller_leads_and_maintenances_do_not(
-    a_cluster: Plans, file: Path
+    a_cluster: PlanFactory, file: Path
 ) -> None:
     write(file, FLATCAR)
-    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
+    async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
         await _take_lease(cluster, holder="maintenance-controller-7c_1")
-        cluster.run(operating(file))
-        await order(cluster, "n1")
-        await succeeded(cluster)
+        cluster.run(operator_with_profiles(file))
+        await create_maintenance(cluster, "n1")
+        await wait_for_success(cluster)
         assert state(cluster, "n1") == ""
-        await over(cluster)
+        await end_maintenance(cluster)
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL, within=timedelta(minutes=1))
         for name in (LEADER_LEASE, PROFILES_LEASE):
             assert cluster.get("leases", f"{NAMESPACE}/{name}")["spec"]["holderIdentity"] == "operator_1"
 
 
-async def test_an_edit_takes_effect_and_a_broken_one_does_not(a_cluster: Plans, file: Path) -> None:
+async def test_an_edit_takes_effect_and_a_broken_one_does_not(a_cluster: PlanFactory, file: Path) -> None:
     write(file, FLATCAR)
-    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
-        cluster.run(operating(file))
-        await attach(cluster, "n1", "flatcar")
+    async with with_operator_rbac(a_cluster()).with_nodes(1).running() as cluster:
+        cluster.run(operator_with_profiles(file))
+        await set_profiles(cluster, "n1", "flatcar")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
         write(file, FLATCAR.replace("hasAnnotation", "hasAnotation"))
         told = await cluster.eventually(lambda: _refusals(cluster, file))
@@ -217,14 +228,14 @@ def _in_maintenance(cluster: LiveCluster) -> list[str]:
 
 def _evicted(cluster: LiveCluster) -> set[str]:
     """Return of which pods events say that they are evicted."""
-    found = [it for it in cluster.all("events").values() if it["reason"] == "Evicting"]
-    return {str((it.get("regarding") or it["involvedObject"])["name"]) for it in found}
+    found = [event for event in cluster.by_key("events").values() if event["reason"] == "Evicting"]
+    return {str((event.get("regarding") or event["involvedObject"])["name"]) for event in found}
 
 
 def _refusals(cluster: LiveCluster, file: Path) -> list[str]:
     """Return what events say about a configuration; a real cluster keeps those of other tests."""
-    found = [it for it in cluster.all("events").values() if it["reason"] == "ConfigurationRefused"]
-    return [note for it in found if str(file) in (note := str(it.get("note") or it.get("message")))]
+    found = [event for event in cluster.by_key("events").values() if event["reason"] == "ConfigurationRefused"]
+    return [note for event in found if str(file) in (note := str(event.get("note") or event.get("message")))]
 
 
 async def _take_lease(cluster: LiveCluster, *, holder: str) -> None:
@@ -232,6 +243,6 @@ async def _take_lease(cluster: LiveCluster, *, holder: str) -> None:
     stamp = cluster.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "acquireTime": stamp, "renewTime": stamp}
     if cluster.has("leases", f"{NAMESPACE}/{PROFILES_LEASE}"):  # a real cluster keeps it from test to test
-        await cluster.change("leases", f"{NAMESPACE}/{PROFILES_LEASE}", spec=spec)
+        await cluster.patch("leases", f"{NAMESPACE}/{PROFILES_LEASE}", spec=spec)
     else:
         await cluster.create(a_lease(f"{NAMESPACE}/{PROFILES_LEASE}").with_spec(**spec))

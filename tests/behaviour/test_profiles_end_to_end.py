@@ -7,13 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from haulout.app.names import PROFILES_LEASE
-from haulout.kube.objects import RawObject
-from support.clusters import ClusterPlan, Plans
-from support.live import Life, LiveCluster
-from support.maintaining import entitled
-from support.outside import FakeOutside
-from support.profiled import NAMESPACE, annotate, annotation, attach, data, operating, state
+from haulout.api.objects import RawObject
+from haulout.app.lease_names import PROFILES_LEASE
+from support.clusters.cluster_plan import ClusterPlan, PlanFactory
+from support.clusters.live_cluster import LiveCluster, RunningProgram
+from support.fakes.external_client import FakeExternalClient
+from support.operators.nodemaintenance import with_operator_rbac
+from support.operators.profiles import (
+    NAMESPACE,
+    annotate,
+    annotation,
+    operator_with_profiles,
+    profile_data,
+    set_profiles,
+    state,
+)
 
 NEEDED = "flatcar-linux-update.v1.flatcar-linux.net/reboot-needed"
 ALLOWED = "flatcar-linux-update.v1.flatcar-linux.net/reboot-ok"
@@ -68,7 +76,7 @@ profiles:
     ENTER
     transitions: [{check: "!wanted", next: operational, trigger: uncordon}]
 """
-WAYS = {
+DRAIN_CONFIGURATIONS = {
     "trigger": DRAIN.replace("TRIGGER", "trigger: drain").replace("ENTER", ""),
     "enter": DRAIN.replace(", TRIGGER", "").replace("ENTER", "enter: drain"),
 }
@@ -76,14 +84,16 @@ WAYS = {
 
 @asynccontextmanager
 async def replicas(
-    plan: ClusterPlan, text: str, folder: Path, *, node: str = "", lives: dict[str, Life] | None = None
+    plan: ClusterPlan, text: str, folder: Path, *, node: str = "", lives: dict[str, RunningProgram] | None = None
 ) -> AsyncIterator[LiveCluster]:
     """Run a cluster in which one of two replicas leads; both are on `node`. `lives` gets them, by who they are."""
     file = folder / "maintenance.yaml"
     file.write_text(text)
     async with plan.running() as cluster:
         for name in REPLICAS:
-            program = operating(file, outside=FakeOutside(), identity=f"{name}_1", environ={"TRUE": "true"}, node=node)
+            program = operator_with_profiles(
+                file, outside=FakeExternalClient(), identity=f"{name}_1", environ={"TRUE": "true"}, node=node
+            )
             life = cluster.run(program, name=name)
             if lives is not None:
                 lives[f"{name}_1"] = life
@@ -99,30 +109,30 @@ def leader(cluster: LiveCluster) -> str:
     return str(cluster.get("leases", f"{NAMESPACE}/{PROFILES_LEASE}")["spec"]["holderIdentity"])
 
 
-def told(cluster: LiveCluster, node: str, *, since: Sequence[str]) -> Counter[str]:
+def event_counts(cluster: LiveCluster, node: str, *, since: Sequence[str]) -> Counter[str]:
     """Return how often events of each reason were told of a node, but for those that were there before."""
-    events = [it for key, it in cluster.all("events").items() if key not in since]
-    return Counter(it["reason"] for it in events if about(it).get("name") == node and _is_ours(it))
+    events = [event for key, event in cluster.by_key("events").items() if key not in since]
+    return Counter(event["reason"] for event in events if regarding(event).get("name") == node and _is_own_event(event))
 
 
-def about(event: RawObject) -> RawObject:
+def regarding(event: RawObject) -> RawObject:
     found: RawObject = event.get("regarding") or event.get("involvedObject") or {}
     return found
 
 
-def _is_ours(event: RawObject) -> bool:
+def _is_own_event(event: RawObject) -> bool:
     return "maintenance" in (event.get("reportingController"), event.get("reportingComponent"))
 
 
 async def test_a_flatcar_node_that_hosts_the_leader_goes_through_its_whole_cycle(
-    a_cluster: Plans, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    a_cluster: PlanFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """X01, X02, X03, X04, X05."""
-    async with replicas(entitled(a_cluster()).with_nodes(2), FLATCAR, tmp_path, node="n1") as cluster:
+    async with replicas(with_operator_rbac(a_cluster()).with_nodes(2), FLATCAR, tmp_path, node="n1") as cluster:
         caplog.clear()  # a real server takes a moment until it goes by roles that are new
-        before = tuple(cluster.all("events"))
-        assert leader(cluster) in {f"{it}_1" for it in REPLICAS}
-        await attach(cluster, "n1", "flatcar")
+        before = tuple(cluster.by_key("events"))
+        assert leader(cluster) in {f"{replica}_1" for replica in REPLICAS}
+        await set_profiles(cluster, "n1", "flatcar")
         await annotate(cluster, "n1", NEEDED, "true")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
         await annotate(cluster, "n1", APPROVED, "true")
@@ -134,18 +144,20 @@ async def test_a_flatcar_node_that_hosts_the_leader_goes_through_its_whole_cycle
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
         assert annotation(cluster, "n1", ALLOWED) is None
         assert not is_cordoned(cluster, "n1")
-        await cluster.eventually(lambda: told(cluster, "n1", since=before)["ChangedMaintenanceState"], becomes=3)
+        await cluster.eventually(
+            lambda: event_counts(cluster, "n1", since=before)["ChangedMaintenanceState"], becomes=3
+        )
         await cluster.pass_time(seconds=2)
-        assert told(cluster, "n1", since=before)["ChangedMaintenanceState"] == 3
-        assert not told(cluster, "n2", since=before)
+        assert event_counts(cluster, "n1", since=before)["ChangedMaintenanceState"] == 3
+        assert not event_counts(cluster, "n2", since=before)
         assert "forbidden" not in caplog.text.lower()
 
 
-async def test_another_replica_goes_on_where_the_leader_ended(a_cluster: Plans, tmp_path: Path) -> None:
+async def test_another_replica_goes_on_where_the_leader_ended(a_cluster: PlanFactory, tmp_path: Path) -> None:
     """X02, with the leader lost in the middle of it."""
-    lives: dict[str, Life] = {}
-    async with replicas(entitled(a_cluster()).with_nodes(1), FLATCAR, tmp_path, lives=lives) as cluster:
-        await attach(cluster, "n1", "flatcar")
+    lives: dict[str, RunningProgram] = {}
+    async with replicas(with_operator_rbac(a_cluster()).with_nodes(1), FLATCAR, tmp_path, lives=lives) as cluster:
+        await set_profiles(cluster, "n1", "flatcar")
         await annotate(cluster, "n1", NEEDED, "true")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
         first = leader(cluster)
@@ -155,57 +167,59 @@ async def test_another_replica_goes_on_where_the_leader_ended(a_cluster: Plans, 
         assert leader(cluster) != first
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", DRAIN_CONFIGURATIONS)
 async def test_a_drain_waits_for_a_disruption_budget_and_its_profile_for_the_drain(
-    a_cluster: Plans, tmp_path: Path, way: str
+    a_cluster: PlanFactory, tmp_path: Path, way: str
 ) -> None:
     """12.9: drain against a disruption budget, retry signal in enter and trigger through the whole controller."""
     pods = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
-    plan = entitled(a_cluster()).with_nodes(2).with_deployment("shop/kept", replicas=1, budget=1, pods=pods)
-    async with replicas(plan, WAYS[way], tmp_path) as cluster:
-        before = tuple(cluster.all("events"))
-        await attach(cluster, "n1", "os")
-        await cluster.change("nodes", "n1", metadata={"labels": {"patch": ""}})
+    plan = with_operator_rbac(a_cluster()).with_nodes(2).with_deployment("shop/kept", replicas=1, budget=1, pods=pods)
+    async with replicas(plan, DRAIN_CONFIGURATIONS[way], tmp_path) as cluster:
+        before = tuple(cluster.by_key("events"))
+        await set_profiles(cluster, "n1", "os")
+        await cluster.patch("nodes", "n1", metadata={"labels": {"patch": ""}})
         await cluster.eventually(lambda: is_cordoned(cluster, "n1"))
         await cluster.pass_time(seconds=4)
-        entry = data(cluster, "n1")["Profiles"]["os"]
+        entry = profile_data(cluster, "n1")["Profiles"]["os"]
         waits = {"trigger": (OPERATIONAL, OPERATIONAL), "enter": (MAINTAINED, OPERATIONAL)}
         assert (entry["Current"], entry["Previous"]) == waits[way]
         assert len(cluster.pods_on("n1")) == 1
-        assert not told(cluster, "n1", since=before)["ChangeMaintenanceStateFailed"]
+        assert not event_counts(cluster, "n1", since=before)["ChangeMaintenanceStateFailed"]
         await cluster.delete("poddisruptionbudgets", "shop/kept")
         await cluster.eventually(
-            lambda: tuple(data(cluster, "n1")["Profiles"]["os"][it] for it in ("Current", "Previous")),
+            lambda: tuple(profile_data(cluster, "n1")["Profiles"]["os"][name] for name in ("Current", "Previous")),
             becomes=(MAINTAINED, MAINTAINED),
         )
         assert cluster.pods_on("n1") == []
-        await cluster.change("nodes", "n1", metadata={"labels": {"patch": None}})
+        await cluster.patch("nodes", "n1", metadata={"labels": {"patch": None}})
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
         assert not is_cordoned(cluster, "n1")
 
 
 async def test_a_label_that_is_taken_off_in_maintenance_leaves_the_node_as_it_is(
-    a_cluster: Plans, tmp_path: Path
+    a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     """12.9: profile removal while in maintenance."""
-    async with replicas(entitled(a_cluster()).with_nodes(1), WAYS["trigger"], tmp_path) as cluster:
-        await attach(cluster, "n1", "os")
-        await cluster.change("nodes", "n1", metadata={"labels": {"patch": ""}})
+    async with replicas(
+        with_operator_rbac(a_cluster()).with_nodes(1), DRAIN_CONFIGURATIONS["trigger"], tmp_path
+    ) as cluster:
+        await set_profiles(cluster, "n1", "os")
+        await cluster.patch("nodes", "n1", metadata={"labels": {"patch": ""}})
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED)
-        await cluster.change("nodes", "n1", metadata={"labels": {"cloud.sap/maintenance-profile": None}})
+        await cluster.patch("nodes", "n1", metadata={"labels": {"cloud.sap/maintenance-profile": None}})
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
         await cluster.pass_time(seconds=2)
-        assert list(data(cluster, "n1")["Profiles"]) == ["default"]
+        assert list(profile_data(cluster, "n1")["Profiles"]) == ["default"]
         assert is_cordoned(cluster, "n1")
 
 
 async def test_a_broken_file_leaves_the_last_good_one_in_force_and_a_mended_one_counts(
-    a_cluster: Plans, tmp_path: Path
+    a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     """12.9: reload while running, broken configuration; every replica follows the file."""
-    async with replicas(entitled(a_cluster()).with_nodes(1), FLATCAR, tmp_path) as cluster:
+    async with replicas(with_operator_rbac(a_cluster()).with_nodes(1), FLATCAR, tmp_path) as cluster:
         file = tmp_path / "maintenance.yaml"
-        await attach(cluster, "n1", "flatcar")
+        await set_profiles(cluster, "n1", "flatcar")
         for text in ("intervals: [", "", FLATCAR.replace("requeue: 10s", "requeue: never")):
             file.write_text(text)
             await cluster.pass_time(seconds=2)
@@ -217,22 +231,22 @@ async def test_a_broken_file_leaves_the_last_good_one_in_force_and_a_mended_one_
 
 
 async def test_two_profiles_that_may_enter_maintenance_at_once_do_so_one_after_the_other(
-    a_cluster: Plans, tmp_path: Path
+    a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     """12.9: two profiles becoming eligible in one reconcile."""
-    second = WAYS["trigger"].replace("trigger: drain", "trigger: ~").partition("profiles:\n")[2]
-    text = WAYS["trigger"] + second.replace("name: os", "name: bios")
-    async with replicas(entitled(a_cluster()).with_nodes(1), text, tmp_path) as cluster:
-        await cluster.change("nodes", "n1", metadata={"labels": {"patch": ""}})
-        await attach(cluster, "n1", "os", "bios")
+    second = DRAIN_CONFIGURATIONS["trigger"].replace("trigger: drain", "trigger: ~").partition("profiles:\n")[2]
+    text = DRAIN_CONFIGURATIONS["trigger"] + second.replace("name: os", "name: bios")
+    async with replicas(with_operator_rbac(a_cluster()).with_nodes(1), text, tmp_path) as cluster:
+        await cluster.patch("nodes", "n1", metadata={"labels": {"patch": ""}})
+        await set_profiles(cluster, "n1", "os", "bios")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED)
         await cluster.pass_time(seconds=2)
-        assert {name: it["Current"] for name, it in data(cluster, "n1")["Profiles"].items()} == {
+        assert {name: profile["Current"] for name, profile in profile_data(cluster, "n1")["Profiles"].items()} == {
             "os": MAINTAINED,
             "bios": OPERATIONAL,
         }
-        await attach(cluster, "n1", "bios")
+        await set_profiles(cluster, "n1", "bios")
         await cluster.eventually(
-            lambda: {name: it["Current"] for name, it in data(cluster, "n1")["Profiles"].items()},
+            lambda: {name: profile["Current"] for name, profile in profile_data(cluster, "n1")["Profiles"].items()},
             becomes={"bios": MAINTAINED},
         )

@@ -3,16 +3,16 @@
 from datetime import timedelta
 from pathlib import Path
 
-from haulout.app.profiles import Profiles
-from haulout.drain.workloads import ANNOTATION
-from haulout.kinds.notice import MAINTENANCE_NOTICES, definition
-from haulout.profiles.default import RECOVERY
-from support.clusters import ClusterPlan, Plans
-from support.listening import a_notice
-from support.live import LiveCluster
-from support.maintaining import entitled
-from support.profiled import a_file, annotation, attach, operating, state
-from support.profiling import events, is_cordoned
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, definition
+from haulout.api.workloads import WORKLOADS_ANNOTATION
+from haulout.app.profiles import ProfilesComponent
+from haulout.controllers.profiles.default_profile import RECOVERY
+from support.clusters.cluster_plan import ClusterPlan, PlanFactory
+from support.clusters.live_cluster import LiveCluster
+from support.operators.event_sources import a_notice
+from support.operators.nodemaintenance import with_operator_rbac
+from support.operators.profiles import a_configuration_file, annotation, operator_with_profiles, set_profiles, state
+from support.operators.profiles_controller import event_reasons, is_cordoned
 
 IN_MAINTENANCE, OPERATIONAL = "in-maintenance", "operational"
 RECOVERED = """
@@ -33,74 +33,78 @@ profiles:
   in-maintenance:
     transitions: [{check: "!wanted && well", trigger: uncordon, next: operational}]
 """
-SHORT = "evicted from node n1 and not fully available again: Deployment shop/cart (0 of 1)"
+NOT_RECOVERED = "evicted from node n1 and not fully available again: Deployment shop/cart (0 of 1)"
 
 
-def pinned(plan: ClusterPlan) -> ClusterPlan:
+def with_pinned_deployment(plan: ClusterPlan) -> ClusterPlan:
     """Run a Deployment that wants node n1, and so does not come back while that is cordoned."""
     pods = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
     return plan.with_nodes(2).with_deployment("shop/cart", replicas=1, pods=pods)
 
 
-async def unpin(cluster: LiveCluster) -> None:
+async def unpin_deployment(cluster: LiveCluster) -> None:
     """Let the Deployment run elsewhere."""
     selector = {"kubernetes.io/hostname": "n2"}
-    await cluster.change("deployments", "shop/cart", spec={"template": {"spec": {"nodeSelector": selector}}})
+    await cluster.patch("deployments", "shop/cart", spec={"template": {"spec": {"nodeSelector": selector}}})
 
 
-async def misplace(cluster: LiveCluster, node: str, name: str = "elsewhere") -> None:
+async def set_foreign_hostname(cluster: LiveCluster, node: str, name: str = "elsewhere") -> None:
     """Let a node say that it is another host, so that the Deployment finds none that it wants."""
-    await cluster.change("nodes", node, metadata={"labels": {"kubernetes.io/hostname": name}})
+    await cluster.patch("nodes", node, metadata={"labels": {"kubernetes.io/hostname": name}})
 
 
-async def maintain(cluster: LiveCluster, node: str) -> None:
+async def start_maintenance(cluster: LiveCluster, node: str) -> None:
     """Have a profile take a node into maintenance."""
-    await attach(cluster, node, "os")
-    await cluster.change("nodes", node, metadata={"labels": {"patch": "yes"}})
+    await set_profiles(cluster, node, "os")
+    await cluster.patch("nodes", node, metadata={"labels": {"patch": "yes"}})
     await cluster.eventually(lambda: state(cluster, node), becomes=IN_MAINTENANCE)
 
 
-def reasons(profiles: list[Profiles]) -> str:
+def wait_reasons(profiles: list[ProfilesComponent]) -> str:
     """Return all that the last operator says of its nodes."""
     return str(profiles[-1].infos()) if profiles else ""
 
 
-async def test_a_successor_waits_for_what_was_evicted_before_it_started(a_cluster: Plans, tmp_path: Path) -> None:
-    seen: list[Profiles] = []
-    async with pinned(entitled(a_cluster())).running() as cluster:
-        operator = cluster.run(operating(a_file(tmp_path, RECOVERED), seen=seen.append))
-        await maintain(cluster, "n1")
+async def test_a_successor_waits_for_what_was_evicted_before_it_started(a_cluster: PlanFactory, tmp_path: Path) -> None:
+    seen: list[ProfilesComponent] = []
+    async with with_pinned_deployment(with_operator_rbac(a_cluster())).running() as cluster:
+        operator = cluster.run(
+            operator_with_profiles(a_configuration_file(tmp_path, RECOVERED), on_started=seen.append)
+        )
+        await start_maintenance(cluster, "n1")
         operator.kill()
-        await cluster.change("nodes", "n1", metadata={"labels": {"patch": None}})
+        await cluster.patch("nodes", "n1", metadata={"labels": {"patch": None}})
         operator.start()
-        await cluster.eventually(lambda: SHORT in reasons(seen), within=timedelta(minutes=2))
+        await cluster.eventually(lambda: NOT_RECOVERED in wait_reasons(seen), within=timedelta(minutes=2))
         assert state(cluster, "n1") == IN_MAINTENANCE
-        await unpin(cluster)
+        await unpin_deployment(cluster)
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
-        assert annotation(cluster, "n1", ANNOTATION) is None
+        assert annotation(cluster, "n1", WORKLOADS_ANNOTATION) is None
 
 
-async def test_an_edited_record_is_unknown_until_somebody_removes_it(a_cluster: Plans, tmp_path: Path) -> None:
-    seen: list[Profiles] = []
-    async with pinned(entitled(a_cluster())).running() as cluster:
-        cluster.run(operating(a_file(tmp_path, RECOVERED), seen=seen.append))
-        await maintain(cluster, "n1")
-        await cluster.change("nodes", "n1", metadata={"annotations": {ANNOTATION: "[all of them]"}})
-        await cluster.change("nodes", "n1", metadata={"labels": {"patch": None}})
-        await cluster.eventually(lambda: f"annotation {ANNOTATION} cannot be used" in reasons(seen))
-        await unpin(cluster)
-        await cluster.eventually(lambda: cluster.ready("shop/cart"), becomes=1)
+async def test_an_edited_record_is_unknown_until_somebody_removes_it(a_cluster: PlanFactory, tmp_path: Path) -> None:
+    seen: list[ProfilesComponent] = []
+    async with with_pinned_deployment(with_operator_rbac(a_cluster())).running() as cluster:
+        cluster.run(operator_with_profiles(a_configuration_file(tmp_path, RECOVERED), on_started=seen.append))
+        await start_maintenance(cluster, "n1")
+        await cluster.patch("nodes", "n1", metadata={"annotations": {WORKLOADS_ANNOTATION: "[all of them]"}})
+        await cluster.patch("nodes", "n1", metadata={"labels": {"patch": None}})
+        await cluster.eventually(lambda: f"annotation {WORKLOADS_ANNOTATION} cannot be used" in wait_reasons(seen))
+        await unpin_deployment(cluster)
+        await cluster.eventually(lambda: cluster.ready_pod_count("shop/cart"), becomes=1)
         assert state(cluster, "n1") == IN_MAINTENANCE
-        await cluster.change("nodes", "n1", metadata={"annotations": {ANNOTATION: None}})
+        await cluster.patch("nodes", "n1", metadata={"annotations": {WORKLOADS_ANNOTATION: None}})
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
 
 
-async def test_a_profile_that_does_not_compare_workloads_leaves_no_record(a_cluster: Plans, tmp_path: Path) -> None:
+async def test_a_profile_that_does_not_compare_workloads_leaves_no_record(
+    a_cluster: PlanFactory, tmp_path: Path
+) -> None:
     text = RECOVERED.replace("workloads: true", "readyFor: 1s")
-    async with pinned(entitled(a_cluster())).running() as cluster:
-        cluster.run(operating(a_file(tmp_path, text)))
-        await maintain(cluster, "n1")
-        assert annotation(cluster, "n1", ANNOTATION) is None
+    async with with_pinned_deployment(with_operator_rbac(a_cluster())).running() as cluster:
+        cluster.run(operator_with_profiles(a_configuration_file(tmp_path, text)))
+        await start_maintenance(cluster, "n1")
+        assert annotation(cluster, "n1", WORKLOADS_ANNOTATION) is None
 
 
 # The default profile, for what is announced
@@ -113,57 +117,63 @@ async def announce(cluster: LiveCluster, node: str) -> None:
 
 
 async def test_a_node_is_back_after_a_notice_when_its_workloads_have_recovered(
-    a_cluster: Plans, tmp_path: Path
+    a_cluster: PlanFactory, tmp_path: Path
 ) -> None:
     """It is uncordoned first, or what can run nowhere else would never recover."""
-    seen: list[Profiles] = []
-    async with pinned(entitled(a_cluster())).with_definition(definition()).running() as cluster:
+    seen: list[ProfilesComponent] = []
+    async with with_pinned_deployment(with_operator_rbac(a_cluster())).with_crd(definition()).running() as cluster:
         file, environ = tmp_path / "none.yaml", {RECOVERY: "1h"}
-        operator = cluster.run(operating(file, environ=environ, seen=seen.append))
+        operator = cluster.run(operator_with_profiles(file, environ=environ, on_started=seen.append))
         await announce(cluster, "n1")
-        await misplace(cluster, "n1")
+        await set_foreign_hostname(cluster, "n1")
         await cluster.delete(MAINTENANCE_NOTICES.plural, "disk")
-        await cluster.eventually(lambda: SHORT in reasons(seen))
+        await cluster.eventually(lambda: NOT_RECOVERED in wait_reasons(seen))
         assert not is_cordoned(cluster, "n1")
         operator.kill()
         operator.start()
-        await cluster.eventually(lambda: len(seen) > 1 and SHORT in reasons(seen), within=timedelta(minutes=2))
+        await cluster.eventually(
+            lambda: len(seen) > 1 and NOT_RECOVERED in wait_reasons(seen), within=timedelta(minutes=2)
+        )
         assert state(cluster, "n1") == IN_MAINTENANCE
-        await misplace(cluster, "n1", "n1")
+        await set_foreign_hostname(cluster, "n1", "n1")
         await cluster.eventually(lambda: state(cluster, "n1") in ("", OPERATIONAL))
-        assert cluster.ready("shop/cart") == 1
-        assert annotation(cluster, "n1", ANNOTATION) is None
+        assert cluster.ready_pod_count("shop/cart") == 1
+        assert annotation(cluster, "n1", WORKLOADS_ANNOTATION) is None
 
 
-async def test_the_wait_for_recovery_after_a_notice_has_an_end_and_is_told(a_cluster: Plans, tmp_path: Path) -> None:
-    async with pinned(entitled(a_cluster())).with_definition(definition()).running() as cluster:
-        cluster.run(operating(tmp_path / "none.yaml", environ={RECOVERY: "2s"}))
+async def test_the_wait_for_recovery_after_a_notice_has_an_end_and_is_told(
+    a_cluster: PlanFactory, tmp_path: Path
+) -> None:
+    async with with_pinned_deployment(with_operator_rbac(a_cluster())).with_crd(definition()).running() as cluster:
+        cluster.run(operator_with_profiles(tmp_path / "none.yaml", environ={RECOVERY: "2s"}))
         await announce(cluster, "n1")
-        await misplace(cluster, "n1")
+        await set_foreign_hostname(cluster, "n1")
         await cluster.delete(MAINTENANCE_NOTICES.plural, "disk")
         await cluster.eventually(lambda: state(cluster, "n1") in ("", OPERATIONAL))
-        await cluster.eventually(lambda: "RecoveryTimedOut" in events(cluster, "n1"))
+        await cluster.eventually(lambda: "RecoveryTimedOut" in event_reasons(cluster, "n1"))
 
 
-async def test_a_notice_during_the_wait_for_recovery_drains_the_node_again(a_cluster: Plans, tmp_path: Path) -> None:
-    seen: list[Profiles] = []
-    async with pinned(entitled(a_cluster())).with_definition(definition()).running() as cluster:
+async def test_a_notice_during_the_wait_for_recovery_drains_the_node_again(
+    a_cluster: PlanFactory, tmp_path: Path
+) -> None:
+    seen: list[ProfilesComponent] = []
+    async with with_pinned_deployment(with_operator_rbac(a_cluster())).with_crd(definition()).running() as cluster:
         environ = {RECOVERY: "1h"}
-        cluster.run(operating(tmp_path / "none.yaml", environ=environ, seen=seen.append))
+        cluster.run(operator_with_profiles(tmp_path / "none.yaml", environ=environ, on_started=seen.append))
         await announce(cluster, "n1")
-        await misplace(cluster, "n1")
+        await set_foreign_hostname(cluster, "n1")
         await cluster.delete(MAINTENANCE_NOTICES.plural, "disk")
         await cluster.eventually(lambda: not is_cordoned(cluster, "n1"))
         await cluster.create(a_notice("power", "n1", start=cluster.clock.now() + timedelta(minutes=5)))
         await cluster.eventually(lambda: is_cordoned(cluster, "n1") and state(cluster, "n1") == IN_MAINTENANCE)
 
 
-async def test_without_the_setting_a_node_is_back_when_it_is_ready(a_cluster: Plans, tmp_path: Path) -> None:
-    async with pinned(entitled(a_cluster())).with_definition(definition()).running() as cluster:
-        cluster.run(operating(tmp_path / "none.yaml"))
+async def test_without_the_setting_a_node_is_back_when_it_is_ready(a_cluster: PlanFactory, tmp_path: Path) -> None:
+    async with with_pinned_deployment(with_operator_rbac(a_cluster())).with_crd(definition()).running() as cluster:
+        cluster.run(operator_with_profiles(tmp_path / "none.yaml"))
         await announce(cluster, "n1")
-        assert annotation(cluster, "n1", ANNOTATION) is None
-        await misplace(cluster, "n1")
+        assert annotation(cluster, "n1", WORKLOADS_ANNOTATION) is None
+        await set_foreign_hostname(cluster, "n1")
         await cluster.delete(MAINTENANCE_NOTICES.plural, "disk")
         await cluster.eventually(lambda: state(cluster, "n1") in ("", OPERATIONAL))
-        assert cluster.ready("shop/cart") == 0
+        assert cluster.ready_pod_count("shop/cart") == 0

@@ -1,7 +1,7 @@
 """A browser, and pages in it that must not complain.
 
 Every page that a test opens is listened to: an error on its console, a script that breaks, a request that fails and
-what the content security policy forbids fail the test, unless it says that it expects that (`expecting`).
+what the content security policy forbids fail the test, unless it says that it expects that (`expect_problems`).
 
 `--pictures` has the tests that make pictures write them to docs/pictures; `--show` has a person see the browser.
 """
@@ -19,15 +19,15 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, expect, sync_playwright
 
-from haulout.web.api.shapes import Fleet, Shape, Summary
-from support.canned import Canned, canned
-from support.canned_data import a_fleet, a_health, a_summary
+from haulout.dashboard.api.types import ApiType, Fleet, Summary
+from support.dashboard.canned_api import CannedApi, serving_canned_api
+from support.dashboard.fleet import a_fleet, a_health, a_summary
 
-PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+SCREENSHOTS = Path(__file__).parents[2] / "docs" / "pictures"
 
 Width = Literal["phone", "desktop"]
 Theme = Literal["light", "dark"]
-_PATIENCE = 15_000  # milliseconds: a machine that does much else is slow, not wrong
+_TIMEOUT_MS = 15_000  # milliseconds: a machine that does much else is slow, not wrong
 _SIZES = {"phone": {"width": 390, "height": 844}, "desktop": {"width": 1440, "height": 900}}
 
 
@@ -38,9 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def playwright() -> Iterator[Playwright]:
-    expect.set_options(timeout=_PATIENCE)
-    with sync_playwright() as it:
-        yield it
+    expect.set_options(timeout=_TIMEOUT_MS)
+    with sync_playwright() as item:
+        yield item
 
 
 @pytest.fixture(scope="session")
@@ -60,8 +60,8 @@ class Pages:
     """Opens pages, and keeps what they complain about."""
 
     browser: Browser
-    complaints: list[str] = field(default_factory=list)
-    expected: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    expected_problems: list[str] = field(default_factory=list)
 
     def open(
         self, url: str, *, width: Width = "desktop", theme: Theme = "light", frozen_at: datetime | None = None
@@ -77,29 +77,31 @@ class Pages:
             timezone_id="UTC",
         )
         page = context.new_page()
-        page.set_default_timeout(_PATIENCE)
-        page.on("console", self._console)
-        page.on("pageerror", lambda error: self.complaints.append(f"script: {error}"))
+        page.set_default_timeout(_TIMEOUT_MS)
+        page.on("console", self._on_console_message)
+        page.on("pageerror", lambda error: self.problems.append(f"script: {error}"))
         if frozen_at is not None:
             page.clock.install(time=frozen_at)
             page.clock.pause_at(frozen_at + timedelta(seconds=1))
         page.goto(url)
         return page
 
-    def expecting(self, *parts: str) -> None:
+    def expect_problems(self, *parts: str) -> None:
         """Have complaints with one of these texts in them not count."""
-        self.expected += parts
+        self.expected_problems += parts
 
-    def _console(self, message: ConsoleMessage) -> None:
+    def _on_console_message(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"}:
-            self.complaints.append(f"console: {message.text}")
+            self.problems.append(f"console: {message.text}")
 
-    def check(self) -> None:
+    def assert_no_problems(self) -> None:
         """Fail if something was complained about."""
-        assert [it for it in self.complaints if not any(part in it for part in self.expected)] == []
+        assert [
+            complaint for complaint in self.problems if not any(part in complaint for part in self.expected_problems)
+        ] == []
 
 
-Serve = Callable[..., Canned]
+Serve = Callable[..., CannedApi]
 
 
 @pytest.fixture
@@ -107,8 +109,8 @@ def serve() -> Iterator[Serve]:
     """Return how an API with these nodes is had until the end of the test: `serve(fleet, summary=…, **answers)`."""
     with ExitStack() as stack:
 
-        def enter(fleet: Fleet, summary: Summary | None = None, **answers: Shape) -> Canned:
-            return stack.enter_context(canned(Canned.of(fleet, summary or a_summary(fleet), **answers)))
+        def enter(fleet: Fleet, summary: Summary | None = None, **answers: ApiType) -> CannedApi:
+            return stack.enter_context(serving_canned_api(CannedApi.of(fleet, summary or a_summary(fleet), **answers)))
 
         yield enter
 
@@ -120,24 +122,24 @@ def pages(browser: Browser, serve: Serve) -> Iterator[Pages]:  # noqa: ARG001 - 
     yield found
     for context in browser.contexts:
         context.close()
-    found.check()
+    found.assert_no_problems()
 
 
 @pytest.fixture
-def api(serve: Serve) -> Canned:
+def api(serve: Serve) -> CannedApi:
     """Return an API that knows 60 nodes in all states."""
     return serve(a_fleet(), health=a_health())
 
 
 @pytest.fixture
-def picture(pytestconfig: pytest.Config) -> Callable[[Page, str], None]:
+def screenshot(pytestconfig: pytest.Config) -> Callable[[Page, str], None]:
     """Return how a picture of a page is kept in docs/pictures; without `--pictures` there is none to be made."""
     if not pytestconfig.getoption("--pictures"):
         pytest.skip("pictures are made with --pictures")
 
     def keep(page: Page, name: str) -> None:
-        PICTURES.mkdir(exist_ok=True)
-        page.screenshot(path=PICTURES / f"{name}.png", animations="disabled", caret="hide")
+        SCREENSHOTS.mkdir(exist_ok=True)
+        page.screenshot(path=SCREENSHOTS / f"{name}.png", animations="disabled", caret="hide")
 
     return keep
 

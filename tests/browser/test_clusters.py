@@ -7,28 +7,30 @@ from msgspec import structs
 from playwright.sync_api import Locator, Page, expect
 
 from browser.conftest import Pages, Serve, Theme, Width
-from haulout.hub.standing import MachineStanding, Reach
-from haulout.web.api.shapes import ClusterList, ClusterReach, Fleet
-from support.canned import Canned
-from support.canned_clusters import a_cluster_tile, a_hub_summary, some_clusters
-from support.canned_data import NOW, a_health
+from haulout.controllers.clusterapi.status import ConnectionState, MachineRequestStatus
+from haulout.dashboard.api.types import ClusterList, ClusterReach, Fleet
+from support.dashboard.canned_api import CannedApi
+from support.dashboard.clusters import a_cluster_tile, a_hub_summary, some_clusters
+from support.dashboard.fleet import NOW, a_health
 
 _NO_NODES = Fleet(revision="1", total=0, nodes=())
-_EVIL = '<img src=x onerror="document.title=1">"\'><script>alert(1)</script>'
+_HOSTILE = '<img src=x onerror="document.title=1">"\'><script>alert(1)</script>'
 
 
-def served(serve: Serve, clusters: ClusterList) -> Canned:
+def served(serve: Serve, clusters: ClusterList) -> CannedApi:
     return serve(_NO_NODES, a_hub_summary(clusters), clusters=clusters, health=a_health())
 
 
 @pytest.fixture
-def hub(serve: Serve) -> Canned:
+def hub(serve: Serve) -> CannedApi:
     """Return an API of a hub with eleven clusters."""
     return served(serve, some_clusters())
 
 
-def opened(pages: Pages, hub: Canned, query: str = "", *, width: Width = "desktop", theme: Theme = "light") -> Page:
-    page = pages.open(f"{hub.dashboard}#/clusters{query}", width=width, theme=theme)
+def open_clusters_page(
+    pages: Pages, hub: CannedApi, query: str = "", *, width: Width = "desktop", theme: Theme = "light"
+) -> Page:
+    page = pages.open(f"{hub.dashboard_url}#/clusters{query}", width=width, theme=theme)
     expect(page.locator(".cluster-tile").first).to_be_visible()
     return page
 
@@ -37,16 +39,16 @@ def tile(page: Page, key: str) -> Locator:
     return page.locator(f".cluster-tile[data-key='{key}']")
 
 
-def test_a_hub_begins_with_its_clusters_and_has_no_page_about_nodes(pages: Pages, hub: Canned) -> None:
-    page = pages.open(hub.dashboard)
+def test_a_hub_begins_with_its_clusters_and_has_no_page_about_nodes(pages: Pages, hub: CannedApi) -> None:
+    page = pages.open(hub.dashboard_url)
     expect(page.get_by_role("heading", level=1)).to_contain_text("Clusters")
     expect(page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link")).to_have_text(
         ["Clusters", "Health"]
     )
-    expect(page).to_have_url(f"{hub.dashboard}#/clusters")
-    assert "nodes" not in hub.asked
-    page.goto(f"{hub.dashboard}#/timeline")
-    expect(page).to_have_url(f"{hub.dashboard}#/clusters")
+    expect(page).to_have_url(f"{hub.dashboard_url}#/clusters")
+    assert "nodes" not in hub.requested_paths
+    page.goto(f"{hub.dashboard_url}#/timeline")
+    expect(page).to_have_url(f"{hub.dashboard_url}#/clusters")
     page.keyboard.press("g")
     page.keyboard.press("h")
     expect(page.get_by_role("heading", level=1)).to_have_text("Health")
@@ -55,15 +57,15 @@ def test_a_hub_begins_with_its_clusters_and_has_no_page_about_nodes(pages: Pages
     expect(page.get_by_role("heading", level=1)).to_contain_text("11 clusters")
 
 
-def test_an_operator_that_is_no_hub_has_no_clusters(pages: Pages, api: Canned) -> None:
-    page = pages.open(f"{api.dashboard}#/clusters")
-    expect(page).to_have_url(f"{api.dashboard}#/fleet")
+def test_an_operator_that_is_no_hub_has_no_clusters(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(f"{api.dashboard_url}#/clusters")
+    expect(page).to_have_url(f"{api.dashboard_url}#/fleet")
     expect(page.get_by_role("link", name="Clusters")).to_have_count(0)
-    assert "clusters" not in api.asked
+    assert "clusters" not in api.requested_paths
 
 
-def test_each_tells_at_a_glance_whether_it_is_reached_in_maintenance_or_waits(pages: Pages, hub: Canned) -> None:
-    page = opened(pages, hub)
+def test_each_tells_at_a_glance_whether_it_is_reached_in_maintenance_or_waits(pages: Pages, hub: CannedApi) -> None:
+    page = open_clusters_page(pages, hub)
     for key, *words in (
         ("bank/prod", "Waiting", "2 of 2 clusters are in maintenance: shop/prod-eu, shop/prod-us"),
         ("bank/stage", "Unreachable", "In maintenance", "connection refused (for 17 min)"),
@@ -80,14 +82,14 @@ def test_each_tells_at_a_glance_whether_it_is_reached_in_maintenance_or_waits(pa
     expect(budgets).to_contain_text("In line: bank/prod")
 
 
-def test_a_cluster_opens_by_keyboard_to_its_machines_and_what_to_type(pages: Pages, hub: Canned) -> None:
-    page = opened(pages, hub)
+def test_a_cluster_opens_by_keyboard_to_its_machines_and_what_to_type(pages: Pages, hub: CannedApi) -> None:
+    page = open_clusters_page(pages, hub)
     toggle = page.get_by_role("button", name="shop/prod-eu: in maintenance")
     toggle.focus()
     page.keyboard.press("Enter")
     expect(toggle).to_have_attribute("aria-expanded", "true")
     expect(toggle).to_be_focused()
-    expect(page).to_have_url(f"{hub.dashboard}#/clusters?open=shop/prod-eu")
+    expect(page).to_have_url(f"{hub.dashboard_url}#/clusters?open=shop/prod-eu")
     machine = page.locator(".machine").filter(has_text="prod-eu-md-0-4qhzn").first
     for text in (
         "Deletion",
@@ -107,8 +109,8 @@ def test_a_cluster_opens_by_keyboard_to_its_machines_and_what_to_type(pages: Pag
     expect(page.locator(".machine")).to_have_count(0)
 
 
-def test_arrows_lead_from_cluster_to_cluster(pages: Pages, hub: Canned) -> None:
-    page = opened(pages, hub)
+def test_arrows_lead_from_cluster_to_cluster(pages: Pages, hub: CannedApi) -> None:
+    page = open_clusters_page(pages, hub)
     page.get_by_role("button", name="edge/store-01").focus()
     for key, name in (("ArrowRight", "edge/store-02"), ("ArrowDown", "edge/store-11"), ("ArrowUp", "edge/store-02")):
         page.keyboard.press(key)
@@ -117,10 +119,10 @@ def test_arrows_lead_from_cluster_to_cluster(pages: Pages, hub: Canned) -> None:
     expect(page.get_by_role("button", name="bank/prod")).to_be_focused()
 
 
-def test_what_narrows_them_is_in_the_address(pages: Pages, hub: Canned) -> None:
-    page = opened(pages, hub)
+def test_what_narrows_them_is_in_the_address(pages: Pages, hub: CannedApi) -> None:
+    page = open_clusters_page(pages, hub)
     page.get_by_role("button", name="In maintenance 3").click()
-    expect(page).to_have_url(f"{hub.dashboard}#/clusters?state=in-maintenance")
+    expect(page).to_have_url(f"{hub.dashboard_url}#/clusters?state=in-maintenance")
     expect(page.locator(".cluster-tile")).to_have_count(3)
     page.get_by_label("Namespace").select_option("shop")
     expect(page.locator(".total")).to_have_text("2 of 11 clusters")
@@ -135,20 +137,20 @@ def test_what_narrows_them_is_in_the_address(pages: Pages, hub: Canned) -> None:
     expect(page.locator(".cluster-tile")).to_have_count(11)
 
 
-def test_a_link_from_the_budget_opens_who_has_it(pages: Pages, hub: Canned) -> None:
-    page = opened(pages, hub)
+def test_a_link_from_the_budget_opens_who_has_it(pages: Pages, hub: CannedApi) -> None:
+    page = open_clusters_page(pages, hub)
     page.get_by_role("link", name="bank/prod").first.click()
     expect(page.locator(".cluster-tile")).to_have_count(1)
     expect(page.locator(".machine")).to_contain_text("waits for the budget across clusters")
 
 
-def test_changes_are_shown_as_they_happen_and_what_is_open_stays_so(pages: Pages, hub: Canned) -> None:
-    page = opened(pages, hub, "?open=shop/prod-us")
+def test_changes_are_shown_as_they_happen_and_what_is_open_stays_so(pages: Pages, hub: CannedApi) -> None:
+    page = open_clusters_page(pages, hub, "?open=shop/prod-us")
     page.get_by_role("button", name="shop/prod-us").focus()
-    machine = MachineStanding(name="prod-us-md-1-bb41x", is_approved=True, reason="approved a moment ago")
-    hub.change_clusters(
-        a_cluster_tile("shop/prod-us", active=(machine,)),
-        a_cluster_tile("bank/stage", reach=Reach.CONNECTED, reason="", active=()),
+    machine = MachineRequestStatus(name="prod-us-md-1-bb41x", is_approved=True, reason="approved a moment ago")
+    hub.update_clusters(
+        a_cluster_tile("shop/prod-us", requests=(machine,)),
+        a_cluster_tile("bank/stage", connection_state=ConnectionState.CONNECTED, reason="", requests=()),
         a_cluster_tile("bank/new"),
         gone=("edge/store-04",),
     )
@@ -163,17 +165,24 @@ def test_changes_are_shown_as_they_happen_and_what_is_open_stays_so(pages: Pages
 def test_where_each_namespace_has_one_cluster_they_stand_together_with_their_namespaces(
     pages: Pages, serve: Serve
 ) -> None:
-    tiles = tuple(a_cluster_tile(f"team-{it}/prod") for it in "abc")
-    page = opened(pages, served(serve, ClusterList(revision="1", total=3, clusters=tiles)))
+    tiles = tuple(a_cluster_tile(f"team-{item}/prod") for item in "abc")
+    page = open_clusters_page(pages, served(serve, ClusterList(revision="1", total=3, clusters=tiles)))
     expect(page.locator(".clusters-group h2")).to_have_count(0)
     expect(page.locator(".cluster-name")).to_have_text(["team-a/prod", "team-b/prod", "team-c/prod"])
 
 
 def test_hostile_text_is_shown_as_it_is(pages: Pages, serve: Serve) -> None:
-    machine = MachineStanding(name=_EVIL, node=_EVIL, reason=_EVIL)
-    evil = a_cluster_tile(f"a/{_EVIL}", active=(machine,), waits_for=_EVIL, server=_EVIL, version=_EVIL, reason=_EVIL)
-    lost = structs.replace(evil, key=f"b/{_EVIL}", reach=ClusterReach.UNREACHABLE)
-    page = opened(pages, served(serve, ClusterList(revision="1", total=2, clusters=(evil, lost))))
+    machine = MachineRequestStatus(name=_HOSTILE, node=_HOSTILE, reason=_HOSTILE)
+    evil = a_cluster_tile(
+        f"a/{_HOSTILE}",
+        requests=(machine,),
+        waiting_reason=_HOSTILE,
+        server=_HOSTILE,
+        version=_HOSTILE,
+        reason=_HOSTILE,
+    )
+    lost = structs.replace(evil, key=f"b/{_HOSTILE}", reach=ClusterReach.UNREACHABLE)
+    page = open_clusters_page(pages, served(serve, ClusterList(revision="1", total=2, clusters=(evil, lost))))
     for toggle in page.locator(".cluster-toggle").all():
         toggle.click()
     expect(page.locator(".machine")).to_have_count(2)
@@ -182,17 +191,17 @@ def test_hostile_text_is_shown_as_it_is(pages: Pages, serve: Serve) -> None:
 
 
 def test_without_clusters_it_says_how_one_comes(pages: Pages, serve: Serve) -> None:
-    page = pages.open(served(serve, ClusterList(revision="1", total=0, clusters=())).dashboard)
+    page = pages.open(served(serve, ClusterList(revision="1", total=0, clusters=())).dashboard_url)
     expect(page.get_by_text("There are no clusters")).to_be_visible()
     expect(page.locator(".command")).to_contain_text("runtime-extension-maintenance-controller.cloud.sap/enabled=true")
 
 
-def test_a_hub_that_does_not_answer_is_told_and_can_be_asked_again(pages: Pages, hub: Canned) -> None:
-    pages.expecting("503")
-    hub.fail("clusters", 503, "nobody leads")
-    page = pages.open(f"{hub.dashboard}#/clusters")
+def test_a_hub_that_does_not_answer_is_told_and_can_be_asked_again(pages: Pages, hub: CannedApi) -> None:
+    pages.expect_problems("503")
+    hub.fail_requests("clusters", 503, "nobody leads")
+    page = pages.open(f"{hub.dashboard_url}#/clusters")
     expect(page.get_by_text("nobody leads").first).to_be_visible()
-    hub.mend()
+    hub.clear_failures()
     page.get_by_role("button", name="Try again").click()
     expect(page.locator(".cluster-tile")).to_have_count(11)
 
@@ -200,9 +209,9 @@ def test_a_hub_that_does_not_answer_is_told_and_can_be_asked_again(pages: Pages,
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", ["desktop", "phone"])
 def test_everybody_can_use_it(
-    pages: Pages, hub: Canned, accessible: Callable[[Page], None], *, width: Width, theme: Theme
+    pages: Pages, hub: CannedApi, accessible: Callable[[Page], None], *, width: Width, theme: Theme
 ) -> None:
-    page = opened(pages, hub, "?open=shop/prod-eu,bank/stage", width=width, theme=theme)
+    page = open_clusters_page(pages, hub, "?open=shop/prod-eu,bank/stage", width=width, theme=theme)
     accessible(page)
     wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide == 0, "nothing is wider than the page"
@@ -212,12 +221,12 @@ def test_two_hundred_clusters_are_fluid(pages: Pages, serve: Serve) -> None:
     """What counts is the time that the page's thread worked, which is the same on a machine that is busy."""
     clusters = some_clusters(200)
     hub = served(serve, clusters)
-    page = opened(pages, hub)
+    page = open_clusters_page(pages, hub)
     expect(page.locator(".cluster-tile")).to_have_count(200)
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
     for number in range(10):
-        hub.change_clusters(*(structs.replace(it, nodes=500 + number) for it in clusters.clusters[:50]))
+        hub.update_clusters(*(structs.replace(cluster, nodes=500 + number) for cluster in clusters.clusters[:50]))
         expect(tile(page, clusters.clusters[49].key)).to_contain_text(f"{500 + number} nodes")
     metrics = session.send("Performance.getMetrics")["metrics"]
     worked = float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
@@ -233,16 +242,16 @@ def test_two_hundred_clusters_are_fluid(pages: Pages, serve: Serve) -> None:
 )
 def test_pictures(
     pages: Pages,
-    hub: Canned,
-    picture: Callable[[Page, str], None],
+    hub: CannedApi,
+    screenshot: Callable[[Page, str], None],
     *,
     name: str,
     where: str,
     width: Width,
     theme: Theme,
 ) -> None:
-    page = pages.open(f"{hub.dashboard}#/clusters{where}", width=width, theme=theme, frozen_at=NOW)
+    page = pages.open(f"{hub.dashboard_url}#/clusters{where}", width=width, theme=theme, frozen_at=NOW)
     expect(page.locator(".connection")).to_have_attribute("data-state", "live")
     page.clock.run_for(100)
     expect(page.locator(".cluster-tile").first).to_be_visible()
-    picture(page, name)
+    screenshot(page, name)

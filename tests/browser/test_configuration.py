@@ -7,64 +7,66 @@ from aiohttp import web
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Pages, Theme, Width
-from haulout.web.api.shapes import Configuration, Finding, ProfileText, WhatIf
-from support.browsed import until
-from support.canned import Canned
-from support.canned_pages import (
-    ENDLESS,
+from haulout.dashboard.api.types import Configuration, Finding, ProfileText, WhatIf
+from support.dashboard.canned_api import CannedApi
+from support.dashboard.notices_and_configuration import (
     GOOD_FILE,
     HOSTILE,
+    LONG_TEXT,
     a_broken_configuration,
     a_configuration,
+    preview,
     the_default_configuration,
-    what_if,
 )
+from support.dashboard.polling import wait_until
 
 
 @pytest.fixture(autouse=True)
-def _configuration(api: Canned) -> None:
+def _configuration(api: CannedApi) -> None:
     api.answers["configuration"] = a_configuration()
-    api.answers["configuration/check"] = what_if(GOOD_FILE)
+    api.answers["configuration/check"] = preview(GOOD_FILE)
 
 
-def opened(pages: Pages, api: Canned, query: str = "", *, width: Width = "desktop", theme: Theme = "light") -> Page:
-    page = pages.open(f"{api.dashboard}#/configuration{query}", width=width, theme=theme)
+def open_configuration_page(
+    pages: Pages, api: CannedApi, query: str = "", *, width: Width = "desktop", theme: Theme = "light"
+) -> Page:
+    page = pages.open(f"{api.dashboard_url}#/configuration{query}", width=width, theme=theme)
     expect(page.get_by_role("heading", level=1)).to_have_text("Configuration")
     return page
 
 
-def edited(page: Page, api: Canned, text: str, answer: WhatIf) -> None:
+def edit_configuration(page: Page, api: CannedApi, text: str, answer: WhatIf) -> None:
     api.answers["configuration/check"] = answer
     page.locator(".editor-field").fill(text)
 
 
-def test_the_file_is_shown_with_its_lines_and_findings_at_theirs(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_the_file_is_shown_with_its_lines_and_findings_at_theirs(pages: Pages, api: CannedApi) -> None:
+    page = open_configuration_page(pages, api)
     expect(page.get_by_role("heading", name="config/maintenance.yaml")).to_be_visible()
     expect(page.locator(".line")).to_have_count(GOOD_FILE.count("\n"))
     expect(page.locator("#line-28")).to_contain_text("no chain uses tell_the_team")
     expect(page.get_by_text("In force, with 1 warning.")).to_be_visible()
 
 
-def test_profiles_are_told_in_words_beside_it(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_profiles_are_told_in_words_beside_it(pages: Pages, api: CannedApi) -> None:
+    page = open_configuration_page(pages, api)
     expect(page.get_by_role("region", name="In words")).to_contain_text("to in-maintenance when night && one_at_a_time")
 
 
-def test_a_broken_file_is_said_to_be_so_and_the_last_good_one_is_a_tab_away(pages: Pages, api: Canned) -> None:
+def test_a_broken_file_is_said_to_be_so_and_the_last_good_one_is_a_tab_away(pages: Pages, api: CannedApi) -> None:
     api.answers["configuration"] = a_broken_configuration()
-    page = opened(pages, api)
+    page = open_configuration_page(pages, api)
     expect(page.get_by_text("The newest file cannot be used: 2 errors.")).to_be_visible()
     expect(page.locator(".line.is-wrong")).to_have_count(2)
     page.get_by_role("button", name="In force").click()
-    expect(page).to_have_url(f"{api.dashboard}#/configuration?tab=good")
+    expect(page).to_have_url(f"{api.dashboard_url}#/configuration?tab=good")
     expect(page.locator("#line-3")).to_contain_text("requeue: 1m")
     expect(page.locator(".line.is-wrong")).to_have_count(0)
 
 
-def test_one_jumps_from_finding_to_finding(pages: Pages, api: Canned) -> None:
+def test_one_jumps_from_finding_to_finding(pages: Pages, api: CannedApi) -> None:
     api.answers["configuration"] = a_broken_configuration()
-    page = opened(pages, api)
+    page = open_configuration_page(pages, api)
     expect(page.locator("#line-3")).to_be_visible()
     for line in (3, 7, 28, 3):
         page.keyboard.press("n")
@@ -72,44 +74,44 @@ def test_one_jumps_from_finding_to_finding(pages: Pages, api: Canned) -> None:
     page.keyboard.press("p")
     expect(page.locator(".line.is-lit")).to_have_id("line-28")
     page.get_by_role("button", name="line 7").click()
-    expect(page).to_have_url(f"{api.dashboard}#/configuration?line=7")
+    expect(page).to_have_url(f"{api.dashboard_url}#/configuration?line=7")
 
 
-def test_a_link_lights_up_its_line(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api, "?line=19")
+def test_a_link_lights_up_its_line(pages: Pages, api: CannedApi) -> None:
+    page = open_configuration_page(pages, api, "?line=19")
     expect(page.locator(".line.is-lit")).to_have_id("line-19")
     expect(page.locator("#line-19")).to_be_in_viewport()
 
 
-def test_without_a_file_it_says_that_the_one_that_ships_is_in_force(pages: Pages, api: Canned) -> None:
+def test_without_a_file_it_says_that_the_one_that_ships_is_in_force(pages: Pages, api: CannedApi) -> None:
     api.answers["configuration"] = the_default_configuration()
-    page = opened(pages, api)
+    page = open_configuration_page(pages, api)
     expect(page.get_by_text("There is no file: what ships with Haulout is in force.")).to_be_visible()
 
 
 # What if
 
 
-def test_an_edit_is_judged_and_says_what_would_change_for_whom(pages: Pages, api: Canned) -> None:
-    pages.expecting("404")
-    page = opened(pages, api)
+def test_an_edit_is_judged_and_says_what_would_change_for_whom(pages: Pages, api: CannedApi) -> None:
+    pages.expect_problems("404")
+    page = open_configuration_page(pages, api)
     page.get_by_role("button", name="What if").click()
     expect(page.locator(".editor-field")).to_have_value(GOOD_FILE)
     expect(page.get_by_text("nothing would change.")).to_be_visible()
-    edited(page, api, GOOD_FILE.replace("max: 1", "max: 2"), what_if("another"))
+    edit_configuration(page, api, GOOD_FILE.replace("max: 1", "max: 2"), preview("another"))
     expect(page.get_by_text("42 nodes were looked at; this would change:")).to_be_visible()
     expect(page.locator(".editor-gutter .is-changed")).to_have_text("19")
     changes = page.get_by_role("region", name="For nodes")
     expect(changes).to_contain_text("would go into maintenance now")
     expect(changes).to_contain_text("and 22 that are not named here")
     changes.get_by_role("link", name="general-06").click()
-    expect(page).to_have_url(f"{api.dashboard}#/nodes/general-06")
+    expect(page).to_have_url(f"{api.dashboard_url}#/nodes/general-06")
 
 
-def test_a_broken_edit_is_marked_at_its_line_and_jumped_to(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api, "?tab=try")
+def test_a_broken_edit_is_marked_at_its_line_and_jumped_to(pages: Pages, api: CannedApi) -> None:
+    page = open_configuration_page(pages, api, "?tab=try")
     text = GOOD_FILE.replace("type: hasLabel", "type: hasLable")
-    edited(page, api, text, what_if(text))
+    edit_configuration(page, api, text, preview(text))
     expect(page.get_by_text("It could not be used: 1 error.")).to_be_visible()
     expect(page.locator(".editor-gutter .is-bad")).to_have_text("7")
     page.get_by_role("button", name="line 7").click()
@@ -118,26 +120,26 @@ def test_a_broken_edit_is_marked_at_its_line_and_jumped_to(pages: Pages, api: Ca
     assert field.evaluate("it => it.value.slice(it.selectionStart, it.selectionEnd)") == "    type: hasLable"
 
 
-def test_typing_is_asked_about_once_it_rests(pages: Pages, api: Canned) -> None:
+def test_typing_is_asked_about_once_it_rests(pages: Pages, api: CannedApi) -> None:
     texts: list[int] = []
 
     def answer(_: web.Request) -> WhatIf:
         texts.append(1)
-        return what_if(GOOD_FILE)
+        return preview(GOOD_FILE)
 
-    page = opened(pages, api, "?tab=try")
+    page = open_configuration_page(pages, api, "?tab=try")
     expect(page.get_by_text("nothing would change.")).to_be_visible()
     api.answers["configuration/check"] = answer
     page.locator(".editor-field").press_sequentially("# a remark", delay=10)
-    until(page, lambda: bool(texts))
+    wait_until(page, lambda: bool(texts))
     page.wait_for_timeout(1200)
     assert len(texts) == 1
 
 
-def test_an_edit_is_kept_while_one_looks_elsewhere_and_can_be_reset(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api, "?tab=try")
+def test_an_edit_is_kept_while_one_looks_elsewhere_and_can_be_reset(pages: Pages, api: CannedApi) -> None:
+    page = open_configuration_page(pages, api, "?tab=try")
     expect(page.get_by_role("button", name="Back to the current one")).to_be_disabled()
-    edited(page, api, "profiles: []\n", what_if("another"))
+    edit_configuration(page, api, "profiles: []\n", preview("another"))
     page.get_by_role("link", name="Notices").first.click()
     page.get_by_role("link", name="Configuration").first.click()
     page.get_by_role("button", name="What if").click()
@@ -147,10 +149,10 @@ def test_an_edit_is_kept_while_one_looks_elsewhere_and_can_be_reset(pages: Pages
     expect(page.get_by_text("as it is now", exact=True)).to_be_visible()
 
 
-def test_an_edit_that_cannot_be_judged_says_why(pages: Pages, api: Canned) -> None:
-    pages.expecting("413")
-    page = opened(pages, api, "?tab=try")
-    api.fail("configuration/check", 413, "at most 1 MiB")
+def test_an_edit_that_cannot_be_judged_says_why(pages: Pages, api: CannedApi) -> None:
+    pages.expect_problems("413")
+    page = open_configuration_page(pages, api, "?tab=try")
+    api.fail_requests("configuration/check", 413, "at most 1 MiB")
     page.locator(".editor-field").fill("x")
     expect(page.get_by_text("It could not be looked at: at most 1 MiB")).to_be_visible()
 
@@ -158,14 +160,14 @@ def test_an_edit_that_cannot_be_judged_says_why(pages: Pages, api: Canned) -> No
 # For everybody
 
 
-def test_hostile_text_stays_text(pages: Pages, api: Canned) -> None:
+def test_hostile_text_stays_text(pages: Pages, api: CannedApi) -> None:
     api.answers["configuration"] = Configuration(
         path=HOSTILE,
-        text=f"{HOSTILE}\n{ENDLESS}\n",
-        findings=(Finding(message=HOSTILE, line=1, key=ENDLESS),),
-        profiles=(ProfileText(name=HOSTILE, text=(HOSTILE, ENDLESS)),),
+        text=f"{HOSTILE}\n{LONG_TEXT}\n",
+        findings=(Finding(message=HOSTILE, line=1, key=LONG_TEXT),),
+        profiles=(ProfileText(name=HOSTILE, text=(HOSTILE, LONG_TEXT)),),
     )
-    page = opened(pages, api, width="phone")
+    page = open_configuration_page(pages, api, width="phone")
     expect(page.locator("#line-1")).to_contain_text("<script>")
     assert page.evaluate("window.pwned") is None
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -174,32 +176,32 @@ def test_hostile_text_stays_text(pages: Pages, api: Canned) -> None:
 @pytest.mark.parametrize("query", ["", "?line=7", "?tab=good", "?tab=try"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nobody_is_kept_out(
-    pages: Pages, api: Canned, accessible: Callable[[Page], None], query: str, theme: Theme
+    pages: Pages, api: CannedApi, accessible: Callable[[Page], None], query: str, theme: Theme
 ) -> None:
     api.answers["configuration"] = a_broken_configuration()
-    page = opened(pages, api, query, theme=theme)
+    page = open_configuration_page(pages, api, query, theme=theme)
     expect(page.get_by_text("cannot be used")).to_be_visible()
     accessible(page)
 
 
 @pytest.mark.parametrize("query", ["", "?tab=try"])
 def test_a_phone_shows_it_without_sideways_scrolling(
-    pages: Pages, api: Canned, accessible: Callable[[Page], None], query: str
+    pages: Pages, api: CannedApi, accessible: Callable[[Page], None], query: str
 ) -> None:
     api.answers["configuration"] = a_broken_configuration()
-    page = opened(pages, api, query, width="phone")
+    page = open_configuration_page(pages, api, query, width="phone")
     page.set_viewport_size({"width": 360, "height": 740})
     expect(page.get_by_text("cannot be used")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     accessible(page)
 
 
-def test_a_picture(pages: Pages, api: Canned, picture: Callable[[Page, str], None]) -> None:
+def test_a_picture(pages: Pages, api: CannedApi, screenshot: Callable[[Page, str], None]) -> None:
     api.answers["configuration"] = a_broken_configuration()
-    page = opened(pages, api)
+    page = open_configuration_page(pages, api)
     expect(page.get_by_text("cannot be used")).to_be_visible()
-    picture(page, "configuration")
+    screenshot(page, "configuration")
     page.get_by_role("button", name="What if").click()
-    edited(page, api, GOOD_FILE.replace("max: 1", "max: 2"), what_if("another"))
+    edit_configuration(page, api, GOOD_FILE.replace("max: 1", "max: 2"), preview("another"))
     expect(page.get_by_text("this would change:")).to_be_visible()
-    picture(page, "what-if")
+    screenshot(page, "what-if")

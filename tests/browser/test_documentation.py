@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Pages, Theme, Width
-from tools.docsite.building import build
+from tools.docsite.site import build
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,8 +28,10 @@ def test_nobody_is_kept_out(
     pages: Pages, site: str, accessible: Callable[[Page], None], name: str, theme: Theme, width: Width
 ) -> None:
     page = pages.open(f"{site}/{name}.html", theme=theme, width=width)
-    pages.check()
-    pages.expecting("XMLHttpRequest", "preload assets", "ERR_FAILED")  # the checker asks for the style, which is a file
+    pages.assert_no_problems()
+    pages.expect_problems(
+        "XMLHttpRequest", "preload assets", "ERR_FAILED"
+    )  # the checker asks for the style, which is a file
     accessible(page)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

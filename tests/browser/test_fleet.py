@@ -8,9 +8,9 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from browser.conftest import Pages, Serve, Theme, Width
-from haulout.web.api.shapes import Fleet, NodeState
-from support.canned import Canned
-from support.canned_data import a_fleet, a_hostile_fleet, a_summary, a_tile, ago
+from haulout.dashboard.api.types import Fleet, NodeState
+from support.dashboard.canned_api import CannedApi
+from support.dashboard.fleet import a_fleet, a_hostile_fleet, a_summary, a_tile, ago
 
 
 def tiles(page: Page) -> list[str]:
@@ -26,16 +26,16 @@ def row(page: Page, index: int) -> Locator:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("view", ["map", "list"])
 def test_it_keeps_nobody_out(
-    pages: Pages, api: Canned, accessible: Callable[[Page], None], *, width: Width, theme: Theme, view: str
+    pages: Pages, api: CannedApi, accessible: Callable[[Page], None], *, width: Width, theme: Theme, view: str
 ) -> None:
-    page = pages.open(f"{api.dashboard}#/fleet?view={view}", width=width, theme=theme)
+    page = pages.open(f"{api.dashboard_url}#/fleet?view={view}", width=width, theme=theme)
     expect(page.locator(".tile[href], tbody tr.is-blocked").first).to_be_visible()
     accessible(page)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_map_shows_each_node_in_its_zone_and_says_its_state_in_words(pages: Pages, api: Canned) -> None:
-    page = pages.open(api.dashboard)
+def test_the_map_shows_each_node_in_its_zone_and_says_its_state_in_words(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(api.dashboard_url)
     zone = page.get_by_role("group", name="eu-west-1a: 20 nodes")
     expect(zone.get_by_role("link")).to_have_count(20)
     blocked = page.get_by_role(
@@ -44,16 +44,16 @@ def test_the_map_shows_each_node_in_its_zone_and_says_its_state_in_words(pages: 
     expect(blocked).to_have_attribute("href", "#/nodes/general-02")
 
 
-def test_a_phone_gets_the_list_and_can_ask_for_the_map(pages: Pages, api: Canned) -> None:
-    page = pages.open(api.dashboard, width="phone")
+def test_a_phone_gets_the_list_and_can_ask_for_the_map(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(api.dashboard_url, width="phone")
     expect(page.locator("table.nodes")).to_be_visible()
     expect(page.locator(".map")).to_be_hidden()
     page.get_by_role("button", name="Map", exact=True).tap()
     expect(page.locator(".map .tile").first).to_be_visible()
 
 
-def test_filters_are_in_the_address_and_a_link_shows_the_same(pages: Pages, api: Canned) -> None:
-    page = pages.open(api.dashboard)
+def test_filters_are_in_the_address_and_a_link_shows_the_same(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(api.dashboard_url)
     page.get_by_role("button", name="Blocked").click()
     page.get_by_role("combobox", name="pool").select_option("general")
     expect(page.locator("h1")).to_contain_text("2 of 60 nodes")
@@ -70,8 +70,8 @@ def test_filters_are_in_the_address_and_a_link_shows_the_same(pages: Pages, api:
     expect(other.locator("h1")).to_contain_text("60 nodes")
 
 
-def test_the_search_box_follows_the_address_though_it_has_the_focus(pages: Pages, api: Canned) -> None:
-    page = pages.open(api.dashboard)
+def test_the_search_box_follows_the_address_though_it_has_the_focus(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(api.dashboard_url)
     expect(page.locator("h1")).to_contain_text("60 nodes")
     page.get_by_role("searchbox").press_sequentially("ledger")
     expect(page).to_have_url(re.compile("q=ledger$"))  # before that, letters that are being typed win
@@ -96,22 +96,22 @@ def test_the_search_box_follows_the_address_though_it_has_the_focus(pages: Pages
     ],
 )
 def test_search_looks_at_names_places_labels_profiles_and_reasons(
-    pages: Pages, api: Canned, words: str, found: list[str]
+    pages: Pages, api: CannedApi, words: str, found: list[str]
 ) -> None:
-    page = pages.open(f"{api.dashboard}#/fleet?q={words}")
+    page = pages.open(f"{api.dashboard_url}#/fleet?q={words}")
     expect(page.locator("h1")).to_contain_text("of 60 nodes")
     assert tiles(page) == found
 
 
-def test_who_finds_nothing_is_told_what_to_do(pages: Pages, api: Canned) -> None:
-    page = pages.open(f"{api.dashboard}#/fleet?q=nowhere")
+def test_who_finds_nothing_is_told_what_to_do(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(f"{api.dashboard_url}#/fleet?q=nowhere")
     expect(page.get_by_text("No node is like that")).to_be_visible()
     page.get_by_role("button", name="Show all nodes").click()
     expect(page.locator("h1")).to_contain_text("60 nodes")
 
 
-def test_nodes_are_grouped_as_asked(pages: Pages, api: Canned) -> None:
-    page = pages.open(api.dashboard)
+def test_nodes_are_grouped_as_asked(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(api.dashboard_url)
     page.get_by_role("group", name="Group by").get_by_role("button", name="State").click()
     expect(page.locator(".group h2 .state")).to_have_text(
         ["Blocked", "Draining", "In maintenance", "Recovering", "Planned", "Idle"]
@@ -119,9 +119,9 @@ def test_nodes_are_grouped_as_asked(pages: Pages, api: Canned) -> None:
     assert page.url.endswith("group=state")
 
 
-def test_a_change_touches_the_tile_that_it_is_about_and_no_other(pages: Pages, api: Canned) -> None:
+def test_a_change_touches_the_tile_that_it_is_about_and_no_other(pages: Pages, api: CannedApi) -> None:
     """But for how long ago things were, which goes on by itself."""
-    page = pages.open(api.dashboard)
+    page = pages.open(api.dashboard_url)
     page.locator(".tile[data-name='general-00']").wait_for()
     page.evaluate(
         """() => {
@@ -133,35 +133,35 @@ def test_a_change_touches_the_tile_that_it_is_about_and_no_other(pages: Pages, a
         }"""
     )
     why = "waiting for bank/ledger"
-    api.change(a_tile("general-00", NodeState.BLOCKED, why=why, since=ago(minutes=1)))
+    api.update_nodes(a_tile("general-00", NodeState.BLOCKED, why=why, since=ago(minutes=1)))
     expect(page.locator(".tile[data-name='general-00']")).to_have_class("tile is-blocked")
     expect(page.locator(".attention")).to_contain_text(why)
     expect(page.get_by_role("button", name="Blocked")).to_contain_text("4")
     assert page.evaluate("[...window.touched]") == ["general-00"]
 
 
-def test_a_node_moves_comes_and_goes_without_a_new_map(pages: Pages, api: Canned) -> None:
-    page = pages.open(f"{api.dashboard}#/fleet?group=state&state=idle,planned")
+def test_a_node_moves_comes_and_goes_without_a_new_map(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(f"{api.dashboard_url}#/fleet?group=state&state=idle,planned")
     expect(page.locator("h1")).to_contain_text("53 of 60")
-    api.change(a_tile("general-00", NodeState.PLANNED))
+    api.update_nodes(a_tile("general-00", NodeState.PLANNED))
     expect(page.get_by_role("group", name="Planned: 3 nodes").get_by_role("link").first).to_have_attribute(
         "data-name", "general-00"
     )
-    api.change(a_tile("general-00", NodeState.DRAINING), a_tile("general-01b"), gone=("general-06",))
+    api.update_nodes(a_tile("general-00", NodeState.DRAINING), a_tile("general-01b"), gone=("general-06",))
     expect(page.locator("h1")).to_contain_text("52 of 60")
     assert tiles(page)[2:6] == ["general-01", "general-01b", "general-07", "general-08"]
 
 
-def test_the_last_node_of_a_group_takes_the_group_with_it(pages: Pages, api: Canned) -> None:
-    page = pages.open(f"{api.dashboard}#/fleet?group=state")
+def test_the_last_node_of_a_group_takes_the_group_with_it(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(f"{api.dashboard_url}#/fleet?group=state")
     expect(page.get_by_role("group", name="Recovering: 1 node")).to_be_visible()
-    api.change(a_tile("general-30"))
+    api.update_nodes(a_tile("general-30"))
     expect(page.get_by_role("group", name="Recovering")).to_have_count(0)
 
 
-def test_arrow_keys_lead_from_tile_to_tile_and_enter_opens_one(pages: Pages, api: Canned) -> None:
-    pages.expecting("404", "Failed to fetch dynamically imported module")  # pages of others may not be there
-    page = pages.open(api.dashboard)
+def test_arrow_keys_lead_from_tile_to_tile_and_enter_opens_one(pages: Pages, api: CannedApi) -> None:
+    pages.expect_problems("404", "Failed to fetch dynamically imported module")  # pages of others may not be there
+    page = pages.open(api.dashboard_url)
     first = page.locator(".map .tile").first
     first.focus()
     for key in ("ArrowRight", "ArrowDown", "ArrowLeft"):
@@ -181,16 +181,16 @@ def test_arrow_keys_lead_from_tile_to_tile_and_enter_opens_one(pages: Pages, api
     page.wait_for_url("**/#/nodes/general-00")
 
 
-def test_a_focused_tile_keeps_the_focus_when_its_node_changes_or_moves(pages: Pages, api: Canned) -> None:
-    page = pages.open(f"{api.dashboard}#/fleet?group=state")
+def test_a_focused_tile_keeps_the_focus_when_its_node_changes_or_moves(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(f"{api.dashboard_url}#/fleet?group=state")
     page.locator(".tile[data-name='general-00']").focus()
-    api.change(a_tile("general-00", NodeState.DRAINING, progress=5))
+    api.update_nodes(a_tile("general-00", NodeState.DRAINING, progress=5))
     expect(page.get_by_role("group", name="Draining: 3 nodes")).to_be_visible()
     assert page.evaluate("document.activeElement.dataset.name") == "general-00"
 
 
-def test_a_card_tells_more_about_the_node_under_the_pointer(pages: Pages, api: Canned) -> None:
-    page = pages.open(api.dashboard)
+def test_a_card_tells_more_about_the_node_under_the_pointer(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(api.dashboard_url)
     page.locator(".tile[data-name='general-02']").hover()
     card = page.get_by_role("tooltip")
     for text in ("Blocked", "85 %", "cordoned", "bank/ledger", "13:18 (47 min ago)", "eu-west-1b · general"):
@@ -199,15 +199,15 @@ def test_a_card_tells_more_about_the_node_under_the_pointer(pages: Pages, api: C
     expect(card).to_be_hidden()
 
 
-def test_what_is_blocked_the_longest_is_told_first(pages: Pages, api: Canned) -> None:
-    page = pages.open(api.dashboard)
+def test_what_is_blocked_the_longest_is_told_first(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(api.dashboard_url)
     look = page.get_by_role("region", name="Needs a look")
     expect(look.locator(".node-link")).to_have_text(["general-44", "general-02", "gpu-58"])
     expect(look.get_by_role("listitem").first).to_contain_text("for 3 h 12 min")
 
 
-def test_budgets_say_how_much_is_used_and_who_waits(pages: Pages, api: Canned) -> None:
-    page = pages.open(api.dashboard)
+def test_budgets_say_how_much_is_used_and_who_waits(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(api.dashboard_url)
     budgets = page.get_by_role("region", name="Budgets")
     expect(budgets.get_by_role("meter", name="Budget zone eu-west-1b: 4 of 4 used")).to_have_attribute(
         "aria-valuenow", "4"
@@ -215,8 +215,8 @@ def test_budgets_say_how_much_is_used_and_who_waits(pages: Pages, api: Canned) -
     expect(budgets).to_contain_text("2 in line: spot-23, general-37")
 
 
-def test_the_list_can_be_sorted_and_the_order_is_in_the_address(pages: Pages, api: Canned) -> None:
-    page = pages.open(f"{api.dashboard}#/fleet?view=list")
+def test_the_list_can_be_sorted_and_the_order_is_in_the_address(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(f"{api.dashboard_url}#/fleet?view=list")
     for index, name in enumerate(["general-02", "general-44", "gpu-58", "memory-09"]):
         expect(row(page, index)).to_have_text(name)
     page.get_by_role("button", name="For").click()
@@ -230,23 +230,23 @@ def test_the_list_can_be_sorted_and_the_order_is_in_the_address(pages: Pages, ap
     assert page.url.endswith("sort=-name")
 
 
-def test_a_row_that_changes_keeps_the_focus(pages: Pages, api: Canned) -> None:
-    page = pages.open(f"{api.dashboard}#/fleet?view=list&sort=name")
+def test_a_row_that_changes_keeps_the_focus(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(f"{api.dashboard_url}#/fleet?view=list&sort=name")
     page.get_by_role("link", name="general-00").focus()
-    api.change(a_tile("general-00", NodeState.BLOCKED, why="stuck"))
+    api.update_nodes(a_tile("general-00", NodeState.BLOCKED, why="stuck"))
     expect(page.locator("tbody tr.is-blocked", has_text="general-00")).to_contain_text("stuck")
     expect(page.get_by_role("link", name="general-00")).to_be_focused()
 
 
 def test_a_cluster_without_nodes_says_so(pages: Pages, serve: Serve) -> None:
     nothing = Fleet(revision="1", total=0, nodes=())
-    page = pages.open(serve(nothing, a_summary(nothing, budgets=(), banners=())).dashboard)
+    page = pages.open(serve(nothing, a_summary(nothing, budgets=(), banners=())).dashboard_url)
     expect(page.get_by_text("There are no nodes")).to_be_visible()
 
 
 @pytest.mark.parametrize("query", ["", "?view=list", "?view=map&group=profile"])
 def test_names_and_reasons_that_try_to_break_out_stay_text(pages: Pages, serve: Serve, query: str) -> None:
-    page = pages.open(f"{serve(a_hostile_fleet()).dashboard}#/fleet{query}")
+    page = pages.open(f"{serve(a_hostile_fleet()).dashboard_url}#/fleet{query}")
     expect(page.locator("h1")).to_contain_text("6 nodes")
     for tile in page.locator(".map .tile:visible").all():
         tile.focus()
@@ -262,15 +262,15 @@ def test_names_and_reasons_that_try_to_break_out_stay_text(pages: Pages, serve: 
 
 
 def test_a_hostile_name_leads_to_its_own_page_and_nowhere_else(pages: Pages, serve: Serve) -> None:
-    pages.expecting("404", "Failed to fetch dynamically imported module")
-    page = pages.open(f"{serve(a_hostile_fleet()).dashboard}#/fleet?q=spaces")
+    pages.expect_problems("404", "Failed to fetch dynamically imported module")
+    page = pages.open(f"{serve(a_hostile_fleet()).dashboard_url}#/fleet?q=spaces")
     page.locator(".map .tile").click()
     page.wait_for_url("**/#/nodes/a%20node%20with%20spaces%3F%26%3D%23%25")
     expect(page).to_have_title("a node with spaces?&=#% · prod-eu · Haulout")
 
 
-def test_what_the_browser_counts_is_what_the_operator_counts(pages: Pages, api: Canned) -> None:
-    page = pages.open(api.dashboard)
+def test_what_the_browser_counts_is_what_the_operator_counts(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(api.dashboard_url)
     expect(page.locator("h1")).to_contain_text("60 nodes")
     counts = {
         chip.locator(".state").inner_text(): int(chip.locator(".count").inner_text())
@@ -280,14 +280,14 @@ def test_what_the_browser_counts_is_what_the_operator_counts(pages: Pages, api: 
     assert counts == {state.replace("-", " ").capitalize(): count for state, count in told.items()}
 
 
-def test_times_go_on_by_themselves(pages: Pages, api: Canned) -> None:
+def test_times_go_on_by_themselves(pages: Pages, api: CannedApi) -> None:
     told = a_summary(a_fleet())
     silent = msgspec.structs.replace(told, time=None)
     once = iter([told])
     api.answers["summary"] = lambda _: next(once, silent)  # told again, the time would stand still
     page = pages.open("about:blank")
     page.clock.install()
-    page.goto(api.dashboard)
+    page.goto(api.dashboard_url)
     expect(page.locator(".attention li").first).to_contain_text("for 3 h 12 min")
     page.clock.run_for(61_000)
     expect(page.locator(".attention li").first).to_contain_text("for 3 h 13 min")
@@ -296,13 +296,13 @@ def test_times_go_on_by_themselves(pages: Pages, api: Canned) -> None:
 def test_what_all_names_end_with_is_left_out_of_tiles(pages: Pages, serve: Serve) -> None:
     names = [f"ip-10-0-{index}-17.eu-west-1.compute.internal" for index in range(12)]
     fleet = Fleet(revision="1", total=12, nodes=tuple(a_tile(name) for name in names))
-    page = pages.open(serve(fleet).dashboard)
+    page = pages.open(serve(fleet).dashboard_url)
     expect(page.locator(".tile-name").nth(1)).to_have_text("ip-10-0-1-17")
     expect(page.locator(".map .tile").nth(1)).to_have_attribute("aria-label", f"{names[1]}, idle")
 
 
-def test_the_heading_of_a_group_leads_to_only_its_nodes(pages: Pages, api: Canned) -> None:
-    page = pages.open(f"{api.dashboard}#/fleet?q=general")
+def test_the_heading_of_a_group_leads_to_only_its_nodes(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(f"{api.dashboard_url}#/fleet?q=general")
     page.get_by_role("heading", name="eu-west-1b").get_by_role("link").click()
     expect(page.locator("h1")).to_contain_text("10 of 60 nodes")
     expect(page.get_by_role("combobox", name="zone")).to_have_value("eu-west-1b")

@@ -7,24 +7,24 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Pages, Theme, Width
-from haulout.web.api.shapes import CallHealth
-from support.canned import Canned
-from support.canned_data import LEADER, a_health
+from haulout.dashboard.api.types import CallHealth
+from support.dashboard.canned_api import CannedApi
+from support.dashboard.fleet import LEADER, a_health
 
 
 @pytest.mark.parametrize("width", ["phone", "desktop"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_keeps_nobody_out(
-    pages: Pages, api: Canned, accessible: Callable[[Page], None], *, width: Width, theme: Theme
+    pages: Pages, api: CannedApi, accessible: Callable[[Page], None], *, width: Width, theme: Theme
 ) -> None:
-    page = pages.open(f"{api.dashboard}#/health", width=width, theme=theme)
+    page = pages.open(f"{api.dashboard_url}#/health", width=width, theme=theme)
     expect(page.get_by_role("heading", name="Watches")).to_be_visible()
     accessible(page)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_it_says_who_leads_and_what_is_not_well_before_what_is(pages: Pages, api: Canned) -> None:
-    page = pages.open(f"{api.dashboard}#/health")
+def test_it_says_who_leads_and_what_is_not_well_before_what_is(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(f"{api.dashboard_url}#/health")
     expect(page.locator(".figures")).to_contain_text(f"{LEADER} for 2 d 3 h")
     parts = page.locator(".card", has=page.get_by_role("heading", name="Parts"))
     expect(parts).to_contain_text("1 of 4 not well")
@@ -34,42 +34,42 @@ def test_it_says_who_leads_and_what_is_not_well_before_what_is(pages: Pages, api
     expect(watches.locator("tbody tr").nth(1)).to_contain_text("shop/cart: spec.maxUnavailable")
 
 
-def test_it_is_looked_at_again_and_again(pages: Pages, api: Canned) -> None:
+def test_it_is_looked_at_again_and_again(pages: Pages, api: CannedApi) -> None:
     page = pages.open("about:blank")
     page.clock.install()
-    page.goto(f"{api.dashboard}#/health")
+    page.goto(f"{api.dashboard_url}#/health")
     expect(page.locator(".figures")).to_contain_text("Viewers3")
     api.answers["health"] = msgspec.structs.replace(a_health(), viewers=4)
     page.clock.run_for(5_500)
     expect(page.locator(".figures")).to_contain_text("Viewers4")
     page.get_by_role("link", name="Fleet", exact=True).first.click()
     expect(page.locator("h1")).to_contain_text("Fleet")
-    asked = api.asked.count("health")
+    asked = api.requested_paths.count("health")
     page.clock.run_for(20_000)
-    assert api.asked.count("health") == asked
+    assert api.requested_paths.count("health") == asked
 
 
-def test_what_cannot_be_loaded_says_why_and_can_be_tried_again(pages: Pages, api: Canned) -> None:
-    pages.expecting("503")
-    api.fail("health", 503, "nobody leads")
-    page = pages.open(f"{api.dashboard}#/health")
+def test_what_cannot_be_loaded_says_why_and_can_be_tried_again(pages: Pages, api: CannedApi) -> None:
+    pages.expect_problems("503")
+    api.fail_requests("health", 503, "nobody leads")
+    page = pages.open(f"{api.dashboard_url}#/health")
     expect(page.get_by_text("This could not be loaded")).to_be_visible()
     expect(page.locator(".failure")).to_contain_text("nobody leads")
-    api.mend()
+    api.clear_failures()
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("heading", name="Watches")).to_be_visible()
 
 
-def test_nothing_wrong_is_told_as_such(pages: Pages, api: Canned) -> None:
+def test_nothing_wrong_is_told_as_such(pages: Pages, api: CannedApi) -> None:
     api.answers["health"] = msgspec.structs.replace(a_health(), troubles=())
-    page = pages.open(f"{api.dashboard}#/health")
+    page = pages.open(f"{api.dashboard_url}#/health")
     expect(page.get_by_text("Nothing went wrong")).to_be_visible()
 
 
-def test_a_long_table_is_cut_and_stays_whole_once_somebody_wanted_all_of_it(pages: Pages, api: Canned) -> None:
+def test_a_long_table_is_cut_and_stays_whole_once_somebody_wanted_all_of_it(pages: Pages, api: CannedApi) -> None:
     calls = tuple(CallHealth(verb="get", resource=f"things{index}", count=index) for index in range(25))
     api.answers["health"] = msgspec.structs.replace(a_health(), calls=calls)
-    page = pages.open(f"{api.dashboard}#/health")
+    page = pages.open(f"{api.dashboard_url}#/health")
     rows = page.locator(".card", has=page.get_by_role("heading", name="Calls to the API server")).locator("tbody tr")
     expect(rows).to_have_count(10)
     page.get_by_role("button", name="All 25").click()
@@ -80,8 +80,8 @@ def test_a_long_table_is_cut_and_stays_whole_once_somebody_wanted_all_of_it(page
     expect(rows).to_have_count(25)
 
 
-def test_what_somebody_reads_or_marks_is_not_taken_away(pages: Pages, api: Canned) -> None:
-    page = pages.open(f"{api.dashboard}#/health")
+def test_what_somebody_reads_or_marks_is_not_taken_away(pages: Pages, api: CannedApi) -> None:
+    page = pages.open(f"{api.dashboard_url}#/health")
     page.get_by_role("region", name="Watches").last.focus()
     api.answers["health"] = msgspec.structs.replace(a_health(), viewers=9)
     page.evaluate("getSelection().selectAllChildren(document.querySelector('.figures'))")

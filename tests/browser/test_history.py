@@ -10,16 +10,16 @@ from aiohttp import web
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Pages, Theme, Width
-from haulout.web.api.shapes import HistoryList
-from support.canned import Canned
-from support.canned_data import NOW
-from support.canned_history import a_history
-from support.canned_node import an_idle_node
-from support.canned_pages import HOSTILE
+from haulout.dashboard.api.types import HistoryList
+from support.dashboard.canned_api import CannedApi
+from support.dashboard.fleet import NOW
+from support.dashboard.history import a_history
+from support.dashboard.node_detail import an_idle_node
+from support.dashboard.notices_and_configuration import HOSTILE
 
 
 @pytest.fixture(autouse=True)
-def queries(api: Canned) -> list[Mapping[str, str]]:
+def queries(api: CannedApi) -> list[Mapping[str, str]]:
     """Return what was asked for, in order."""
     found: list[Mapping[str, str]] = []
 
@@ -32,27 +32,29 @@ def queries(api: Canned) -> list[Mapping[str, str]]:
     return found
 
 
-def opened(pages: Pages, api: Canned, query: str = "", *, width: Width = "desktop", theme: Theme = "light") -> Page:
-    page = pages.open(f"{api.dashboard}#/history{query}", width=width, theme=theme)
+def open_history_page(
+    pages: Pages, api: CannedApi, query: str = "", *, width: Width = "desktop", theme: Theme = "light"
+) -> Page:
+    page = pages.open(f"{api.dashboard_url}#/history{query}", width=width, theme=theme)
     expect(page.get_by_role("heading", level=1)).to_contain_text("History")
     return page
 
 
-def test_what_happened_stands_there_the_newest_first_with_its_node(pages: Pages, api: Canned) -> None:
+def test_what_happened_stands_there_the_newest_first_with_its_node(pages: Pages, api: CannedApi) -> None:
     api.answers["nodes/general-04"] = an_idle_node(NOW, "general-04")
-    page = opened(pages, api)
+    page = open_history_page(pages, api)
     rows = page.locator("tbody tr")
     expect(rows).to_have_count(5)
     for text in ("general-04", "NodeMaintenance patch", "by kubectl-create", "Running → Succeeded", "7 pods"):
         expect(rows.nth(1)).to_contain_text(text)
     expect(page.get_by_role("heading", level=1)).to_contain_text("5 entries")
     rows.nth(1).get_by_role("link", name="general-04").click()
-    expect(page).to_have_url(f"{api.dashboard}#/nodes/general-04")
+    expect(page).to_have_url(f"{api.dashboard_url}#/nodes/general-04")
 
 
-def test_a_node_that_was_deleted_is_said_to_be_so_and_leads_nowhere(pages: Pages, api: Canned) -> None:
+def test_a_node_that_was_deleted_is_said_to_be_so_and_leads_nowhere(pages: Pages, api: CannedApi) -> None:
     api.answers["history"] = a_history(NOW, why=HOSTILE)
-    page = opened(pages, api)
+    page = open_history_page(pages, api)
     expect(page.locator("tbody tr").last).to_contain_text(HOSTILE)
     row = page.locator("tbody tr").first
     expect(row).to_contain_text("spot-07")
@@ -62,23 +64,23 @@ def test_a_node_that_was_deleted_is_said_to_be_so_and_leads_nowhere(pages: Pages
 
 
 def test_what_narrows_it_is_in_the_address_and_asked_for(
-    pages: Pages, api: Canned, queries: list[Mapping[str, str]]
+    pages: Pages, api: CannedApi, queries: list[Mapping[str, str]]
 ) -> None:
-    page = opened(pages, api)
+    page = open_history_page(pages, api)
     page.get_by_label("What", exact=True).select_option("profile")
-    expect(page).to_have_url(f"{api.dashboard}#/history?what=profile")
+    expect(page).to_have_url(f"{api.dashboard_url}#/history?what=profile")
     page.get_by_role("searchbox").fill("disk")
-    expect(page).to_have_url(f"{api.dashboard}#/history?what=profile&q=disk")
+    expect(page).to_have_url(f"{api.dashboard_url}#/history?what=profile&q=disk")
     with page.expect_response("**/api/v2/history?*from=*"):
         page.get_by_role("button", name="1d").click()
-    expect(page).to_have_url(f"{api.dashboard}#/history?what=profile&q=disk&since=1d")
-    assert {name: it for name, it in queries[-1].items() if name != "from"} == {"what": "profile", "q": "disk"}
+    expect(page).to_have_url(f"{api.dashboard_url}#/history?what=profile&q=disk&since=1d")
+    assert {name: query for name, query in queries[-1].items() if name != "from"} == {"what": "profile", "q": "disk"}
     first, last = (datetime.fromisoformat(queries[at]["from"]) for at in (0, -1))
     assert timedelta(days=5, hours=23) < last - first < timedelta(days=6, hours=1), "a week by default, then a day"
 
 
-def test_all_of_it_is_a_file_with_what_is_narrowed(pages: Pages, api: Canned, tmp_path: Path) -> None:
-    page = opened(pages, api, "?what=profile&node=n1&since=all")
+def test_all_of_it_is_a_file_with_what_is_narrowed(pages: Pages, api: CannedApi, tmp_path: Path) -> None:
+    page = open_history_page(pages, api, "?what=profile&node=n1&since=all")
     link = page.get_by_role("link", name="CSV")
     address = urlsplit(link.get_attribute("href") or "")
     assert address.path.endswith("/api/v2/history.csv")
@@ -90,40 +92,42 @@ def test_all_of_it_is_a_file_with_what_is_narrowed(pages: Pages, api: Canned, tm
     assert downloading.value.suggested_filename == "haulout-history.csv"
 
 
-def test_where_there_is_more_it_says_so(pages: Pages, api: Canned) -> None:
+def test_where_there_is_more_it_says_so(pages: Pages, api: CannedApi) -> None:
     api.answers["history"] = a_history(NOW, total=12_345)
-    expect(opened(pages, api).get_by_role("heading", level=1)).to_contain_text("the newest 5 of 12345 entries")
+    expect(open_history_page(pages, api).get_by_role("heading", level=1)).to_contain_text(
+        "the newest 5 of 12345 entries"
+    )
 
 
-def test_it_is_read_again_when_somebody_asks(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_it_is_read_again_when_somebody_asks(pages: Pages, api: CannedApi) -> None:
+    page = open_history_page(pages, api)
     expect(page.locator("tbody tr")).to_have_count(5)
     api.answers["history"] = HistoryList(entries=a_history(NOW).entries[:2], total=2)
     page.get_by_role("button", name="Refresh").click()
     expect(page.locator("tbody tr")).to_have_count(2)
 
 
-def test_that_nothing_happened_and_that_nothing_fits_are_told_apart(pages: Pages, api: Canned) -> None:
+def test_that_nothing_happened_and_that_nothing_fits_are_told_apart(pages: Pages, api: CannedApi) -> None:
     api.answers["history"] = HistoryList(entries=())
-    expect(opened(pages, api).get_by_text("Nothing has happened")).to_be_visible()
-    expect(opened(pages, api, "?q=disk").get_by_text("Nothing fits")).to_be_visible()
+    expect(open_history_page(pages, api).get_by_text("Nothing has happened")).to_be_visible()
+    expect(open_history_page(pages, api, "?q=disk").get_by_text("Nothing fits")).to_be_visible()
 
 
-def test_what_is_wrong_is_said_and_tried_again(pages: Pages, api: Canned) -> None:
-    api.fail("history", 503, "the history may not be read: no")
-    pages.expecting("503")
-    page = opened(pages, api)
+def test_what_is_wrong_is_said_and_tried_again(pages: Pages, api: CannedApi) -> None:
+    api.fail_requests("history", 503, "the history may not be read: no")
+    pages.expect_problems("503")
+    page = open_history_page(pages, api)
     expect(page.get_by_text("the history may not be read: no")).to_be_visible()
-    api.mend()
+    api.clear_failures()
     page.get_by_role("button", name="Try again").click()
     expect(page.locator("tbody tr")).to_have_count(5)
 
 
 @pytest.mark.parametrize(("width", "theme"), [("desktop", "light"), ("desktop", "dark"), ("phone", "light")])
 def test_everybody_can_use_it_and_nothing_is_cut_off(
-    pages: Pages, api: Canned, accessible: Callable[[Page], None], width: Width, theme: Theme
+    pages: Pages, api: CannedApi, accessible: Callable[[Page], None], width: Width, theme: Theme
 ) -> None:
-    page = opened(pages, api, width=width, theme=theme)
+    page = open_history_page(pages, api, width=width, theme=theme)
     expect(page.locator("tbody tr")).to_have_count(5)
     accessible(page)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

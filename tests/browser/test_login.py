@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Pages, Serve, Theme, Width
-from haulout.web.api.shapes import AuthMode, Session
-from support.canned_data import a_fleet
+from haulout.dashboard.api.types import AuthMode, Session
+from support.dashboard.fleet import a_fleet
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ def operator(tmp_path: Path) -> Iterator[tuple[str, str]]:
                 break
         found = re.search(r"Dashboard +(\S+)\n", said), re.search(r"Token +(\S+) ", said)
         assert all(found), said
-        yield tuple(it[1] for it in found if it)  # type: ignore[misc] # both are there
+        yield tuple(item[1] for item in found if item)  # type: ignore[misc] # both are there
         process.terminate()
 
 
 def test_who_logs_in_sees_the_fleet_acts_and_logs_out(pages: Pages, operator: tuple[str, str]) -> None:
     url, token = operator
-    pages.expected += ["401 (Unauthorized)"]  # before they log in
+    pages.expected_problems += ["401 (Unauthorized)"]  # before they log in
     page = pages.open(f"{url}static/")
     dialog = page.get_by_role("dialog", name="Log in")
     expect(dialog).to_contain_text("This dashboard wants to know who looks.")
@@ -65,10 +65,10 @@ def test_everybody_can_log_in(
 ) -> None:
     there = serve(a_fleet(), session=Session(mode=AuthMode.TOKEN))
     for path in ("summary", "nodes", "notices", "events"):
-        there.fail(path, 401, "log in first")
-    pages.expected += ["401 (Unauthorized)"]
+        there.fail_requests(path, 401, "log in first")
+    pages.expected_problems += ["401 (Unauthorized)"]
 
-    page = pages.open(there.dashboard, width=width, theme=theme)
+    page = pages.open(there.dashboard_url, width=width, theme=theme)
 
     dialog = page.get_by_role("dialog", name="Log in")
     expect(dialog.get_by_label("A token of Kubernetes")).to_be_focused()
@@ -88,13 +88,13 @@ def test_whoever_is_not_known_yet_is_not_asked_for_again_and_again(pages: Pages,
     """A page behind the dialog waits for them; it does not ask the operator the same every few seconds."""
     there = serve(a_fleet(), session=Session(mode=AuthMode.TOKEN))
     for path in ("summary", "nodes", "notices", "events"):
-        there.fail(path, 401, "log in first")
-    pages.expected += ["401 (Unauthorized)"]
-    page = pages.open(there.dashboard, frozen_at=datetime(2026, 1, 1, tzinfo=UTC))
+        there.fail_requests(path, 401, "log in first")
+    pages.expected_problems += ["401 (Unauthorized)"]
+    page = pages.open(there.dashboard_url, frozen_at=datetime(2026, 1, 1, tzinfo=UTC))
     expect(page.get_by_role("dialog", name="Log in")).to_be_visible()
 
     for _ in range(10):
         page.clock.run_for(6_000)
         page.evaluate("fetch('../api/v2/session').then((it) => it.text())")  # what was asked before has arrived by then
 
-    assert there.asked.count("events") <= 3
+    assert there.requested_paths.count("events") <= 3

@@ -10,44 +10,44 @@ from aiohttp import web
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Pages, Theme, Width
-from haulout.web.api.shapes import ActKind, AuthMode, Done, Happening, NodeDetail, NodeState, Problem, Session
-from support.canned import Canned
-from support.canned_data import NOW
-from support.canned_node import a_blocked_node, a_hostile_node, an_idle_node, an_ordered_node
+from haulout.dashboard.api.types import ActKind, AuthMode, Done, Happening, NodeDetail, NodeState, Problem, Session
+from support.dashboard.canned_api import CannedApi
+from support.dashboard.fleet import NOW
+from support.dashboard.node_detail import a_blocked_node, a_hostile_node, an_idle_node, an_ordered_node
 
 ALL_ACTS = tuple(ActKind)
 
 
 @pytest.fixture(autouse=True)
-def _nodes(api: Canned) -> None:
+def _nodes(api: CannedApi) -> None:
     for detail in (a_blocked_node(NOW), an_ordered_node(NOW), an_idle_node(NOW), a_hostile_node(NOW)):
         put(api, detail)
 
 
-def put(api: Canned, detail: NodeDetail) -> None:
+def put(api: CannedApi, detail: NodeDetail) -> None:
     api.answers[f"nodes/{detail.tile.name}"] = detail
 
 
-def opened(
-    pages: Pages, api: Canned, node: str = "general-05", *, width: Width = "desktop", theme: Theme = "light"
+def open_node_page(
+    pages: Pages, api: CannedApi, node: str = "general-05", *, width: Width = "desktop", theme: Theme = "light"
 ) -> Page:
-    page = pages.open(f"{api.dashboard}#/nodes/{node}", width=width, theme=theme)
+    page = pages.open(f"{api.dashboard_url}#/nodes/{node}", width=width, theme=theme)
     expect(page.get_by_role("heading", level=1)).to_contain_text(node)
     expect(page.locator(".connection")).to_have_attribute("aria-label", "Connection: Live")
     return page
 
 
-def unfold(page: Page) -> None:
+def open_details(page: Page) -> None:
     expect(page.locator("details").first).to_be_visible()
     page.locator("details").evaluate_all("all => all.forEach(it => (it.open = true))")
 
 
-def permitted(api: Canned, *acts: ActKind) -> None:
+def set_allowed_actions(api: CannedApi, *acts: ActKind) -> None:
     api.answers["session"] = Session(mode=AuthMode.TOKEN, user="ann", may_read=True, acts=acts, csrf="a-secret")
 
 
-def test_the_head_says_what_goes_on_since_when_why_and_when_it_goes_on(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_the_head_says_what_goes_on_since_when_why_and_when_it_goes_on(pages: Pages, api: CannedApi) -> None:
+    page = open_node_page(pages, api)
     lead = page.get_by_role("region", name="How it stands")
     for text in ("Blocked", "since 13:23 (42 min ago)", "PodDisruptionBudget bank/ledger", "Next: in 2", "Cordoned"):
         expect(lead).to_contain_text(text)
@@ -55,8 +55,8 @@ def test_the_head_says_what_goes_on_since_when_why_and_when_it_goes_on(pages: Pa
     expect(page).to_have_title("general-05 · prod-eu · Haulout")
 
 
-def test_each_profile_has_its_machine_drawn_with_the_current_state_lit(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_each_profile_has_its_machine_drawn_with_the_current_state_lit(pages: Pages, api: CannedApi) -> None:
+    page = open_node_page(pages, api)
     drawing = page.get_by_role("img", name="Profile os is maintenance-required")
     expect(drawing.locator(".machine-state")).to_have_count(3)
     expect(drawing.locator(".machine-state.is-current")).to_have_text("maintenance-required")
@@ -65,9 +65,9 @@ def test_each_profile_has_its_machine_drawn_with_the_current_state_lit(pages: Pa
 
 
 def test_ways_out_of_the_current_state_tell_each_check_with_verdict_reason_and_next_look(
-    pages: Pages, api: Canned
+    pages: Pages, api: CannedApi
 ) -> None:
-    page = opened(pages, api)
+    page = open_node_page(pages, api)
     way = page.locator(".way").filter(has_text="to in-maintenance")
     night = way.get_by_role("listitem").filter(has_text="timeWindow")
     expect(night).to_contain_text("passes")
@@ -78,26 +78,28 @@ def test_ways_out_of_the_current_state_tell_each_check_with_verdict_reason_and_n
     expect(page.locator(".check").filter(has_text="hasLabel").first).to_contain_text("connection refused")
 
 
-def test_a_way_that_passes_and_is_held_back_says_by_whom(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_a_way_that_passes_and_is_held_back_says_by_whom(pages: Pages, api: CannedApi) -> None:
+    page = open_node_page(pages, api)
     profile = page.get_by_role("region", name="Profile gpu-driver")
     expect(profile).to_contain_text("Held back: profile os is in maintenance")
     expect(profile.locator(".machine-way.is-open")).to_have_count(0)
 
 
-def test_what_a_check_knows_unfolds_and_stays_unfolded_when_other_things_change(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_what_a_check_knows_unfolds_and_stays_unfolded_when_other_things_change(pages: Pages, api: CannedApi) -> None:
+    page = open_node_page(pages, api)
     page.get_by_text("What it knows").click()
     expect(page.get_by_text("Europe/Berlin", exact=True)).to_be_visible()
     detail = a_blocked_node(NOW)
     drain = msgspec.structs.replace(detail.drains[0], gone=7)
-    api.tell("node", msgspec.structs.replace(detail, drains=(drain,)))
+    api.send_event("node", msgspec.structs.replace(detail, drains=(drain,)))
     expect(page.locator(".drain-figures")).to_contain_text("7 of 8 pods have left")
     expect(page.get_by_text("Europe/Berlin", exact=True)).to_be_visible()
 
 
-def test_the_drain_tells_how_far_it_is_and_who_is_in_the_way_since_when_with_advice(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_the_drain_tells_how_far_it_is_and_who_is_in_the_way_since_when_with_advice(
+    pages: Pages, api: CannedApi
+) -> None:
+    page = open_node_page(pages, api)
     drain = page.get_by_role("region", name="Drain by profile os")
     expect(drain.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "62")
     expect(drain).to_contain_text("has time until 14:53")
@@ -112,15 +114,15 @@ def test_the_drain_tells_how_far_it_is_and_who_is_in_the_way_since_when_with_adv
         expect(blockers.first).to_contain_text(text)
 
 
-def test_commands_are_copied(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_commands_are_copied(pages: Pages, api: CannedApi) -> None:
+    page = open_node_page(pages, api)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("listitem").filter(has_text="Give bank/ledger").get_by_role("button", name="Copy").click()
     assert page.evaluate("navigator.clipboard.readText()") == "kubectl -n bank scale deployment/ledger --replicas=3"
 
 
-def test_orders_tell_their_phase_error_and_place_in_line(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api, "general-08")
+def test_orders_tell_their_phase_error_and_place_in_line(pages: Pages, api: CannedApi) -> None:
+    page = open_node_page(pages, api, "general-08")
     orders = page.get_by_role("region", name="2 NodeMaintenances")
     expect(orders).to_contain_text("Failed")
     expect(orders).to_contain_text("shop/cart-0 is still there")
@@ -128,8 +130,8 @@ def test_orders_tell_their_phase_error_and_place_in_line(pages: Pages, api: Cann
     expect(page.get_by_role("region", name="How it stands")).to_contain_text("Held back: alice: disk is being replaced")
 
 
-def test_history_is_newest_first_with_durations_and_drain_facts(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_history_is_newest_first_with_durations_and_drain_facts(pages: Pages, api: CannedApi) -> None:
+    page = open_node_page(pages, api)
     rows = page.get_by_role("region", name="History of the node").locator("tbody tr")
     expect(rows.first).to_contain_text("operational → maintenance-required")
     expect(rows.first).to_contain_text("1 d 16 h")
@@ -137,18 +139,20 @@ def test_history_is_newest_first_with_durations_and_drain_facts(pages: Pages, ap
     expect(rows.last).to_contain_text("by kubectl-create")
 
 
-def test_a_long_history_is_cut_until_it_is_asked_for(pages: Pages, api: Canned) -> None:
-    many = tuple(Happening(time=NOW - timedelta(hours=it), what="profile/os", after=f"s{it}") for it in range(40))
+def test_a_long_history_is_cut_until_it_is_asked_for(pages: Pages, api: CannedApi) -> None:
+    many = tuple(
+        Happening(time=NOW - timedelta(hours=number), what="profile/os", after=f"s{number}") for number in range(40)
+    )
     put(api, msgspec.structs.replace(a_blocked_node(NOW), history=many))
-    page = opened(pages, api)
+    page = open_node_page(pages, api)
     rows = page.get_by_role("region", name="History of the node").locator("tbody tr")
     expect(rows).to_have_count(15)
     page.get_by_role("button", name="Show 25 more").click()
     expect(rows).to_have_count(40)
 
 
-def test_labels_taints_and_conditions_unfold(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_labels_taints_and_conditions_unfold(pages: Pages, api: CannedApi) -> None:
+    page = open_node_page(pages, api)
     label = page.get_by_text("example.com/patches=pending")
     expect(label).to_be_hidden()
     page.locator("summary", has_text="Labels").click()
@@ -157,27 +161,27 @@ def test_labels_taints_and_conditions_unfold(pages: Pages, api: Canned) -> None:
     expect(page.get_by_text("5 of 8 pods have left", exact=True)).to_be_visible()
 
 
-def test_a_change_of_the_node_is_shown_as_it_happens(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_a_change_of_the_node_is_shown_as_it_happens(pages: Pages, api: CannedApi) -> None:
+    page = open_node_page(pages, api)
     expect(page.locator(".lead")).to_contain_text("Blocked")
     detail = a_blocked_node(NOW)
-    api.tell(
+    api.send_event(
         "node", msgspec.structs.replace(detail, tile=msgspec.structs.replace(detail.tile, state=NodeState.DRAINING))
     )
     expect(page.locator(".lead")).to_contain_text("Draining")
-    assert "events?node=general-05" in api.asked
+    assert "events?node=general-05" in api.requested_paths
 
 
-def test_a_node_that_nobody_knows_is_told_as_such(pages: Pages, api: Canned) -> None:
-    pages.expecting("404")
-    page = opened(pages, api, "nowhere")
+def test_a_node_that_nobody_knows_is_told_as_such(pages: Pages, api: CannedApi) -> None:
+    pages.expect_problems("404")
+    page = open_node_page(pages, api, "nowhere")
     expect(page.get_by_text("There is no such node")).to_be_visible()
     page.get_by_role("link", name="Look for it in the fleet").click()
-    expect(page).to_have_url(f"{api.dashboard}#/fleet?q=nowhere")
+    expect(page).to_have_url(f"{api.dashboard_url}#/fleet?q=nowhere")
 
 
-def test_an_idle_node_says_that_nothing_goes_on(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api, "general-020")
+def test_an_idle_node_says_that_nothing_goes_on(pages: Pages, api: CannedApi) -> None:
+    page = open_node_page(pages, api, "general-020")
     expect(page.locator(".lead")).to_contain_text("Nothing is going on, and nothing is announced.")
     expect(page.get_by_text("Nothing happens in this profile")).to_be_visible()
 
@@ -185,14 +189,14 @@ def test_an_idle_node_says_that_nothing_goes_on(pages: Pages, api: Canned) -> No
 # Acts
 
 
-def test_nobody_is_offered_what_they_may_not_do(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_nobody_is_offered_what_they_may_not_do(pages: Pages, api: CannedApi) -> None:
+    page = open_node_page(pages, api)
     expect(page.get_by_role("region", name="What moves it on")).to_be_visible()
     for name in ("Hold …", "Start maintenance …", "Approve it …"):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
 
 
-def test_an_act_is_asked_about_sent_with_its_reason_and_answered(pages: Pages, api: Canned) -> None:
+def test_an_act_is_asked_about_sent_with_its_reason_and_answered(pages: Pages, api: CannedApi) -> None:
     sent: list[str] = []
 
     def done(request: web.Request) -> Done:
@@ -200,8 +204,8 @@ def test_an_act_is_asked_about_sent_with_its_reason_and_answered(pages: Pages, a
         return Done(text="general-05 is held", command="kubectl annotate node general-05 haulout.dev/hold=x")
 
     api.answers["acts"] = done
-    permitted(api, ActKind.HOLD)
-    page = opened(pages, api)
+    set_allowed_actions(api, ActKind.HOLD)
+    page = open_node_page(pages, api)
     with page.expect_request("**/api/v2/acts") as asked:
         page.get_by_role("button", name="Hold …").click()
         dialog = page.get_by_role("dialog", name="Hold")
@@ -222,11 +226,11 @@ def test_an_act_is_asked_about_sent_with_its_reason_and_answered(pages: Pages, a
     expect(dialog).to_be_hidden()
 
 
-def test_an_act_that_is_refused_says_why_and_can_be_tried_again(pages: Pages, api: Canned) -> None:
-    pages.expecting("403")
+def test_an_act_that_is_refused_says_why_and_can_be_tried_again(pages: Pages, api: CannedApi) -> None:
+    pages.expect_problems("403")
     api.answers["acts"] = Problem(error="ann may not delete nodemaintenances", status=403)
-    permitted(api, *ALL_ACTS)
-    page = opened(pages, api, "general-08")
+    set_allowed_actions(api, *ALL_ACTS)
+    page = open_node_page(pages, api, "general-08")
     page.get_by_role("button", name="End it …").first.click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="End it").click()
@@ -236,19 +240,19 @@ def test_an_act_that_is_refused_says_why_and_can_be_tried_again(pages: Pages, ap
     expect(dialog).to_be_hidden()
 
 
-def test_a_check_that_waits_for_approval_is_approved(pages: Pages, api: Canned) -> None:
+def test_a_check_that_waits_for_approval_is_approved(pages: Pages, api: CannedApi) -> None:
     api.answers["acts"] = Done(text="approved")
-    permitted(api, *ALL_ACTS)
-    page = opened(pages, api)
+    set_allowed_actions(api, *ALL_ACTS)
+    page = open_node_page(pages, api)
     page.get_by_role("button", name="Approve it …").click()
     with page.expect_request("**/api/v2/acts") as asked:
         page.get_by_role("dialog").get_by_role("button", name="Approve it").click()
     assert asked.value.post_data_json == {"act": "approve", "node": "general-05", "profile": "os", "check": "approved"}
 
 
-def test_a_dialog_keeps_nobody_out(pages: Pages, api: Canned, accessible: Callable[[Page], None]) -> None:
-    permitted(api, *ALL_ACTS)
-    page = opened(pages, api)
+def test_a_dialog_keeps_nobody_out(pages: Pages, api: CannedApi, accessible: Callable[[Page], None]) -> None:
+    set_allowed_actions(api, *ALL_ACTS)
+    page = open_node_page(pages, api)
     page.get_by_role("button", name="Start maintenance …").click()
     accessible(page)
 
@@ -256,10 +260,10 @@ def test_a_dialog_keeps_nobody_out(pages: Pages, api: Canned, accessible: Callab
 # For everybody
 
 
-def test_hostile_text_stays_text(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api, "evil", width="phone")
+def test_hostile_text_stays_text(pages: Pages, api: CannedApi) -> None:
+    page = open_node_page(pages, api, "evil", width="phone")
     expect(page.locator(".lead")).to_contain_text("<script>")
-    unfold(page)
+    open_details(page)
     assert page.evaluate("window.pwned") is None
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
@@ -267,18 +271,18 @@ def test_hostile_text_stays_text(pages: Pages, api: Canned) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("node", ["general-05", "general-08"])
 def test_nobody_is_kept_out(
-    pages: Pages, api: Canned, accessible: Callable[[Page], None], node: str, theme: Theme
+    pages: Pages, api: CannedApi, accessible: Callable[[Page], None], node: str, theme: Theme
 ) -> None:
-    permitted(api, *ALL_ACTS)
-    page = opened(pages, api, node, theme=theme)
-    unfold(page)
+    set_allowed_actions(api, *ALL_ACTS)
+    page = open_node_page(pages, api, node, theme=theme)
+    open_details(page)
     accessible(page)
 
 
 def test_a_phone_shows_it_without_sideways_scrolling_and_the_machine_from_top_to_bottom(
-    pages: Pages, api: Canned, accessible: Callable[[Page], None]
+    pages: Pages, api: CannedApi, accessible: Callable[[Page], None]
 ) -> None:
-    page = opened(pages, api, width="phone")
+    page = open_node_page(pages, api, width="phone")
     page.set_viewport_size({"width": 360, "height": 740})
     # The picture is drawn anew once its room is known to be another: all boxes are to be of the same one.
     page.wait_for_function(
@@ -291,12 +295,12 @@ def test_a_phone_shows_it_without_sideways_scrolling_and_the_machine_from_top_to
     accessible(page)
 
 
-def test_a_picture(pages: Pages, api: Canned, picture: Callable[[Page, str], None]) -> None:
-    permitted(api, *ALL_ACTS)
-    page = pages.open(f"{api.dashboard}#/nodes/general-05", frozen_at=NOW)
+def test_a_picture(pages: Pages, api: CannedApi, screenshot: Callable[[Page, str], None]) -> None:
+    set_allowed_actions(api, *ALL_ACTS)
+    page = pages.open(f"{api.dashboard_url}#/nodes/general-05", frozen_at=NOW)
     page.set_viewport_size({"width": 1440, "height": 1320})
     expect(page.locator(".machine").first).to_be_visible()
-    picture(page, "node")
-    page = pages.open(f"{api.dashboard}#/nodes/general-05", width="phone", theme="dark", frozen_at=NOW)
+    screenshot(page, "node")
+    page = pages.open(f"{api.dashboard_url}#/nodes/general-05", width="phone", theme="dark", frozen_at=NOW)
     expect(page.locator(".machine").first).to_be_attached()
-    picture(page, "node-phone")
+    screenshot(page, "node-phone")

@@ -7,25 +7,27 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Pages, Theme, Width
-from haulout.web.api.shapes import ActKind, AuthMode, Done, NoticeList, NoticesChanged, Session
-from support.canned import Canned
-from support.canned_data import NOW
-from support.canned_pages import a_moved_notice, some_notices
+from haulout.dashboard.api.types import ActKind, AuthMode, Done, NoticeList, NoticesChanged, Session
+from support.dashboard.canned_api import CannedApi
+from support.dashboard.fleet import NOW
+from support.dashboard.notices_and_configuration import a_moved_notice, some_notices
 
 
 @pytest.fixture(autouse=True)
-def _notices(api: Canned) -> None:
+def _notices(api: CannedApi) -> None:
     api.answers["notices"] = some_notices(NOW)
 
 
-def opened(pages: Pages, api: Canned, query: str = "", *, width: Width = "desktop", theme: Theme = "light") -> Page:
-    page = pages.open(f"{api.dashboard}#/notices{query}", width=width, theme=theme)
+def open_notices_page(
+    pages: Pages, api: CannedApi, query: str = "", *, width: Width = "desktop", theme: Theme = "light"
+) -> Page:
+    page = pages.open(f"{api.dashboard_url}#/notices{query}", width=width, theme=theme)
     expect(page.get_by_role("heading", level=1)).to_contain_text("Notices")
     return page
 
 
-def test_notices_stand_by_phase_what_runs_first_and_what_is_over_folded(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_notices_stand_by_phase_what_runs_first_and_what_is_over_folded(pages: Pages, api: CannedApi) -> None:
+    page = open_notices_page(pages, api)
     expect(page.locator(".notice-group:visible h2")).to_have_text(
         ["Active", "Due", "Planned", "Missed", "Completed", "Cancelled"]
     )
@@ -35,8 +37,8 @@ def test_notices_stand_by_phase_what_runs_first_and_what_is_over_folded(pages: P
     expect(page.get_by_text("oci-e0")).to_be_visible()
 
 
-def test_a_notice_tells_how_soon_where_what_from_whom_and_whether_in_time(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_a_notice_tells_how_soon_where_what_from_whom_and_whether_in_time(pages: Pages, api: CannedApi) -> None:
+    page = open_notices_page(pages, api)
     due = page.locator(".notice").filter(has_text="oci-e1")
     for text in ("in 1", "14:17 UTC for 1 h", "large-01", "Reboot", "EVACUATION", "oci", "Too late", "3 pods left"):
         expect(due).to_contain_text(text)
@@ -44,8 +46,8 @@ def test_a_notice_tells_how_soon_where_what_from_whom_and_whether_in_time(pages:
     expect(page.locator(".notice").filter(has_text="people-chg-17")).to_contain_text("In time")
 
 
-def test_a_row_unfolds_to_all_that_is_known_with_what_was_moved(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_a_row_unfolds_to_all_that_is_known_with_what_was_moved(pages: Pages, api: CannedApi) -> None:
+    page = open_notices_page(pages, api)
     toggle = page.get_by_role("button", name="All about aws-event-9c1d")
     toggle.focus()
     page.keyboard.press("Enter")
@@ -57,10 +59,10 @@ def test_a_row_unfolds_to_all_that_is_known_with_what_was_moved(pages: Pages, ap
     expect(page.get_by_text("MaintenanceMoveAsked")).to_be_hidden()
 
 
-def test_what_narrows_them_is_in_the_address(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_what_narrows_them_is_in_the_address(pages: Pages, api: CannedApi) -> None:
+    page = open_notices_page(pages, api)
     page.get_by_label("Source").select_option("people")
-    expect(page).to_have_url(f"{api.dashboard}#/notices?source=people")
+    expect(page).to_have_url(f"{api.dashboard_url}#/notices?source=people")
     expect(page.locator(".total")).to_have_text("2 of 8 notices")
     page.get_by_role("button", name="Clear").click()
     page.keyboard.press("/")
@@ -70,27 +72,27 @@ def test_what_narrows_them_is_in_the_address(pages: Pages, api: Canned) -> None:
     expect(page.get_by_text("No notice fits")).to_be_visible()
 
 
-def test_a_link_shows_those_that_are_too_late(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api, "?late=1")
+def test_a_link_shows_those_that_are_too_late(pages: Pages, api: CannedApi) -> None:
+    page = open_notices_page(pages, api, "?late=1")
     expect(page.locator(".notice:visible")).to_have_count(2)
     page.get_by_role("button", name="All", exact=True).click()
     expect(page.locator(".notice:visible")).to_have_count(5)
 
 
-def test_changes_are_shown_as_they_happen_and_what_is_unfolded_stays_so(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_changes_are_shown_as_they_happen_and_what_is_unfolded_stays_so(pages: Pages, api: CannedApi) -> None:
+    page = open_notices_page(pages, api)
     page.get_by_role("button", name="All about people-chg-17-4f2a").click()
     changed = msgspec.structs.replace(a_moved_notice(NOW), phase="Due")
-    api.announce(NoticesChanged(revision="8", changed=(changed,), gone=("evil",)))
+    api.update_notices(NoticesChanged(revision="8", changed=(changed,), gone=("evil",)))
     expect(page.get_by_role("region", name="Due notices")).to_contain_text("aws-event-9c1d")
     expect(page.locator(".notice").filter(has_text="evil")).to_have_count(0)
     expect(page.get_by_text("haulout notice cancel people-chg-17-4f2a")).to_be_visible()
 
 
-def test_only_what_people_made_can_be_called_off(pages: Pages, api: Canned) -> None:
+def test_only_what_people_made_can_be_called_off(pages: Pages, api: CannedApi) -> None:
     api.answers["session"] = Session(mode=AuthMode.PROXY, user="ann", acts=(ActKind.CANCEL,), csrf="x")
     api.answers["acts"] = Done(text="people-chg-17-4f2a is called off")
-    page = opened(pages, api)
+    page = open_notices_page(pages, api)
     page.get_by_role("button", name="All about aws-event-9c1d").click()
     expect(page.get_by_text("It is called off where it comes from")).to_be_visible()
     page.get_by_role("button", name="All about people-chg-17-4f2a").click()
@@ -101,19 +103,19 @@ def test_only_what_people_made_can_be_called_off(pages: Pages, api: Canned) -> N
     expect(page.get_by_role("dialog")).to_contain_text("is called off")
 
 
-def test_without_notices_it_says_how_to_make_one(pages: Pages, api: Canned) -> None:
+def test_without_notices_it_says_how_to_make_one(pages: Pages, api: CannedApi) -> None:
     api.answers["notices"] = NoticeList(revision="1", notices=())
-    page = opened(pages, api)
+    page = open_notices_page(pages, api)
     expect(page.get_by_text("Nothing is announced")).to_be_visible()
     expect(page.locator(".command")).to_contain_text("haulout")
 
 
-def test_an_api_that_fails_is_told_and_can_be_asked_again(pages: Pages, api: Canned) -> None:
-    pages.expecting("503")
-    api.fail("notices", 503, "nobody leads")
-    page = opened(pages, api)
+def test_an_api_that_fails_is_told_and_can_be_asked_again(pages: Pages, api: CannedApi) -> None:
+    pages.expect_problems("503")
+    api.fail_requests("notices", 503, "nobody leads")
+    page = open_notices_page(pages, api)
     expect(page.get_by_text("nobody leads")).to_be_visible()
-    api.mend()
+    api.clear_failures()
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_text("rack-7-swap")).to_be_visible()
 
@@ -121,9 +123,9 @@ def test_an_api_that_fails_is_told_and_can_be_asked_again(pages: Pages, api: Can
 @pytest.mark.parametrize("width", ["phone", "desktop"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nobody_is_kept_out_and_hostile_text_stays_text(
-    pages: Pages, api: Canned, accessible: Callable[[Page], None], width: Width, theme: Theme
+    pages: Pages, api: CannedApi, accessible: Callable[[Page], None], width: Width, theme: Theme
 ) -> None:
-    page = opened(pages, api, width=width, theme=theme)
+    page = open_notices_page(pages, api, width=width, theme=theme)
     if width == "phone":
         page.set_viewport_size({"width": 360, "height": 740})
     for toggle in page.locator(".notice-toggle:visible").all():
@@ -134,7 +136,7 @@ def test_nobody_is_kept_out_and_hostile_text_stays_text(
     accessible(page)
 
 
-def test_a_picture(pages: Pages, api: Canned, picture: Callable[[Page, str], None]) -> None:
-    page = pages.open(f"{api.dashboard}#/notices", frozen_at=NOW)
+def test_a_picture(pages: Pages, api: CannedApi, screenshot: Callable[[Page, str], None]) -> None:
+    page = pages.open(f"{api.dashboard_url}#/notices", frozen_at=NOW)
     page.get_by_role("button", name="All about aws-event-9c1d").click()
-    picture(page, "notices")
+    screenshot(page, "notices")

@@ -8,20 +8,22 @@ from aiohttp import web
 from playwright.sync_api import Locator, Page, expect
 
 from browser.conftest import Pages, Theme, Width
-from haulout.web.api.shapes import Timeline
-from support.browsed import until
-from support.canned import Canned
-from support.canned_data import NOW
-from support.canned_timeline import a_timeline, a_timeline_without_history
+from haulout.dashboard.api.types import Timeline
+from support.dashboard.canned_api import CannedApi
+from support.dashboard.fleet import NOW
+from support.dashboard.polling import wait_until
+from support.dashboard.timeline import a_timeline, a_timeline_without_history
 
 
 @pytest.fixture(autouse=True)
-def _timeline(api: Canned) -> None:
+def _timeline(api: CannedApi) -> None:
     api.answers["timeline"] = a_timeline(NOW)
 
 
-def opened(pages: Pages, api: Canned, query: str = "", *, width: Width = "desktop", theme: Theme = "light") -> Page:
-    page = pages.open(f"{api.dashboard}#/timeline{query}", width=width, theme=theme)
+def open_timeline_page(
+    pages: Pages, api: CannedApi, query: str = "", *, width: Width = "desktop", theme: Theme = "light"
+) -> Page:
+    page = pages.open(f"{api.dashboard_url}#/timeline{query}", width=width, theme=theme)
     expect(page.get_by_role("heading", name="Timeline")).to_be_visible()
     return page
 
@@ -30,39 +32,41 @@ def bar(page: Page, name: str) -> Locator:
     return page.locator(f'.tl-bar[aria-label*="{name}"]')
 
 
-def left_of(element: Locator) -> float:
+def left_edge(element: Locator) -> float:
     box = element.bounding_box()
     assert box is not None
     x: float = box["x"]
     return x
 
 
-def test_each_node_has_a_row_with_bars_for_what_was_is_and_comes_and_a_line_for_now(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_each_node_has_a_row_with_bars_for_what_was_is_and_comes_and_a_line_for_now(
+    pages: Pages, api: CannedApi
+) -> None:
+    page = open_timeline_page(pages, api)
     expect(page.locator(".tl-name").first).to_have_text("general-05")
     expect(bar(page, "patch-08").first).to_contain_text("patch-08 · Failed")
-    now = left_of(page.locator(".tl-now"))
-    assert left_of(bar(page, "patch-08").first) < now < left_of(bar(page, "Reboot: EVACUATION"))
+    now = left_edge(page.locator(".tl-now"))
+    assert left_edge(bar(page, "patch-08").first) < now < left_edge(bar(page, "Reboot: EVACUATION"))
 
 
-def test_what_nobody_knows_the_end_of_fades_out_beyond_now(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_what_nobody_knows_the_end_of_fades_out_beyond_now(pages: Pages, api: CannedApi) -> None:
+    page = open_timeline_page(pages, api)
     running = bar(page, "profile os, running")
     assert running.evaluate("it => getComputedStyle(it).maskImage") != "none"
     box = running.bounding_box()
     assert box is not None
-    assert box["x"] + box["width"] > left_of(page.locator(".tl-now"))
+    assert box["x"] + box["width"] > left_edge(page.locator(".tl-now"))
 
 
-def test_windows_and_blackouts_stand_behind_the_rows(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api, "?span=1w")
+def test_windows_and_blackouts_stand_behind_the_rows(pages: Pages, api: CannedApi) -> None:
+    page = open_timeline_page(pages, api, "?span=1w")
     expect(page.locator(".tl-band-name")).to_have_text("os: night")
     assert page.locator(".tl-grid .tl-band.is-window:visible").count() == 7
     expect(page.locator(".tl-grid .tl-band.is-blackout")).to_be_visible()
 
 
-def test_pointing_at_a_bar_tells_exact_times_how_long_and_why(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_pointing_at_a_bar_tells_exact_times_how_long_and_why(pages: Pages, api: CannedApi) -> None:
+    page = open_timeline_page(pages, api)
     bar(page, "Reboot: EVACUATION").hover()
     card = page.get_by_role("tooltip")
     for text in (
@@ -77,24 +81,24 @@ def test_pointing_at_a_bar_tells_exact_times_how_long_and_why(pages: Pages, api:
     expect(card).to_be_hidden()
 
 
-def test_a_click_on_a_bar_leads_to_its_node(pages: Pages, api: Canned) -> None:
-    pages.expecting("404")
-    page = opened(pages, api)
+def test_a_click_on_a_bar_leads_to_its_node(pages: Pages, api: CannedApi) -> None:
+    pages.expect_problems("404")
+    page = open_timeline_page(pages, api)
     bar(page, "patch-08").first.click()
-    expect(page).to_have_url(f"{api.dashboard}#/nodes/general-08")
+    expect(page).to_have_url(f"{api.dashboard_url}#/nodes/general-08")
 
 
-def test_buttons_zoom_and_the_address_says_how_far(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_buttons_zoom_and_the_address_says_how_far(pages: Pages, api: CannedApi) -> None:
+    page = open_timeline_page(pages, api)
     page.get_by_role("button", name="1w").click()
-    expect(page).to_have_url(f"{api.dashboard}#/timeline?span=1w")
+    expect(page).to_have_url(f"{api.dashboard_url}#/timeline?span=1w")
     expect(page.locator(".tl-large").first).to_have_text("Sat 14 Nov")
     page.get_by_role("button", name="Closer").click()
-    expect(page).to_have_url(f"{api.dashboard}#/timeline?span=6300m")
+    expect(page).to_have_url(f"{api.dashboard_url}#/timeline?span=6300m")
 
 
-def test_a_link_shows_the_same_part_of_time_to_somebody_else(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api, "?span=6h&at=2026-11-17T19:00Z")
+def test_a_link_shows_the_same_part_of_time_to_somebody_else(pages: Pages, api: CannedApi) -> None:
+    page = open_timeline_page(pages, api, "?span=6h&at=2026-11-17T19:00Z")
     expect(page.locator(".narrowing .note")).to_have_text("Tue 17 Nov, 16:00 UTC \N{EN DASH} Tue 17 Nov, 22:00 UTC")
     expect(bar(page, "Stop: PowerFeed")).to_be_visible()
     expect(page.locator(".tl-now")).to_be_hidden()
@@ -102,8 +106,8 @@ def test_a_link_shows_the_same_part_of_time_to_somebody_else(pages: Pages, api: 
     expect(page.locator(".tl-now")).to_be_visible()
 
 
-def test_ctrl_and_the_wheel_zoom_around_the_pointer(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_ctrl_and_the_wheel_zoom_around_the_pointer(pages: Pages, api: CannedApi) -> None:
+    page = open_timeline_page(pages, api)
     target = bar(page, "Reboot: EVACUATION")
     before = target.bounding_box()
     assert before is not None
@@ -118,8 +122,8 @@ def test_ctrl_and_the_wheel_zoom_around_the_pointer(pages: Pages, api: Canned) -
     assert abs(after["x"] - before["x"]) < 6
 
 
-def test_a_drag_moves_time_and_is_no_click(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_a_drag_moves_time_and_is_no_click(pages: Pages, api: CannedApi) -> None:
+    page = open_timeline_page(pages, api)
     target = bar(page, "patch-08").first
     before = target.bounding_box()
     assert before is not None
@@ -134,15 +138,15 @@ def test_a_drag_moves_time_and_is_no_click(pages: Pages, api: Canned) -> None:
     assert "#/timeline" in page.url
 
 
-def test_keys_move_zoom_and_step_through_rows_and_bars(pages: Pages, api: Canned) -> None:
-    pages.expecting("404")
-    page = opened(pages, api)
+def test_keys_move_zoom_and_step_through_rows_and_bars(pages: Pages, api: CannedApi) -> None:
+    pages.expect_problems("404")
+    page = open_timeline_page(pages, api)
     chart = page.get_by_role("group", name="Timeline", exact=True)
     chart.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_url("**at=2026-11-16T21:0*")
     page.keyboard.press("Home")
-    page.wait_for_url(f"{api.dashboard}#/timeline")
+    page.wait_for_url(f"{api.dashboard_url}#/timeline")
     page.keyboard.press("-")
     page.wait_for_url("**span=2160m")
     page.keyboard.press("ArrowDown")
@@ -153,11 +157,11 @@ def test_keys_move_zoom_and_step_through_rows_and_bars(pages: Pages, api: Canned
     expect(page.get_by_role("tooltip")).to_be_hidden()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    expect(page).to_have_url(f"{api.dashboard}#/nodes/large-01")
+    expect(page).to_have_url(f"{api.dashboard_url}#/nodes/large-01")
 
 
-def test_a_row_with_nothing_in_view_shows_where_there_is_something(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_a_row_with_nothing_in_view_shows_where_there_is_something(pages: Pages, api: CannedApi) -> None:
+    page = open_timeline_page(pages, api)
     row = page.locator('.tl-row[data-node="general-001"]')
     expect(row.locator(".tl-bar:visible")).to_have_count(0)
     row.get_by_title("Earlier").click()
@@ -165,10 +169,10 @@ def test_a_row_with_nothing_in_view_shows_where_there_is_something(pages: Pages,
 
 
 def test_of_hundreds_of_rows_only_those_in_view_are_in_the_page_and_scrolling_is_fluid(
-    pages: Pages, api: Canned
+    pages: Pages, api: CannedApi
 ) -> None:
     api.answers["timeline"] = a_timeline(NOW, rows=200)
-    page = opened(pages, api)
+    page = open_timeline_page(pages, api)
     expect(page.locator(".tl-name").first).to_be_visible()
     assert page.locator(".tl-row").count() < 60
     page.locator(".tl").evaluate("it => it.scrollTop = it.scrollHeight")
@@ -191,7 +195,7 @@ def test_of_hundreds_of_rows_only_those_in_view_are_in_the_page_and_scrolling_is
     assert usual < 60  # milliseconds a frame, also on a machine that has other things to do
 
 
-def test_more_of_time_is_asked_for_than_is_seen_and_not_asked_for_again(pages: Pages, api: Canned) -> None:
+def test_more_of_time_is_asked_for_than_is_seen_and_not_asked_for_again(pages: Pages, api: CannedApi) -> None:
     asked: list[tuple[str, str]] = []
 
     def answer(request: web.Request) -> Timeline:
@@ -199,7 +203,7 @@ def test_more_of_time_is_asked_for_than_is_seen_and_not_asked_for_again(pages: P
         return a_timeline(NOW)
 
     api.answers["timeline"] = answer
-    page = opened(pages, api)
+    page = open_timeline_page(pages, api)
     expect(page.locator(".tl-name").first).to_be_visible()
     seen = len(asked)
     page.keyboard.press("ArrowRight")
@@ -208,12 +212,12 @@ def test_more_of_time_is_asked_for_than_is_seen_and_not_asked_for_again(pages: P
     assert len(asked) == seen
     page.get_by_role("button", name="1mo").click()
     page.wait_for_function("document.querySelector('.tl-large').textContent.includes('2026')")
-    until(page, lambda: len(asked) > seen)
+    wait_until(page, lambda: len(asked) > seen)
     page.wait_for_timeout(400)
     assert len(asked) == seen + 1
 
 
-def test_what_narrows_nodes_is_in_the_address_and_asked_of_the_api(pages: Pages, api: Canned) -> None:
+def test_what_narrows_nodes_is_in_the_address_and_asked_of_the_api(pages: Pages, api: CannedApi) -> None:
     queries: list[str] = []
 
     def answer(request: web.Request) -> Timeline:
@@ -221,58 +225,58 @@ def test_what_narrows_nodes_is_in_the_address_and_asked_of_the_api(pages: Pages,
         return a_timeline(NOW)
 
     api.answers["timeline"] = answer
-    page = opened(pages, api)
+    page = open_timeline_page(pages, api)
     page.get_by_label("Zone").select_option("eu-west-1a")
     page.keyboard.press("Escape")
     page.get_by_label("Search nodes").fill("large")
     page.wait_for_url("**zone=eu-west-1a&q=large")
-    until(page, lambda: "zone=eu-west-1a" in queries[-1] and "q=large" in queries[-1])
+    wait_until(page, lambda: "zone=eu-west-1a" in queries[-1] and "q=large" in queries[-1])
     assert "zone=eu-west-1a" in queries[-1]
     assert "q=large" in queries[-1]
     page.get_by_role("button", name="Clear").click()
     expect(page.get_by_label("Search nodes")).to_have_value("")
 
 
-def test_times_are_utc_or_those_of_the_reader(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_times_are_utc_or_those_of_the_reader(pages: Pages, api: CannedApi) -> None:
+    page = open_timeline_page(pages, api)
     page.get_by_role("button", name="UTC").click()
     expect(page.get_by_role("button", name="Local time")).to_be_visible()
     page.reload()
     expect(page.get_by_role("button", name="Local time")).to_be_visible()
 
 
-def test_the_table_tells_the_same_in_words_running_first(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api, "?view=table")
+def test_the_table_tells_the_same_in_words_running_first(pages: Pages, api: CannedApi) -> None:
+    page = open_timeline_page(pages, api, "?view=table")
     rows = page.locator("tbody tr")
     expect(rows.first).to_contain_text("general-05")
     expect(rows.filter(has_text="DrainTimedOut: 30m passed")).to_contain_text("for 5 h so far")
     expect(rows.filter(has_text="EVACUATION")).to_contain_text(re.compile("begins in 1[12] min, for 1 h"))
 
 
-def test_what_is_missing_and_how_many_are_not_shown_is_said(pages: Pages, api: Canned) -> None:
+def test_what_is_missing_and_how_many_are_not_shown_is_said(pages: Pages, api: CannedApi) -> None:
     api.answers["timeline"] = a_timeline_without_history(NOW)
-    page = opened(pages, api)
+    page = open_timeline_page(pages, api)
     note = page.locator(".tl-note")
     expect(note).to_contain_text("The past is missing")
     expect(note).to_contain_text("4 of 120 nodes are shown")
 
 
-def test_an_api_that_fails_is_told_and_can_be_asked_again(pages: Pages, api: Canned) -> None:
-    pages.expecting("503")
-    api.fail("timeline", 503, "nobody leads")
-    page = opened(pages, api)
+def test_an_api_that_fails_is_told_and_can_be_asked_again(pages: Pages, api: CannedApi) -> None:
+    pages.expect_problems("503")
+    api.fail_requests("timeline", 503, "nobody leads")
+    page = open_timeline_page(pages, api)
     expect(page.get_by_text("nobody leads")).to_be_visible()
-    api.mend()
+    api.clear_failures()
     page.get_by_role("button", name="Try again").click()
     expect(page.locator(".tl-name").first).to_be_visible()
 
 
-def test_hostile_text_stays_text(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api)
+def test_hostile_text_stays_text(pages: Pages, api: CannedApi) -> None:
+    page = open_timeline_page(pages, api)
     evil = page.locator(".tl-row").filter(has_text="evil-").locator(".tl-bar").first
     evil.hover()
     expect(page.get_by_role("tooltip")).to_contain_text("<script>")
-    page.goto(f"{api.dashboard}#/timeline?view=table")
+    page.goto(f"{api.dashboard_url}#/timeline?view=table")
     expect(page.locator("tbody")).to_contain_text("<script>")
     assert page.evaluate("window.pwned") is None
 
@@ -280,26 +284,26 @@ def test_hostile_text_stays_text(pages: Pages, api: Canned) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("query", ["", "?span=1w", "?view=table"])
 def test_nobody_is_kept_out(
-    pages: Pages, api: Canned, accessible: Callable[[Page], None], query: str, theme: Theme
+    pages: Pages, api: CannedApi, accessible: Callable[[Page], None], query: str, theme: Theme
 ) -> None:
-    page = opened(pages, api, query, theme=theme)
+    page = open_timeline_page(pages, api, query, theme=theme)
     expect(page.get_by_text("general-05").first).to_be_visible()
     accessible(page)
 
 
 @pytest.mark.parametrize("query", ["", "?view=chart"])
 def test_a_phone_shows_it_without_sideways_scrolling(
-    pages: Pages, api: Canned, accessible: Callable[[Page], None], query: str
+    pages: Pages, api: CannedApi, accessible: Callable[[Page], None], query: str
 ) -> None:
-    page = opened(pages, api, query, width="phone")
+    page = open_timeline_page(pages, api, query, width="phone")
     page.set_viewport_size({"width": 360, "height": 740})
     expect(page.get_by_text("general-05").first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     accessible(page)
 
 
-def test_two_fingers_zoom(pages: Pages, api: Canned) -> None:
-    page = opened(pages, api, "?view=chart", width="phone")
+def test_two_fingers_zoom(pages: Pages, api: CannedApi) -> None:
+    page = open_timeline_page(pages, api, "?view=chart", width="phone")
     expect(page.locator(".tl-name").first).to_be_visible()
     before = page.locator(".narrowing .note").text_content()
     page.locator(".tl").evaluate(
@@ -316,25 +320,25 @@ def test_two_fingers_zoom(pages: Pages, api: Canned) -> None:
     assert page.locator(".narrowing .note").text_content() != before
 
 
-def test_a_first_tap_tells_about_a_bar_and_a_second_one_goes_to_its_node(pages: Pages, api: Canned) -> None:
-    pages.expecting("404")
-    page = opened(pages, api, "?view=chart", width="phone")
+def test_a_first_tap_tells_about_a_bar_and_a_second_one_goes_to_its_node(pages: Pages, api: CannedApi) -> None:
+    pages.expect_problems("404")
+    page = open_timeline_page(pages, api, "?view=chart", width="phone")
     target = bar(page, "patch-08").first
     target.tap()
     expect(page.get_by_role("tooltip")).to_contain_text("DrainTimedOut")
-    expect(page).to_have_url(f"{api.dashboard}#/timeline?view=chart")
+    expect(page).to_have_url(f"{api.dashboard_url}#/timeline?view=chart")
     target.tap()
-    expect(page).to_have_url(f"{api.dashboard}#/nodes/general-08")
+    expect(page).to_have_url(f"{api.dashboard_url}#/nodes/general-08")
 
 
-def test_a_picture(pages: Pages, api: Canned, picture: Callable[[Page, str], None]) -> None:
-    page = drawn_at(pages, f"{api.dashboard}#/timeline")
+def test_a_picture(pages: Pages, api: CannedApi, screenshot: Callable[[Page, str], None]) -> None:
+    page = open_frozen_page(pages, f"{api.dashboard_url}#/timeline")
     bar(page, "patch-08").first.hover()
-    picture(page, "timeline")
-    picture(drawn_at(pages, f"{api.dashboard}#/timeline?span=1w", theme="dark"), "timeline-dark")
+    screenshot(page, "timeline")
+    screenshot(open_frozen_page(pages, f"{api.dashboard_url}#/timeline?span=1w", theme="dark"), "timeline-dark")
 
 
-def drawn_at(pages: Pages, url: str, *, theme: Theme = "light") -> Page:
+def open_frozen_page(pages: Pages, url: str, *, theme: Theme = "light") -> Page:
     """Return a page whose clock stands still, and which has drawn what there is."""
     page = pages.open(url, theme=theme, frozen_at=NOW)
     expect(page.locator(".tl")).to_be_attached()

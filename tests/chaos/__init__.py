@@ -8,7 +8,7 @@ checks the recording of the round: the audit log of the API server and the watch
     rounds        one round, from the start of the control plane to its verdict
     faults        the fault classes, which act on a `world`
     workload      nodes, pods, and the people who order maintenances
-    replicas      the operator's processes (`replica`), each behind a proxy that can break its connection
+    replicas      the operator's processes (`patched_operator`), each behind a proxy that can break its connection
     proxy         an HTTP proxy with faults
     observer      the watches of a round
     recording     audit log and watches as values

@@ -12,13 +12,13 @@ import click
 
 from chaos import report, suite
 from chaos.faults import CLASSES
-from chaos.judge import judge
+from chaos.invariants import find_violations
+from chaos.patched_operator import SABOTAGE
 from chaos.recording import load
-from chaos.replica import SABOTAGE
-from chaos.rounds import RULES, run_round
+from chaos.round_runner import RULES, run_round
 
 _ROOT = Path(__file__).parents[2]
-_PAGE = _ROOT / "docs" / "operations" / "reliability.md"
+_RELIABILITY_PAGE = _ROOT / "docs" / "operations" / "reliability.md"
 
 
 @click.group()
@@ -55,10 +55,10 @@ def run(
 ) -> None:
     """Run rounds of all classes in turn. Exit with 1 if any violates an invariant."""
     try:
-        wanted = suite.chosen(names)
+        wanted = suite.select_classes(names)
     except suite.UnknownClass as problem:
         raise click.UsageError(str(problem)) from None
-    plan = suite.Plan(
+    plan = suite.SuitePlan(
         classes=wanted,
         seed=seed,
         within=timedelta(minutes=minutes),
@@ -73,10 +73,10 @@ def run(
     content = report.table(found, CLASSES)
     click.echo(content)
     if write:
-        _PAGE.write_text(report.inserted(_PAGE.read_text(), content))
-    for it in found.rounds:
-        if it.violations:
-            click.echo(f"again: {it.replay}")
+        _RELIABILITY_PAGE.write_text(report.insert_table(_RELIABILITY_PAGE.read_text(), content))
+    for round_ in found.rounds:
+        if round_.violations:
+            click.echo(f"again: {round_.replay}")
     sys.exit(1 if found.violations else 0)
 
 
@@ -96,7 +96,7 @@ def one_round(fault: str, seed: int, folder: Path, sabotage: str | None) -> None
 @click.argument("folder", type=click.Path(path_type=Path, exists=True))
 def judge_again(folder: Path) -> None:
     """Judge the recording that a round left in FOLDER."""
-    for violation in judge(load(folder), RULES):
+    for violation in find_violations(load(folder), RULES):
         click.echo(violation)
 
 

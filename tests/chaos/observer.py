@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 import aiohttp
 
-from chaos.api import Api, Raw, Refused
+from chaos.api_client import ApiClient, ApiError, Raw
 from chaos.recording import WatchEvent
 from haulout.core.clock import RealClock
 
@@ -26,16 +26,16 @@ WATCHED = (
     "maintenancerecords",
     "maintenancenotices",
 )
-_TRY_AGAIN = timedelta(milliseconds=300)
-_LOOK_AGAIN = timedelta(milliseconds=50)
+_RETRY_DELAY = timedelta(milliseconds=300)
+_POLL_INTERVAL = timedelta(milliseconds=50)
 
 
 class Observer:
     """The events so far, and how things stand by them."""
 
-    def __init__(self, api: Api, group: asyncio.TaskGroup) -> None:
+    def __init__(self, api: ApiClient, group: asyncio.TaskGroup) -> None:
         self.events: list[WatchEvent] = []
-        self.restored: list[datetime] = []  # when etcd was restored
+        self.restore_times: list[datetime] = []  # when etcd was restored
         self.objects: dict[str, dict[str, Raw]] = {resource: {} for resource in WATCHED}
         self._api = api
         self._group = group
@@ -51,7 +51,7 @@ class Observer:
     def start(self) -> None:
         """Begin to watch."""
         self._listed.clear()
-        self._tasks = [self._group.create_task(self._follow(it)) for it in WATCHED]
+        self._tasks = [self._group.create_task(self._watch_forever(event)) for event in WATCHED]
 
     async def stop(self) -> None:
         """Watch no more."""
@@ -63,22 +63,22 @@ class Observer:
     async def restoring(self) -> AsyncIterator[None]:
         """Begin an epoch: what is watched after the context comes from a restored etcd."""
         await self.stop()
-        self.restored.append(self._clock.now())
+        self.restore_times.append(self._clock.now())
         yield
         for objects in self.objects.values():
             objects.clear()
         self.start()
 
-    async def until(self, condition: Callable[[], bool], *, within: timedelta) -> bool:
+    async def wait_until(self, condition: Callable[[], bool], *, within: timedelta) -> bool:
         """Wait until a condition holds; tell whether it did in time."""
         give_up = self._clock.monotonic() + within.total_seconds()
         while not condition():
             if self._clock.monotonic() > give_up:
                 return False
-            await self._clock.sleep(_LOOK_AGAIN)
+            await self._clock.sleep(_POLL_INTERVAL)
         return True
 
-    async def _follow(self, resource: str) -> None:
+    async def _watch_forever(self, resource: str) -> None:
         since = ""
         while True:
             try:
@@ -89,28 +89,30 @@ class Observer:
                         break
                     since = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
-                        self._note(resource, event["type"], event["object"])
-            except Refused as refused:
+                        self._record(resource, event["type"], event["object"])
+            except ApiError as refused:
                 if refused.status == HTTPStatus.GONE:
                     since = ""
             except (aiohttp.ClientError, OSError, ValueError):
                 pass
-            await self._clock.sleep(_TRY_AGAIN)
+            await self._clock.sleep(_RETRY_DELAY)
 
     async def _list(self, resource: str) -> str:
         items, version = await self._api.list(resource)
-        there = {_key(it): it for it in items}
+        listed = {_key(item): item for item in items}
         for key, obj in list(self.objects[resource].items()):
-            if key not in there:
-                gone = obj | {"metadata": obj["metadata"] | {"resourceVersion": version}}
-                self._note(resource, "DELETED", gone)
+            if key not in listed:
+                deleted = obj | {"metadata": obj["metadata"] | {"resourceVersion": version}}
+                self._record(resource, "DELETED", deleted)
         for obj in items:
-            self._note(resource, "LISTED", obj)
+            self._record(resource, "LISTED", obj)
         self._listed.add(resource)
         return version
 
-    def _note(self, resource: str, kind: str, obj: Raw) -> None:
-        event = WatchEvent(resource=resource, type=kind, object=obj, at=self._clock.now(), epoch=len(self.restored))
+    def _record(self, resource: str, kind: str, obj: Raw) -> None:
+        event = WatchEvent(
+            resource=resource, type=kind, object=obj, at=self._clock.now(), epoch=len(self.restore_times)
+        )
         self.events.append(event)
         if kind == "DELETED":
             self.objects[resource].pop(_key(obj), None)

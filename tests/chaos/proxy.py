@@ -21,10 +21,10 @@ from aiohttp import web
 
 from controlplane.ports import LOOPBACK
 from haulout.core.clock import RealClock
-from support.certificates import Authority
+from support.servers.certificates import Authority
 
 _PER_HOP = {"connection", "host", "keep-alive", "transfer-encoding", "upgrade", "date", "server"}
-_NO_LIMIT = aiohttp.ClientTimeout(total=None)
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None)
 _SHUTDOWN_SECONDS = 0.1  # aiohttp takes 0 for no limit
 
 
@@ -32,16 +32,16 @@ _SHUTDOWN_SECONDS = 0.1  # aiohttp takes 0 for no limit
 class Network:
     """How the network behaves. All probabilities are from 0 to 1."""
 
-    refuses: bool = False  # connections are reset
+    resets_connections: bool = False  # connections are reset
     latency_seconds: tuple[float, float] = (0.0, 0.0)  # of requests, at least and at most
     watch_lag_seconds: float = 0.0  # events of watches are late by this
     truncates: float = 0.0  # the probability that an answer breaks off in the middle
     loses_answers: float = 0.0  # the probability that a request is processed and its answer is lost
     overloaded: float = 0.0  # the probability of a 429 or 503 instead of an answer
-    passes: asyncio.Event = field(default_factory=asyncio.Event)  # cleared: nothing passes, and nothing is reset
+    unblocked: asyncio.Event = field(default_factory=asyncio.Event)  # cleared: nothing passes, and nothing is reset
 
     def __post_init__(self) -> None:
-        self.passes.set()
+        self.unblocked.set()
 
 
 class Proxy:
@@ -69,7 +69,7 @@ class Proxy:
     async def serving(self) -> AsyncIterator[None]:
         """Serve on a free port of loopback, under `address`."""
         connector = aiohttp.TCPConnector(limit=0, ssl=self._tls)
-        async with aiohttp.ClientSession(connector=connector, auto_decompress=False, timeout=_NO_LIMIT) as session:
+        async with aiohttp.ClientSession(connector=connector, auto_decompress=False, timeout=_NO_TIMEOUT) as session:
             self._session = session
             runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=_SHUTDOWN_SECONDS)
             await runner.setup()
@@ -91,7 +91,7 @@ class Proxy:
     def heal(self) -> None:
         """Let everything pass again."""
         old, self.network = self.network, Network()
-        old.passes.set()
+        old.unblocked.set()
 
     def cut(self) -> None:
         """Reset all connections that are open now."""
@@ -112,22 +112,22 @@ class Proxy:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         network = self.network
-        await network.passes.wait()
-        if request.transport is None or request.transport.is_closing() or network.refuses:
+        await network.unblocked.wait()
+        if request.transport is None or request.transport.is_closing() or network.resets_connections:
             _reset(request)
         if network.latency_seconds[1]:
             await self._pause(self._rng.uniform(*network.latency_seconds))
-        if self._happens(network.overloaded):
+        if self._is_injected(network.overloaded):
             return _overloaded(self._rng.choice((429, 503)))
         headers = {key: value for key, value in request.headers.items() if key.lower() not in _PER_HOP}
         headers["Authorization"] = f"Bearer {self._token}"
         body = await request.content.read()
-        where = f"{self._server}{request.path_qs}"
-        async with self._session.request(request.method, where, headers=headers, data=body or None) as answer:
+        url = f"{self._server}{request.path_qs}"
+        async with self._session.request(request.method, url, headers=headers, data=body or None) as answer:
             return await self._pass_back(request, answer)
 
     async def _pass_back(self, request: web.BaseRequest, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-        if self._happens(self.network.loses_answers):
+        if self._is_injected(self.network.loses_answers):
             _reset(request)
         kept = {key: value for key, value in answer.headers.items() if key.lower() not in _PER_HOP}
         response = web.StreamResponse(status=answer.status, headers=kept)
@@ -137,17 +137,17 @@ class Proxy:
             network = self.network
             if is_watch and network.watch_lag_seconds:
                 await self._pause(network.watch_lag_seconds)
-            await network.passes.wait()
-            if network.refuses:
+            await network.unblocked.wait()
+            if network.resets_connections:
                 _reset(request)
-            if self._happens(network.truncates):
+            if self._is_injected(network.truncates):
                 await response.write(chunk[: len(chunk) // 2])
                 _reset(request)
             await response.write(chunk)
         await response.write_eof()
         return response
 
-    def _happens(self, probability: float) -> bool:
+    def _is_injected(self, probability: float) -> bool:
         return probability > 0 and self._rng.random() < probability
 
     async def _pause(self, seconds: float) -> None:

@@ -103,38 +103,43 @@ class Recording:
         for resource in resources:
             if resource not in self._revisions:
                 self._revisions[resource] = tuple(_merged(resource, self.audit, self.watched))
-        return sorted((it for kind in resources for it in self._revisions[kind]), key=lambda it: it.order)
+        return sorted(
+            (revision for kind in resources for revision in self._revisions[kind]), key=lambda revision: revision.order
+        )
 
     def final(self, resource: str) -> dict[str, Raw]:
         """Return the objects of a kind at the end of the recording, by namespace and name."""
-        there: dict[str, Raw] = {}
-        epoch = max((it.epoch for it in self.watched), default=0)  # a restore takes what is not listed after it
-        for it in self.revisions(resource):
-            if it.epoch != epoch:
+        objects: dict[str, Raw] = {}
+        epoch = max((event.epoch for event in self.watched), default=0)  # a restore takes what is not listed after it
+        for event in self.revisions(resource):
+            if event.epoch != epoch:
                 continue
-            if it.deleted:
-                there.pop(it.key, None)
+            if event.deleted:
+                objects.pop(event.key, None)
             else:
-                there[it.key] = it.object
-        return there
+                objects[event.key] = event.object
+        return objects
 
     def writes(self, users: Iterable[str]) -> Iterator[AuditEvent]:
         """Yield the requests of these users that took effect, in the order in which the server finished them."""
         wanted = frozenset(users)
-        yield from sorted((it for it in self.audit if it.user in wanted and it.succeeded), key=lambda it: it.completed)
+        yield from sorted(
+            (event for event in self.audit if event.user in wanted and event.succeeded),
+            key=lambda event: event.completed,
+        )
 
 
 def save_watched(file: Path, watched: Sequence[WatchEvent], restored: Sequence[datetime]) -> None:
     """Keep watches, so that a round can be judged again beside its audit log."""
-    events = [asdict(it) | {"at": it.at.isoformat()} for it in watched]
-    file.write_text(json.dumps({"restored": [it.isoformat() for it in restored], "events": events}))
+    events = [asdict(event) | {"at": event.at.isoformat()} for event in watched]
+    file.write_text(json.dumps({"restored": [event.isoformat() for event in restored], "events": events}))
 
 
 def load(folder: Path) -> Recording:
     """Return the recording that a round left in its folder."""
     kept = json.loads((folder / WATCHED).read_text())
-    restored = [_instant(it) for it in kept["restored"]]
-    watched = tuple(WatchEvent(**it | {"at": _instant(it["at"])}) for it in kept["events"])
+    restored = [_instant(event) for event in kept["restored"]]
+    watched = tuple(WatchEvent(**event | {"at": _instant(event["at"])}) for event in kept["events"])
     with (folder / AUDIT).open() as lines:
         return Recording(tuple(read_audit(lines, restored=restored)), watched)
 
@@ -172,21 +177,23 @@ def read_audit(lines: Iterable[str], *, restored: Sequence[datetime] = ()) -> It
 
 def _merged(resource: str, audit: Iterable[AuditEvent], watched: Iterable[WatchEvent]) -> Iterator[Revision]:
     writers: dict[tuple[int, int], AuditEvent] = {}
-    for event in sorted((it for it in audit if it.resource == resource), key=lambda it: it.received):
+    for event in sorted(
+        (candidate for candidate in audit if candidate.resource == resource), key=lambda candidate: candidate.received
+    ):
         is_object = event.succeeded and event.version is not None and event.subresource in ("", "status")
         if is_object and event.verb in ("create", "update", "patch"):
             # A patch that changes nothing is answered with the revision of the write before it, which is not its own.
             writers.setdefault((event.epoch, event.version or 0), event)
-    seen: set[tuple[int, int]] = set()
+    seen_versions: set[tuple[int, int]] = set()
     for watch in watched:
         if watch.resource != resource:
             continue
         version = int(watch.object["metadata"]["resourceVersion"])
-        place = (watch.epoch, version)
-        if place in seen:
+        position = (watch.epoch, version)
+        if position in seen_versions:
             continue
-        seen.add(place)
-        writer = writers.get(place)
+        seen_versions.add(position)
+        writer = writers.get(position)
         yield Revision(
             resource=resource,
             epoch=watch.epoch,
@@ -198,7 +205,7 @@ def _merged(resource: str, audit: Iterable[AuditEvent], watched: Iterable[WatchE
             deleted=watch.type == _DELETED,
         )
     for (epoch, version), event in writers.items():
-        if (epoch, version) not in seen and event.response is not None:
+        if (epoch, version) not in seen_versions and event.response is not None:
             yield Revision(
                 resource=resource,
                 epoch=epoch,
@@ -207,11 +214,11 @@ def _merged(resource: str, audit: Iterable[AuditEvent], watched: Iterable[WatchE
                 at=event.completed,
                 user=event.user,
                 received=event.received,
-                deleted=_is_gone(event.response),
+                deleted=_removes_object(event.response),
             )
 
 
-def _is_gone(obj: Raw) -> bool:
+def _removes_object(obj: Raw) -> bool:
     """Tell whether a write removed the last finalizer of an object that was being deleted, and thereby the object."""
     return bool(obj["metadata"].get("deletionTimestamp")) and not obj["metadata"].get("finalizers")
 

@@ -18,7 +18,7 @@ import yaml
 from chaos.proxy import Proxy
 from controlplane import ControlPlane
 
-HOME = "haulout"
+NAMESPACE = "haulout"
 GROUP = "haulout:replicas"
 USERS = ("haulout-0", "haulout-1")
 TESTS = Path(__file__).parents[1]
@@ -55,8 +55,8 @@ class Replica:
             "CHAOS_CLOCK": str(self._clock),
             "CHAOS_SABOTAGE": self._sabotage,
         }
-        command = [sys.executable, "-m", "chaos.replica", "run", "--kubeconfig", str(self._kubeconfig)]
-        command += ["--namespace", HOME, "--config", str(PROFILES), "--log-format", "text"]
+        command = [sys.executable, "-m", "chaos.patched_operator", "run", "--kubeconfig", str(self._kubeconfig)]
+        command += ["--namespace", NAMESPACE, "--config", str(PROFILES), "--log-format", "text"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
@@ -76,7 +76,7 @@ class Replica:
         if self._process is not None:
             self._process.wait()
 
-    async def ended(self) -> None:
+    async def wait_ended(self) -> None:
         """Return when the process has ended."""
         if self._process is not None:
             await asyncio.to_thread(self._process.wait)
@@ -90,10 +90,12 @@ class Replica:
 
 @asynccontextmanager
 async def two_replicas(
-    plane: ControlPlane, tls: ssl.SSLContext, *, folder: Path, rng: random.Random, sabotage: str = ""
+    control_plane: ControlPlane, tls: ssl.SSLContext, *, folder: Path, rng: random.Random, sabotage: str = ""
 ) -> AsyncIterator[tuple[Replica, Replica]]:
     """Yield two replicas that are not started yet; end them afterwards."""
-    proxies = [Proxy(plane.server, tls, plane.token(user), random.Random(rng.random())) for user in USERS]
+    proxies = [
+        Proxy(control_plane.server, tls, control_plane.token(user), random.Random(rng.random())) for user in USERS
+    ]
     async with proxies[0].serving(), proxies[1].serving():
         first, second = (
             Replica(user, proxy, folder=folder, sabotage=sabotage) for user, proxy in zip(USERS, proxies, strict=True)
@@ -112,6 +114,6 @@ def _kubeconfig(proxy: Proxy, user: str) -> object:
         "kind": "Config",
         "clusters": [{"name": "chaos", "cluster": cluster}],
         "users": [{"name": user, "user": {}}],
-        "contexts": [{"name": "chaos", "context": {"cluster": "chaos", "user": user, "namespace": HOME}}],
+        "contexts": [{"name": "chaos", "context": {"cluster": "chaos", "user": user, "namespace": NAMESPACE}}],
         "current-context": "chaos",
     }

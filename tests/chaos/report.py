@@ -37,21 +37,27 @@ class Run:
     @property
     def violations(self) -> int:
         """How many violations there are."""
-        return sum(len(it.violations) for it in self.rounds)
+        return sum(len(round_.violations) for round_ in self.rounds)
 
 
 def table(run: Run, classes: Iterable[str]) -> str:
     """Return the table, one line for each class that ran, as Markdown."""
     lines = ["| class | rounds | violations | recovery p50 | recovery p99 |", "| --- | ---: | ---: | ---: | ---: |"]
     for name in classes:
-        rounds = [it for it in run.rounds if it.fault == name]
+        rounds = [round_ for round_ in run.rounds if round_.fault == name]
         if not rounds:
             continue
-        took = [it.recovery_seconds for it in rounds if it.recovery_seconds is not None]
-        violations = sum(len(it.violations) for it in rounds)
-        cells = (f"`{name}`", str(len(rounds)), str(violations), _percentile(took, 50), _percentile(took, 99))
+        recovery_times = [round_.recovery_seconds for round_ in rounds if round_.recovery_seconds is not None]
+        violations = sum(len(round_.violations) for round_ in rounds)
+        cells = (
+            f"`{name}`",
+            str(len(rounds)),
+            str(violations),
+            _percentile(recovery_times, 50),
+            _percentile(recovery_times, 99),
+        )
         lines.append(f"| {' | '.join(cells)} |")
-    seeds = sorted({it.seed for it in run.rounds})
+    seeds = sorted({round_.seed for round_ in run.rounds})
     among = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else "".join(map(str, seeds))
     where = f"{run.day.isoformat()}, Kubernetes {run.kubernetes}, {run.machine}"
     seed = f"seed{'s' if len(seeds) > 1 else ''} {among}"
@@ -64,7 +70,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def inserted(page: str, content: str) -> str:
+def insert_table(page: str, content: str) -> str:
     """Return a page with this between its markers."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -80,10 +86,15 @@ def summary(run: Run) -> dict[str, Any]:
         "kubernetes": run.kubernetes,
         "machine": run.machine,
         "rounds": [
-            {"class": it.fault, "seed": it.seed, "recoverySeconds": it.recovery_seconds, "violations": [*it.violations]}
-            for it in run.rounds
+            {
+                "class": round_.fault,
+                "seed": round_.seed,
+                "recoverySeconds": round_.recovery_seconds,
+                "violations": [*round_.violations],
+            }
+            for round_ in run.rounds
         ],
-        "replay": [it.replay for it in run.rounds if it.violations],
+        "replay": [round_.replay for round_ in run.rounds if round_.violations],
     }
 
 

@@ -20,7 +20,7 @@ from controlplane import assets
 from haulout.core.clock import RealClock
 
 _ROUND_WITHIN = timedelta(minutes=10)
-_LONGEST_STDERR = 2000
+_MAX_STDERR = 2000
 
 
 class UnknownClass(ValueError):
@@ -28,7 +28,7 @@ class UnknownClass(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SuitePlan:
     """Which rounds to run."""
 
     classes: Sequence[str]
@@ -40,26 +40,26 @@ class Plan:
     sabotage: str = ""
 
 
-def chosen(text: str) -> list[str]:
+def select_classes(text: str) -> list[str]:
     """Return the classes that a comma-separated list names, each by its name or how that begins; empty: all."""
     found: list[str] = []
-    for word in filter(None, (it.strip() for it in text.split(","))):
-        matching = [it for it in CLASSES if it == word or it.startswith(f"{word}-")]
+    for name in filter(None, (candidate.strip() for candidate in text.split(","))):
+        matching = [candidate for candidate in CLASSES if candidate == name or candidate.startswith(f"{name}-")]
         if not matching:
-            raise UnknownClass(f"no class is called {word}; there are {', '.join(CLASSES)}")
-        found += [it for it in matching if it not in found]
+            raise UnknownClass(f"no class is called {name}; there are {', '.join(CLASSES)}")
+        found += [candidate for candidate in matching if candidate not in found]
     return found or list(CLASSES)
 
 
-async def run(plan: Plan, on_round: Callable[[Round, str], None]) -> Run:
+async def run(plan: SuitePlan, on_round: Callable[[Round, str], None]) -> Run:
     """Run all rounds of a plan; call `on_round` with each, and with the end of what its process wrote to stderr."""
     clock = RealClock()
     until = clock.monotonic() + plan.within.total_seconds()
-    waiting = _order(plan)
+    pending = _schedule(plan)
     done: list[Round] = []
 
     async def work() -> None:
-        while clock.monotonic() < until and (job := next(waiting, None)) is not None:
+        while clock.monotonic() < until and (job := next(pending, None)) is not None:
             found, stderr = await _run_one(plan, *job)
             done.append(found)
             on_round(found, stderr)
@@ -70,12 +70,12 @@ async def run(plan: Plan, on_round: Callable[[Round, str], None]) -> Run:
     return Run(day=clock.now().date(), kubernetes=_kubernetes(), machine=_machine(), rounds=done)
 
 
-def _order(plan: Plan) -> Iterator[tuple[str, int]]:
+def _schedule(plan: SuitePlan) -> Iterator[tuple[str, int]]:
     turns = itertools.count() if plan.rounds is None else range(plan.rounds)
     return ((name, plan.seed + turn) for turn in turns for name in plan.classes)
 
 
-async def _run_one(plan: Plan, fault: str, seed: int) -> tuple[Round, str]:
+async def _run_one(plan: SuitePlan, fault: str, seed: int) -> tuple[Round, str]:
     folder = plan.folder / f"{fault}-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     command = [sys.executable, "-m", "chaos", "round", fault, str(seed), "--folder", str(folder)]
@@ -93,7 +93,7 @@ async def _run_one(plan: Plan, fault: str, seed: int) -> tuple[Round, str]:
         if process.returncode is None:
             process.kill()  # its replicas and its control plane end with it
             await process.wait()
-    stderr = error.decode(errors="replace")[-_LONGEST_STDERR:]
+    stderr = error.decode(errors="replace")[-_MAX_STDERR:]
     try:
         result = Round(**json.loads(out))
     except ValueError:

@@ -8,22 +8,22 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from chaos.api import Api
+from chaos.api_client import ApiClient
 from chaos.observer import Observer
 from chaos.recording import read_audit
-from chaos.replicas import HOME, Replica
+from chaos.replicas import NAMESPACE, Replica
 from chaos.workload import P, Workload
 from controlplane import ControlPlane
-from haulout.app.names import LEADER_LEASE
+from haulout.app.lease_names import LEADER_LEASE
 from haulout.core.clock import RealClock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class RoundCluster:
     """One round's cluster."""
 
-    plane: ControlPlane
-    api: Api  # as a user who may do everything
+    control_plane: ControlPlane
+    api: ApiClient  # as a user who may do everything
     replicas: tuple[Replica, Replica]
     observer: Observer
     workload: Workload
@@ -35,9 +35,9 @@ class World:
     async def leader(self) -> Replica:
         """Return the replica that wrote the leader's lease last."""
         lines = (await asyncio.to_thread(self.audit_log.read_text)).splitlines()
-        users = {it.user: it for it in self.replicas}
-        for event in reversed(list(read_audit(it for it in lines if LEADER_LEASE in it))):
-            is_lease = event.resource == "leases" and event.namespace == HOME and event.succeeded
+        users = {replica.user: replica for replica in self.replicas}
+        for event in reversed(list(read_audit(replica for replica in lines if LEADER_LEASE in replica))):
+            is_lease = event.resource == "leases" and event.namespace == NAMESPACE and event.succeeded
             if is_lease and event.user in users and event.request:
                 return users[event.user]
         return self.replicas[0]
@@ -45,7 +45,7 @@ class World:
     async def standby(self) -> Replica:
         """Return the replica that does not lead."""
         leader = await self.leader()
-        return next(it for it in self.replicas if it is not leader)
+        return next(replica for replica in self.replicas if replica is not leader)
 
     async def pause(self, at_least: float, at_most: float) -> None:
         """Wait for some seconds, by the seed."""

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from controlplane import ControlPlane
-from support.pages import Shell
-from support.serving import a_shell_on_a_control_plane, a_shell_on_the_sandbox
+from support.docs.page_commands import Shell
+from support.servers.background_server import a_shell_on_a_control_plane, a_shell_on_the_sandbox
 
 
 @pytest.fixture(params=["sandbox", "control plane"])

@@ -20,43 +20,43 @@ import yaml
 from aiohttp import web
 
 from controlplane import ControlPlane
-from haulout.app import daemon, manifests
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticeStage
+from haulout.api.objects import RawObject
+from haulout.api.resources import NODES
+from haulout.app.manifests import agent_manifests, operator_manifests
+from haulout.controllers.notices.controller import MaintenanceNoticeController
+from haulout.controllers.notices.notice_quota import MAX_PER_NODE
 from haulout.core.clock import RealClock
 from haulout.errors import Forbidden, Invalid, Unauthorized
-from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, Stage
-from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
-from haulout.kube.events import EventRecorder
-from haulout.kube.follow import Selection
-from haulout.kube.network import config
-from haulout.kube.network.lean import lean_transport
-from haulout.kube.objects import RawObject
+from haulout.kube.informer import Informer, as_is
 from haulout.kube.patches import merge_patch
-from haulout.kube.resources import NODES
-from haulout.notices.controller import Controller
-from haulout.notices.sources.aws.readings import GROUP, HOOK, METADATA, Family
-from haulout.notices.sources.fetching import over_http
-from haulout.notices.surplus import MAX_PER_NODE
-from haulout_sandbox.clouds.answering import answering
-from haulout_sandbox.clouds.aws import AwsCloud, metadata_front
-from haulout_sandbox.clouds.azure import AzureCloud, front
-from support.eventually import eventually
+from haulout.kube.recorder import EventRecorder
+from haulout.kube.reflector import ListWatch
+from haulout.kube.transports import config
+from haulout.kube.transports.h11_http import minimal_transport
+from haulout.providers.aws.instance_events import LIFECYCLE_GROUP, LIFECYCLE_HOOK, SHOWN_BY_IMDS, EventType
+from haulout.providers.http_fetch import http_fetch
+from haulout_sandbox.clouds.aws import AwsCloud, imds_server
+from haulout_sandbox.clouds.azure import AzureCloud, server
+from haulout_sandbox.clouds.http_server import serve_app
+from support.expectations.eventually import eventually
 
 pytestmark = pytest.mark.real_time
 
-HOME = "haulout"
-MOST_KB = 35 * 1024
-_PATIENCE = 200  # calls of kubectl
+NAMESPACE = "haulout"
+MAX_KB = 35 * 1024
+_MAX_RETRIES = 200  # calls of kubectl
 
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[ControlPlane]:
     """Yield a control plane with all that agents need, and a pod of an agent on each of three nodes."""
     with ControlPlane() as cluster:
-        home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}}
-        objects = [*manifests.definitions(), home, *daemon.everything("haulout:test", HOME)]
-        objects += [it for node in ("n1", "n2", "n3") for it in (_node(node), _pod(node))]
-        cluster.kubectl("apply", "-f", "-", input=manifests.as_yaml(objects))
+        home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        objects = [*operator_manifests.definitions(), home, *agent_manifests.agent_objects("haulout:test", NAMESPACE)]
+        objects += [item for node in ("n1", "n2", "n3") for item in (_node(node), _pod(node))]
+        cluster.kubectl("apply", "-f", "-", input=operator_manifests.as_yaml(objects))
         cluster.kubectl("wait", "--for=condition=Established", "crd", "--all")
         _wait_for_the_policy(cluster)
         yield cluster
@@ -64,9 +64,9 @@ def site() -> Iterator[ControlPlane]:
 
 def _wait_for_the_policy(cluster: ControlPlane) -> None:
     """Return when the server goes by the policy, which it does a second or more after it has taken it."""
-    someone = f"--as=system:serviceaccount:{HOME}:{daemon.NAME}"
+    someone = f"--as=system:serviceaccount:{NAMESPACE}:{agent_manifests.NAME}"
     body = json.dumps(a_notice("azure-nobody", nodeName="n1"))
-    for _ in range(_PATIENCE):
+    for _ in range(_MAX_RETRIES):
         said = cluster.kubectl("create", "--dry-run=server", "-f", "-", someone, input=body, check=False).stderr
         if "does not say on which node" in said:
             return
@@ -78,16 +78,18 @@ def _node(name: str) -> RawObject:
 
 
 def _pod(node: str) -> RawObject:
-    (container,) = daemon.daemon_set(image="haulout:test", namespace=HOME)["spec"]["template"]["spec"]["containers"]
-    spec = {"serviceAccountName": daemon.NAME, "nodeName": node, "containers": [container]}
-    metadata = {"name": f"agent-{node}", "namespace": HOME}
+    (container,) = agent_manifests.daemon_set(image="haulout:test", namespace=NAMESPACE)["spec"]["template"]["spec"][
+        "containers"
+    ]
+    spec = {"serviceAccountName": agent_manifests.NAME, "nodeName": node, "containers": [container]}
+    metadata = {"name": f"agent-{node}", "namespace": NAMESPACE}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def kubeconfig(site: ControlPlane, folder: Path, node: str = "") -> Path:
     """Return a kubeconfig with a token of an agent; without a node, one that no pod has."""
     bound = ("--bound-object-kind=Pod", f"--bound-object-name=agent-{node}") if node else ()
-    token = site.kubectl("create", "token", daemon.NAME, "-n", HOME, *bound).stdout.strip()
+    token = site.kubectl("create", "token", agent_manifests.NAME, "-n", NAMESPACE, *bound).stdout.strip()
     (folder / "token").write_text(token)
     written = yaml.safe_load(site.kubeconfig().read_text())
     written["users"][0]["user"] = {"tokenFile": str(folder / "token")}
@@ -101,7 +103,7 @@ async def a_client(site: ControlPlane, folder: Path, node: str) -> AsyncIterator
     """Yield the client that an agent has."""
     clock = RealClock()
     connection = config.load(kubeconfig=str(await asyncio.to_thread(kubeconfig, site, folder, node)), clock=clock)
-    transport = lean_transport(connection, clock=clock, user_agent="test")
+    transport = minimal_transport(connection, clock=clock, user_agent="test")
     client = Client(transport, clock=clock, random=random.Random(1))
     try:
         yield client
@@ -118,19 +120,19 @@ def a_notice(name: str, **spec: object) -> RawObject:
     }
 
 
-def a_hooked_notice(name: str) -> RawObject:
+def a_notice_with_lifecycle_hook(name: str) -> RawObject:
     """Return a notice that has the operator complete a lifecycle hook."""
     notice = a_notice(name, nodeName="n1", source="aws")
-    return {**notice, "metadata": {"name": name, "annotations": {HOOK: "hook", GROUP: "group"}}}
+    return {**notice, "metadata": {"name": name, "annotations": {LIFECYCLE_HOOK: "hook", LIFECYCLE_GROUP: "group"}}}
 
 
 async def test_an_agent_writes_the_notices_of_its_own_node(site: ControlPlane, tmp_path: Path) -> None:
     async with a_client(site, tmp_path, "n1") as client:
         await client.create(MAINTENANCE_NOTICES, a_notice("azure-own", nodeName="n1"))
         change = merge_patch({"spec": {"stage": "Started"}})
-        assert (await client.patch(MAINTENANCE_NOTICES, "azure-own", change)).spec.stage == Stage.STARTED
+        assert (await client.patch(MAINTENANCE_NOTICES, "azure-own", change)).spec.stage == NoticeStage.STARTED
         found = await client.list(MAINTENANCE_NOTICES, fields="spec.nodeName=n1")
-        assert "azure-own" in [it.name for it in found.items]
+        assert "azure-own" in [item.name for item in found.items]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ async def test_an_agent_writes_the_notices_of_its_own_node(site: ControlPlane, t
         (a_notice("azure-x", providerID="azure:///n2"), "of its own node, which is n1"),
         (a_notice("oci-x", nodeName="n1", source="oci"), "of the sources aws, azure, gcp only"),
         (a_notice("oci-x", nodeName="n1"), "of the sources aws, azure, gcp only"),
-        (a_hooked_notice("aws-x"), "an agent does not say which lifecycle hook is completed"),
+        (a_notice_with_lifecycle_hook("aws-x"), "an agent does not say which lifecycle hook is completed"),
     ],
 )
 async def test_an_agent_writes_no_notice_of_others(
@@ -224,7 +226,7 @@ async def test_an_agent_changes_a_notice_to_which_others_added_something_large(
         patch = ("patch", MAINTENANCE_NOTICES.plural, "azure-shared", "--type=merge", "-p")
         await asyncio.to_thread(site.kubectl, *patch, json.dumps(added))
         change = merge_patch({"spec": {"stage": "Started"}})
-        assert (await client.patch(MAINTENANCE_NOTICES, "azure-shared", change)).spec.stage == Stage.STARTED
+        assert (await client.patch(MAINTENANCE_NOTICES, "azure-shared", change)).spec.stage == NoticeStage.STARTED
         await asyncio.to_thread(site.kubectl, *patch, '{"metadata":{"finalizers":null}}')
 
 
@@ -245,16 +247,16 @@ async def test_a_flood_of_notices_by_one_agent_is_bounded(site: ControlPlane, tm
     """The operator deletes what is too much; here it is its controller of notices, as an administrator."""
     clock = RealClock()
     connection = config.load(kubeconfig=str(site.kubeconfig()), clock=clock)
-    admin = Client(lean_transport(connection, clock=clock, user_agent="test"), clock=clock, random=random.Random(2))
-    events, nodes = EventRecorder(admin, instance="test"), Cache(admin, Selection(NODES), row=as_is)
-    controller = Controller(admin, events=events, nodes=nodes)
+    admin = Client(minimal_transport(connection, clock=clock, user_agent="test"), clock=clock, random=random.Random(2))
+    events, nodes = EventRecorder(admin, instance="test"), Informer(admin, ListWatch(NODES), transform=as_is)
+    controller = MaintenanceNoticeController(admin, events=events, nodes=nodes)
 
     async def names() -> list[str]:
         found = await admin.list(MAINTENANCE_NOTICES, fields="spec.nodeName=n3")
-        return [it.name for it in found.items]
+        return [item.name for item in found.items]
 
     async with a_client(site, tmp_path, "n3") as agent, asyncio.TaskGroup() as group:
-        tasks = [group.create_task(it.run()) for it in (events, nodes, controller)]
+        tasks = [group.create_task(item.run()) for item in (events, nodes, controller)]
         await agent.create(MAINTENANCE_NOTICES, a_notice("azure-before", nodeName="n3"))
 
         async def is_looked_at() -> bool:
@@ -285,9 +287,9 @@ async def an_agent(
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run an agent as a process, with a stand-in of Azure's metadata service."""
     app = web.Application()
-    front.mount(app, cloud)
-    async with answering(app, socket.create_server(("127.0.0.1", 0))) as port:
-        place = f"http://127.0.0.1:{port}{front.PREFIX}/{machine}"
+    server.add_routes(app, cloud)
+    async with serve_app(app, socket.create_server(("127.0.0.1", 0))) as port:
+        place = f"http://127.0.0.1:{port}{server.PREFIX}/{machine}"
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "haulout", "agent", "--kubeconfig", str(file), "--log-format=text"),
             env={
@@ -319,22 +321,22 @@ async def test_a_whole_agent_is_small_and_tells_what_azure_tells(site: ControlPl
     ):
 
         async def stages() -> list[str]:
-            return [it.spec.stage for it in await _notices(client)]
+            return [notice.spec.stage for notice in await _notices(client)]
 
         start = (datetime.now(UTC) + timedelta(hours=1)).replace(microsecond=0)  # noqa: TID251 - of a real process
         event = cloud.schedule(["vmss_1"], "Reboot", start=start)
         within = timedelta(minutes=1)
-        await eventually(clock, stages, becomes=[Stage.SCHEDULED], within=within)
+        await eventually(clock, stages, becomes=[NoticeStage.SCHEDULED], within=within)
         (notice,) = await _notices(client)
         assert (notice.spec.node_name, notice.spec.start) == ("n1", start)
-        cloud.begin(event)
-        await eventually(clock, stages, becomes=[Stage.STARTED], within=within)
-        cloud.finish(event)
-        await eventually(clock, stages, becomes=[Stage.ENDED], within=within)
-        page = await over_http(f"http://127.0.0.1:{metrics}")("GET", "/metrics", headers={})
+        cloud.start_event(event)
+        await eventually(clock, stages, becomes=[NoticeStage.STARTED], within=within)
+        cloud.remove_event(event)
+        await eventually(clock, stages, becomes=[NoticeStage.ENDED], within=within)
+        page = await http_fetch(f"http://127.0.0.1:{metrics}")("GET", "/metrics", headers={})
         assert b'haulout_agent_up{cloud="azure"} 1\n' in page.body
         assert b'haulout_agent_notices_written_total{cloud="azure"} ' in page.body
-        assert _resident_kb(process.pid) <= MOST_KB
+        assert _resident_kb(process.pid) <= MAX_KB
         process.terminate()
         _, said = await process.communicate()
         assert process.returncode == 0
@@ -345,12 +347,14 @@ async def test_a_whole_agent_is_small_and_tells_what_azure_tells(site: ControlPl
 async def test_an_agent_changes_a_notice_that_names_a_lifecycle_hook_but_not_the_hook(
     site: ControlPlane, tmp_path: Path
 ) -> None:
-    await asyncio.to_thread(site.kubectl, "apply", "-f", "-", input=json.dumps(a_hooked_notice("aws-hooked")))
+    await asyncio.to_thread(
+        site.kubectl, "apply", "-f", "-", input=json.dumps(a_notice_with_lifecycle_hook("aws-hooked"))
+    )
     async with a_client(site, tmp_path, "n1") as client:
-        seen = merge_patch({"metadata": {"annotations": {METADATA: "shown"}}})
+        seen = merge_patch({"metadata": {"annotations": {SHOWN_BY_IMDS: "shown"}}})
         await client.patch(MAINTENANCE_NOTICES, "aws-hooked", seen)
         for hook in ("other", None):
-            change = merge_patch({"metadata": {"annotations": {HOOK: hook}}})
+            change = merge_patch({"metadata": {"annotations": {LIFECYCLE_HOOK: hook}}})
             with pytest.raises((Forbidden, Invalid), match="an agent does not say which lifecycle hook"):
                 await client.patch(MAINTENANCE_NOTICES, "aws-hooked", change)
 
@@ -358,39 +362,39 @@ async def test_an_agent_changes_a_notice_that_names_a_lifecycle_hook_but_not_the
 async def test_a_whole_agent_is_small_and_tells_what_ec2_tells(site: ControlPlane, tmp_path: Path) -> None:
     """The operator has heard of one event before; a role and a policy hold the agent, and a token its questions."""
     clock = RealClock()
-    cloud = AwsCloud(clock, realm="agent")
+    cloud = AwsCloud(clock, id_seed="agent")
     instance = cloud.launch()
     known = f"aws-lifecycle-{instance}"
-    by_operator = a_hooked_notice(known)
-    by_operator["metadata"]["annotations"][Family.LIFECYCLE] = "token"
+    by_operator = a_notice_with_lifecycle_hook(known)
+    by_operator["metadata"]["annotations"][EventType.LIFECYCLE] = "token"
     by_operator["spec"] |= {"providerID": instance, "noticeID": f"lifecycle-{instance}", "kind": "Terminate"}
     await asyncio.to_thread(site.kubectl, "apply", "-f", "-", input=json.dumps(by_operator))
     file = await asyncio.to_thread(kubeconfig, site, tmp_path, "n1")
     app = web.Application()
-    metadata_front.mount(app, cloud)
+    imds_server.add_routes(app, cloud)
 
-    async with answering(app, socket.create_server(("127.0.0.1", 0))) as port, a_client(site, tmp_path, "n1") as client:
+    async with serve_app(app, socket.create_server(("127.0.0.1", 0))) as port, a_client(site, tmp_path, "n1") as client:
 
         async def found() -> dict[str, tuple[str, bool]]:
             listed = (await client.list(MAINTENANCE_NOTICES, fields="spec.nodeName=n1")).items
-            ours = [it for it in listed if it.spec.provider_id == instance]
-            return {it.name: (it.spec.stage, METADATA in it.metadata.annotations) for it in ours}
+            ours = [notice for notice in listed if notice.spec.provider_id == instance]
+            return {notice.name: (notice.spec.stage, SHOWN_BY_IMDS in notice.metadata.annotations) for notice in ours}
 
-        place = f"http://127.0.0.1:{port}{metadata_front.PREFIX}/{instance}"
+        place = f"http://127.0.0.1:{port}{imds_server.PREFIX}/{instance}"
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "haulout", "agent", "--kubeconfig", str(file), "--log-format=text"),
             env={**os.environ, "NODE_NAME": "n1", "HAULOUT_AWS_METADATA": place},
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            cloud.scale(instance, silent=True)
-            cloud.interrupt(instance, silent=True)
-            both = {known: (Stage.SCHEDULED, True), f"aws-spot-{instance}": (Stage.SCHEDULED, True)}
+            cloud.start_lifecycle_action(instance, silent=True)
+            cloud.interrupt_spot(instance, silent=True)
+            both = {known: (NoticeStage.SCHEDULED, True), f"aws-spot-{instance}": (NoticeStage.SCHEDULED, True)}
             await eventually(clock, found, becomes=both, within=timedelta(minutes=1))
-            cloud.machines.by_name[instance].spot = None
-            both[f"aws-spot-{instance}"] = (Stage.CANCELLED, True)
+            cloud.ec2_instances.by_id[instance].spot_action = None
+            both[f"aws-spot-{instance}"] = (NoticeStage.CANCELLED, True)
             await eventually(clock, found, becomes=both, within=timedelta(minutes=1))
-            assert _resident_kb(process.pid) <= MOST_KB
+            assert _resident_kb(process.pid) <= MAX_KB
             process.terminate()
             _, said = await process.communicate()
             assert "WARN" not in said.decode()
@@ -402,12 +406,12 @@ async def test_a_whole_agent_is_small_and_tells_what_ec2_tells(site: ControlPlan
 
 async def _notices(client: Client) -> list[MaintenanceNotice]:
     found = await client.list(MAINTENANCE_NOTICES, fields="spec.nodeName=n1")
-    return [it for it in found.items if it.spec.notice_id.endswith("/vmss_1")]
+    return [item for item in found.items if item.spec.notice_id.endswith("/vmss_1")]
 
 
 def _resident_kb(pid: int) -> int:
-    said = Path(f"/proc/{pid}/status").read_text()
-    return int(next(it for it in said.splitlines() if it.startswith("VmRSS:")).split()[1])
+    status_text = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status_text.splitlines() if line.startswith("VmRSS:")).split()[1])
 
 
 async def test_a_token_that_is_refused_is_told(site: ControlPlane, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The alerts, as Prometheus itself reads and evaluates them: promtool tries the rules of all packages.
 
-It is here as `make test-cluster` may build programs. tests/unit/app/test_metrics_story.py tries the alerts without it.
+It is here as `make test-cluster` may build programs. tests/unit/app/test_metrics.py tries the alerts without it.
 """
 
 import subprocess
@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from controlplane import promtool
-from support.alert_cases import FIRE, GONE, QUIET, Case, document
-from support.helm import REPOSITORY, one, template
+from support.metrics.alert_cases import ABSENT_CASES, FIRING_CASES, QUIET_CASES, AlertCase, promtool_test_file
+from support.packaging.helm import REPOSITORY, only_object, render_chart
 from tools.metrics.files import ALERTS as RULES
 
-ALL = (*FIRE, *GONE)
+ALL = (*FIRING_CASES, *ABSENT_CASES)
 
 
 @pytest.fixture(scope="module")
@@ -22,29 +22,33 @@ def program() -> Path:
     return promtool.find()
 
 
-def try_out(program: Path, folder: Path, cases: tuple[Case, ...], rules: Path = REPOSITORY / RULES) -> None:
+def run_promtool_tests(
+    program: Path, folder: Path, cases: tuple[AlertCase, ...], rules: Path = REPOSITORY / RULES
+) -> None:
     """Have promtool run tests."""
     file = folder / "tests.yaml"
-    file.write_text(yaml.safe_dump(document(cases, rules)))
+    file.write_text(yaml.safe_dump(promtool_test_file(cases, rules)))
     done = subprocess.run([program, "test", "rules", file], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda it: f"{it.name} {'fires' if it.labels is not None else 'is quiet'}")
-def test_an_alert_fires_when_it_should_and_tells_people_what_it_says(case: Case, program: Path, tmp_path: Path) -> None:
-    try_out(program, tmp_path, (case,))
+def test_an_alert_fires_when_it_should_and_tells_people_what_it_says(
+    case: AlertCase, program: Path, tmp_path: Path
+) -> None:
+    run_promtool_tests(program, tmp_path, (case,))
 
 
 def test_no_alert_fires_while_all_is_well(program: Path, tmp_path: Path) -> None:
-    try_out(program, tmp_path, QUIET)
+    run_promtool_tests(program, tmp_path, QUIET_CASES)
 
 
 def test_prometheus_finds_nothing_wrong_with_the_rules_of_any_package(program: Path, tmp_path: Path) -> None:
     monitoring = REPOSITORY / "deploy" / "kustomize" / "components" / "monitoring" / "monitoring.yaml"
     values = {"metrics": {"prometheusRule": {"enabled": True}}}
     packages = {
-        "chart": one("PrometheusRule", template(values))["spec"],
-        "kustomize": one("PrometheusRule", yaml.safe_load_all(monitoring.read_text()))["spec"],
+        "chart": only_object("PrometheusRule", render_chart(values))["spec"],
+        "kustomize": only_object("PrometheusRule", yaml.safe_load_all(monitoring.read_text()))["spec"],
         "file": yaml.safe_load((REPOSITORY / RULES).read_text()),
     }
     for name, rules in packages.items():

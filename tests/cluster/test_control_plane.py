@@ -51,7 +51,7 @@ def test_a_watch_from_before_history_was_forgotten_is_told_410(control_plane: Co
     seen = control_plane.request("GET", f"/api/v1/namespaces/{namespace}").json()["metadata"]["resourceVersion"]
     control_plane.compact()
     assert _watch_from(control_plane, seen) == [], "compaction alone must not end a watch: the server remembers"
-    control_plane.forget_history()
+    control_plane.expire_history()
     (event,) = _watch_from(control_plane, seen)
     assert event["type"] == "ERROR"
     assert event["object"]["code"] == 410
@@ -63,7 +63,7 @@ def test_a_list_continued_after_history_was_forgotten_is_told_410(control_plane:
         control_plane.request("POST", configmaps, {"metadata": {"name": name}})
     page = control_plane.request("GET", f"{configmaps}?limit=1").json()
     assert page["metadata"]["continue"]
-    control_plane.forget_history()
+    control_plane.expire_history()
     assert control_plane.request("GET", f"{configmaps}?limit=1&continue={page['metadata']['continue']}").status == 410
 
 

@@ -12,15 +12,15 @@ import pytest_asyncio
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
 from haulout_sandbox.apiserver import ApiServer
-from support.definitions import INTEGER, STRING, a_definition, an_object
-from support.kubectl import Kubectl, served
+from support.builders.crds import INTEGER, STRING, a_crd, object_schema
+from support.cli.kubectl import Kubectl, serve_sandbox
 
 pytestmark = pytest.mark.real_time
 GROUP = "kubectl.haulout.dev"
-DEFINITION = a_definition(
+DEFINITION = a_crd(
     "maintenancenotices",
     "MaintenanceNotice",
-    an_object(
+    object_schema(
         required=["nodeName"],
         nodeName=STRING | {"description": "The node that needs maintenance."},
         kind={"type": "string", "enum": ["Reboot", "Stop"], "default": "Reboot", "description": "What happens."},
@@ -29,7 +29,7 @@ DEFINITION = a_definition(
     ),
     group=GROUP,
     name="v1alpha1",
-    status=an_object(phase=STRING),
+    status=object_schema(phase=STRING),
     additionalPrinterColumns=[
         {"name": "Node", "type": "string", "jsonPath": ".spec.nodeName"},
         {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
@@ -97,7 +97,7 @@ get mnk reboot-n1
 delete crd {NAME} --timeout=60s
 get crd {NAME}
 """
-CHOSEN = (
+VOLATILE = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "time"),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "uid"),
     (re.compile(r'(resourceVersion: |Resource Version: +)"?\d+"?'), r"\1revision"),
@@ -117,19 +117,19 @@ async def kubectls(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator
         folder.mkdir()
         for name, content in FILES.items():
             (folder / name).write_text(content)
-    async with served(ApiServer(RealClock()), folders[1]) as kubeconfig:
+    async with serve_sandbox(ApiServer(RealClock()), folders[1]) as kubeconfig:
         real = Kubectl(binary, kubeconfig=control_plane.kubeconfig(), folder=folders[0])
         yield real, Kubectl(binary, kubeconfig=kubeconfig, folder=folders[1])
 
 
 def comparable(text: str) -> str:
-    for pattern, word in CHOSEN:
+    for pattern, word in VOLATILE:
         text = pattern.sub(word, text)
     return text
 
 
 async def test_kubectl_shows_the_same_of_custom_resources(kubectls: tuple[Kubectl, Kubectl]) -> None:
     for command in COMMANDS.strip().splitlines():
-        theirs, ours = await asyncio.gather(*(kubectl.run_settled(*command.split()) for kubectl in kubectls))
+        theirs, ours = await asyncio.gather(*(kubectl.run_until_published(*command.split()) for kubectl in kubectls))
         assert comparable(ours.out) == comparable(theirs.out), command
         assert ours.code == theirs.code, command

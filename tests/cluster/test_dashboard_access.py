@@ -17,15 +17,15 @@ import pytest
 import yaml
 
 from controlplane import ControlPlane
-from haulout.app.exposing import exposed
-from haulout.app.vitals import Vitals
+from haulout.api.objects import RawObject
+from haulout.app.http_endpoints import serve_http
+from haulout.app.operator_status import OperatorStatus
 from haulout.cli.connect import connect
-from haulout.kube.objects import RawObject
-from haulout.web.api.shapes import AuthMode
-from haulout.web.auth.permissions import ACTOR, VIEWER
-from haulout.web.auth.settings import AccessSettings
-from haulout.web.listening import Address
-from support.builders import a_node
+from haulout.dashboard.api.types import AuthMode
+from haulout.dashboard.auth.permissions import OPERATOR_ROLE, VIEWER_ROLE
+from haulout.dashboard.auth.settings import AccessSettings
+from haulout.httpserver.listener import ListenAddress
+from support.builders.objects import a_node
 
 pytestmark = pytest.mark.real_time
 
@@ -34,7 +34,7 @@ POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level":
 ROBOT = "system:serviceaccount:haulout:robot"
 OPERATOR = "system:serviceaccount:haulout:haulout"
 IMPERSONATOR = "system:serviceaccount:haulout:haulout-dashboard"
-OUR_PAGE = {"Sec-Fetch-Site": "same-origin"}
+SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,10 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPla
         for name in ("robot", "viewer"):
             found.kubectl("create", "serviceaccount", name, "-n", "haulout")
         bind = "create", "clusterrolebinding"
-        found.kubectl(*bind, "viewers", f"--clusterrole={VIEWER}", "--serviceaccount=haulout:viewer")
-        found.kubectl(*bind, "actors", f"--clusterrole={ACTOR}", "--group=ops", "--serviceaccount=haulout:robot")
+        found.kubectl(*bind, "viewers", f"--clusterrole={VIEWER_ROLE}", "--serviceaccount=haulout:viewer")
+        found.kubectl(
+            *bind, "actors", f"--clusterrole={OPERATOR_ROLE}", "--group=ops", "--serviceaccount=haulout:robot"
+        )
         yield found, folder / "log"
 
 
@@ -59,8 +61,8 @@ def manifests(acts: str, *kinds: str) -> str:
     options = ["--image", "example/haulout", "--dashboard-auth", "proxy", "--dashboard-acts", acts]
     command = [sys.executable, "-m", "haulout", "manifests", *options]
     printed = yaml.safe_load_all(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    wanted = [it for it in printed if not it["kind"].endswith("WebhookConfiguration")]
-    return yaml.safe_dump_all(it for it in wanted if not kinds or it["kind"] in kinds)
+    wanted = [item for item in printed if not item["kind"].endswith("WebhookConfiguration")]
+    return yaml.safe_dump_all(item for item in wanted if not kinds or item["kind"] in kinds)
 
 
 class Dashboard:
@@ -70,35 +72,44 @@ class Dashboard:
         self._session = session
         self._base = f"http://{LOCAL}:{port}/api/v2"
 
-    async def ask(
-        self, path: str, token: str = "", act: RawObject | None = None, *, named: str = ""
+    async def request(
+        self, path: str, token: str = "", act: RawObject | None = None, *, proxy_user: str = ""
     ) -> tuple[int, Any]:
         """Ask, or have something done: with a token, or as the proxy in front names somebody."""
         method = "GET" if act is None else "POST"
-        headers = {"X-Forwarded-User": named, **OUR_PAGE} if named else {"Authorization": f"Bearer {token}"}
-        if named and act is not None:
+        headers = (
+            {"X-Forwarded-User": proxy_user, **SAME_ORIGIN} if proxy_user else {"Authorization": f"Bearer {token}"}
+        )
+        if proxy_user and act is not None:
             async with self._session.get(f"{self._base}/session", headers=headers) as session:
                 headers["Cookie"] = session.headers["Set-Cookie"].partition(";")[0]
                 headers["X-Haulout-Csrf"] = (await session.json())["csrf"]
         async with self._session.request(method, f"{self._base}{path}", headers=headers, json=act) as answer:
             return answer.status, await answer.json()
 
-    async def offered(self, token: str) -> tuple[bool, list[str]]:
+    async def allowed_actions(self, token: str) -> tuple[bool, list[str]]:
         """Return whether somebody may look, and what they may do."""
-        _, session = await self.ask("/session", token)
+        _, session = await self.request("/session", token)
         return session.get("mayRead", False), session.get("acts", [])
 
 
 @asynccontextmanager
-async def served(plane: ControlPlane, folder: Path, mode: AuthMode = AuthMode.TOKEN) -> AsyncIterator[Dashboard]:
+async def serve_dashboard(
+    plane: ControlPlane, folder: Path, mode: AuthMode = AuthMode.TOKEN
+) -> AsyncIterator[Dashboard]:
     """Serve the dashboard as the operator's service account."""
     config = yaml.safe_load(plane.kubeconfig(namespace="haulout").read_text())
     config["users"][0]["user"] = {"token": token_of(plane, "haulout")}
     (folder / "kubeconfig").write_text(yaml.safe_dump(config))
     access = AccessSettings(mode=mode)
     async with connect(kubeconfig=str(folder / "kubeconfig"), context=None) as session:
-        serving = exposed(
-            session.client, Vitals(), at=Address(0, LOCAL), namespace="haulout", identity="x_1", access=access
+        serving = serve_http(
+            session.client,
+            OperatorStatus(),
+            address=ListenAddress(0, LOCAL),
+            namespace="haulout",
+            identity="x_1",
+            access=access,
         )
         async with serving as port, aiohttp.ClientSession() as asking:
             yield Dashboard(asking, port)
@@ -108,15 +119,19 @@ def token_of(plane: ControlPlane, account: str) -> str:
     return plane.kubectl("create", "token", account, "-n", "haulout").stdout.strip()
 
 
-def audited(log: Path, resource: str, verb: str) -> list[tuple[str, str, int]]:
+def audit_entries(log: Path, resource: str, verb: str) -> list[tuple[str, str, int]]:
     """Return who did something to objects of a kind, in whose name, and with what status."""
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     return [
-        (it["user"]["username"], it.get("impersonatedUser", {}).get("username", ""), it["responseStatus"]["code"])
-        for it in lines
-        if it["verb"] == verb
-        and it.get("objectRef", {}).get("resource") == resource
-        and it["stage"] == "ResponseComplete"
+        (
+            candidate["user"]["username"],
+            candidate.get("impersonatedUser", {}).get("username", ""),
+            candidate["responseStatus"]["code"],
+        )
+        for candidate in lines
+        if candidate["verb"] == verb
+        and candidate.get("objectRef", {}).get("resource") == resource
+        and candidate["stage"] == "ResponseComplete"
     ]
 
 
@@ -124,33 +139,39 @@ async def test_the_api_server_decides_who_looks_and_who_acts_and_writes_down_who
     plane: tuple[ControlPlane, Path], tmp_path: Path
 ) -> None:
     cluster, log = plane
-    robot, viewer = await asyncio.gather(*(asyncio.to_thread(token_of, cluster, it) for it in ("robot", "viewer")))
+    robot, viewer = await asyncio.gather(*(asyncio.to_thread(token_of, cluster, item) for item in ("robot", "viewer")))
     olga, sam = cluster.token("olga"), cluster.token("sam")
     start, cancel = {"act": "start", "node": "n1"}, {"act": "cancel", "maintenance": "n1"}
-    async with served(cluster, tmp_path) as dashboard:
+    async with serve_dashboard(cluster, tmp_path) as dashboard:
         everything = True, ["approve", "hold", "release", "start", "cancel"]
-        assert await dashboard.offered(olga) == everything
-        assert await dashboard.offered(robot) == everything
-        assert await dashboard.offered(viewer) == (True, [])
-        assert await dashboard.offered(sam) == (False, [])
-        assert (await dashboard.ask("/summary", sam))[0] == 403
-        assert (await dashboard.ask("/summary", "nobody"))[0] == 401
-        assert (await dashboard.ask("/summary", viewer))[0] == 200
+        assert await dashboard.allowed_actions(olga) == everything
+        assert await dashboard.allowed_actions(robot) == everything
+        assert await dashboard.allowed_actions(viewer) == (True, [])
+        assert await dashboard.allowed_actions(sam) == (False, [])
+        assert (await dashboard.request("/summary", sam))[0] == 403
+        assert (await dashboard.request("/summary", "nobody"))[0] == 401
+        assert (await dashboard.request("/summary", viewer))[0] == 200
 
-        assert (await dashboard.ask("/acts", sam, start))[0] == 403
-        status, refused = await dashboard.ask("/acts", viewer, start)
+        assert (await dashboard.request("/acts", sam, start))[0] == 403
+        status, refused = await dashboard.request("/acts", viewer, start)
         assert status == 403
         assert "haulout:viewer may not do this" in refused["error"]
 
-        assert (await dashboard.ask("/acts", olga, start))[0] == 200
+        assert (await dashboard.request("/acts", olga, start))[0] == 200
         made = json.loads(cluster.kubectl("get", "nodemaintenance", "n1", "-o", "json", "--show-managed-fields").stdout)
-        assert [it["manager"] for it in made["metadata"]["managedFields"]] == ["haulout-dashboard"]
-        assert (await dashboard.ask("/acts", robot, cancel))[0] == 200
-    created, deleted = audited(log, "nodemaintenances", "create"), audited(log, "nodemaintenances", "delete")
+        assert [item["manager"] for item in made["metadata"]["managedFields"]] == ["haulout-dashboard"]
+        assert (await dashboard.request("/acts", robot, cancel))[0] == 200
+    created, deleted = (
+        audit_entries(log, "nodemaintenances", "create"),
+        audit_entries(log, "nodemaintenances", "delete"),
+    )
     assert created[-1] == ("olga", "", 201)
     assert deleted[-1] == (ROBOT, "", 200)
     record = json.loads(cluster.kubectl("get", "mr", "n1", "-o", "json").stdout)
-    assert [(it["by"], it["result"]) for it in record["entries"]][-2:] == [("olga", "ordered"), (ROBOT, "cancelled")]
+    assert [(item["by"], item["result"]) for item in record["entries"]][-2:] == [
+        ("olga", "ordered"),
+        (ROBOT, "cancelled"),
+    ]
     told = cluster.kubectl("get", "events", "-n", "default", "-o", "jsonpath={.items[*].message}").stdout
     assert "olga, from the dashboard: Maintenance of n1 is ordered." in told
 
@@ -162,20 +183,20 @@ async def test_people_whom_a_proxy_names_act_by_an_account_that_only_impersonate
     cluster, log = plane
     roles = manifests(acts, "ClusterRole", "ClusterRoleBinding", "ServiceAccount")
     await asyncio.to_thread(cluster.kubectl, "apply", "-f", "-", input=roles)
-    binding = ("create", "clusterrolebinding", f"olga-{acts}", f"--clusterrole={ACTOR}", "--user=olga@example")
+    binding = ("create", "clusterrolebinding", f"olga-{acts}", f"--clusterrole={OPERATOR_ROLE}", "--user=olga@example")
     await asyncio.to_thread(cluster.kubectl, *binding)
     start, cancel = {"act": "start", "node": "n1"}, {"act": "cancel", "maintenance": "n1"}
-    async with served(cluster, tmp_path, AuthMode.PROXY) as dashboard:
-        assert (await dashboard.ask("/acts", act=start, named="olga@example"))[0] == 200
-        status, refused = await dashboard.ask("/acts", act=cancel, named="sam@example")
+    async with serve_dashboard(cluster, tmp_path, AuthMode.PROXY) as dashboard:
+        assert (await dashboard.request("/acts", act=start, proxy_user="olga@example"))[0] == 200
+        status, refused = await dashboard.request("/acts", act=cancel, proxy_user="sam@example")
         assert (status, "may not get /haulout/dashboard" in refused["error"]) == (403, True)
-        assert (await dashboard.ask("/acts", act=cancel, named="olga@example"))[0] == 200
+        assert (await dashboard.request("/acts", act=cancel, proxy_user="olga@example"))[0] == 200
         await asyncio.to_thread(cluster.kubectl, "delete", "serviceaccount", "haulout-dashboard", "-n", "haulout")
-    async with served(cluster, tmp_path, AuthMode.PROXY) as dashboard:
-        status, refused = await dashboard.ask("/acts", act=start, named="olga@example")
+    async with serve_dashboard(cluster, tmp_path, AuthMode.PROXY) as dashboard:
+        status, refused = await dashboard.request("/acts", act=start, proxy_user="olga@example")
     assert (status, "ServiceAccount haulout/haulout-dashboard" in refused["error"]) == (403, True)
-    assert audited(log, "nodemaintenances", "create")[-1] == (IMPERSONATOR, "olga@example", 201)
-    assert audited(log, "nodemaintenances", "delete")[-1] == (IMPERSONATOR, "olga@example", 200)
+    assert audit_entries(log, "nodemaintenances", "create")[-1] == (IMPERSONATOR, "olga@example", 201)
+    assert audit_entries(log, "nodemaintenances", "delete")[-1] == (IMPERSONATOR, "olga@example", 200)
 
 
 @pytest.mark.parametrize("acts", ["narrow", "wide"])

@@ -5,13 +5,13 @@ import random
 import pytest
 
 from controlplane import ControlPlane
+from haulout.api.resources import EVENTS, LEASES, NODES, PODS
 from haulout.core.clock import Clock
 from haulout.kube import discovery
 from haulout.kube.client import Client
 from haulout.kube.discovery import Discovery, discover
-from haulout.kube.network import config
-from haulout.kube.network.http import HttpTransport
-from haulout.kube.resources import EVENTS, LEASES, NODES, PODS
+from haulout.kube.transports import config
+from haulout.kube.transports.http import HttpTransport
 
 
 async def discovered(control_plane: ControlPlane, clock: Clock) -> Discovery:

@@ -18,46 +18,46 @@ import pytest
 from aiohttp import web
 
 from controlplane import ControlPlane
-from haulout.app import manifests
-from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
+from haulout.api.resources import LEASES, NODES, PODS
+from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.manifests import operator_manifests
 from haulout.core.clock import RealClock
-from haulout.kinds.notice import MAINTENANCE_NOTICES
 from haulout.kube.client import Client
-from haulout.kube.network import config
-from haulout.kube.network.http import HttpTransport
-from haulout.kube.resources import LEASES, NODES, PODS
-from haulout_sandbox.clouds.answering import answering
+from haulout.kube.transports import config
+from haulout.kube.transports.http import HttpTransport
 from haulout_sandbox.clouds.aws import AwsCloud
-from haulout_sandbox.clouds.aws.front import serving as serving_aws
-from support.builders import a_node, a_pod
-from support.eventually import eventually
-from support.kills import CONFIGURATION, QUEUE, SHOP, Story, judged
-from support.listening import a_notice
-from support.replica_processes import ReplicaProcesses, replica_processes
+from haulout_sandbox.clouds.aws.server import serve as serving_aws
+from haulout_sandbox.clouds.http_server import serve_app
+from support.builders.objects import a_node, a_pod
+from support.expectations.eventually import eventually
+from support.faults.leader_kills import CONFIGURATION, QUEUE, SHOP, KillRounds, observed_reboots
+from support.operators.event_sources import a_notice
+from support.operators.replica_processes import ReplicaProcesses, replica_processes
 
 pytestmark = pytest.mark.real_time
 
-HOME = "haulout"
-HERE = "127.0.0.1"
+NAMESPACE = "haulout"
+LOOPBACK = "127.0.0.1"
 KILLS = int(os.environ.get("HAULOUT_KILLS", "2"))
 SEED = int(os.environ.get("HAULOUT_SEED", "7"))
-OF_AWS = {
+AWS_ENVIRONMENT = {
     "QUEUE_URL": QUEUE,
     "CHECK_TAG_BEFORE_DRAINING": "false",
     "AWS_ACCESS_KEY_ID": "key",
     "AWS_SECRET_ACCESS_KEY": "secret",
 }
 CLOCK = RealClock()
-WITHIN = timedelta(minutes=2)
+TIMEOUT = timedelta(minutes=2)
 
 
 @pytest.fixture
 def plane() -> Iterator[ControlPlane]:
     """Yield a control plane with our definitions."""
     with ControlPlane() as cluster:
-        cluster.kubectl("apply", "-f", "-", input=manifests.as_yaml(manifests.definitions()))
+        cluster.kubectl("apply", "-f", "-", input=operator_manifests.as_yaml(operator_manifests.definitions()))
         cluster.kubectl("wait", "--for=condition=Established", "crd", "--all")
-        for name in (HOME, SHOP):
+        for name in (NAMESPACE, SHOP):
             cluster.kubectl("create", "namespace", name)
         yield cluster
 
@@ -82,13 +82,13 @@ async def announce(client: Client, node: str) -> None:
     await client.create(MAINTENANCE_NOTICES, notice)
 
 
-async def emptied(client: Client, replicas: ReplicaProcesses, node: str) -> None:
+async def wait_until_empty(client: Client, replicas: ReplicaProcesses, node: str) -> None:
     """Return when no pod is on a node."""
 
-    async def look() -> list[str]:
-        return [it.name for it in (await client.list(PODS, fields=f"spec.nodeName={node}")).items]
+    async def pods_on_node() -> list[str]:
+        return [pod.name for pod in (await client.list(PODS, fields=f"spec.nodeName={node}")).items]
 
-    await eventually(CLOCK, look, becomes=[], within=WITHIN, happened=replicas.last_logged)
+    await eventually(CLOCK, pods_on_node, becomes=[], within=TIMEOUT, recent_events=replicas.recent_log_lines)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP], ids=lambda it: it.name)
@@ -96,25 +96,32 @@ async def test_a_standby_takes_both_leases_and_drains(plane: ControlPlane, numbe
     """With a leader that stands still for a while, and then goes on: it works no more, and keeps no lease."""
     async with (
         connected(plane) as client,
-        replica_processes(plane.kubeconfig(), clock=CLOCK, namespace=HOME) as replicas,
+        replica_processes(plane.kubeconfig(), clock=CLOCK, namespace=NAMESPACE) as replicas,
     ):
         replicas.leases = (LEADER_LEASE,)
         await replicas.wait_for_standby()
         await announce(client, "warm-up")
-        await emptied(client, replicas, "warm-up")
+        await wait_until_empty(client, replicas, "warm-up")
         replicas.leases = (LEADER_LEASE, PROFILES_LEASE)
         await replicas.wait_for_standby()
-        (standby,) = (it for it in replicas.running if it is not replicas.leader)
+        (standby,) = (lease for lease in replicas.running if lease is not replicas.leader)
         former = replicas.signal_leader(number)
         await announce(client, "n1")
-        await emptied(client, replicas, "n1")
+        await wait_until_empty(client, replicas, "n1")
         assert standby.leases == {LEADER_LEASE, PROFILES_LEASE}
         if number == signal.SIGSTOP:
             former.send(signal.SIGCONT)
             replicas.running.append(former)
-            await eventually(CLOCK, lambda: former.has_seen(LEADER_LEASE), within=WITHIN, happened=replicas.last_logged)
+            await eventually(
+                CLOCK,
+                lambda: former.has_seen_leader(LEADER_LEASE),
+                within=TIMEOUT,
+                recent_events=replicas.recent_log_lines,
+            )
             assert not former.leases
-        holders = [(await client.get(LEASES, it, namespace=HOME)).spec.holder_identity for it in replicas.leases]
+        holders = [
+            (await client.get(LEASES, lease, namespace=NAMESPACE)).spec.holder_identity for lease in replicas.leases
+        ]
         assert len(set(holders)) == 1
         if number == signal.SIGTERM:
             await former.process.wait()
@@ -123,7 +130,7 @@ async def test_a_standby_takes_both_leases_and_drains(plane: ControlPlane, numbe
 
 
 @asynccontextmanager
-async def a_hook(messages: list[str]) -> AsyncIterator[int]:
+async def a_slack_server(messages: list[str]) -> AsyncIterator[int]:
     """Take messages as Slack does; yield the port."""
 
     async def take(request: web.Request) -> web.Response:
@@ -132,7 +139,7 @@ async def a_hook(messages: list[str]) -> AsyncIterator[int]:
 
     app = web.Application()
     app.router.add_post("/", take)
-    async with answering(app, socket.create_server((HERE, 0))) as port:
+    async with serve_app(app, socket.create_server((LOOPBACK, 0))) as port:
         yield port
 
 
@@ -143,21 +150,22 @@ async def test_kills_at_random_instants_lose_nothing_and_repeat_nothing(plane: C
     cloud, messages = AwsCloud(CLOCK), list[str]()
     async with (
         connected(plane) as client,
-        serving_aws(cloud, host=HERE) as port,
-        a_hook(messages) as hook,
+        serving_aws(cloud, host=LOOPBACK) as port,
+        a_slack_server(messages) as hook,
         replica_processes(
             plane.kubeconfig(),
             clock=CLOCK,
-            namespace=HOME,
+            namespace=NAMESPACE,
             flags=("--config", str(file)),
-            environ=OF_AWS | {"AWS_ENDPOINT": f"http://{HERE}:{port}", "HOOK": f"http://{HERE}:{hook}/"},
+            environ=AWS_ENVIRONMENT
+            | {"AWS_ENDPOINT": f"http://{LOOPBACK}:{port}", "HOOK": f"http://{LOOPBACK}:{hook}/"},
         ) as replicas,
-        judged(client) as judge,
+        observed_reboots(client) as judge,
     ):
         replicas.messages = messages
-        story = Story(client, cloud, replicas, judge, random=Random(SEED))
+        story = KillRounds(client, cloud, replicas, judge, random=Random(SEED))
         await story.prepare()
         for _ in range(KILLS):
-            await story.round()
-        story.expect_nothing_lost_or_told_twice()
+            await story.run_round()
+        story.expect_nothing_lost_or_repeated()
         assert len(messages) <= 4

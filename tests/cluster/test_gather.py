@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from controlplane import ControlPlane
-from haulout.kube.objects import RawObject
+from haulout.api.objects import RawObject
 
 SECRET = "hunter2-xyzzy"
 CONFIGURATION = f"""
@@ -25,7 +25,7 @@ def gather(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def planted(namespace: str) -> str:
+def an_operator_with_secrets(namespace: str) -> str:
     """Return an operator that has secrets everywhere."""
     labels = {"app.kubernetes.io/name": "haulout"}
     metadata = {"name": "gathered", "namespace": namespace, "labels": labels}
@@ -49,18 +49,20 @@ def planted(namespace: str) -> str:
 def test_nothing_secret_is_gathered_and_everything_else_is(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    control_plane.kubectl("apply", "-f", "-", input=planted(namespace))
+    control_plane.kubectl("apply", "-f", "-", input=an_operator_with_secrets(namespace))
     done = gather(control_plane.kubeconfig(), "--directory", str(tmp_path / "found"), "-n", namespace)
     assert done.returncode == 0, done.stderr
-    files = [it for it in (tmp_path / "found").rglob("*") if it.is_file()]
-    assert not [str(it) for it in files if SECRET in it.read_text()]
+    files = [item for item in (tmp_path / "found").rglob("*") if item.is_file()]
+    assert not [str(item) for item in files if SECRET in item.read_text()]
     operator = tmp_path / "found" / "operator"
-    [config] = [it for it in items(operator / namespace / "configmaps.json") if it["metadata"]["name"] == "gathered"]
+    [config] = [
+        item for item in items(operator / namespace / "configmaps.json") if item["metadata"]["name"] == "gathered"
+    ]
     assert 'channel: "#ops"' in config["data"]["maintenance.yaml"]
     [deployment] = items(operator / namespace / "deployments.json")
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     assert container["env"] == [{"name": "SLACK_TOKEN", "value": "(hidden)"}, {"name": "NODE_NAME", "value": "n1"}]
-    assert [it["metadata"]["name"] for it in items(operator / "pods.json")] == ["gathered"]
+    assert [item["metadata"]["name"] for item in items(operator / "pods.json")] == ["gathered"]
     assert "missing: asking gathered for metrics" in done.stderr, "no kubelet runs it, which is told"
 
 

@@ -18,37 +18,47 @@ import pytest
 import yaml
 
 from controlplane import ControlPlane, ControlPlaneError, free_port
-from haulout.app import hub_manifests, manifests
-from haulout.app.configured import Configured
-from haulout.app.hub_manifests import HubInstallation
-from haulout.app.manifests import Installation
+from haulout.api.objects import RawObject
+from haulout.app.manifests import hub_manifests, operator_manifests
+from haulout.app.manifests.hub_manifests import HubInstallation
+from haulout.app.manifests.operator_manifests import Installation
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import Profiles
-from haulout.app.vitals import Vitals
+from haulout.app.operator_status import OperatorStatus
+from haulout.app.profiles import ProfilesComponent
+from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.profiles.external.network_client import NetworkClient
+from haulout.controllers.profiles.plugin import PROFILE_LABEL, STATE_LABEL
 from haulout.core.clock import RealClock
+from haulout.httpserver.listener import ListenAddress
 from haulout.kube.client import Client
-from haulout.kube.network import config
-from haulout.kube.network.http import HttpTransport
-from haulout.kube.objects import RawObject
-from haulout.profiles.outside import Network
-from haulout.profiles.plugin import PROFILE_LABEL, STATE_LABEL
-from haulout.web.listening import Address
-from haulout.web.registration import CONFIGURATION, PATH
-from haulout.web.wishes import WebhookSettings, certificate_from
-from support.builders import a_node, a_pod
-from support.eventually import eventually
-from support.helm import CHART, DEPLOY, EVERYTHING, LEAST, HelmFailed, helm, one, template, written
-from support.profiled import BY_LABEL
+from haulout.kube.transports import config
+from haulout.kube.transports.http import HttpTransport
+from haulout.webhook.registration import CONFIGURATION, PATH
+from haulout.webhook.settings import WebhookSettings, parse_certificate_source
+from support.builders.objects import a_node, a_pod
+from support.expectations.eventually import eventually
+from support.operators.profiles import LABEL_CONFIGURATION
+from support.packaging.helm import (
+    ALL_VALUES,
+    CHART,
+    DEPLOY,
+    MINIMAL_VALUES,
+    HelmFailed,
+    helm,
+    only_object,
+    render_chart,
+    values_file,
+)
 
 (PREVIOUS,) = (Path(__file__).parent / "charts").glob("haulout-*.tgz")
-RELEASE, HOME, LEASES = "haulout", "haulout", "medik8s-leases"
+RELEASE, NAMESPACE, LEASES = "haulout", "haulout", "medik8s-leases"
 LOCAL = "127.0.0.1"
-_PATIENCE = 300  # looks, of half a second and more each
+_MAX_RETRIES = 300  # looks, of half a second and more each
 READY = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Tested"}]}}
-FILE = f"budget: [{{max: 1}}]{BY_LABEL}"
+FILE = f"budget: [{{max: 1}}]{LABEL_CONFIGURATION}"
 
 
-class Site:
+class HelmCluster:
     """A control plane, as one who uses helm and kubectl sees it."""
 
     def __init__(self, control_plane: ControlPlane) -> None:
@@ -56,9 +66,9 @@ class Site:
 
     def helm(self, *args: str, values: Mapping[str, Any] | None = None) -> str:
         """Run helm on it."""
-        with written(values or {}) as file:
+        with values_file(values or {}) as file:
             given = ("--values", str(file)) if values else ()
-            return helm(*args, *given, "--namespace", HOME, kubeconfig=self.control_plane.kubeconfig())
+            return helm(*args, *given, "--namespace", NAMESPACE, kubeconfig=self.control_plane.kubeconfig())
 
     def kubectl(self, *args: str, text: str | None = None) -> str:
         """Run kubectl on it."""
@@ -74,7 +84,7 @@ class Site:
 
     def inventory(self) -> set[str]:
         """Return all objects that there are, when none is about to go any more."""
-        for _ in range(_PATIENCE):
+        for _ in range(_MAX_RETRIES):
             if (found := self._objects()) is not None:
                 return found
         raise AssertionError("something is about to go, and does not")
@@ -83,46 +93,46 @@ class Site:
         """Return them, but what tells of the past, or beats; None if one is about to go, or its kind just went."""
         kinds = self.kubectl("api-resources", "--verbs=list", "-o", "name").split()
         passing = ("events", "events.events.k8s.io", "componentstatuses", "apiservices.apiregistration.k8s.io")
-        listed = ",".join(it for it in kinds if it not in passing)
-        told = "{.kind}/{.metadata.namespace}/{.metadata.name} {.metadata.deletionTimestamp}"
-        line = f"{{range .items[*]}}{told}{{'\\n'}}{{end}}"
-        done = self.control_plane.kubectl("get", listed, "-A", "-o", f"jsonpath={line}", check=False)
-        lines = [it.partition(" ") for it in done.stdout.splitlines()]
-        if "could not find the requested resource" in done.stderr or any(it[2] for it in lines):
+        listed = ",".join(item for item in kinds if item not in passing)
+        template = "{.kind}/{.metadata.namespace}/{.metadata.name} {.metadata.deletionTimestamp}"
+        range_template = f"{{range .items[*]}}{template}{{'\\n'}}{{end}}"
+        done = self.control_plane.kubectl("get", listed, "-A", "-o", f"jsonpath={range_template}", check=False)
+        lines = [item.partition(" ") for item in done.stdout.splitlines()]
+        if "could not find the requested resource" in done.stderr or any(item[2] for item in lines):
             return None
         assert done.returncode == 0, done.stderr
-        return {it[0] for it in lines if not it[0].startswith(("Lease/kube-system/", "IPAddress/"))}
+        return {item[0] for item in lines if not item[0].startswith(("Lease/kube-system/", "IPAddress/"))}
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
+def site() -> Iterator[HelmCluster]:
     """Have a cluster for these tests alone: they are about what is in it as a whole."""
     with ControlPlane() as control_plane:
         control_plane.start_controllers(("namespace-controller", "serviceaccount-controller"), scheduler=False)
-        yield Site(control_plane)
+        yield HelmCluster(control_plane)
 
 
 @pytest.fixture
-def before(site: Site) -> set[str]:
+def before(site: HelmCluster) -> set[str]:
     """Return what there is before a test; each leaves it so."""
     return site.inventory()
 
 
-def deployed(site: Site, revision: int) -> None:
+def assert_deployed_revision(site: HelmCluster, revision: int) -> None:
     """Check that helm takes this for the revision in force."""
     status = json.loads(site.helm("status", RELEASE, "-o", "json"))
     assert (status["info"]["status"], status["version"]) == ("deployed", revision)
 
 
-def cleared(site: Site, *more: str) -> set[str]:
+def uninstall(site: HelmCluster, *more: str) -> set[str]:
     """Remove the release as the page says, and the namespaces that it leaves; return what is there then."""
     site.helm("uninstall", RELEASE)
-    assert {phase(site, it) for it in (LEASES, *more)} == {"Active"}
-    site.kubectl("delete", "namespace", HOME, LEASES, *more)
+    assert {phase(site, item) for item in (LEASES, *more)} == {"Active"}
+    site.kubectl("delete", "namespace", NAMESPACE, LEASES, *more)
     return site.inventory()
 
 
-def phase(site: Site, namespace: str) -> str:
+def phase(site: HelmCluster, namespace: str) -> str:
     """Return that of a namespace."""
     return str(site.get("namespace", namespace)["status"]["phase"])
 
@@ -130,18 +140,18 @@ def phase(site: Site, namespace: str) -> str:
 # At work
 
 
-def in_force(site: Site) -> tuple[RawObject, RawObject]:
+def deployed_container(site: HelmCluster) -> tuple[RawObject, RawObject]:
     """Return the container that would run, and its variables."""
-    pod = site.get("deployment", "haulout", "-n", HOME)["spec"]["template"]["spec"]
+    pod = site.get("deployment", "haulout", "-n", NAMESPACE)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    return container, {it["name"]: it.get("value", "") for it in container["env"]}
+    return container, {item["name"]: item.get("value", "") for item in container["env"]}
 
 
-async def client_of(site: Site, folder: Path, *, account: str, namespace: str) -> Client:
+async def client_of(site: HelmCluster, folder: Path, *, account: str, namespace: str) -> Client:
     """Return a client with a token of a ServiceAccount, and nothing else."""
     token = site.kubectl("create", "token", account, "-n", namespace).strip()
     admin = yaml.safe_load(site.control_plane.kubeconfig().read_text())
-    admin["users"] = [{"name": it["name"], "user": {"token": token}} for it in admin["users"]]
+    admin["users"] = [{"name": user["name"], "user": {"token": token}} for user in admin["users"]]
     file = folder / f"{account}.kubeconfig"
     file.write_text(yaml.safe_dump(admin))
     clock = RealClock()
@@ -150,40 +160,40 @@ async def client_of(site: Site, folder: Path, *, account: str, namespace: str) -
 
 
 @asynccontextmanager
-async def operating(site: Site, folder: Path) -> AsyncIterator[tuple[Vitals, int]]:
+async def running_operator(site: HelmCluster, folder: Path) -> AsyncIterator[tuple[OperatorStatus, int]]:
     """Run the operator as its pods would, from what helm has put into the cluster; yields the port of HTTPS metrics."""
-    container, variables = in_force(site)
-    arguments = dict(it.removeprefix("--").partition("=")[::2] for it in container["args"][1:])
+    container, variables = deployed_container(site)
+    arguments = dict(argument.removeprefix("--").partition("=")[::2] for argument in container["args"][1:])
     https = free_port()
     settings = OperatorSettings(
-        namespace=HOME,
+        namespace=NAMESPACE,
         identity="haulout-0_1",
         lease_namespace=variables["LEASE_NAMESPACE"],
         webhook=WebhookSettings(
             host=LOCAL,
             port=0,
             more_hosts=(LOCAL,),
-            namespace=HOME,
-            certificate=certificate_from(arguments["webhook"]),
+            namespace=NAMESPACE,
+            certificate=parse_certificate_source(arguments["webhook"]),
         ),
-        guarded_metrics=Address(https, LOCAL),
+        secure_metrics_address=ListenAddress(https, LOCAL),
     )
     file = folder / "maintenance.yaml"
-    file.write_text(site.get("configmap", "haulout-profiles", "-n", HOME)["data"][file.name])
-    client = await client_of(site, folder, account="haulout", namespace=HOME)
-    network, vitals = Network(client=client), Vitals()
+    file.write_text(site.get("configmap", "haulout-profiles", "-n", NAMESPACE)["data"][file.name])
+    client = await client_of(site, folder, account="haulout", namespace=NAMESPACE)
+    network, operator_status = NetworkClient(client=client), OperatorStatus()
     try:
-        profiles = Profiles(Configured(file, environ={}, clock=client.clock), network)
+        profiles = ProfilesComponent(ProfilesFile(file, environ={}, clock=client.clock), network)
         async with asyncio.TaskGroup() as group:
-            work = group.create_task(run_operator(client, settings, profiles=profiles, vitals=vitals))
-            yield vitals, https
+            work = group.create_task(run_operator(client, settings, profiles=profiles, status=operator_status))
+            yield operator_status, https
             work.cancel()
     finally:
         await network.close()
         await client.close()
 
 
-def some_nodes(site: Site, *names: str) -> None:
+def some_nodes(site: HelmCluster, *names: str) -> None:
     """Make nodes, each with a pod that goes as soon as it is asked to."""
     for name in names:
         site.kubectl("create", "-f", "-", text=json.dumps(a_node(name)))
@@ -206,16 +216,16 @@ def a_notice(node: str) -> str:
 
 @pytest.mark.real_time
 async def test_the_whole_story_with_exactly_what_the_chart_grants(
-    site: Site, before: set[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    site: HelmCluster, before: set[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is installed as it was before, upgraded, and the operator then does all that it is for."""
     reader = {"namespace": "default", "name": "default"}
     site.helm("install", RELEASE, str(PREVIOUS), "--create-namespace")
     values = {"profiles": {"config": FILE}, "metrics": {"readers": [reader]}, "crds": {"keep": False}}
     site.helm("upgrade", RELEASE, str(CHART), values=values)
-    deployed(site, 2)
+    assert_deployed_revision(site, 2)
     some_nodes(site, "n1", "n2")
-    async with operating(site, tmp_path) as (vitals, https):
+    async with running_operator(site, tmp_path) as (vitals, https):
 
         async def kubectl(*args: str, text: str | None = None) -> str:
             return await asyncio.to_thread(site.kubectl, *args, text=text)
@@ -258,16 +268,16 @@ async def test_the_whole_story_with_exactly_what_the_chart_grants(
         await kubectl("create", "-f", "-", text=a_notice("n1"))
         await eventually(RealClock(), lambda: field("mn", "n1", "{.status.phase}"), becomes="Planned")
         assert "n1" in await kubectl("get", "mr")
-        assert await read(site, https, account="default") == 200
+        assert await metrics_status(site, https, account="default") == 200
         assert (list(vitals.unready()), list(vitals.troubles())) == ([], [])
-    assert not [it.getMessage() for it in caplog.records if "forbidden" in it.getMessage().lower()]
+    assert not [record.getMessage() for record in caplog.records if "forbidden" in record.getMessage().lower()]
 
     site.kubectl("delete", "mn,mr", "--all")
     site.kubectl("delete", "nodes", "n1", "n2")
-    assert cleared(site) == before
+    assert uninstall(site) == before
 
 
-async def read(site: Site, port: int, *, account: str) -> int:
+async def metrics_status(site: HelmCluster, port: int, *, account: str) -> int:
     """Return the status with which somebody's call for metrics is answered."""
     token = await asyncio.to_thread(site.kubectl, "create", "token", account, "-n", "default")
     headers = {"Authorization": f"Bearer {token.strip()}"}
@@ -282,20 +292,22 @@ async def read(site: Site, port: int, *, account: str) -> int:
 
 
 def test_definitions_stay_with_what_people_wrote_and_the_next_release_takes_them_on(
-    site: Site, before: set[str]
+    site: HelmCluster, before: set[str]
 ) -> None:
     site.helm("install", RELEASE, str(CHART), "--create-namespace", values={"webhook": {"enabled": False}})
     site.kubectl("create", "-f", "-", text=a_notice("kept"))
-    left = cleared(site) - before
-    kept = {it for it in left if not it.startswith(("CustomResourceDefinition/", "MaintenanceNotice/"))}
+    left = uninstall(site) - before
+    kept = {item for item in left if not item.startswith(("CustomResourceDefinition/", "MaintenanceNotice/"))}
     assert (kept, "MaintenanceNotice//kept" in left) == (set(), True)
 
     site.helm("install", RELEASE, str(CHART), "--create-namespace", values={"crds": {"keep": False}})
     assert site.get("mn", "kept")["spec"]["nodeName"] == "kept"
-    assert cleared(site) == before
+    assert uninstall(site) == before
 
 
-def test_an_upgrade_brings_definitions_and_features_and_another_takes_them_back(site: Site, before: set[str]) -> None:
+def test_an_upgrade_brings_definitions_and_features_and_another_takes_them_back(
+    site: HelmCluster, before: set[str]
+) -> None:
     site.helm("install", RELEASE, str(PREVIOUS), "--create-namespace", values={"crds": {"keep": False}})
     name = "nodemaintenances.nodemaintenance.medik8s.io"
     site.kubectl("annotate", "crd", name, "note=mine")
@@ -305,27 +317,27 @@ def test_an_upgrade_brings_definitions_and_features_and_another_takes_them_back(
     assert site.get("crd", name)["metadata"]["annotations"]["note"] == "mine"
     assert site.get("role", "-n", "openshift-machine-api")["items"]
     site.helm("rollback", RELEASE, "1")
-    deployed(site, 3)
+    assert_deployed_revision(site, 3)
     assert not site.get("role", "-n", "openshift-machine-api")["items"]
     site.helm("upgrade", RELEASE, str(CHART), values={"crds": {"keep": False}})
     site.kubectl("delete", "namespace", "openshift-machine-api")
-    assert cleared(site, "machine-maintenance-operator") == before
+    assert uninstall(site, "machine-maintenance-operator") == before
 
 
-def test_an_upgrade_closes_what_is_closed_by_default(site: Site, before: set[str]) -> None:
+def test_an_upgrade_closes_what_is_closed_by_default(site: HelmCluster, before: set[str]) -> None:
     site.helm("install", RELEASE, str(PREVIOUS), "--create-namespace", values={"crds": {"keep": False}})
     site.helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values")
-    deployed(site, 2)
-    container, _ = in_force(site)
+    assert_deployed_revision(site, 2)
+    container, _ = deployed_container(site)
     assert "--dashboard-auth=token" in container["args"]
     operator = "--as=system:serviceaccount:haulout:haulout"
     for question in (("create", "namespaces"), ("delete", "pods", "-A"), ("impersonate", "users")):
         done = site.control_plane.kubectl("auth", "can-i", *question, operator, check=False)
         assert done.stdout.strip() == "no", question
-    assert cleared(site) == before
+    assert uninstall(site) == before
 
 
-def test_what_the_operator_wrote_outlives_an_upgrade(site: Site, before: set[str]) -> None:
+def test_what_the_operator_wrote_outlives_an_upgrade(site: HelmCluster, before: set[str]) -> None:
     """The authorities of the webhook's certificate: without them no NodeMaintenance could be created."""
     values = {"crds": {"keep": False}}
     site.helm("install", RELEASE, str(CHART), "--create-namespace", values=values)
@@ -345,15 +357,15 @@ def test_what_the_operator_wrote_outlives_an_upgrade(site: Site, before: set[str
     site.helm("upgrade", RELEASE, str(CHART), values=values | {"webhook": {"timeoutSeconds": 7}})
     (hook,) = site.get(kind, CONFIGURATION)["webhooks"]
     assert (hook["timeoutSeconds"], hook["clientConfig"]["caBundle"]) == (7, trusted[0]["value"])
-    assert cleared(site) == before
+    assert uninstall(site) == before
 
 
-def test_a_namespace_of_somebody_elses_is_left_to_them(site: Site, before: set[str]) -> None:
+def test_a_namespace_of_somebody_elses_is_left_to_them(site: HelmCluster, before: set[str]) -> None:
     site.kubectl("create", "namespace", LEASES)
     site.helm("install", RELEASE, str(CHART), "--create-namespace", values={"crds": {"keep": False}})
     site.helm("uninstall", RELEASE)
     assert site.get("namespace", LEASES)["status"]["phase"] == "Active"
-    site.kubectl("delete", "namespace", HOME, LEASES)
+    site.kubectl("delete", "namespace", NAMESPACE, LEASES)
     assert site.inventory() == before
 
 
@@ -364,7 +376,7 @@ def a_lease(name: str) -> str:
 
 
 def test_leases_of_others_outlive_the_release_and_the_next_one_takes_their_namespace_on(
-    site: Site, before: set[str]
+    site: HelmCluster, before: set[str]
 ) -> None:
     """Also one that was installed by a chart that did not keep it, and a next one of another name."""
     values = {"crds": {"keep": False}}
@@ -377,11 +389,11 @@ def test_leases_of_others_outlive_the_release_and_the_next_one_takes_their_names
         site.helm("uninstall", release)
         assert phase(site, LEASES) == "Active"
     assert site.get("lease", "-n", LEASES, "node-n1")["spec"]["holderIdentity"] == "other"
-    site.kubectl("delete", "namespace", HOME, LEASES)
+    site.kubectl("delete", "namespace", NAMESPACE, LEASES)
     assert site.inventory() == before
 
 
-def test_what_was_applied_by_hand_is_taken_over_when_helm_is_told_to(site: Site, before: set[str]) -> None:
+def test_what_was_applied_by_hand_is_taken_over_when_helm_is_told_to(site: HelmCluster, before: set[str]) -> None:
     site.kubectl("apply", "--server-side", "-f", str(DEPLOY / "manifests" / "haulout.yaml"))
     with pytest.raises(HelmFailed, match="cannot be imported into the current release"):
         site.helm("install", RELEASE, str(CHART))
@@ -390,90 +402,99 @@ def test_what_was_applied_by_hand_is_taken_over_when_helm_is_told_to(site: Site,
     site.kubectl("delete", "rolebindings,roles", "-n", "default", "haulout", "--ignore-not-found")
     site.helm("install", RELEASE, str(CHART), "--take-ownership", values={"crds": {"keep": False}})
     site.helm("uninstall", RELEASE)
-    site.kubectl("delete", "namespace", HOME, LEASES, "--ignore-not-found")
+    site.kubectl("delete", "namespace", NAMESPACE, LEASES, "--ignore-not-found")
     assert site.inventory() == before
 
 
 # Everything else in deploy/
 
 
-def test_the_api_server_finds_nothing_wrong_with_any_package(site: Site, before: set[str]) -> None:
+def test_the_api_server_finds_nothing_wrong_with_any_package(site: HelmCluster, before: set[str]) -> None:
     """Field by field: a server-side dry run refuses what it does not know."""
-    namespaces = (HOME, LEASES, "machine-maintenance-operator", "openshift-machine-api")
+    namespaces = (NAMESPACE, LEASES, "machine-maintenance-operator", "openshift-machine-api")
     for name in namespaces:
         site.kubectl("create", "namespace", name)
     for folder in ("base", "overlays/openshift", "overlays/guarded"):
         built = yaml.safe_load_all(site.kubectl("kustomize", str(DEPLOY / "kustomize" / folder)))
-        accepted(site, [it for it in built if it["apiVersion"] != "monitoring.coreos.com/v1"])
-    bundle = [yaml.safe_load(it.read_text()) for it in sorted((DEPLOY / "olm" / "manifests").glob("*.yaml"))]
-    accepted(site, [it for it in bundle if it["kind"] != "ClusterServiceVersion"])
-    (csv,) = [it for it in bundle if it["kind"] == "ClusterServiceVersion"]
+        assert_accepted(site, [path for path in built if path["apiVersion"] != "monitoring.coreos.com/v1"])
+    bundle = [yaml.safe_load(path.read_text()) for path in sorted((DEPLOY / "olm" / "manifests").glob("*.yaml"))]
+    assert_accepted(site, [path for path in bundle if path["kind"] != "ClusterServiceVersion"])
+    (csv,) = [path for path in bundle if path["kind"] == "ClusterServiceVersion"]
     (deployment,) = csv["spec"]["install"]["spec"]["deployments"]
-    metadata = {"name": deployment["name"], "namespace": HOME}
-    accepted(site, [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": deployment["spec"]}])
+    metadata = {"name": deployment["name"], "namespace": NAMESPACE}
+    assert_accepted(
+        site, [{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": deployment["spec"]}]
+    )
     site.kubectl("delete", "namespace", *namespaces)
     assert site.inventory() == before
 
 
-def accepted(site: Site, objects: list[RawObject]) -> None:
+def assert_accepted(site: HelmCluster, objects: list[RawObject]) -> None:
     """Check that the API server would take them as they are, strictly."""
-    text = "---\n".join(yaml.safe_dump(it) for it in objects)
+    text = "---\n".join(yaml.safe_dump(obj) for obj in objects)
     done = site.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", text=text)
     assert done.count("serverside-applied (server dry run)") == len(objects)
 
 
 @pytest.mark.parametrize("name", ["everything", "least"])
-def test_the_api_server_finds_nothing_wrong_with_the_chart(site: Site, name: str, before: set[str]) -> None:
-    values = {"everything": {**EVERYTHING, "webhook": {"certificate": {"from": "secret"}}}, "least": LEAST}[name]
+def test_the_api_server_finds_nothing_wrong_with_the_chart(site: HelmCluster, name: str, before: set[str]) -> None:
+    values = {"everything": {**ALL_VALUES, "webhook": {"certificate": {"from": "secret"}}}, "least": MINIMAL_VALUES}[
+        name
+    ]
     foreign = ("monitoring.coreos.com/v1", "cert-manager.io/v1")
-    objects = [it for it in template(values, definitions=True) if it["apiVersion"] not in foreign]
-    namespaces = {it["metadata"].get("namespace", "default") for it in objects} - {"default", "kube-system"}
-    for it in sorted(namespaces):
-        site.kubectl("create", "namespace", it)
-    accepted(site, objects)
+    objects = [item for item in render_chart(values, definitions=True) if item["apiVersion"] not in foreign]
+    namespaces = {item["metadata"].get("namespace", "default") for item in objects} - {"default", "kube-system"}
+    for item in sorted(namespaces):
+        site.kubectl("create", "namespace", item)
+    assert_accepted(site, objects)
     site.kubectl("delete", "namespace", *namespaces)
     assert site.inventory() == before
 
 
 def a_pod_of(workload: RawObject) -> RawObject:
     """Return a pod as a controller would make it of a Deployment or a DaemonSet."""
-    spec, metadata = workload["spec"]["template"]["spec"], {"name": "try", "namespace": HOME}
+    spec, metadata = workload["spec"]["template"]["spec"], {"name": "try", "namespace": NAMESPACE}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def test_our_namespaces_let_in_our_pods_and_no_pod_with_more_rights(site: Site, before: set[str]) -> None:
+def test_our_namespaces_let_in_our_pods_and_no_pod_with_more_rights(site: HelmCluster, before: set[str]) -> None:
     image = "example/haulout:1"
-    operator = manifests.everything(Installation(image=image))
+    operator = operator_manifests.all_objects(Installation(image=image))
     deployments = [
-        *(one("Deployment", it) for it in (template(), operator)),
-        one("Deployment", hub_manifests.everything(HubInstallation(image=image))),
+        *(only_object("Deployment", item) for item in (render_chart(), operator)),
+        only_object("Deployment", hub_manifests.hub_objects(HubInstallation(image=image))),
     ]
-    site.kubectl("apply", "-f", "-", text=json.dumps(one("Namespace", operator, name=HOME)))
+    site.kubectl("apply", "-f", "-", text=json.dumps(only_object("Namespace", operator, name=NAMESPACE)))
     for deployment in deployments:
         pod = a_pod_of(deployment)
-        accepted(site, [pod])
+        assert_accepted(site, [pod])
         pod["spec"]["containers"][0]["securityContext"] = {"allowPrivilegeEscalation": True}
         with pytest.raises(ControlPlaneError, match='violates PodSecurity "restricted:latest"'):
-            accepted(site, [pod])
-    site.kubectl("delete", "namespace", HOME)
+            assert_accepted(site, [pod])
+    site.kubectl("delete", "namespace", NAMESPACE)
     assert site.inventory() == before
 
 
-def test_agents_are_let_into_a_namespace_that_was_made_with_them(site: Site, before: set[str], tmp_path: Path) -> None:
-    with_agents = manifests.everything(Installation(image="example/haulout:1", agent=True))
-    agent = a_pod_of(one("DaemonSet", with_agents))
-    site.kubectl("create", "namespace", HOME)
-    site.kubectl("label", "namespace", HOME, "pod-security.kubernetes.io/enforce=restricted")
+def test_agents_are_let_into_a_namespace_that_was_made_with_them(
+    site: HelmCluster, before: set[str], tmp_path: Path
+) -> None:
+    with_agents = operator_manifests.all_objects(Installation(image="example/haulout:1", agent=True))
+    agent = a_pod_of(only_object("DaemonSet", with_agents))
+    site.kubectl("create", "namespace", NAMESPACE)
+    site.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
     with pytest.raises(ControlPlaneError, match=r'violates PodSecurity "restricted:latest".*hostNetwork'):
-        accepted(site, [agent])
+        assert_accepted(site, [agent])
     (tmp_path / "deploy").symlink_to(DEPLOY)
     (tmp_path / "with-agents").mkdir()
     parts = "resources: [../deploy/kustomize/base]\ncomponents: [../deploy/kustomize/components/agent]\n"
     (tmp_path / "with-agents" / "kustomization.yaml").write_text(parts)
     built = list(yaml.safe_load_all(site.kubectl("kustomize", str(tmp_path / "with-agents"))))
-    for namespace in (one("Namespace", with_agents, name=HOME), one("Namespace", built, name=HOME)):
-        site.kubectl("label", "namespace", HOME, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")
+    for namespace in (
+        only_object("Namespace", with_agents, name=NAMESPACE),
+        only_object("Namespace", built, name=NAMESPACE),
+    ):
+        site.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")
         site.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=json.dumps(namespace))
-        accepted(site, [agent])
-    site.kubectl("delete", "namespace", HOME)
+        assert_accepted(site, [agent])
+    site.kubectl("delete", "namespace", NAMESPACE)
     assert site.inventory() == before

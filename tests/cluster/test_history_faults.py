@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from controlplane import ControlPlane
-from support.history_rounds import FAULTS, run_rounds
-from support.profiled import BY_ANNOTATIONS, a_file
+from support.faults.history_rounds import FAULTS, run_rounds
+from support.operators.profiles import ANNOTATION_CONFIGURATION, a_configuration_file
 
 pytestmark = pytest.mark.real_time
 _ROUNDS = 2
@@ -24,7 +24,7 @@ async def test_no_change_is_missing_in_the_record_whatever_happens_meanwhile(
     wanted = request.config.getoption("--rounds")
     rounds = _ROUNDS if wanted is None else wanted
     with ControlPlane(control_plane.assets) as own:
-        file = a_file(tmp_path, BY_ANNOTATIONS)
+        file = a_configuration_file(tmp_path, ANNOTATION_CONFIGURATION)
         judge = await run_rounds(own, fault, rounds=rounds, seed=1, file=file)
     assert judge.problems() == []
-    assert (judge.changes, judge.missing()) == (rounds * 6, 0)
+    assert (judge.changes, judge.missing_count()) == (rounds * 6, 0)

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from controlplane import ControlPlane
+from haulout.api.maintenancerecord import NODE_DELETED_ANNOTATION, custom_resource_definition
 from haulout.core.clock import RealClock
-from haulout.history.record import NODE_DELETED, definition
 from haulout_sandbox.apiserver import ApiServer
-from support.kubectl import Kubectl, served
+from support.cli.kubectl import Kubectl, serve_sandbox
 
 pytestmark = pytest.mark.real_time
 NAME = "history-of-n1"
 RECORD = {
     "apiVersion": "haulout.dev/v1alpha1",
     "kind": "MaintenanceRecord",
-    "metadata": {"name": NAME, "annotations": {NODE_DELETED: "2026-01-01T00:06:00Z"}},
+    "metadata": {"name": NAME, "annotations": {NODE_DELETED_ANNOTATION: "2026-01-01T00:06:00Z"}},
     "total": 12,
     "entries": [
         {"time": "2026-01-01T00:00:00Z", "what": "profile/os", "to": "maintenance-required", "why": "wanted passed"},
@@ -31,10 +31,10 @@ RECORD = {
         },
     ],
 }
-FILES = {"crd.json": json.dumps(definition()), "record.json": json.dumps(RECORD)}
+FILES = {"crd.json": json.dumps(custom_resource_definition()), "record.json": json.dumps(RECORD)}
 COMMANDS = f"""
 apply -f crd.json
-wait --for=condition=Established --timeout=60s crd/{definition()["metadata"]["name"]}
+wait --for=condition=Established --timeout=60s crd/{custom_resource_definition()["metadata"]["name"]}
 create -f record.json
 get mr {NAME}
 get mr {NAME} -o wide
@@ -56,12 +56,14 @@ async def test_kubectl_shows_the_last_change_and_how_many_there_were(
     binary = control_plane.assets.path("kubectl")
     for name, content in FILES.items():
         (tmp_path / name).write_text(content)
-    async with served(ApiServer(RealClock()), tmp_path) as kubeconfig:
+    async with serve_sandbox(ApiServer(RealClock()), tmp_path) as kubeconfig:
         real = Kubectl(binary, kubeconfig=control_plane.kubeconfig(), folder=tmp_path)
         sandbox = Kubectl(binary, kubeconfig=kubeconfig, folder=tmp_path)
         said = {}
         for command in COMMANDS.strip().splitlines():
-            theirs, ours = await asyncio.gather(*(it.run_settled(*command.split()) for it in (real, sandbox)))
+            theirs, ours = await asyncio.gather(
+                *(item.run_until_published(*command.split()) for item in (real, sandbox))
+            )
             assert comparable(ours.out) == comparable(theirs.out), command
             assert (theirs.code, theirs.err) == (0, ""), command
             said[command] = theirs.out.splitlines()

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from controlplane import ControlPlane
+from haulout.api import hold
+from haulout.controllers.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL
 from haulout.core.clock import RealClock
-from haulout.kinds import hold
-from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL
 
 NODE = "held-n1"
 FILE = """
@@ -42,9 +42,9 @@ class Person:
 
     def haulout(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of ours."""
-        line = [sys.executable, "-m", "haulout", command, "--kubeconfig", str(self._kubeconfig), *arguments]
+        command_line = [sys.executable, "-m", "haulout", command, "--kubeconfig", str(self._kubeconfig), *arguments]
         env = {**os.environ, "PYTHONIOENCODING": "utf-8"}
-        return subprocess.run(line, capture_output=True, text=True, check=False, env=env, cwd=self._folder)
+        return subprocess.run(command_line, capture_output=True, text=True, check=False, env=env, cwd=self._folder)
 
     def annotations(self) -> dict[str, str]:
         """Return the annotations of the node."""

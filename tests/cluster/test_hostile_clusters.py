@@ -14,14 +14,14 @@ import pytest
 import yaml
 
 from controlplane import free_port
+from haulout.api.resources import SECRETS
 from haulout.core.clock import RealClock
 from haulout.kube.patches import merge_patch
-from haulout.kube.resources import SECRETS
 from haulout_sandbox.apiserver import ApiServer
-from haulout_sandbox.front import Front
-from support.bombs import Bomb, BombServer, bomb_server, gzip_bomb
-from support.certificates import Authority
-from support.hubs import Side, World, kubeconfig
+from haulout_sandbox.https_server import HttpsServer
+from support.platforms.hub import HubClusters, WorkloadCluster, kubeconfig
+from support.servers.certificates import Authority
+from support.servers.hostile_server import Bomb, BombServer, bomb_server, gzip_bomb
 
 pytestmark = pytest.mark.real_time
 
@@ -31,7 +31,7 @@ LIMIT = 400 << 20  # of the hub's container
 REASONS = {
     Bomb.GZIP: "the answer is longer than 4194304 bytes",
     Bomb.ENDLESS_BODY: "the answer is longer than 4194304 bytes",
-    Bomb.MISFITS: "do not fit their kind",
+    Bomb.UNDECODABLE_OBJECTS: "do not fit their kind",
     Bomb.DEEP: "expected JSON from a Kubernetes API server",
     Bomb.ENDLESS_PAGES: "listing nodes: more than 50000 objects",
     Bomb.GROWTH: "in all caches of the cluster",
@@ -43,13 +43,13 @@ REASONS = {
 
 
 @asynccontextmanager
-async def served(api: ApiServer, folder: Path) -> AsyncIterator[str]:
+async def serve_api(api: ApiServer, folder: Path) -> AsyncIterator[str]:
     tls = AUTHORITY.issue("127.0.0.1").server_context(folder)
-    async with Front(api, tokens={TOKEN: "hub"}).serving(host="127.0.0.1", tls=tls) as port:
+    async with HttpsServer(api, tokens={TOKEN: "hub"}).serve(host="127.0.0.1", tls=tls) as port:
         yield f"https://127.0.0.1:{port}"
 
 
-def trusting(server: str) -> bytes:
+def a_kubeconfig_for(server: str) -> bytes:
     """Return a kubeconfig for a server with a certificate of ours."""
     described = yaml.safe_load(kubeconfig(server, TOKEN))
     if server.startswith("https"):
@@ -57,11 +57,11 @@ def trusting(server: str) -> bytes:
     return yaml.safe_dump(described).encode()
 
 
-async def lead_to(world: World, side: Side, url: str) -> None:
+async def point_secret_to(hub_clusters: HubClusters, workload: WorkloadCluster, url: str) -> None:
     """Put an address on the network into the Secret of a cluster."""
-    value = base64.b64encode(trusting(url)).decode()
+    value = base64.b64encode(a_kubeconfig_for(url)).decode()
     patch = merge_patch({"data": {"value": value}})
-    await world.me.patch(SECRETS, side.key.secret, patch, namespace=side.key.namespace)
+    await hub_clusters.admin.patch(SECRETS, workload.key.kubeconfig_secret, patch, namespace=workload.key.namespace)
 
 
 class HubProcess:
@@ -71,7 +71,7 @@ class HubProcess:
         self._log = folder / "hub.log"
         self._port = free_port()
         config = folder / "kubeconfig"
-        config.write_bytes(trusting(server))
+        config.write_bytes(a_kubeconfig_for(server))
         ports = ["--health-port", str(self._port)]
         command = ["run", "--mode", "management", "--no-leader-election", "--kubeconfig", str(config), *ports]
         with self._log.open("wb") as log:
@@ -81,7 +81,7 @@ class HubProcess:
     def peak(self) -> int:
         """The most memory that it had so far, in bytes."""
         lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
-        return next(int(it.split()[1]) << 10 for it in lines if it.startswith("VmHWM:"))
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
 
     @property
     def log(self) -> str:
@@ -99,7 +99,7 @@ class HubProcess:
         except aiohttp.ClientError:
             return ""
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """End it."""
         self._process.terminate()
         assert self._process.wait(30) == 0, self.log
@@ -110,30 +110,34 @@ class HubProcess:
 def hubs() -> Iterator[list[HubProcess]]:
     started: list[HubProcess] = []
     yield started
-    for it in started:
-        it.end()
+    for item in started:
+        item.stop()
 
 
 @asynccontextmanager
-async def clusters(world: World, bombs: Mapping[str, Bomb], folder: Path) -> AsyncIterator[Sequence[BombServer]]:
+async def clusters(
+    hub_clusters: HubClusters, bombs: Mapping[str, Bomb], folder: Path
+) -> AsyncIterator[Sequence[BombServer]]:
     """Serve a good cluster, `team/good`, and one for each bomb by its name, with a Machine in each."""
     async with AsyncExitStack() as stack:
-        good = await world.add_cluster("team", "good")
-        await lead_to(world, good, await stack.enter_async_context(served(good.api, folder)))
-        await world.add_machine(good, "good")
+        good = await hub_clusters.add_cluster("team", "good")
+        await point_secret_to(hub_clusters, good, await stack.enter_async_context(serve_api(good.api, folder)))
+        await hub_clusters.add_machine(good, "good")
         servers = []
         for name, bomb in bombs.items():
-            side = await world.add_cluster("team", name)
+            workload = await hub_clusters.add_cluster("team", name)
             servers.append(await stack.enter_async_context(bomb_server(bomb)))
-            await lead_to(world, side, servers[-1].url)
-            await world.add_machine(side, name)
+            await point_secret_to(hub_clusters, workload, servers[-1].url)
+            await hub_clusters.add_machine(workload, name)
         yield servers
 
 
 @pytest.mark.parametrize(
     "bombs",
     [
-        pytest.param((Bomb.GZIP, Bomb.ENDLESS_BODY, Bomb.MISFITS, Bomb.DEEP, Bomb.ENDLESS_PAGES), id="lists"),
+        pytest.param(
+            (Bomb.GZIP, Bomb.ENDLESS_BODY, Bomb.UNDECODABLE_OBJECTS, Bomb.DEEP, Bomb.ENDLESS_PAGES), id="lists"
+        ),
         pytest.param((Bomb.GROWTH, Bomb.LARGE_ROWS, Bomb.FLOOD, Bomb.LONG_LINE), id="watches"),
     ],
 )
@@ -141,15 +145,15 @@ async def test_a_hub_stays_small_and_goes_on_whatever_some_clusters_send(
     bombs: Sequence[Bomb], hubs: list[HubProcess], tmp_path: Path
 ) -> None:
     gzip_bomb()
-    world = await World(RealClock()).begin()
+    world = await HubClusters(RealClock()).install_crds()
     names = {str(bomb): bomb for bomb in bombs}
-    async with served(world.api, tmp_path) as management, clusters(world, names, tmp_path) as servers:
+    async with serve_api(world.api, tmp_path) as management, clusters(world, names, tmp_path) as servers:
         hub = HubProcess(tmp_path, management)
         hubs.append(hub)
         await world.eventually(lambda: world.has_hook("team/good"))
 
         for bomb in bombs:
-            await until_said(world, hub, f"cluster team/{bomb} is unreadable: ", REASONS[bomb])
+            await wait_for_readiness_line(world, hub, f"cluster team/{bomb} is unreadable: ", REASONS[bomb])
         await check_good_cluster(world, hub)
         await check_recovery(world, hub, servers)
 
@@ -158,43 +162,49 @@ async def test_a_hub_stays_small_when_clusters_that_keep_to_their_limits_need_to
     hubs: list[HubProcess], tmp_path: Path
 ) -> None:
     """Ten clusters of 40 MB each, of which each may have 64 MiB: two of them fit into the 100 MiB for all."""
-    world = await World(RealClock()).begin()
+    world = await HubClusters(RealClock()).install_crds()
     names = {f"heavy-{number}": Bomb.HEAVY for number in range(10)}
-    async with served(world.api, tmp_path) as management, clusters(world, names, tmp_path) as servers:
+    async with serve_api(world.api, tmp_path) as management, clusters(world, names, tmp_path) as servers:
         hub = HubProcess(tmp_path, management)
         hubs.append(hub)
         await world.eventually(lambda: world.has_hook("team/good"))
 
-        await until_said(world, hub, "is unreadable: ", "more than 100 MiB in the caches of all workload clusters")
-        await until_said(world, hub, "3 of 11 clusters are reached")
+        await wait_for_readiness_line(
+            world, hub, "is unreadable: ", "more than 100 MiB in the caches of all workload clusters"
+        )
+        await wait_for_readiness_line(world, hub, "3 of 11 clusters are reached")
         await check_good_cluster(world, hub)
         await check_recovery(world, hub, servers)
 
 
-async def check_good_cluster(world: World, hub: HubProcess) -> None:
+async def check_good_cluster(hub_clusters: HubClusters, hub: HubProcess) -> None:
     """Check that the good cluster is read, and that the hub is small."""
-    later = await world.add_machine(world.sides[next(iter(world.sides))], "later")
-    await world.eventually(lambda: world.has_hook(later))
+    later = await hub_clusters.add_machine(
+        hub_clusters.workload_clusters[next(iter(hub_clusters.workload_clusters))], "later"
+    )
+    await hub_clusters.eventually(lambda: hub_clusters.has_hook(later))
     assert "cluster team/good" not in await hub.readiness()
     assert hub.peak < LIMIT, f"{hub.peak >> 20} MiB"
 
 
-async def check_recovery(world: World, hub: HubProcess, servers: Sequence[BombServer]) -> None:
+async def check_recovery(hub_clusters: HubClusters, hub: HubProcess, servers: Sequence[BombServer]) -> None:
     """Check that all clusters are connected again once they are honest, and that the hub stayed small."""
     for server in servers:
         server.bomb = Bomb.NONE
         server.close()
-    await until_said(world, hub, f"{1 + len(servers)} of {1 + len(servers)} clusters are reached")
+    await wait_for_readiness_line(hub_clusters, hub, f"{1 + len(servers)} of {1 + len(servers)} clusters are reached")
     assert hub.peak < LIMIT, f"{hub.peak >> 20} MiB"
     print(f"peak {hub.peak >> 20} MiB")  # noqa: T201 - shown with -s
 
 
-async def until_said(world: World, hub: HubProcess, *parts: str, seconds: float = 300) -> None:
+async def wait_for_readiness_line(
+    hub_clusters: HubClusters, hub: HubProcess, *parts: str, seconds: float = 300
+) -> None:
     """Wait for a line about readiness that has all the parts."""
 
-    async def said() -> bool:
+    async def has_line() -> bool:
         return any(all(part in line for part in parts) for line in (await hub.readiness()).splitlines())
 
     async with asyncio.timeout(seconds):
-        while not await said():
-            await world.clock.sleep(timedelta(milliseconds=200))
+        while not await has_line():
+            await hub_clusters.clock.sleep(timedelta(milliseconds=200))

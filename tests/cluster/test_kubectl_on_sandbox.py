@@ -9,9 +9,9 @@ import pytest_asyncio
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
 from haulout_sandbox.apiserver import ApiServer
-from haulout_sandbox.apiserver.builtin_kinds import ALL
-from support.builders import a_node, a_pod
-from support.kubectl import Kubectl, served
+from haulout_sandbox.apiserver.kinds.builtin import BUILTIN_KINDS
+from support.builders.objects import a_node, a_pod
+from support.cli.kubectl import Kubectl, serve_sandbox
 
 pytestmark = pytest.mark.real_time
 WEB = """
@@ -53,13 +53,13 @@ class Sandbox(Kubectl):
 async def kubectl(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Sandbox]:
     """Serve a sandbox with two nodes and a pod."""
     api = ApiServer(RealClock())
-    for kind in ALL:
-        api.know(kind)
+    for kind in BUILTIN_KINDS:
+        api.add_kind(kind)
     api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
     api.put(a_node("n1", labels={"zone": "a"}))
     api.put(a_node("n2", labels={"zone": "b"}))
     api.put(a_pod("lonely", on="n1"))
-    async with served(api, tmp_path) as kubeconfig:
+    async with serve_sandbox(api, tmp_path) as kubeconfig:
         yield Sandbox(control_plane.assets.path("kubectl"), api, kubeconfig=kubeconfig, folder=tmp_path)
 
 

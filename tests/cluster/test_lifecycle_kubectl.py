@@ -10,7 +10,7 @@ from controlplane import ControlPlane
 from haulout.core.clock import RealClock
 from haulout_sandbox.cluster import Cluster
 from haulout_sandbox.nodes import Delays, Machine
-from support.kubectl import Kubectl, served
+from support.cli.kubectl import Kubectl, serve_sandbox
 
 pytestmark = pytest.mark.real_time
 WEB = """
@@ -39,9 +39,9 @@ type: Normal
 @pytest_asyncio.fixture
 async def kubectl(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Kubectl]:
     """Run a cluster with a node, where things take no time, and a Deployment that is rolled out."""
-    cluster = Cluster(RealClock(), delays=Delays.none())
+    cluster = Cluster(RealClock(), delays=Delays.zero())
     cluster.kubelets.add(Machine(name="n1"))
-    async with cluster.running(), served(cluster.api, tmp_path) as kubeconfig:
+    async with cluster.running(), serve_sandbox(cluster.api, tmp_path) as kubeconfig:
         kubectl = Kubectl(control_plane.assets.path("kubectl"), kubeconfig=kubeconfig, folder=tmp_path)
         await kubectl(f"apply -f {kubectl.file('web.yaml', WEB)}")
         assert "successfully rolled out" in await kubectl("rollout status deployment/web --timeout=60s")

@@ -1,8 +1,8 @@
 """Attacks on all ports of a running operator: probes, webhook and dashboard answer, and memory stays bounded.
 
-The container has 280 MiB, and so has the operator here (`support.memory_limit`). Without limits 3,000 TLS connections
-that never say hello cost 155 MiB, and 2,000 idle connections to the health port have every probe of a kubelet refused,
-so that it restarts the operator.
+The container has 280 MiB, and so has the operator here (`support.operators.memory_limit`). Without limits 3,000 TLS
+connections that never say hello cost 155 MiB, and 2,000 idle connections to the health port have every probe of a
+kubelet refused, so that it restarts the operator.
 """
 
 import resource
@@ -14,9 +14,9 @@ from datetime import timedelta
 import pytest
 
 from haulout.core.clock import RealClock
-from support.attacked import Attacked, Port, attacked
-from support.eventually import eventually
-from support.memory_limit import memory_limit
+from support.expectations.eventually import eventually
+from support.operators.memory_limit import memory_limit
+from support.operators.operator_process import OperatorUnderAttack, Port, operator_under_attack
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 REQUEST = HEAD + b"\r\n"
@@ -42,7 +42,7 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def attack(operator: Attacked, *, from_many: bool) -> None:
+async def attack(operator: OperatorUnderAttack, *, from_many: bool) -> None:
     floods: list[tuple[int, Port, tuple[bytes, ...]]] = [
         (3000, Port.WEBHOOK, ()),  # silent
         (500, Port.METRICS, (b"\x16\x03\x01",)),  # half a hello
@@ -53,8 +53,8 @@ async def attack(operator: Attacked, *, from_many: bool) -> None:
         (500, Port.DASHBOARD, (SLOW_BODY,)),
     ]
     for count, port, sent in floods:
-        await operator.flood(count, port, *sent, from_many=from_many)
-        assert await operator.unanswered() == [], f"after {count} connections to {port.name}"
+        await operator.flood(count, port, *sent, from_many_addresses=from_many)
+        assert await operator.ports_not_answering() == [], f"after {count} connections to {port.name}"
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
@@ -62,9 +62,9 @@ async def test_thousands_of_connections_stop_no_probe_and_take_no_memory(
     loop: str, record_property: Callable[[str, object], None]
 ) -> None:
     clock = RealClock()
-    async with attacked(loop=loop, limit_mib=CONTAINER_MIB) as operator:
+    async with operator_under_attack(loop=loop, limit_mib=CONTAINER_MIB) as operator:
         record_property("memory limit", operator.limit.kind)
-        assert await operator.unanswered() == []
+        assert await operator.ports_not_answering() == []
         before = operator.memory_mib()
         await attack(operator, from_many=False)
         await attack(operator, from_many=True)
@@ -73,13 +73,13 @@ async def test_thousands_of_connections_stop_no_probe_and_take_no_memory(
         assert peak - before < TAKEN_MIB[loop]
 
         async def has_closed_all_that_wait() -> bool:
-            assert await operator.unanswered() == []
-            return operator.open_peers() <= 500  # idle on the dashboard, which may be so for longer
+            assert await operator.ports_not_answering() == []
+            return operator.open_connections() <= 500  # idle on the dashboard, which may be so for longer
 
         await eventually(clock, has_closed_all_that_wait, every=timedelta(seconds=1))
-        operator.leave()
+        operator.close_connections()
         await eventually(clock, lambda: operator.memory_mib() - before < LEFT_MIB)
-        assert await operator.unanswered() == []
+        assert await operator.ports_not_answering() == []
         record_property("peak MiB under the limit", operator.limit.peak_mib)
 
 

@@ -13,20 +13,20 @@ import pytest
 import yaml
 
 from controlplane import ControlPlane, find
+from haulout.api.machinemaintenance import MACHINE_MAINTENANCES, NAMESPACE
+from haulout.api.objects import RawObject
 from haulout.core.clock import Clock
-from haulout.kinds.machinemaintenance import MACHINE_MAINTENANCES, NAMESPACE
-from haulout.kube.objects import RawObject
-from haulout_sandbox.openshift import definitions
-from support.clusters import ClusterPlan, a_cluster
-from support.kubectl import served
-from support.live import LiveCluster
-from support.openshift import machine_api, machines, with_machine_set
-from support.pages import Shell, commands
-from support.replacing import completed, flag, order
+from haulout_sandbox.openshift import custom_resource_definitions
+from support.cli.kubectl import serve_sandbox
+from support.clusters.cluster_plan import ClusterPlan, a_cluster
+from support.clusters.live_cluster import LiveCluster
+from support.docs.page_commands import Shell, page_commands
+from support.platforms.machinemaintenance import create_machinemaintenance, is_deletion_scheduled, wait_until_completed
+from support.platforms.openshift import create_machine_set, machine_api, machines
 
 PAGE = Path(__file__).parents[2] / "docs/migrating/machine-maintenance-operator.md"
 OLD = "machine-maintenance-operator"
-Site = Callable[[Clock, Path], AbstractAsyncContextManager[tuple[LiveCluster, Shell]]]
+ClusterFactory = Callable[[Clock, Path], AbstractAsyncContextManager[tuple[LiveCluster, Shell]]]
 
 pytestmark = pytest.mark.real_time
 
@@ -67,26 +67,29 @@ def old_operator() -> RawObject:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
 
 
-def before(plan: ClusterPlan) -> ClusterPlan:
+def with_old_operator(plan: ClusterPlan) -> ClusterPlan:
     """Return a cluster of OpenShift in which the other operator is installed."""
-    for definition in (*definitions(), old_definition()):
-        plan = plan.with_definition(definition)
+    for definition in (*custom_resource_definitions(), old_definition()):
+        plan = plan.with_crd(definition)
     return plan
 
 
 @asynccontextmanager
 async def on_the_sandbox(clock: Clock, folder: Path) -> AsyncIterator[tuple[LiveCluster, Shell]]:
     """Have the sandbox, and a reader's shell."""
-    async with before(a_cluster(clock)).on_the_sandbox() as cluster, served(cluster.cluster.api, folder) as kubeconfig:
+    async with (
+        with_old_operator(a_cluster(clock)).on_the_sandbox() as cluster,
+        serve_sandbox(cluster.cluster.api, folder) as kubeconfig,
+    ):
         yield cluster, Shell(folder, kubeconfig=kubeconfig, kubectl=find().path("kubectl"))
 
 
 @asynccontextmanager
-async def on_a_real_one(clock: Clock, folder: Path) -> AsyncIterator[tuple[LiveCluster, Shell]]:
+async def on_a_control_plane(clock: Clock, folder: Path) -> AsyncIterator[tuple[LiveCluster, Shell]]:
     """Have a control plane for this test alone: it is about what there is one of in a cluster."""
     with ControlPlane() as plane:
         plane.start_controllers()
-        async with before(a_cluster(clock, control_plane=plane)).running() as cluster:
+        async with with_old_operator(a_cluster(clock, control_plane=plane)).running() as cluster:
             yield cluster, Shell(folder, kubeconfig=plane.kubeconfig(), kubectl=plane.assets.path("kubectl"))
 
 
@@ -96,16 +99,16 @@ async def replicas(shell: Shell, where: str) -> int:
     return int(yaml.safe_load(found)["spec"]["replicas"])
 
 
-@pytest.mark.parametrize("site", [on_the_sandbox, on_a_real_one])
-async def test_the_page_is_followed_command_by_command(site: Site, clock: Clock, tmp_path: Path) -> None:
-    steps = [it.text for it in commands(PAGE.read_text())]
+@pytest.mark.parametrize("site", [on_the_sandbox, on_a_control_plane])
+async def test_the_page_is_followed_command_by_command(site: ClusterFactory, clock: Clock, tmp_path: Path) -> None:
+    steps = [candidate.text for candidate in page_commands(PAGE.read_text())]
     start = steps.index("haulout run")
     in_cluster, look = steps[start + 1], steps[start + 2]
     async with site(clock, tmp_path) as (cluster, shell), machine_api(cluster):
-        done, still, kept = await with_machine_set(cluster, "workers", replicas=3)
+        done, still, kept = await create_machine_set(cluster, "workers", replicas=3)
         await cluster.create(old_operator())
-        await order(cluster, done, maintenancescheduled=True)
-        await order(cluster, still, eventcode="instance-stop", eventid="instance-event-1")
+        await create_machinemaintenance(cluster, done, maintenancescheduled=True)
+        await create_machinemaintenance(cluster, still, eventcode="instance-stop", eventid="instance-event-1")
         for command in steps[:start]:
             said = await asyncio.to_thread(shell.run, command)
             if "custom-columns" in command:
@@ -113,14 +116,16 @@ async def test_the_page_is_followed_command_by_command(site: Site, clock: Clock,
                 assert sorted(rows) == sorted([[f"mm-{done}", done, "true"], [f"mm-{still}", still, "false"]])
         assert await replicas(shell, f"{NAMESPACE}/{OLD}") == 0
         with shell.running("haulout run"):
-            await completed(cluster, still)
-            assert flag(cluster, still)
+            await wait_until_completed(cluster, still)
+            assert is_deletion_scheduled(cluster, still)
             table = await asyncio.to_thread(shell.run, look)
             (row,) = [line.split() for line in table.splitlines() if line.startswith(f"mm-{still} ")]
             assert "Completed" in row
             await cluster.eventually(lambda: len(machines(cluster)), becomes=3)
             assert {done, kept} <= set(machines(cluster))
-        applied = await asyncio.to_thread(shell.run, in_cluster, fills={"REGISTRY/haulout:TAG": "example/haulout:1"})
+        applied = await asyncio.to_thread(
+            shell.run, in_cluster, substitutions={"REGISTRY/haulout:TAG": "example/haulout:1"}
+        )
         assert "deployment.apps/haulout created" in applied
         for command in steps[start + 3 :]:
             await asyncio.to_thread(shell.run, command)

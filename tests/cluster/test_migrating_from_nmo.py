@@ -13,30 +13,30 @@ import pytest
 import yaml
 
 from controlplane import ControlPlane
+from haulout.api.nodemaintenance import FINALIZER, NODE_MAINTENANCES
+from haulout.api.objects import RawObject
 from haulout.core.clock import Clock
-from haulout.kube.objects import RawObject
-from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES
-from haulout.web import registration
-from haulout.web.injection import CONFIGURATIONS
-from support.builders import a_namespace, a_pod
-from support.clusters import a_cluster
-from support.live import LiveCluster
-from support.maintaining import (
+from haulout.webhook import registration
+from haulout.webhook.ca_bundle_injection import CONFIGURATIONS
+from support.builders.objects import a_namespace, a_pod
+from support.clusters.cluster_plan import a_cluster
+from support.clusters.live_cluster import LiveCluster
+from support.docs.page_commands import Shell, page_commands
+from support.operators.nodemaintenance import (
     NAME,
     PLURAL,
-    begun_by_nmo,
-    blocked_on,
+    condition_of,
+    end_maintenance,
     has_lease,
-    is_given_back,
+    has_maintenance_marks,
     is_gone,
-    is_taken,
+    is_released,
     lease,
-    over,
-    says,
+    started_by_nmo,
     status,
-    succeeded,
+    wait_for_success,
+    with_blocking_pods,
 )
-from support.pages import Shell, commands
 
 PAGE = Path(__file__).parents[2] / "docs/migrating/node-maintenance-operator.md"
 OLD_HOME = "node-maintenance-operator-system"
@@ -56,7 +56,7 @@ pytestmark = pytest.mark.real_time
 def old_definition() -> RawObject:
     """Return the definition that the other operator installs, as far as clients can tell."""
     pods = {"type": "array", "items": {"type": "object", "properties": _of(namespace="string", name="string")}}
-    told = {
+    status_fields = {
         **_of(**OLD_FIELDS),
         "lastUpdate": {"type": "string", "format": "date-time"},
         "pendingPods": {"type": "array", "items": {"type": "string"}},
@@ -66,7 +66,7 @@ def old_definition() -> RawObject:
     properties = {
         **_of(apiVersion="string", kind="string", metadata="object"),
         "spec": spec,
-        "status": {"type": "object", "properties": told},
+        "status": {"type": "object", "properties": status_fields},
     }
     version = {
         "name": "v1beta1",
@@ -113,7 +113,7 @@ def old_operator() -> list[RawObject]:
 
 
 @pytest.fixture
-def alone() -> Iterator[ControlPlane]:
+def isolated() -> Iterator[ControlPlane]:
     """Run a control plane for this test alone: it is about what there is one of in a cluster."""
     with ControlPlane() as plane:
         plane.start_controllers()
@@ -121,15 +121,15 @@ def alone() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def shell(alone: ControlPlane, tmp_path: Path) -> Shell:
+def shell(isolated: ControlPlane, tmp_path: Path) -> Shell:
     """Return a reader's shell."""
-    return Shell(tmp_path, kubeconfig=alone.kubeconfig(), kubectl=alone.assets.path("kubectl"))
+    return Shell(tmp_path, kubeconfig=isolated.kubeconfig(), kubectl=isolated.assets.path("kubectl"))
 
 
-async def stopped_in_the_middle(cluster: LiveCluster) -> None:
+async def stop_old_operator(cluster: LiveCluster) -> None:
     """Leave the cluster as the other operator leaves it when it is stopped while a pod does not leave."""
     await cluster.create(a_namespace("medik8s-leases"), *old_operator())
-    await begun_by_nmo(
+    await started_by_nmo(
         cluster,
         "n1",
         phase="Running",
@@ -140,23 +140,23 @@ async def stopped_in_the_middle(cluster: LiveCluster) -> None:
         lastError='error when evicting pods/"on-n1" -n "shop": global timeout reached: 30s',
     )
     nobody = registration.configuration(service_name="webhook-service", namespace=OLD_HOME)
-    await cluster.me.create(CONFIGURATIONS, nobody)
+    await cluster.admin.create(CONFIGURATIONS, nobody)
 
 
-async def test_the_page_is_followed_command_by_command(alone: ControlPlane, shell: Shell, clock: Clock) -> None:
-    steps = [it.text for it in commands(PAGE.read_text())]
+async def test_the_page_is_followed_command_by_command(isolated: ControlPlane, shell: Shell, clock: Clock) -> None:
+    steps = [candidate.text for candidate in page_commands(PAGE.read_text())]
     at_last = steps.index("kubectl get nm")
     there, back = steps[: at_last + 1], steps[at_last + 1 :]
-    plan = blocked_on(a_cluster(clock, control_plane=alone).with_definition(old_definition()).with_nodes(2), "n1")
+    plan = with_blocking_pods(a_cluster(clock, control_plane=isolated).with_crd(old_definition()).with_nodes(2), "n1")
     async with plan.with_objects(a_pod("shop/free", on="n2")).running() as cluster:
-        await stopped_in_the_middle(cluster)
-        (start,) = [it for it in there if it == "haulout run"]
-        in_cluster = next(it for it in there if "--image" in it)
+        await stop_old_operator(cluster)
+        (start,) = [candidate for candidate in there if candidate == "haulout run"]
+        in_cluster = next(candidate for candidate in there if "--image" in candidate)
         for command in there[: there.index(start)]:
             await asyncio.to_thread(shell.run, command)
         with shell.running(start):
-            await cluster.eventually(lambda: says(cluster, "Cordoned")[0], becomes="True")
-            await cluster.eventually(lambda: says(cluster, "Drained"), becomes=("False", "Blocked"))
+            await cluster.eventually(lambda: condition_of(cluster, "Cordoned")[0], becomes="True")
+            await cluster.eventually(lambda: condition_of(cluster, "Drained"), becomes=("False", "Blocked"))
             assert (status(cluster)["evictionPods"], status(cluster)["totalpods"]) == (2, 2)
             table = await asyncio.to_thread(shell.run, there[-1])
             assert [line.split()[:3] for line in table.splitlines()[1:]] == [[NAME, "n1", "Running"]]
@@ -164,17 +164,19 @@ async def test_the_page_is_followed_command_by_command(alone: ControlPlane, shel
         # The way back, in the middle: what the other operator looks for is there.
         assert cluster.get(PLURAL, NAME)["metadata"]["finalizers"] == [FINALIZER]
         assert lease(cluster, "n1")["spec"]["holderIdentity"] == "node-maintenance"
-        assert is_taken(cluster, "n1")
+        assert has_maintenance_marks(cluster, "n1")
 
         with shell.running(start):
             await cluster.delete("poddisruptionbudgets", "shop/on-n1")
-            await succeeded(cluster)
-            await over(cluster)
+            await wait_for_success(cluster)
+            await end_maintenance(cluster)
             assert is_gone(cluster)
-            assert is_given_back(cluster, "n1")
+            assert is_released(cluster, "n1")
             assert not has_lease(cluster, "n1")
 
-        applied = await asyncio.to_thread(shell.run, in_cluster, fills={"REGISTRY/haulout:TAG": "example/haulout:1"})
+        applied = await asyncio.to_thread(
+            shell.run, in_cluster, substitutions={"REGISTRY/haulout:TAG": "example/haulout:1"}
+        )
         assert "deployment.apps/haulout created" in applied
         for command in back:
             await asyncio.to_thread(shell.run, command)

@@ -10,25 +10,25 @@ from random import Random
 import pytest
 
 from controlplane import ControlPlane
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticePhase, definition
+from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.vitals import Vitals
+from haulout.app.operator_status import OperatorStatus
 from haulout.core.clock import Clock
 from haulout.errors import NotFound
-from haulout.kinds.notice import MAINTENANCE_NOTICES, Phase, definition
 from haulout.kube.client import Client
-from haulout.kube.network import config
-from haulout.kube.network.http import HttpTransport
-from haulout.kube.resources import DEFINITIONS, NODES
-from support.builders import a_node
-from support.eventually import eventually
-from support.listening import a_notice
+from haulout.kube.transports import config
+from haulout.kube.transports.http import HttpTransport
+from support.builders.objects import a_node
+from support.expectations.eventually import eventually
+from support.operators.event_sources import a_notice
 
 NAME = f"{MAINTENANCE_NOTICES.plural}.{MAINTENANCE_NOTICES.group}"
-SOON = timedelta(minutes=2)
+TIMEOUT = timedelta(minutes=2)
 
 
 @pytest.fixture
-def alone() -> Iterator[ControlPlane]:
+def isolated() -> Iterator[ControlPlane]:
     """Have a control plane for this test alone: others need the definition."""
     with ControlPlane() as control_plane:
         yield control_plane
@@ -44,27 +44,27 @@ async def a_client(control_plane: ControlPlane, clock: Clock) -> AsyncIterator[C
         await client.close()
 
 
-async def test_notices_are_seen_to_whenever_their_definition_is_there(alone: ControlPlane, clock: Clock) -> None:
-    vitals = Vitals()
-    async with a_client(alone, clock) as client, asyncio.TaskGroup() as group:
+async def test_notices_are_seen_to_whenever_their_definition_is_there(isolated: ControlPlane, clock: Clock) -> None:
+    vitals = OperatorStatus()
+    async with a_client(isolated, clock) as client, asyncio.TaskGroup() as group:
         await client.create(NODES, a_node("n1"))
         settings = OperatorSettings(namespace="default", identity="one")
-        operator = group.create_task(run_operator(client, settings, vitals=vitals))
-        await eventually(clock, lambda: "is not installed" in _told(vitals), within=SOON)
+        operator = group.create_task(run_operator(client, settings, status=vitals))
+        await eventually(clock, lambda: "is not installed" in _status_text(vitals), within=TIMEOUT)
         for name in ("first", "second"):
-            await client.create(DEFINITIONS, definition())
-            await eventually(clock, partial(_announced, client, name), becomes=Phase.PLANNED, within=SOON)
-            await client.delete(DEFINITIONS, NAME)
-            await eventually(clock, partial(_is_gone, client), becomes=True, within=SOON)
-        await eventually(clock, lambda: "is not installed" in _told(vitals), within=SOON)
+            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition())
+            await eventually(clock, partial(_notice_phase, client, name), becomes=NoticePhase.PLANNED, within=TIMEOUT)
+            await client.delete(CUSTOM_RESOURCE_DEFINITIONS, NAME)
+            await eventually(clock, partial(_is_gone, client), becomes=True, within=TIMEOUT)
+        await eventually(clock, lambda: "is not installed" in _status_text(vitals), within=TIMEOUT)
         operator.cancel()
 
 
-def _told(vitals: Vitals) -> str:
-    return "\n".join(vitals.told())
+def _status_text(operator_status: OperatorStatus) -> str:
+    return "\n".join(operator_status.status_lines())
 
 
-async def _announced(client: Client, name: str) -> str:
+async def _notice_phase(client: Client, name: str) -> str:
     """Return how a notice stands, which is made if it is not there; before it can be, nothing."""
     try:
         return (await client.get(MAINTENANCE_NOTICES, name)).status.phase

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from controlplane import ControlPlane
-from support.sandboxes import Sandbox, a_quiet_scenario, sandbox
+from support.servers.sandbox_process import SandboxProcess, a_scenario_without_timeline, running_sandbox
 
 PATIENCE_SECONDS = 60
 _CORDONED = ("Ready,SchedulingDisabled", "NotReady,SchedulingDisabled")
@@ -19,7 +19,7 @@ _CORDONED = ("Ready,SchedulingDisabled", "NotReady,SchedulingDisabled")
 class Kubectl:
     """Runs kubectl with the kubeconfig of a sandbox."""
 
-    def __init__(self, binary: Path, running: Sandbox) -> None:
+    def __init__(self, binary: Path, running: SandboxProcess) -> None:
         self.running = running
         self._binary = binary
         self._environment = {**os.environ, "KUBECONFIG": str(running.kubeconfig), "HOME": str(running.home)}
@@ -44,8 +44,8 @@ class Kubectl:
     def age_in_minutes(self, node: str) -> int:
         """Return how old a node is said to be."""
         age = self.rows("get", "node", node)[0][3]
-        hours, _, rest = age.rpartition("h")
-        return 60 * int(hours or "0") + int(rest.partition("m")[0] or "0")
+        hours, _, minutes_part = age.rpartition("h")
+        return 60 * int(hours or "0") + int(minutes_part.partition("m")[0] or "0")
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Start a command that does not end by itself."""
@@ -56,7 +56,7 @@ class Kubectl:
 def kubectl(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Kubectl]:
     """Have a sandbox on which a watch would last some seconds if it were by the cluster's clock, and kubectl on it."""
     args = ["--nodes", "3", "--pods-per-node", "3", "--speed", "1200", "--write-kubeconfig", str(tmp_path / "kc")]
-    with sandbox(tmp_path, *args, "--scenario", a_quiet_scenario(tmp_path)) as running:
+    with running_sandbox(tmp_path, *args, "--scenario", a_scenario_without_timeline(tmp_path)) as running:
         yield Kubectl(control_plane.assets.path("kubectl"), running)
 
 
@@ -64,7 +64,7 @@ def test_what_it_advises_to_try_does_what_it_says(kubectl: Kubectl) -> None:
     assert {row[1] for row in kubectl.rows("get", "nodes")} == {"Ready"}
     pods = kubectl.rows("get", "pods", "-A", "-o", "wide")
     assert {row[3] for row in pods} <= {"Running", "Completed"}
-    advised = next(line.split("'")[1] for line in kubectl.running.said if "kubectl apply" in line)
+    advised = next(line.split("'")[1] for line in kubectl.running.output_lines if "kubectl apply" in line)
     name, node = json.loads(advised)["metadata"]["name"], json.loads(advised)["spec"]["nodeName"]
     order = kubectl.running.home / "order.json"
     order.write_text(advised)
@@ -100,17 +100,19 @@ def test_a_watch_goes_on_while_hours_pass(kubectl: Kubectl) -> None:
 
 def test_a_hub_and_all_that_it_manages_can_be_reached(control_plane: ControlPlane, tmp_path: Path) -> None:
     args = ["--scenario", "hub", "--speed", "60", "--write-kubeconfig", str(tmp_path / "kc")]
-    with sandbox(tmp_path, *args) as running:
+    with running_sandbox(tmp_path, *args) as running:
         kubectl = Kubectl(control_plane.assets.path("kubectl"), running)
-        contexts = [line.split()[2] for line in running.said if "kubectl --context" in line]
+        contexts = [line.split()[2] for line in running.output_lines if "kubectl --context" in line]
         assert contexts == ["sandbox-team-a-prod", "sandbox-team-b-prod", "sandbox-datacentre-metal"]
         assert len(kubectl.rows("get", "clusters", "-A")) == 3
         for context in contexts:
             assert {row[1] for row in kubectl.rows("--context", context, "get", "nodes")} <= {"Ready", *_CORDONED}
         assert {row[2] for row in kubectl.rows("get", "bmh", "-A")} <= {"provisioned", "available"}
-        advised = next(line for line in running.said if "kubectl delete machine" in line).partition("#")[0].split()
+        advised = (
+            next(line for line in running.output_lines if "kubectl delete machine" in line).partition("#")[0].split()
+        )
         assert kubectl(*advised[1:]).returncode == 0
-        running.until("is gone")
+        running.wait_for_line("is gone")
         found = kubectl("get", "secret", "-n", "team-b", "prod-kubeconfig", "-o", "jsonpath={.data.value}")
         (tmp_path / "secret").write_bytes(base64.b64decode(found.stdout))
         nodes = kubectl.rows("--kubeconfig", str(tmp_path / "secret"), "get", "nodes")

@@ -10,9 +10,9 @@ from controlplane import ControlPlane
 from haulout.core.quantity import Quantity, parse
 from haulout.kube.transport import Request
 from haulout_sandbox.apiserver import ApiServer
-from haulout_sandbox.event_loops.virtual import VirtualClock
+from haulout_sandbox.event_loops.virtual_time import VirtualClock
 
-Ask = Callable[[str, str, Any], tuple[int, Any]]
+SendRequest = Callable[[str, str, Any], tuple[int, Any]]
 ZONE = {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1", "other": "label"}
 VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "namespace", "deletionTimestamp")
 
@@ -22,7 +22,7 @@ def test_a_pod_is_bound_once_and_for_all(control_plane: ControlPlane, namespace:
         answer = control_plane.request(method, path, body)
         return answer.status, answer.json()
 
-    told = _story(real, namespace=namespace, node=f"{namespace}-n1")
+    told = _run_bindings(real, namespace=namespace, node=f"{namespace}-n1")
     assert told == asyncio.run(_in_memory(namespace=namespace, node=f"{namespace}-n1"))
 
 
@@ -32,13 +32,13 @@ async def _in_memory(*, namespace: str, node: str) -> list[Any]:
 
     def ask(method: str, path: str, body: Any) -> tuple[int, Any]:
         content = None if body is None else msgspec.json.encode(body)
-        answer = transport._server.answer(Request(method=method, path=path, body=content), user=transport.user)
+        answer = transport._server.handle(Request(method=method, path=path, body=content), user=transport.user)
         return answer.status, msgspec.json.decode(answer.body)  # type: ignore[union-attr]  # no watch
 
-    return _story(ask, namespace=namespace, node=node)
+    return _run_bindings(ask, namespace=namespace, node=node)
 
 
-def _story(ask: Ask, *, namespace: str, node: str) -> list[Any]:
+def _run_bindings(ask: SendRequest, *, namespace: str, node: str) -> list[Any]:
     """Bind, in every way that can go right or wrong; return all that was said."""
     pods = f"/api/v1/namespaces/{namespace}/pods"
 
@@ -52,32 +52,34 @@ def _story(ask: Ask, *, namespace: str, node: str) -> list[Any]:
     def bind(name: str, to: Any = None, url: str = "", **meta: Any) -> Any:
         target = {"kind": "Node", "name": node} if to is None else to
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, **meta}, "target": target}
-        code, said = ask("POST", f"{pods}/{url or name}/binding", body)
-        return code, said.get("reason")
+        code, response = ask("POST", f"{pods}/{url or name}/binding", body)
+        return code, response.get("reason")
 
-    def shown(name: str) -> Any:
+    def pod_fields(name: str) -> Any:
         _, found = ask("GET", f"{pods}/{name}", None)
         meta, spec, status = found["metadata"], found["spec"], found["status"]
-        conditions = [{k: v for k, v in it.items() if "Time" not in k} for it in status.get("conditions", [])]
+        conditions = [
+            {k: v for k, v in condition.items() if "Time" not in k} for condition in status.get("conditions", [])
+        ]
         kept = {key: value for key, value in meta.items() if key not in VOLATILE}
         return kept, spec.get("nodeName"), status["phase"], conditions
 
     ask("POST", "/api/v1/nodes", {"metadata": {"name": node, "labels": ZONE}})
     uid = pod("a")
     wrong = "00000000-0000-0000-0000-000000000000"
-    told = [
+    responses = [
         ("no pod", bind("nobody")),
         ("another uid", bind("a", uid=wrong)),
         ("another name", bind("a", url="b")),
-        ("bound", bind("a", uid=uid, annotations={"by": "us"}), shown("a")),
+        ("bound", bind("a", uid=uid, annotations={"by": "us"}), pod_fields("a")),
         ("bound already", bind("a")),
     ]
     pod("gated", schedulingGates=[{"name": "example.com/wait"}])
-    told.append(("gated", bind("gated")))
+    responses.append(("gated", bind("gated")))
     pod("c")
-    told.append(("to a node that is not there", bind("c", to={"name": "nowhere"}), shown("c")))
+    responses.append(("to a node that is not there", bind("c", to={"name": "nowhere"}), pod_fields("c")))
     ask("DELETE", f"/api/v1/nodes/{node}", None)
-    return told
+    return responses
 
 
 def test_quantities_are_written_as_the_server_writes_them(control_plane: ControlPlane, namespace: str) -> None:
@@ -90,7 +92,7 @@ def test_quantities_are_written_as_the_server_writes_them(control_plane: Control
     pod = {"metadata": {"name": "quantities"}, "spec": {"containers": containers}}
     answer = control_plane.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
     assert answer.status == 201, answer.body
-    shown = [it["resources"]["requests"]["memory"] for it in answer.json()["spec"]["containers"]]
+    shown = [container["resources"]["requests"]["memory"] for container in answer.json()["spec"]["containers"]]
     # What a pod asks for is rounded up to thousandths when it is defaulted.
-    wanted = [Quantity(parse(text).milli * 10**6, parse(text).style) for text in texts]
+    wanted = [Quantity(parse(text).milli * 10**6, parse(text).format) for text in texts]
     assert shown == [str(quantity) for quantity in wanted]

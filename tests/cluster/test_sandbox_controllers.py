@@ -15,30 +15,30 @@ from typing import Any
 import pytest
 
 from controlplane import ControlPlane
+from haulout.api.objects import RawObject
+from haulout.api.resources import Resource
 from haulout.core.clock import Clock
 from haulout.errors import NotFound, TooManyRequests
 from haulout.kube.client import Client
-from haulout.kube.network import config
-from haulout.kube.network.http import HttpTransport
-from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
-from haulout.kube.resources import Resource
-from haulout_sandbox.controllers import ALL, Caches, Controllers
+from haulout.kube.transports import config
+from haulout.kube.transports.http import HttpTransport
+from haulout_sandbox.controllers import ALL_CONTROLLERS, ControllerManager, InformerFactory
 from haulout_sandbox.controllers.objects import (
-    BUDGETS,
     DAEMON_SETS,
     DEPLOYMENTS,
     JOBS,
     NAMESPACES,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     REPLICA_SETS,
     STATEFUL_SETS,
     Pod,
 )
-from support.builders import a_budget, a_job, a_node, a_template, a_workload
-from support.eventually import eventually
-from support.workloads import FakeKubelets
+from support.builders.objects import a_job, a_node, a_pdb, a_template, a_workload
+from support.clusters.controller_cluster import FakeKubelets
+from support.expectations.eventually import eventually
 
 pytestmark = pytest.mark.real_time
 
@@ -46,7 +46,7 @@ NODE = "sandbox-controllers"
 
 
 @dataclass
-class Bench:
+class ControllerNamespace:
     """A namespace of the real cluster, with kubelets."""
 
     client: Client
@@ -62,20 +62,20 @@ class Bench:
 
     async def get(self, resource: Resource[Any], name: str) -> RawObject:
         """Return an object as it is."""
-        found: RawObject = await self.client.get(resource.of(dict[str, Any]), name, namespace=self.namespace)
+        found: RawObject = await self.client.get(resource.with_model(dict[str, Any]), name, namespace=self.namespace)
         return found
 
-    async def all(self, resource: Resource[Any], labels: str = "") -> list[RawObject]:
+    async def list(self, resource: Resource[Any], labels: str = "") -> list[RawObject]:
         """Return the objects of a kind."""
-        page = await self.client.list(resource.of(dict[str, Any]), namespace=self.namespace, labels=labels)
+        page = await self.client.list(resource.with_model(dict[str, Any]), namespace=self.namespace, labels=labels)
         return list(page.items)
 
     async def eventually(self, resource: Resource[Any], name: str, **status: Any) -> None:
         """Wait for a status."""
 
         async def shows() -> bool:
-            told = (await self.get(resource, name)).get("status", {})
-            return all(told.get(key, 0) == value for key, value in status.items())
+            current_status = (await self.get(resource, name)).get("status", {})
+            return all(current_status.get(key, 0) == value for key, value in status.items())
 
         await eventually(self.clock, shows, within=timedelta(minutes=1))
 
@@ -96,7 +96,9 @@ async def a_client(control_plane: ControlPlane, clock: Clock) -> AsyncIterator[C
 
 
 @asynccontextmanager
-async def a_bench(control_plane: ControlPlane, clock: Clock, namespace: str, *, ours: bool) -> AsyncIterator[Bench]:
+async def a_controller_namespace(
+    control_plane: ControlPlane, clock: Clock, namespace: str, *, ours: bool
+) -> AsyncIterator[ControllerNamespace]:
     """Yield a namespace in which the sandbox's controllers run, or not."""
     async with a_client(control_plane, clock) as client, asyncio.TaskGroup() as tasks:
 
@@ -104,72 +106,84 @@ async def a_bench(control_plane: ControlPlane, clock: Clock, namespace: str, *, 
             target = {"apiVersion": "v1", "kind": "Node", "name": node}
             binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name}, "target": target}
             await client.create(
-                PODS.of(dict[str, Any]), binding, name=pod.name, namespace=pod.namespace, subresource="binding"
+                PODS.with_model(dict[str, Any]), binding, name=pod.name, namespace=pod.namespace, subresource="binding"
             )
 
-        kubelets = FakeKubelets(Caches(client), Random(7), bind=bind)
+        kubelets = FakeKubelets(InformerFactory(client), Random(7), bind=bind)
         kubelets.nodes = [NODE]
-        kubelets.start = kubelets.stop = kubelets.lasting = timedelta(milliseconds=50)
+        kubelets.start = kubelets.stop = kubelets.job_duration = timedelta(milliseconds=50)
         kubelets.outcome = lambda pod: "Succeeded" if "job-name" in pod.labels else ""
         running: Sequence[asyncio.Task[Any]] = [
-            *(tasks.create_task(cache.run()) for cache in kubelets.caches.all()),
+            *(tasks.create_task(cache.run()) for cache in kubelets.informers.all()),
             tasks.create_task(kubelets.queue.run()),
-            *([tasks.create_task(Controllers(client, random=Random(7), kinds=ALL).run())] if ours else []),
+            *(
+                [tasks.create_task(ControllerManager(client, random=Random(7), factories=ALL_CONTROLLERS).run())]
+                if ours
+                else []
+            ),
         ]
-        yield Bench(client, clock, namespace, kubelets, control_plane)
+        yield ControllerNamespace(client, clock, namespace, kubelets, control_plane)
         for task in running:
             task.cancel()
 
 
 @pytest.fixture
-async def bench(control_plane: ControlPlane, clock: Clock, namespace: str) -> AsyncIterator[Bench]:
+async def controller_namespace(
+    control_plane: ControlPlane, clock: Clock, namespace: str
+) -> AsyncIterator[ControllerNamespace]:
     """Yield a namespace in which the sandbox's controllers run."""
-    async with a_bench(control_plane, clock, namespace, ours=True) as made:
+    async with a_controller_namespace(control_plane, clock, namespace, ours=True) as made:
         yield made
 
 
-async def test_a_deployment_is_rolled_out_restarted_protected_and_collected(bench: Bench) -> None:
-    await bench.create(DEPLOYMENTS, a_workload("Deployment", replicas=4))
-    await bench.create(BUDGETS, a_budget(maxUnavailable=1))
-    assert "successfully rolled out" in await bench.kubectl("rollout", "status", "deployment/cart", "--timeout=60s")
-    await bench.eventually(BUDGETS, "cart", disruptionsAllowed=1, currentHealthy=4, desiredHealthy=3, expectedPods=4)
+async def test_a_deployment_is_rolled_out_restarted_protected_and_collected(
+    controller_namespace: ControllerNamespace,
+) -> None:
+    await controller_namespace.create(DEPLOYMENTS, a_workload("Deployment", replicas=4))
+    await controller_namespace.create(POD_DISRUPTION_BUDGETS, a_pdb(maxUnavailable=1))
+    assert "successfully rolled out" in await controller_namespace.kubectl(
+        "rollout", "status", "deployment/cart", "--timeout=60s"
+    )
+    await controller_namespace.eventually(
+        POD_DISRUPTION_BUDGETS, "cart", disruptionsAllowed=1, currentHealthy=4, desiredHealthy=3, expectedPods=4
+    )
 
-    bench.kubelets.start = timedelta(seconds=1)
-    one, other, *_ = await bench.all(PODS)
-    await bench.client.evict(one["metadata"]["name"], namespace=bench.namespace)
+    controller_namespace.kubelets.start = timedelta(seconds=1)
+    one, other, *_ = await controller_namespace.list(PODS)
+    await controller_namespace.client.evict(one["metadata"]["name"], namespace=controller_namespace.namespace)
     with pytest.raises(TooManyRequests):
-        await bench.client.evict(other["metadata"]["name"], namespace=bench.namespace)
-    await bench.eventually(BUDGETS, "cart", disruptionsAllowed=1, currentHealthy=4)
-    bench.kubelets.start = timedelta(milliseconds=50)
+        await controller_namespace.client.evict(other["metadata"]["name"], namespace=controller_namespace.namespace)
+    await controller_namespace.eventually(POD_DISRUPTION_BUDGETS, "cart", disruptionsAllowed=1, currentHealthy=4)
+    controller_namespace.kubelets.start = timedelta(milliseconds=50)
 
-    before = {pod["metadata"]["uid"] for pod in await bench.all(PODS)}
-    await bench.kubectl("rollout", "restart", "deployment/cart")
-    await bench.kubectl("rollout", "status", "deployment/cart", "--timeout=60s")
-    staying = [pod for pod in await bench.all(PODS) if "deletionTimestamp" not in pod["metadata"]]
+    before = {pod["metadata"]["uid"] for pod in await controller_namespace.list(PODS)}
+    await controller_namespace.kubectl("rollout", "restart", "deployment/cart")
+    await controller_namespace.kubectl("rollout", "status", "deployment/cart", "--timeout=60s")
+    staying = [pod for pod in await controller_namespace.list(PODS) if "deletionTimestamp" not in pod["metadata"]]
     assert before.isdisjoint({pod["metadata"]["uid"] for pod in staying})
-    assert "2" in await bench.kubectl("rollout", "history", "deployment/cart")
-    await bench.kubectl("rollout", "undo", "deployment/cart")
-    await bench.kubectl("rollout", "status", "deployment/cart", "--timeout=60s")
-    await bench.kubectl("scale", "deployment/cart", "--replicas=1")
-    await bench.eventually(DEPLOYMENTS, "cart", replicas=1, availableReplicas=1, observedGeneration=4)
+    assert "2" in await controller_namespace.kubectl("rollout", "history", "deployment/cart")
+    await controller_namespace.kubectl("rollout", "undo", "deployment/cart")
+    await controller_namespace.kubectl("rollout", "status", "deployment/cart", "--timeout=60s")
+    await controller_namespace.kubectl("scale", "deployment/cart", "--replicas=1")
+    await controller_namespace.eventually(DEPLOYMENTS, "cart", replicas=1, availableReplicas=1, observedGeneration=4)
 
-    await bench.kubectl("delete", "deployment", "cart", "--cascade=foreground", "--timeout=60s")
-    assert await bench.all(PODS) == await bench.all(REPLICA_SETS) == []
+    await controller_namespace.kubectl("delete", "deployment", "cart", "--cascade=foreground", "--timeout=60s")
+    assert await controller_namespace.list(PODS) == await controller_namespace.list(REPLICA_SETS) == []
 
 
-async def test_a_namespace_is_emptied_before_it_goes(bench: Bench) -> None:
-    await bench.create(DEPLOYMENTS, a_workload("Deployment", replicas=2))
-    await bench.eventually(DEPLOYMENTS, "cart", availableReplicas=2)
-    await bench.client.delete(NAMESPACES, bench.namespace)
+async def test_a_namespace_is_emptied_before_it_goes(controller_namespace: ControllerNamespace) -> None:
+    await controller_namespace.create(DEPLOYMENTS, a_workload("Deployment", replicas=2))
+    await controller_namespace.eventually(DEPLOYMENTS, "cart", availableReplicas=2)
+    await controller_namespace.client.delete(NAMESPACES, controller_namespace.namespace)
 
     async def gone() -> bool:
         try:
-            await bench.client.get(NAMESPACES, bench.namespace)
+            await controller_namespace.client.get(NAMESPACES, controller_namespace.namespace)
         except NotFound:
             return True
         return False
 
-    await eventually(bench.clock, gone, within=timedelta(minutes=1))
+    await eventually(controller_namespace.clock, gone, within=timedelta(minutes=1))
 
 
 async def test_they_leave_what_the_real_controllers_leave(
@@ -181,15 +195,15 @@ async def test_they_leave_what_the_real_controllers_leave(
         await client.patch(NODES, NODE, merge_patch({"spec": {"taints": None}}))  # a new node is taken for not ready
         await client.create(NAMESPACES, {"metadata": {"name": theirs}})
     try:
-        async with a_bench(control_plane, clock, namespace, ours=True) as bench:
-            made_by_ours = await a_story(bench)
+        async with a_controller_namespace(control_plane, clock, namespace, ours=True) as bench:
+            made_by_ours = await run_workloads(bench)
         await asyncio.to_thread(
             control_plane.start_controllers,
             ("*", "-node-lifecycle-controller", "-pod-garbage-collector-controller"),
             scheduler=False,
         )
-        async with a_bench(control_plane, clock, theirs, ours=False) as bench:
-            made_by_theirs = await a_story(bench)
+        async with a_controller_namespace(control_plane, clock, theirs, ours=False) as bench:
+            made_by_theirs = await run_workloads(bench)
     finally:
         await asyncio.to_thread(control_plane.stop_controllers)
         control_plane.request("DELETE", f"/api/v1/nodes/{NODE}")
@@ -198,19 +212,19 @@ async def test_they_leave_what_the_real_controllers_leave(
         assert (what, made_by_ours[what]) == (what, told)
 
 
-async def a_story(bench: Bench) -> dict[str, Any]:
+async def run_workloads(namespace: ControllerNamespace) -> dict[str, Any]:
     """Let every workload come up, update some, and return what there is then."""
-    await bench.create(DEPLOYMENTS, a_workload("Deployment", "cart", replicas=3))
-    await bench.create(STATEFUL_SETS, a_workload("StatefulSet", "db", replicas=2, serviceName="db"))
-    await bench.create(DAEMON_SETS, a_workload("DaemonSet", "logs"))
-    await bench.create(JOBS, a_job("report", completions=2, parallelism=2))
-    await bench.create(BUDGETS, a_budget("percent", app="cart", minAvailable="50%"))
-    await bench.create(BUDGETS, a_budget("number", app="db", minAvailable=1))
-    await bench.create(BUDGETS, a_budget("empty", app="nobody", maxUnavailable=1))
-    await bench.eventually(DEPLOYMENTS, "cart", availableReplicas=3)
-    await bench.eventually(STATEFUL_SETS, "db", availableReplicas=2)
-    await bench.eventually(DAEMON_SETS, "logs", numberAvailable=1, desiredNumberScheduled=1)
-    await bench.eventually(JOBS, "report", succeeded=2, active=0)
+    await namespace.create(DEPLOYMENTS, a_workload("Deployment", "cart", replicas=3))
+    await namespace.create(STATEFUL_SETS, a_workload("StatefulSet", "db", replicas=2, serviceName="db"))
+    await namespace.create(DAEMON_SETS, a_workload("DaemonSet", "logs"))
+    await namespace.create(JOBS, a_job("report", completions=2, parallelism=2))
+    await namespace.create(POD_DISRUPTION_BUDGETS, a_pdb("percent", app="cart", minAvailable="50%"))
+    await namespace.create(POD_DISRUPTION_BUDGETS, a_pdb("number", app="db", minAvailable=1))
+    await namespace.create(POD_DISRUPTION_BUDGETS, a_pdb("empty", app="nobody", maxUnavailable=1))
+    await namespace.eventually(DEPLOYMENTS, "cart", availableReplicas=3)
+    await namespace.eventually(STATEFUL_SETS, "db", availableReplicas=2)
+    await namespace.eventually(DAEMON_SETS, "logs", numberAvailable=1, desiredNumberScheduled=1)
+    await namespace.eventually(JOBS, "report", succeeded=2, active=0)
     updated: tuple[tuple[Resource[Any], str], ...] = (
         (DEPLOYMENTS, "cart"),
         (STATEFUL_SETS, "db"),
@@ -219,39 +233,47 @@ async def a_story(bench: Bench) -> dict[str, Any]:
     for resource, name in updated:
         template = a_template({"app": name}, image="example/main:2")
         patch = merge_patch({"spec": {"template": template}})
-        await bench.client.patch(resource, name, patch, namespace=bench.namespace)
+        await namespace.client.patch(resource, name, patch, namespace=namespace.namespace)
     for kind, name in (("deployment", "cart"), ("statefulset", "db"), ("daemonset", "logs")):
-        await bench.kubectl("rollout", "status", f"{kind}/{name}", "--timeout=60s")
-    await bench.kubectl("wait", "job/report", "--for=condition=Complete", "--timeout=60s")
-    await bench.eventually(DEPLOYMENTS, "cart", replicas=3, terminatingReplicas=0)
-    await bench.eventually(STATEFUL_SETS, "db", currentReplicas=2, readyReplicas=2, availableReplicas=2)
-    await bench.eventually(DAEMON_SETS, "logs", numberAvailable=1, updatedNumberScheduled=1, observedGeneration=2)
-    await bench.eventually(BUDGETS, "percent", currentHealthy=3)
-    await bench.eventually(BUDGETS, "number", currentHealthy=2)
-    told: dict[str, Any] = {}
-    for resource, name in (*updated, (JOBS, "report"), (BUDGETS, "percent"), (BUDGETS, "number"), (BUDGETS, "empty")):
-        told[f"{resource} {name}"] = normal((await bench.get(resource, name))["status"])
+        await namespace.kubectl("rollout", "status", f"{kind}/{name}", "--timeout=60s")
+    await namespace.kubectl("wait", "job/report", "--for=condition=Complete", "--timeout=60s")
+    await namespace.eventually(DEPLOYMENTS, "cart", replicas=3, terminatingReplicas=0)
+    await namespace.eventually(STATEFUL_SETS, "db", currentReplicas=2, readyReplicas=2, availableReplicas=2)
+    await namespace.eventually(DAEMON_SETS, "logs", numberAvailable=1, updatedNumberScheduled=1, observedGeneration=2)
+    await namespace.eventually(POD_DISRUPTION_BUDGETS, "percent", currentHealthy=3)
+    await namespace.eventually(POD_DISRUPTION_BUDGETS, "number", currentHealthy=2)
+    results: dict[str, Any] = {}
+    for resource, name in (
+        *updated,
+        (JOBS, "report"),
+        (POD_DISRUPTION_BUDGETS, "percent"),
+        (POD_DISRUPTION_BUDGETS, "number"),
+        (POD_DISRUPTION_BUDGETS, "empty"),
+    ):
+        results[f"{resource} {name}"] = normalized((await namespace.get(resource, name))["status"])
     for app in ("cart", "db", "logs"):
-        told[f"pods of {app}"] = sorted(map(shape, await bench.all(PODS, f"app={app}")), key=str)
-        told[f"sets of {app}"] = sorted(map(shape, await bench.all(REPLICA_SETS, f"app={app}")), key=str)
-    told["pods of report"] = sorted(map(shape, await bench.all(PODS, "job-name=report")), key=str)
-    return told
+        results[f"pods of {app}"] = sorted(map(stable_fields, await namespace.list(PODS, f"app={app}")), key=str)
+        results[f"sets of {app}"] = sorted(
+            map(stable_fields, await namespace.list(REPLICA_SETS, f"app={app}")), key=str
+        )
+    results["pods of report"] = sorted(map(stable_fields, await namespace.list(PODS, "job-name=report")), key=str)
+    return results
 
 
-def normal(value: Any) -> Any:
+def normalized(value: Any) -> Any:
     """Return a status without times and hashes, its conditions in order of their type."""
     if isinstance(value, dict):
         return {
-            name: normal(item)
+            name: normalized(item)
             for name, item in value.items()
             if not name.endswith(("Time", "Revision", "message")) and item not in ({}, [])
         }
     if isinstance(value, list):
-        return sorted((normal(item) for item in value), key=str)
+        return sorted((normalized(item) for item in value), key=str)
     return value
 
 
-def shape(thing: RawObject) -> RawObject:
+def stable_fields(thing: RawObject) -> RawObject:
     """Return of an object what does not depend on chance."""
     meta, spec = thing["metadata"], thing["spec"]
     hashes = ("pod-template-hash", "controller-revision-hash", "controller-uid", "pod-template-generation")
@@ -264,5 +286,5 @@ def shape(thing: RawObject) -> RawObject:
         "hostname": spec.get("hostname"),
         "tolerations": sorted(spec.get("tolerations", []), key=str),
         "affinity": spec.get("affinity"),
-        "status": normal({name: thing["status"].get(name) for name in ("phase", "replicas", "observedGeneration")}),
+        "status": normalized({name: thing["status"].get(name) for name in ("phase", "replicas", "observedGeneration")}),
     }

@@ -11,17 +11,31 @@ from typing import Any
 import pytest
 
 from controlplane import ControlPlane
+from haulout.api.objects import Taint
 from haulout.core.clock import RealClock
 from haulout.kube.client import Client
-from haulout.kube.network import config
-from haulout.kube.network.http import HttpTransport
-from haulout.kube.objects import Taint
-from haulout_sandbox.nodes import Delays, Kubelets, Machine, NodeLifecycle, Scheduler, Span, View
+from haulout.kube.transports import config
+from haulout.kube.transports.http import HttpTransport
+from haulout_sandbox.nodes import (
+    DelayDistribution,
+    Delays,
+    Kubelets,
+    Machine,
+    NodeInformers,
+    NodeLifecycleController,
+    Scheduler,
+)
 
 pytestmark = pytest.mark.real_time
 
-OURS = "sandbox-scheduler"
-DELAYS = Delays(start=Span(0.2, 0.6), ready=Span(0.1, 0.3), stop=Span(0.3, 1), boot=Span(0, 0), stubborn=0)
+SANDBOX_SCHEDULER = "sandbox-scheduler"
+DELAYS = Delays(
+    start=DelayDistribution(0.2, 0.6),
+    ready=DelayDistribution(0.1, 0.3),
+    stop=DelayDistribution(0.3, 1),
+    boot=DelayDistribution(0, 0),
+    ignores_sigterm=0,
+)
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +55,16 @@ def controllers(control_plane: ControlPlane) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def nodes(control_plane: ControlPlane, *machines: Machine, scheduler: str) -> AsyncIterator[Kubelets]:
+async def running_nodes(control_plane: ControlPlane, *machines: Machine, scheduler: str) -> AsyncIterator[Kubelets]:
     """Yield the kubelets of these machines, with a scheduler and who looks after nodes."""
     clock = RealClock()
     connection = config.load(kubeconfig=str(control_plane.kubeconfig()))
     client = Client(HttpTransport(connection, clock=clock), clock=clock, random=Random(1))
-    view = View(client)
+    view = NodeInformers(client)
     kubelets = Kubelets(client, view, delays=DELAYS, heartbeat=timedelta(seconds=1))
     for machine in machines:
         kubelets.add(machine)
-    parts = (view, kubelets, Scheduler(client, view, name=scheduler), NodeLifecycle(client, view))
+    parts = (view, kubelets, Scheduler(client, view, name=scheduler), NodeLifecycleController(client, view))
     try:
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(part.run()) for part in parts]
@@ -65,7 +79,7 @@ async def nodes(control_plane: ControlPlane, *machines: Machine, scheduler: str)
         await client.close()
 
 
-class Cluster:
+class KubectlCluster:
     """What kubectl says."""
 
     def __init__(self, control_plane: ControlPlane, namespace: str) -> None:
@@ -84,7 +98,7 @@ class Cluster:
         """Return objects."""
         return json.loads(await self.kubectl("get", *what.split(), "-o", "json"))
 
-    async def until(self, what: str, check: Callable[[Any], bool]) -> Any:
+    async def wait_until(self, what: str, check: Callable[[Any], bool]) -> Any:
         """Return objects as soon as they pass."""
         async with asyncio.timeout(60):
             while not check(found := await self.get(what)):
@@ -97,18 +111,18 @@ def _spread(pods: Any) -> set[str]:
 
 
 def _ready(node: Any) -> str:
-    return str(next(it["status"] for it in node["status"]["conditions"] if it["type"] == "Ready"))
+    return str(next(condition["status"] for condition in node["status"]["conditions"] if condition["type"] == "Ready"))
 
 
 @pytest.mark.usefixtures("controllers")
 async def test_a_deployment_runs_is_drained_and_survives_the_loss_of_a_node(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    cluster = Cluster(control_plane, namespace)
+    cluster = KubectlCluster(control_plane, namespace)
     names = [f"{letter}-{namespace[-6:]}" for letter in "abc"]
     machines = [Machine(name=name, zone=f"z{number}", cpu="4") for number, name in enumerate(names)]
-    async with nodes(control_plane, *machines, scheduler="default-scheduler") as kubelets:
-        await cluster.until("nodes", lambda it: len(it["items"]) == 3 and not _not_ready_taints(it))
+    async with running_nodes(control_plane, *machines, scheduler="default-scheduler") as kubelets:
+        await cluster.wait_until("nodes", lambda taint: len(taint["items"]) == 3 and not _not_ready_taints(taint))
         await cluster.kubectl("create", "deployment", "web", "--image=web", "--replicas=6")
         await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
         pods = await cluster.get("pods")
@@ -122,22 +136,24 @@ async def test_a_deployment_runs_is_drained_and_survives_the_loss_of_a_node(
         await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
         assert _spread(await cluster.get("pods")) == set(names[1:])
         node = await cluster.get(f"node {names[0]}")
-        assert [it["key"] for it in node["spec"]["taints"]] == ["node.kubernetes.io/unschedulable"]
+        assert [taint["key"] for taint in node["spec"]["taints"]] == ["node.kubernetes.io/unschedulable"]
         await cluster.kubectl("uncordon", names[0])
 
         kubelets.kill(names[1])
-        lost = await cluster.until(f"node {names[1]}", lambda it: _ready(it) == "Unknown")
+        lost = await cluster.wait_until(f"node {names[1]}", lambda taint: _ready(taint) == "Unknown")
         assert lost["status"]["conditions"][-1]["reason"] == "NodeStatusUnknown"
-        await cluster.until(f"node {names[1]}", lambda it: len(it["spec"].get("taints", [])) == 2)
+        await cluster.wait_until(f"node {names[1]}", lambda taint: len(taint["spec"].get("taints", [])) == 2)
         kubelets.revive(names[1])
-        await cluster.until(f"node {names[1]}", lambda it: _ready(it) == "True" and "taints" not in it["spec"])
+        await cluster.wait_until(
+            f"node {names[1]}", lambda taint: _ready(taint) == "True" and "taints" not in taint["spec"]
+        )
         await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
 
 
 async def test_who_fits_nowhere_is_told_so_as_kube_scheduler_tells_it(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    cluster, suffix = Cluster(control_plane, namespace), namespace[-6:]
+    cluster, suffix = KubectlCluster(control_plane, namespace), namespace[-6:]
     taint = Taint(key="dedicated", value="gpu", effect="NoSchedule")
     machines = [
         Machine(name=f"small-{suffix}", cpu="1"),
@@ -159,21 +175,21 @@ async def test_who_fits_nowhere_is_told_so_as_kube_scheduler_tells_it(
         "fond": {"affinity": {"podAffinity": {required: [absent]}}},
         "pinned": {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": [_named("nobody")]}}}},
     }
-    async with nodes(control_plane, *machines, scheduler=OURS):
-        await cluster.until("nodes", lambda it: len(it["items"]) == 4 and not _not_ready_taints(it))
-        first = _pod("first", OURS, nodeName=f"labelled-{suffix}", labels=full)
-        second = _pod("second", OURS, nodeName=f"large-{suffix}", cpu="3")
+    async with running_nodes(control_plane, *machines, scheduler=SANDBOX_SCHEDULER):
+        await cluster.wait_until("nodes", lambda item: len(item["items"]) == 4 and not _not_ready_taints(item))
+        first = _pod("first", SANDBOX_SCHEDULER, nodeName=f"labelled-{suffix}", labels=full)
+        second = _pod("second", SANDBOX_SCHEDULER, nodeName=f"large-{suffix}", cpu="3")
         await cluster.kubectl("create", "-f", "-", document=_list(first, second))
-        await cluster.until("pods", lambda it: all(pod["status"]["phase"] == "Running" for pod in it["items"]))
+        await cluster.wait_until("pods", lambda item: all(pod["status"]["phase"] == "Running" for pod in item["items"]))
         await asyncio.to_thread(control_plane.start_controllers, ("ttl-controller",), scheduler=True)
         try:
             pods = [
                 _pod(f"{name}-{who}", scheduler, **wish)
                 for name, wish in wishes.items()
-                for who, scheduler in (("ours", OURS), ("theirs", "default-scheduler"))
+                for who, scheduler in (("ours", SANDBOX_SCHEDULER), ("theirs", "default-scheduler"))
             ]
             await cluster.kubectl("create", "-f", "-", document=_list(*pods))
-            told = await cluster.until("pods", lambda it: len(_messages(it)) == len(pods))
+            told = await cluster.wait_until("pods", lambda item: len(_messages(item)) == len(pods))
         finally:
             await asyncio.to_thread(control_plane.stop_controllers)
     messages = _messages(told)
@@ -208,8 +224,8 @@ def _not_ready_taints(found: Any) -> list[str]:
 def _messages(pods: Any) -> dict[str, str]:
     """Return why pods fit nowhere."""
     return {
-        pod["metadata"]["name"]: it["message"]
+        pod["metadata"]["name"]: condition["message"]
         for pod in pods["items"]
-        for it in pod["status"].get("conditions", [])
-        if it["type"] == "PodScheduled" and it["status"] == "False"
+        for condition in pod["status"].get("conditions", [])
+        if condition["type"] == "PodScheduled" and condition["status"] == "False"
     }

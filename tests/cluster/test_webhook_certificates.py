@@ -11,74 +11,76 @@ from typing import Any
 import pytest
 
 from controlplane import ControlPlane
+from haulout.api.resources import SECRETS
 from haulout.core.clock import RealClock
 from haulout.errors import ServerFailure
 from haulout.kube.client import Client
 from haulout.kube.patches import json_patch, merge_patch, replace
-from haulout.kube.resources import SECRETS
-from haulout.web import registration
-from haulout.web.injection import CONFIGURATIONS
-from haulout.web.webhook import Webhook
-from haulout.web.wishes import SelfMade, WebhookSettings
-from support.backends import a_real_cluster
-from support.certificates import Authority
-from support.eventually import eventually
-from support.hooked import Hooked, define
+from haulout.webhook import registration
+from haulout.webhook.ca_bundle_injection import CONFIGURATIONS
+from haulout.webhook.component import Webhook
+from haulout.webhook.settings import SelfSigned, WebhookSettings
+from support.clusters.backends import a_real_backend
+from support.expectations.eventually import eventually
+from support.operators.webhook_cluster import WebhookCluster, install_nodemaintenance_crd
+from support.servers.certificates import Authority
 
 LOCAL = "127.0.0.1"
 REFUSED = "no node with name absent found"
 
 
 @dataclass
-class SetClock(RealClock):
+class OffsetClock(RealClock):
     """A clock that is wrong by so much."""
 
-    by: timedelta = timedelta()
+    offset: timedelta = timedelta()
 
     def now(self) -> datetime:
         """Return the time that it believes it is."""
-        return super().now() + self.by
+        return super().now() + self.offset
 
 
 @pytest.mark.real_time
 async def test_a_certificate_is_renewed_while_reviews_go_on(control_plane: ControlPlane, namespace: str) -> None:
     """It was made 250 days ago: time for the next one, which is shown an hour later."""
-    clock = SetClock(timedelta(days=-250))
+    clock = OffsetClock(timedelta(days=-250))
     name = f"{namespace}-webhook"
     settings = WebhookSettings(
-        host=LOCAL, port=0, namespace=namespace, more_hosts=(LOCAL,), configuration=name, certificate=SelfMade()
+        host=LOCAL, port=0, namespace=namespace, more_hosts=(LOCAL,), configuration=name, certificate=SelfSigned()
     )
-    async with a_real_cluster(control_plane, namespace=namespace) as cluster, AsyncExitStack() as cleanup:
+    async with a_real_backend(control_plane, namespace=namespace) as cluster, AsyncExitStack() as cleanup:
         client = await cluster.client()
-        await define(cluster, client)
+        await install_nodemaintenance_crd(cluster, client)
         hook = Webhook(await cluster.client(), settings, clock=clock)
-        world = Hooked(cluster, client, hook)
+        world = WebhookCluster(cluster, client, hook)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(hook.run())
             port = await eventually(RealClock(), lambda: hook.port)
             body = registration.configuration(name=name, url=f"https://{LOCAL}:{port}")
             await client.create(CONFIGURATIONS, body)
             cleanup.push_async_callback(client.delete, CONFIGURATIONS, name)
-            await eventually(RealClock(), lambda: _asked(world))
-            shown = hook.presented.identity
+            await eventually(RealClock(), lambda: _is_webhook_active(world))
+            shown = hook.serving_certificate.identity
 
-            clock.by = timedelta()
-            await _touch(client, namespace)
+            clock.offset = timedelta()
+            await _enqueue_secret(client, namespace)
             await eventually(RealClock(), lambda: _authorities(client, name), becomes=2)
-            assert hook.presented.identity == shown
+            assert hook.serving_certificate.identity == shown
 
-            asking = group.create_task(_ask_on(world, hook))
-            clock.by = timedelta(minutes=62)
+            asking = group.create_task(_ask_until_renewed(world, hook))
+            clock.offset = timedelta(minutes=62)
 
             async def is_exchanged() -> bool:
                 # The webhook may hear only now, on the new time, that its registration was written.
-                clock.by += timedelta(minutes=2)
-                await _touch(client, namespace)
-                return hook.presented.identity != shown
+                clock.offset += timedelta(minutes=2)
+                await _enqueue_secret(client, namespace)
+                return hook.serving_certificate.identity != shown
 
             await eventually(RealClock(), is_exchanged, every=timedelta(seconds=0.2))
             # More at once than there are connections: some are new, and are shown the new certificate.
-            assert all(REFUSED in it for it in await asyncio.gather(*(world.refusal("absent") for _ in range(20))))
+            assert all(
+                REFUSED in item for item in await asyncio.gather(*(world.denial_message("absent") for _ in range(20)))
+            )
             await asking
 
             other = replace("/webhooks/0/clientConfig/caBundle", base64.b64encode(Authority().pem).decode())
@@ -87,26 +89,26 @@ async def test_a_certificate_is_renewed_while_reviews_go_on(control_plane: Contr
             running.cancel()
 
 
-async def _asked(world: Hooked) -> bool:
+async def _is_webhook_active(webhook_cluster: WebhookCluster) -> bool:
     try:
-        return REFUSED in await world.refusal("absent", dry_run=True)
+        return REFUSED in await webhook_cluster.denial_message("absent", dry_run=True)
     except ServerFailure:  # it is asked, but not trusted yet
         return False
 
 
-async def _ask_on(world: Hooked, hook: Webhook) -> None:
+async def _ask_until_renewed(webhook_cluster: WebhookCluster, hook: Webhook) -> None:
     """Ask again and again until some time after the certificate has changed; no answer may be another."""
-    before = hook.presented.identity
+    before = hook.serving_certificate.identity
     left = 20
     while left:
-        assert REFUSED in await world.refusal("absent", dry_run=True)
-        left -= hook.presented.identity != before
+        assert REFUSED in await webhook_cluster.denial_message("absent", dry_run=True)
+        left -= hook.serving_certificate.identity != before
 
 
-async def _touch(client: Client, namespace: str) -> None:
+async def _enqueue_secret(client: Client, namespace: str) -> None:
     """Have the Secret looked at now, not when its clock next rings."""
     label = merge_patch({"metadata": {"labels": {"touched": str(random.random())}}})
-    await client.patch(SECRETS, registration.OWN_SECRET, label, namespace=namespace)
+    await client.patch(SECRETS, registration.MANAGED_SECRET, label, namespace=namespace)
 
 
 async def _authorities(client: Client, name: str) -> int:

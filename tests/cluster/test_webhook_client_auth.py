@@ -11,21 +11,21 @@ import pytest
 import yaml
 
 from controlplane import ControlPlane
+from haulout.api.resources import NAMESPACES
 from haulout.core.clock import RealClock
 from haulout.errors import ServerFailure
-from haulout.kube.resources import NAMESPACES
-from haulout.web import registration
-from haulout.web.injection import CONFIGURATIONS
-from haulout.web.webhook import Webhook
-from haulout.web.wishes import ClientAuth, SelfMade, WebhookSettings
-from haulout_sandbox.apiserver.rbac import account_user
-from support.backends import a_real_cluster
-from support.builders import a_namespace
-from support.certificates import Authority
-from support.clusters import ACCOUNT, granted
-from support.eventually import eventually
-from support.hooked import Hooked, an_order, define
-from support.maintaining import RIGHTS
+from haulout.webhook import registration
+from haulout.webhook.ca_bundle_injection import CONFIGURATIONS
+from haulout.webhook.component import Webhook
+from haulout.webhook.settings import ClientAuth, SelfSigned, WebhookSettings
+from haulout_sandbox.apiserver.auth.rbac import service_account_user
+from support.builders.objects import a_namespace
+from support.clusters.backends import a_real_backend
+from support.clusters.cluster_plan import SERVICE_ACCOUNT, apply_rbac
+from support.expectations.eventually import eventually
+from support.operators.nodemaintenance import OPERATOR_RBAC
+from support.operators.webhook_cluster import WebhookCluster, a_nodemaintenance, install_nodemaintenance_crd
+from support.servers.certificates import Authority
 
 pytestmark = pytest.mark.real_time
 
@@ -71,42 +71,42 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 async def test_only_the_api_server_is_answered_where_client_certificates_are_required(plane: ControlPlane) -> None:
-    namespace = ACCOUNT[0]
+    namespace = SERVICE_ACCOUNT[0]
     settings = WebhookSettings(
         host=LOCAL,
         port=0,
         namespace=namespace,
         more_hosts=(LOCAL,),
-        certificate=SelfMade(),
+        certificate=SelfSigned(),
         client_auth=ClientAuth.REQUIRED,
     )
-    async with a_real_cluster(plane, namespace=namespace) as cluster:
+    async with a_real_backend(plane, namespace=namespace) as cluster:
         client = await cluster.client()
         await client.create(NAMESPACES, a_namespace(namespace))
-        await define(cluster, client)
-        await granted(client, RIGHTS)
-        hook = Webhook(await cluster.client_of(account_user(*ACCOUNT)), settings)
-        world = Hooked(cluster, client, hook)
+        await install_nodemaintenance_crd(cluster, client)
+        await apply_rbac(client, OPERATOR_RBAC)
+        hook = Webhook(await cluster.client_of(service_account_user(*SERVICE_ACCOUNT)), settings)
+        world = WebhookCluster(cluster, client, hook)
         async with asyncio.TaskGroup() as group:
             running = group.create_task(hook.run())
             port = await eventually(RealClock(), lambda: hook.port)
-            await eventually(RealClock(), lambda: not hook.unready())
+            await eventually(RealClock(), lambda: not hook.not_ready_reasons())
             await client.create(CONFIGURATIONS, registration.configuration(url=f"https://{LOCAL}:{port}"))
-            await eventually(RealClock(), lambda: _is_asked(world))
-            assert await _forge(port) is None
+            await eventually(RealClock(), lambda: _is_webhook_active(world))
+            assert await _send_without_certificate(port) is None
             running.cancel()
 
 
-async def _is_asked(world: Hooked) -> bool:
+async def _is_webhook_active(webhook_cluster: WebhookCluster) -> bool:
     try:
-        return REFUSED in await world.refusal("absent", dry_run=True)
+        return REFUSED in await webhook_cluster.denial_message("absent", dry_run=True)
     except ServerFailure:  # it is asked, but not trusted yet
         return False
 
 
-async def _forge(port: int) -> int | None:
+async def _send_without_certificate(port: int) -> int | None:
     """Send a review without a certificate; return the status, None if the connection is refused."""
-    request = {"uid": "u-1", "operation": "CREATE", "object": an_order("forged", "n1")}
+    request = {"uid": "u-1", "operation": "CREATE", "object": a_nodemaintenance("forged", "n1")}
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

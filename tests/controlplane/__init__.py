@@ -3,15 +3,15 @@
     with ControlPlane() as cluster:
         cluster.kubectl("create", "namespace", "shop")
 
-`assets` finds the programs or has them built (`build`, `toolchain`); `process` runs them. By hand:
+`assets` finds the programs or has them built (`build`, `go_toolchain`); `control_plane` runs them. By hand:
 
     python -m controlplane assets       find or build the programs, print where they are
     python -m controlplane run          run a control plane until Ctrl-C
 """
 
 from controlplane.assets import Assets, AssetsMissing, find
-from controlplane.daemon import ControlPlaneError
+from controlplane.control_plane import ControlPlane, Response
 from controlplane.ports import free_port
-from controlplane.process import Answer, ControlPlane
+from controlplane.server_process import ControlPlaneError
 
-__all__ = ["Answer", "Assets", "AssetsMissing", "ControlPlane", "ControlPlaneError", "find", "free_port"]
+__all__ = ["Assets", "AssetsMissing", "ControlPlane", "ControlPlaneError", "Response", "find", "free_port"]

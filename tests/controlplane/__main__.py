@@ -7,8 +7,8 @@ import click
 
 from controlplane import assets as programs
 from controlplane import promtool as prometheus
-from controlplane.daemon import ControlPlaneError
-from controlplane.process import ControlPlane
+from controlplane.control_plane import ControlPlane
+from controlplane.server_process import ControlPlaneError
 
 
 @click.group()
@@ -19,9 +19,9 @@ def main() -> None:
 @main.command()
 def assets() -> None:
     """Find or build the programs, and print the folder that has them."""
-    found = _find()
+    found = _find_assets()
     if found.absent:
-        click.echo(f"without {', '.join(found.absent)}: {found.why_absent}", err=True)
+        click.echo(f"without {', '.join(found.absent)}: {found.build_error}", err=True)
     for folder in found.folders:
         click.echo(folder)
 
@@ -31,7 +31,7 @@ def promtool() -> None:
     """Find or build promtool, which tries the alerts, and print where it is."""
     try:
         click.echo(prometheus.find())
-    except prometheus.PromtoolMissing as problem:
+    except prometheus.PromtoolNotFound as problem:
         sys.exit(str(problem))
 
 
@@ -41,7 +41,7 @@ def run(*, controllers: bool) -> None:
     """Run a control plane until Ctrl-C, and print the path of its kubeconfig."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with ControlPlane(_find()) as cluster:
+        with ControlPlane(_find_assets()) as cluster:
             if controllers:
                 cluster.start_controllers()
             click.echo(cluster.kubeconfig())
@@ -52,7 +52,7 @@ def run(*, controllers: bool) -> None:
         click.echo("stopped", err=True)
 
 
-def _find() -> programs.Assets:
+def _find_assets() -> programs.Assets:
     try:
         return programs.find()
     except programs.AssetsMissing as problem:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane import build, toolchain
+from controlplane import build, go_toolchain
 
 ESSENTIAL = ("etcd", "kube-apiserver", "kubectl")
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
@@ -30,17 +30,17 @@ class AssetsMissing(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Assets:
-    """The programs that were found; `why_absent` tells what kept the others from being built."""
+    """The programs that were found; `build_error` tells what kept the others from being built."""
 
     paths: Mapping[str, Path]
-    why_absent: str = ""
+    build_error: str = ""
 
     def path(self, program: str) -> Path:
         """Return where `program` is."""
         try:
             return self.paths[program]
         except KeyError:
-            raise AssetsMissing(_what_to_do([program], why=self.why_absent)) from None
+            raise AssetsMissing(_install_hint([program], reason=self.build_error)) from None
 
     @property
     def folders(self) -> list[Path]:
@@ -53,18 +53,18 @@ class Assets:
         return [program for program in PROGRAMS if program not in self.paths]
 
 
-def find(*, say: Callable[[str], None] | None = None) -> Assets:
-    """Find all programs, build those that are missing, and tell `say` (by default stderr) how it goes."""
-    folders = [*_given_folder(), cache_folder()]
+def find(*, log: Callable[[str], None] | None = None) -> Assets:
+    """Find all programs, build those that are missing, and tell `log` (by default stderr) how it goes."""
+    folders = [*_configured_folders(), cache_folder()]
     assets = Assets(_programs_in(folders))
     if not assets.absent:
         return assets
     try:
-        build.build(assets.absent, into=cache_folder(), say=say or say_on_stderr)
-    except (build.BuildFailed, toolchain.NoToolchain, OSError) as failure:
-        assets = Assets(_programs_in(folders), why_absent=str(failure))
+        build.build(assets.absent, into=cache_folder(), log=log or log_to_stderr)
+    except (build.BuildError, go_toolchain.ToolchainNotFound, OSError) as failure:
+        assets = Assets(_programs_in(folders), build_error=str(failure))
         if missing := [program for program in assets.absent if program in ESSENTIAL]:
-            raise AssetsMissing(_what_to_do(missing, why=str(failure))) from failure
+            raise AssetsMissing(_install_hint(missing, reason=str(failure))) from failure
         return assets
     return Assets(_programs_in(folders))
 
@@ -75,7 +75,7 @@ def cache_folder() -> Path:
     return caches / "haulout" / "controlplane" / f"{build.KUBERNETES}-{sys.platform}-{platform.machine().lower()}"
 
 
-def _given_folder() -> list[Path]:
+def _configured_folders() -> list[Path]:
     given = os.environ.get("KUBEBUILDER_ASSETS")
     if not given:
         return []
@@ -94,14 +94,14 @@ def _programs_in(folders: list[Path]) -> dict[str, Path]:
     return found
 
 
-def _what_to_do(missing: list[str], *, why: str) -> str:
+def _install_hint(missing: list[str], *, reason: str) -> str:
     return (
-        f"no {', '.join(missing)} for a control plane ({' '.join(why.split())}): install {toolchain.WANTED} and "
+        f"no {', '.join(missing)} for a control plane ({' '.join(reason.split())}): install {go_toolchain.WANTED} and "
         "let it reach a Go module proxy, or set KUBEBUILDER_ASSETS to a folder that has them"
     )
 
 
-def say_on_stderr(line: str) -> None:
+def log_to_stderr(line: str) -> None:
     """Tell how it goes."""
     sys.stderr.write(f"controlplane: {line}\n")
     sys.stderr.flush()

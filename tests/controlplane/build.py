@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from controlplane import toolchain
+from controlplane import go_toolchain
 from haulout.core.clock import RealClock
 
 KUBERNETES = "v1.36.3"
@@ -30,39 +30,39 @@ _STAGED = KUBERNETES.replace("v1.", "v0.", 1)
 _VERSION_HOLDERS = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
-class BuildFailed(RuntimeError):
+class BuildError(RuntimeError):
     """Go could not build a program; the message is one line."""
 
 
-def build(programs: Sequence[str], *, into: Path, say: Callable[[str], None]) -> None:
+def build(programs: Sequence[str], *, into: Path, log: Callable[[str], None]) -> None:
     """Build those of `programs` that the folder `into` does not have yet; what else is needed goes beside it."""
     into.mkdir(parents=True, exist_ok=True)
-    with alone_in(into.parent, say=say):
+    with build_lock(into.parent, log=log):
         missing = [program for program in programs if not (into / program).exists()]
         if not missing:
             return
-        go = toolchain.find(caches=into.parent, say=say)
-        with workshop(into / ".build") as folder:
-            _write_module(go, folder, say=say)
+        go = go_toolchain.find(caches=into.parent, log=log)
+        with build_folder(into / ".build") as folder:
+            _write_module(go, folder, log=log)
             for program in missing:
-                _build_one(go, program, workshop=folder, say=say)
+                _build_one(go, program, folder=folder, log=log)
                 (folder / program).replace(into / program)
 
 
 @contextmanager
-def alone_in(folder: Path, *, say: Callable[[str], None]) -> Iterator[None]:
+def build_lock(folder: Path, *, log: Callable[[str], None]) -> Iterator[None]:
     """Have a second run wait, while this one builds in a folder."""
     with (folder / ".lock").open("w") as lock:  # closing it, or dying, lets go of the lock
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another run that is building in {folder}")
+            log(f"waiting for another run that is building in {folder}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 @contextmanager
-def workshop(folder: Path) -> Iterator[Path]:
+def build_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty folder, which is removed in the end."""
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
     folder.mkdir()
@@ -72,16 +72,16 @@ def workshop(folder: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write_module(go: Path, workshop: Path, *, say: Callable[[str], None]) -> None:
-    say(f"downloading the source of Kubernetes {KUBERNETES}; the first build takes some six minutes")
+def _write_module(go: Path, folder: Path, *, log: Callable[[str], None]) -> None:
+    log(f"downloading the source of Kubernetes {KUBERNETES}; the first build takes some six minutes")
     module = f"k8s.io/kubernetes@{KUBERNETES}"
     download = json.loads(
-        run_go(go, "mod", "download", "-json", module, folder=workshop, doing=f"downloading {module}")
+        run_go(go, "mod", "download", "-json", module, folder=folder, operation=f"downloading {module}")
     )
     source = json.loads(
-        run_go(go, "mod", "edit", "-json", download["GoMod"], folder=workshop, doing=f"reading {module}")
+        run_go(go, "mod", "edit", "-json", download["GoMod"], folder=folder, operation=f"reading {module}")
     )
-    (workshop / "go.mod").write_text(_go_mod(source))
+    (folder / "go.mod").write_text(_go_mod(source))
 
 
 def _go_mod(source: dict[str, Any]) -> str:
@@ -98,15 +98,15 @@ def _go_mod(source: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _build_one(go: Path, program: str, *, workshop: Path, say: Callable[[str], None]) -> None:
-    say(f"building {program}")
+def _build_one(go: Path, program: str, *, folder: Path, log: Callable[[str], None]) -> None:
+    log(f"building {program}")
     clock = RealClock()
-    began = clock.monotonic()
+    started = clock.monotonic()
     package = _ETCD_SERVER if program == "etcd" else f"k8s.io/kubernetes/cmd/{program}"
     # -mod=mod lets Go write go.sum as it goes; all versions are fixed by then.
-    flags = ["-mod=mod", "-trimpath", "-ldflags", _linker_flags(), "-o", str(workshop / program)]
-    run_go(go, "build", *flags, package, folder=workshop, doing=f"building {program}")
-    say(f"built {program} in {timedelta(seconds=round(clock.monotonic() - began))}")
+    flags = ["-mod=mod", "-trimpath", "-ldflags", _linker_flags(), "-o", str(folder / program)]
+    run_go(go, "build", *flags, package, folder=folder, operation=f"building {program}")
+    log(f"built {program} in {timedelta(seconds=round(clock.monotonic() - started))}")
 
 
 def _linker_flags() -> str:
@@ -117,13 +117,13 @@ def _linker_flags() -> str:
     return " ".join(["-s", "-w", *stamps])
 
 
-def run_go(go: Path, *arguments: str, folder: Path, doing: str) -> str:
-    """Run Go in a folder, and return what it prints; raises `BuildFailed`."""
+def run_go(go: Path, *arguments: str, folder: Path, operation: str) -> str:
+    """Run Go in a folder, and return what it prints; raises `BuildError`."""
     # A workspace around the cache folder, or another machine to build for, is none of our business.
     foreign = {"GOWORK", "GOOS", "GOARCH"}
     environment = {key: value for key, value in os.environ.items() if key not in foreign}
     environment |= {"CGO_ENABLED": "0", "GOWORK": "off"}
     done = subprocess.run([go, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise BuildFailed(f"{doing} with {go} failed: {toolchain.reason(done)}")
+        raise BuildError(f"{operation} with {go} failed: {go_toolchain.failure_reason(done)}")
     return done.stdout

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import yaml
 
-from controlplane.daemon import ControlPlaneError
-from haulout.kube.network.certificates import Authority, signing_key
-from haulout.kube.network.shown import Identity
+from controlplane.server_process import ControlPlaneError
+from haulout.core.certificate_authority import CertificateAuthority, signing_key
+from haulout.core.key_pair import KeyPair
 
 ADMIN = "admin"
 
@@ -26,8 +26,8 @@ class Credentials:
     def __init__(self, users: Mapping[str, Sequence[str]]) -> None:
         self._users = {**users, ADMIN: ("system:masters",)}
         self._tokens = {user: secrets.token_hex(16) for user in self._users}
-        self._servers = Authority("haulout test servers")
-        self._clients = Authority("haulout test clients")
+        self._servers = CertificateAuthority("haulout test servers")
+        self._clients = CertificateAuthority("haulout test clients")
 
     @property
     def server_ca(self) -> bytes:
@@ -42,13 +42,13 @@ class Credentials:
             known = ", ".join(self._tokens)
             raise ControlPlaneError(f"no token for user {user}, only for {known}: give groups to sign in") from None
 
-    def client_certificate(self, user: str, groups: Sequence[str]) -> Identity:
+    def client_certificate(self, user: str, groups: Sequence[str]) -> KeyPair:
         """Return a certificate and key that the server takes for `user` with `groups`."""
-        return self._clients.client(user, groups)
+        return self._clients.issue_client(user, groups)
 
     def write_server_files(self, folder: Path) -> None:
         """Write what the servers read, under the names that `controlplane.flags` uses."""
-        server = self._servers.server("127.0.0.1", "localhost")
+        server = self._servers.issue_server("127.0.0.1", "localhost")
         files = {
             "server-ca.pem": self._servers.certificate,
             "server.pem": server.certificate,

@@ -12,31 +12,31 @@ import os
 import random
 import socket
 
-from controlplane.daemon import ControlPlaneError
+from controlplane.server_process import ControlPlaneError
 
 LOOPBACK = "127.0.0.1"
 _PORTS = range(20000, 32768)
 _WORKERS = 16  # the most that have ports of their own
-_given: set[int] = set()
+_handed_out: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
     """Return ports on which nobody listens, each another."""
     free: list[int] = []
-    ours = _ours(os.environ.get("PYTEST_XDIST_WORKER", ""))
-    if len(_given) > len(ours) // 2:
-        _given.clear()
-    for port in random.SystemRandom().sample(ours, len(ours)):
+    worker_ports = _worker_ports(os.environ.get("PYTEST_XDIST_WORKER", ""))
+    if len(_handed_out) > len(worker_ports) // 2:
+        _handed_out.clear()
+    for port in random.SystemRandom().sample(worker_ports, len(worker_ports)):
         if len(free) == count:
-            _given.update(free)
+            _handed_out.update(free)
             return free
         with socket.socket() as probe:
-            if port not in _given and probe.connect_ex((LOOPBACK, port)) != 0:
+            if port not in _handed_out and probe.connect_ex((LOOPBACK, port)) != 0:
                 free.append(port)
-    raise ControlPlaneError(f"no {count} free ports from {ours[0]} to {ours[-1]}")
+    raise ControlPlaneError(f"no {count} free ports from {worker_ports[0]} to {worker_ports[-1]}")
 
 
-def _ours(worker: str) -> range:
+def _worker_ports(worker: str) -> range:
     """Return the ports of a worker, such as `gw3`; all of them for a process that is none."""
     number = worker.removeprefix("gw")
     return _PORTS[int(number) % _WORKERS :: _WORKERS] if number.isdecimal() else _PORTS

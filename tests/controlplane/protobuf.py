@@ -1,10 +1,10 @@
 """Writes the sandbox's `protobuf.json`: the fields of the built-in kinds in JSON, and how they lie on the wire.
 
-    cd tests && python -m controlplane.protobuf > ../sandbox/src/haulout_sandbox/apiserver/protobuf.json
+    cd tests && python -m controlplane.protobuf > ../sandbox/src/haulout_sandbox/apiserver/serializer/protobuf.json
 
 The `generated.proto` files of the Go modules say which number is which field, the tags in the Go sources beside them
 what it is called in JSON and when it is left out. Only these facts are kept, of types that some kind uses; the
-docstring of `haulout_sandbox.apiserver.protobuf` tells how they are noted.
+docstring of `haulout_sandbox.apiserver.serializer.protobuf` tells how they are noted.
 """
 
 import json
@@ -57,8 +57,8 @@ class Tag(NamedTuple):
     omits_zero: bool
 
 
-_UNTOLD = Tag("-", omits_zero=False)
-_ITSELF = Tag("*", omits_zero=False)
+_UNTAGGED = Tag("-", omits_zero=False)
+_SAME_NAME = Tag("*", omits_zero=False)
 
 
 class Package(NamedTuple):
@@ -113,20 +113,20 @@ def _package(path: str, folder: Path) -> Package:
     tags: dict[str, dict[str, Tag]] = {}
     kinds = {}
     for name, body in (found.groups() for source in sources for found in _STRUCT.finditer(source)):
-        tags[name] = _tags(body)
+        tags[name] = _field_tags(body)
         is_kind = "TypeMeta `" in body and name in messages and not name.endswith("List")
         if is_kind and re.fullmatch(_VERSION, version):
             kinds[f"{group}/{version} {name}" if group else f"{version} {name}"] = f"{short(path)}.{name}"
     return Package(messages, tags, kinds)
 
 
-def _tags(struct: str) -> dict[str, Tag]:
+def _field_tags(struct: str) -> dict[str, Tag]:
     found = {}
     for pointer, text in (tagged.groups() for tagged in _TAGGED.finditer(struct)):
-        told = dict(re.findall(r'(\w+):"([^"]*)"', text))
-        _, _, wire = told.get("protobuf", "").partition(",")
+        tag_values = dict(re.findall(r'(\w+):"([^"]*)"', text))
+        _, _, wire = tag_values.get("protobuf", "").partition(",")
         if wire:
-            name, *options = told.get("json", "-").split(",")
+            name, *options = tag_values.get("json", "-").split(",")
             omits_zero = "omitempty" in options and not pointer
             found[wire.partition(",")[0]] = Tag("" if "inline" in options else name, omits_zero)
     return found
@@ -143,10 +143,12 @@ def _fields(packages: Mapping[str, Package], name: str) -> dict[str, str]:
     path = next(path for path in packages if short(path) == package)
     tags = packages[path].tags.get(message)
     fields = {}
-    for how, single, mapped, own, number in (it.groups() for it in _FIELD.finditer(packages[path].messages[message])):
+    for how, single, mapped, own, number in (
+        match_.groups() for match_ in _FIELD.finditer(packages[path].messages[message])
+    ):
         kind = _type(path, single or mapped)
         kind = f"[]{kind}" if how == "repeated" else f"{{}}{kind}" if mapped else kind
-        tag = tags.get(number, _UNTOLD) if tags is not None else _ITSELF
+        tag = tags.get(number, _UNTAGGED) if tags is not None else _SAME_NAME
         omits = "?" if tag.omits_zero and kind in _SCALARS else ""
         fields[number] = f"{own if tag.name == '-' else tag.name}{omits} {kind}"
     return fields

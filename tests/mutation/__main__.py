@@ -11,39 +11,50 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
-from mutation import equivalents, reach
-from mutation.changes import Mutant, mutants_of
-from mutation.reach import Reach
-from mutation.trial import Copy, Result, Trial
+from mutation import equivalents, line_coverage
+from mutation.line_coverage import LineCoverage
+from mutation.mutants import Mutant, mutants_of
+from mutation.trial import SourceCopy, Trial, TrialResult
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGE = REPOSITORY / "src" / "haulout"
 FOLDERS = ("budget", "drain", "machines", "maintenance", "notices", "profiles")
 _WANTED_PERCENT = 85
 
-Drawn = tuple[str, Mutant]
+SelectedMutant = tuple[str, Mutant]
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Do it; return 1 if a folder falls short, or a mutant that is named as equivalent is no longer in the code."""
-    wanted = _arguments(args)
-    folders = wanted.folders.split(",")
-    equal = equivalents.read()
-    stale = equivalents.stale(equal, {module: _names(module) for module in equal})
-    for it in stale:
-        print(f"not in the code any more: {it}")  # noqa: T201 - a command
+    options = _arguments(args)
+    folders = options.folders.split(",")
+    known_equivalents = equivalents.read()
+    stale = equivalents.stale_entries(known_equivalents, {module: _names(module) for module in known_equivalents})
+    for trial in stale:
+        print(f"not in the code any more: {trial}")  # noqa: T201 - a command
     with tempfile.TemporaryDirectory(prefix="haulout-mutants-") as temporary:
-        reached = _reach(Path(wanted.reach or temporary), folders, anew=not wanted.reach, workers=wanted.workers)
+        reached = _measure_coverage(
+            Path(options.reach or temporary), folders, measure_again=not options.reach, workers=options.workers
+        )
         trials: list[Trial] = []
         for folder in folders:
-            drawn = _drawn(folder, wanted)
-            alike = [(module, it) for module, it in drawn if it.name in equal.get(module, {})]
-            trials += [Trial(module, it, Result.EQUIVALENT, equal[module][it.name]) for module, it in alike]
-            trials += _tried([it for it in drawn if it not in alike], reached, Path(temporary), wanted)
-    _print(folders, trials)
-    if wanted.survivors:
-        wanted.survivors.write_text("".join(f"{_key(it.module, it.mutant)}\n" for it in trials if it.is_alive))
-    return int(bool(stale) or any(_percent(_of(folder, trials)) < _WANTED_PERCENT for folder in folders))
+            selected = _select_mutants(folder, options)
+            equivalent = [
+                (module, trial) for module, trial in selected if trial.name in known_equivalents.get(module, {})
+            ]
+            trials += [
+                Trial(module, trial, TrialResult.EQUIVALENT, known_equivalents[module][trial.name])
+                for module, trial in equivalent
+            ]
+            trials += _run_trials(
+                [trial for trial in selected if trial not in equivalent], reached, Path(temporary), options
+            )
+    _print_table(folders, trials)
+    if options.survivors:
+        options.survivors.write_text(
+            "".join(f"{_key(trial.module, trial.mutant)}\n" for trial in trials if trial.is_alive)
+        )
+    return int(bool(stale) or any(_percent(_trials_of(folder, trials)) < _WANTED_PERCENT for folder in folders))
 
 
 def _arguments(args: Sequence[str] | None) -> argparse.Namespace:
@@ -60,92 +71,94 @@ def _arguments(args: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(args)
 
 
-def _reach(folder: Path, folders: Sequence[str], *, anew: bool, workers: int) -> Reach:
+def _measure_coverage(folder: Path, folders: Sequence[str], *, measure_again: bool, workers: int) -> LineCoverage:
     """Run the tests once, to see which lines each of them runs."""
-    if anew or not any(folder.glob("*.json")):
+    if measure_again or not any(folder.glob("*.json")):
         print("running the tests once, to see what each of them reaches", flush=True)  # noqa: T201 - a command
         folder.mkdir(parents=True, exist_ok=True)
-        tests = [f"tests/unit/{it}" for it in folders] + ["tests/behaviour"]
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "mutation.reach", "--reach-into", str(folder)]
+        tests = [f"tests/unit/{candidate}" for candidate in folders] + ["tests/behaviour"]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "mutation.line_coverage", "--reach-into", str(folder)]
         subprocess.run([*command, "-n", str(workers), *tests], cwd=REPOSITORY, check=True)
-    return reach.read(folder, package=PACKAGE, folders=folders)
+    return line_coverage.read(folder, package=PACKAGE, folders=folders)
 
 
 def _names(module: str) -> set[str]:
     file = PACKAGE / module
-    return {it.name for it in mutants_of(file.read_text())} if file.exists() else set()
+    return {mutant.name for mutant in mutants_of(file.read_text())} if file.exists() else set()
 
 
-def _drawn(folder: str, wanted: argparse.Namespace) -> list[Drawn]:
+def _select_mutants(folder: str, options: argparse.Namespace) -> list[SelectedMutant]:
     """Return a sample of a folder, or those of its mutants that survived before."""
-    if wanted.again is None:
-        return _sample(folder, wanted.per_folder, wanted.seed)
-    survivors = set(wanted.again.read_text().splitlines())
-    return [it for it in _sample(folder, None, wanted.seed) if _key(*it) in survivors]
+    if options.again is None:
+        return _sample(folder, options.per_folder, options.seed)
+    survivors = set(options.again.read_text().splitlines())
+    return [selected for selected in _sample(folder, None, options.seed) if _key(*selected) in survivors]
 
 
-def _sample(folder: str, number: int | None, seed: str) -> list[Drawn]:
+def _sample(folder: str, number: int | None, seed: str) -> list[SelectedMutant]:
     """Draw mutants of a folder: each by its own lot, so that an edit of the code changes little of the sample."""
     files = sorted((PACKAGE / folder).rglob("*.py"))
-    found = [(str(it.relative_to(PACKAGE)), mutant) for it in files for mutant in mutants_of(it.read_text())]
-    return sorted(found, key=lambda it: Random(f"{seed} {_key(*it)}").random())[:number]
+    found = [(str(file.relative_to(PACKAGE)), mutant) for file in files for mutant in mutants_of(file.read_text())]
+    return sorted(found, key=lambda file: Random(f"{seed} {_key(*file)}").random())[:number]
 
 
 def _key(module: str, mutant: Mutant) -> str:
     return f"{module} {mutant.name}"
 
 
-def _tried(sample: Sequence[Drawn], reached: Reach, temporary: Path, wanted: argparse.Namespace) -> list[Trial]:
-    copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
-    first = dict.fromkeys(filter(None, wanted.first.split(",")), 0.0)
-    with tempfile.TemporaryDirectory(dir=temporary) as folder, ThreadPoolExecutor(wanted.workers) as pool:
-        for number in range(wanted.workers):
-            copies.put(Copy(REPOSITORY, Path(folder) / str(number)))
+def _run_trials(
+    sample: Sequence[SelectedMutant], reached: LineCoverage, temporary: Path, options: argparse.Namespace
+) -> list[Trial]:
+    copies: queue.SimpleQueue[SourceCopy] = queue.SimpleQueue()
+    first = dict.fromkeys(filter(None, options.first.split(",")), 0.0)
+    with tempfile.TemporaryDirectory(dir=temporary) as folder, ThreadPoolExecutor(options.workers) as pool:
+        for number in range(options.workers):
+            copies.put(SourceCopy(REPOSITORY, Path(folder) / str(number)))
 
-        def tried(drawn: Drawn) -> Trial:
-            module, mutant = drawn
-            tests = {it: reached.seconds[it] for it in reached.of(module, mutant.line)}
+        def run_trial(selected: SelectedMutant) -> Trial:
+            module, mutant = selected
+            tests = {test: reached.seconds[test] for test in reached.tests_of(module, mutant.line)}
             copy = copies.get()
             try:
-                found = copy.tried(module, mutant, first | tests, most=wanted.seconds)
+                found = copy.run(module, mutant, first | tests, max_seconds=options.seconds)
             finally:
                 copies.put(copy)
-            _say(found)
+            _print_trial(found)
             return found
 
-        return list(pool.map(tried, sample))
+        return list(pool.map(run_trial, sample))
 
 
-def _say(trial: Trial) -> None:
-    place = f"{trial.module}:{trial.mutant.line}"
-    print(f"{trial.result:12} {place}  {_short(trial.mutant.name)}  {trial.detail[:100]}", flush=True)  # noqa: T201
+def _print_trial(trial: Trial) -> None:
+    location = f"{trial.module}:{trial.mutant.line}"
+    print(f"{trial.result:12} {location}  {_shorten(trial.mutant.name)}  {trial.detail[:100]}", flush=True)  # noqa: T201
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= 110 else f"{line[:109]}…"
 
 
-def _of(folder: str, trials: Iterable[Trial]) -> list[Trial]:
-    return [it for it in trials if it.module.startswith(f"{folder}/")]
+def _trials_of(folder: str, trials: Iterable[Trial]) -> list[Trial]:
+    return [trial for trial in trials if trial.module.startswith(f"{folder}/")]
 
 
 def _percent(trials: Sequence[Trial]) -> float:
-    counted = [it for it in trials if it.result not in (Result.BROKEN, Result.EQUIVALENT)]
-    return 100 * sum(it.is_killed for it in counted) / max(len(counted), 1)
+    scored = [trial for trial in trials if trial.result not in (TrialResult.BROKEN, TrialResult.EQUIVALENT)]
+    return 100 * sum(trial.is_killed for trial in scored) / max(len(scored), 1)
 
 
-def _print(folders: Iterable[str], trials: Sequence[Trial]) -> None:
-    for it in trials:
-        if it.is_alive or it.result is Result.EQUIVALENT:
-            print(f"{it.result}: {_key(it.module, it.mutant)}\n    {it.detail}")  # noqa: T201
+def _print_table(folders: Iterable[str], trials: Sequence[Trial]) -> None:
+    for trial in trials:
+        if trial.is_alive or trial.result is TrialResult.EQUIVALENT:
+            print(f"{trial.result}: {_key(trial.module, trial.mutant)}\n    {trial.detail}")  # noqa: T201
     print("\n| Folder | Mutants | Killed | Survived | Not reached | Equivalent | Score |")  # noqa: T201
     print("| --- | --- | --- | --- | --- | --- | --- |")  # noqa: T201
     for folder in folders:
-        mine = _of(folder, trials)
-        counts = Counter(it.result for it in mine)
-        killed = counts[Result.KILLED] + counts[Result.TIMED_OUT]
-        others = (counts[it] for it in (Result.SURVIVED, Result.NOT_REACHED, Result.EQUIVALENT))
+        mine = _trials_of(folder, trials)
+        counts = Counter(trial.result for trial in mine)
+        killed = counts[TrialResult.KILLED] + counts[TrialResult.TIMED_OUT]
+        others = (counts[trial] for trial in (TrialResult.SURVIVED, TrialResult.NOT_REACHED, TrialResult.EQUIVALENT))
         row = (len(mine), killed, *others, f"{_percent(mine):.0f} %")
         print(f"| {folder} | {' | '.join(map(str, row))} |")  # noqa: T201
 

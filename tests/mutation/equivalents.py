@@ -15,7 +15,7 @@ def read(file: Path = FILE) -> Mapping[str, Mapping[str, str]]:
     return tomllib.loads(file.read_text())
 
 
-def stale(equivalents: Mapping[str, Mapping[str, str]], mutants: Mapping[str, Collection[str]]) -> list[str]:
+def stale_entries(equivalents: Mapping[str, Mapping[str, str]], mutants: Mapping[str, Collection[str]]) -> list[str]:
     """Return the entries that name a module or mutant that is not there; `mutants` has the names of all by module."""
     return [
         f"{module} {name}"

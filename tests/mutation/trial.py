@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from mutation.changes import Mutant
+from mutation.mutants import Mutant
 
-_MOST_TESTS = 200  # of a line, the quickest: what none of them notices, most often no other does
-_AT_LEAST_SECONDS = 30.0  # before a run counts as hanging
-_TIMES_AS_LONG = 4.0
+_MAX_TESTS = 200  # of a line, the quickest: what none of them notices, most often no other does
+_MIN_TIMEOUT_SECONDS = 30.0  # before a run counts as hanging
+_TIMEOUT_FACTOR = 4.0
 _TESTS_FAILED = 1
 _NOT_COLLECTED = (2, 4)  # a test module cannot be imported; 4 if its tests are named one by one
 
 
-class Result(StrEnum):
+class TrialResult(StrEnum):
     """What became of a mutant."""
 
     KILLED = "killed"
@@ -35,21 +35,21 @@ class Trial:
 
     module: str
     mutant: Mutant
-    result: Result
+    result: TrialResult
     detail: str = ""
 
     @property
     def is_killed(self) -> bool:
         """Return whether a test noticed the change."""
-        return self.result in (Result.KILLED, Result.TIMED_OUT)
+        return self.result in (TrialResult.KILLED, TrialResult.TIMED_OUT)
 
     @property
     def is_alive(self) -> bool:
         """Return whether a test should notice the change, and none does."""
-        return self.result in (Result.SURVIVED, Result.NOT_REACHED)
+        return self.result in (TrialResult.SURVIVED, TrialResult.NOT_REACHED)
 
 
-class Copy:
+class SourceCopy:
     """A copy of the product, in which one module at a time is changed."""
 
     def __init__(self, repository: Path, folder: Path) -> None:
@@ -57,16 +57,19 @@ class Copy:
         self._source = folder / "src"
         shutil.copytree(repository / "src", self._source, ignore=shutil.ignore_patterns("__pycache__"))
 
-    def tried(self, module: str, mutant: Mutant, tests: Mapping[str, float], *, most: float) -> Trial:
-        """Run the tests of a mutant, each with the seconds that it takes without it: for `most` seconds at most."""
+    def run(self, module: str, mutant: Mutant, tests: Mapping[str, float], *, max_seconds: float) -> Trial:
+        """Run the tests of a mutant, each with the seconds that it takes without it.
+
+        For `max_seconds` seconds at most.
+        """
         if not tests:
-            return Trial(module, mutant, Result.NOT_REACHED)
+            return Trial(module, mutant, TrialResult.NOT_REACHED)
         file = self._source / "haulout" / module
         original = file.read_text()
         file.write_text(mutant.source)
         try:
-            chosen = _chosen(tests, most)
-            seconds = max(_AT_LEAST_SECONDS, _TIMES_AS_LONG * sum(chosen.values()))
+            chosen = _within_time(tests, max_seconds)
+            seconds = max(_MIN_TIMEOUT_SECONDS, _TIMEOUT_FACTOR * sum(chosen.values()))
             return self._run(module, mutant, tuple(chosen), seconds)
         finally:
             file.write_text(original)
@@ -85,20 +88,20 @@ class Copy:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return Trial(module, mutant, Result.TIMED_OUT)
+            return Trial(module, mutant, TrialResult.TIMED_OUT)
         if done.returncode == 0:
-            return Trial(module, mutant, Result.SURVIVED, f"{len(tests)} tests")
-        failed = next((it for it in done.stdout.splitlines() if it.startswith(("FAILED", "ERROR"))), "")
+            return Trial(module, mutant, TrialResult.SURVIVED, f"{len(tests)} tests")
+        failed = next((line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))), "")
         is_noticed = done.returncode == _TESTS_FAILED or (done.returncode in _NOT_COLLECTED and failed)
-        result = Result.KILLED if is_noticed else Result.BROKEN
+        result = TrialResult.KILLED if is_noticed else TrialResult.BROKEN
         return Trial(module, mutant, result, failed or done.stdout[-300:])
 
 
-def _chosen(tests: Mapping[str, float], most: float) -> dict[str, float]:
+def _within_time(tests: Mapping[str, float], max_seconds: float) -> dict[str, float]:
     """Return the first tests, as many as may be run; at least one."""
     chosen: dict[str, float] = {}
-    for test, seconds in list(tests.items())[:_MOST_TESTS]:
-        if chosen and sum(chosen.values()) + seconds > most:
+    for test, seconds in list(tests.items())[:_MAX_TESTS]:
+        if chosen and sum(chosen.values()) + seconds > max_seconds:
             break
         chosen[test] = seconds
     return chosen

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from support.certificates import Authority
+from support.servers.certificates import Authority
 
 pytestmark = [
     pytest.mark.real_time,
@@ -49,8 +49,8 @@ def benchmarks_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest_asyncio.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    from fake_apiserver import Server
     from fleet import fleet
-    from server import Server
 
     serving = await asyncio.start_server(Server({PODS: fleet(PODS)}).serve, "127.0.0.1", 0)
     yield Site(serving.sockets[0].getsockname()[1], tmp_path)
@@ -107,14 +107,14 @@ def test_what_idle_nodes_take_is_measured() -> None:
 
 
 async def test_requests_to_the_sandbox_are_measured_over_tls(tmp_path: Path) -> None:
-    import front
     import sandbox
+    import sandbox_server
     import tasks
 
     authority, certificate = Authority(), tmp_path / "server.pem"
     issued = authority.issue("127.0.0.1")
     certificate.write_bytes(issued.key_pem + issued.cert_pem)
-    async with front.serving(certificate) as port:
+    async with sandbox_server.serving(certificate) as port:
         kubeconfig = sandbox.kubeconfig(tmp_path, port, ca_pem=authority.pem)
         numbers = await tasks.request(kubeconfig=kubeconfig, contender="haulout", gets=20)
     assert numbers["get_together_count"] == 20
@@ -132,7 +132,7 @@ def test_a_part_that_is_measured_alone_leaves_the_others_as_they_were() -> None:
     from report import Section, document
 
     def measured(*titles: str, hour: int, before: str = "") -> str:
-        sections = [Section(it, "How.", ("What", "Figure"), [("speed", f"{hour}/s")]) for it in titles]
+        sections = [Section(title, "How.", ("What", "Figure"), [("speed", f"{hour}/s")]) for title in titles]
         at = datetime(2026, 11, 16, hour, tzinfo=UTC)
         return document(sections, at=at, machine="Machine: ours.", others=0.01, before=before)
 

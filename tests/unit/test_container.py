@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from haulout.notices.sources import extras
-from haulout.web import guarded, health, info, registration
-from support import dockerfile
-from support.dockerfile import Build, Instruction
+from haulout.dashboard import server
+from haulout.httpserver import healthz, secure_metrics
+from haulout.providers import optional_sdks
+from haulout.webhook import registration
+from support.packaging import dockerfile
+from support.packaging.dockerfile import Build, Instruction
 
 ROOT = Path(__file__).parents[2]
 SDKS = ("aws", "oci", "openstack", "vsphere")
@@ -37,7 +39,7 @@ def pins(lock: str) -> dict[str, str]:
     return dict(PIN.findall((ROOT / "requirements" / f"{lock}.txt").read_text()))
 
 
-def is_sent_to_the_engine(path: str) -> bool:
+def is_in_build_context(path: str) -> bool:
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert "*" in lines
     return any(fnmatch(path, line[1:]) or path.startswith(f"{line[1:]}/") for line in lines if line.startswith("!"))
@@ -52,7 +54,7 @@ def test_each_image_is_the_runtime_with_its_own_packages() -> None:
 
 
 def test_it_runs_as_nobody_in_particular() -> None:
-    [(stage, _, user)] = [it for it in instructions() if it[1] == "USER"]
+    [(stage, _, user)] = [instruction for instruction in instructions() if instruction[1] == "USER"]
     assert stage == "runtime"
     assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", user), "a number, so that a cluster can tell that it is not root"
 
@@ -62,9 +64,9 @@ def test_all_that_is_copied_is_there_and_is_sent() -> None:
         if word == "COPY" and not rest.startswith("--from="):
             for source in rest.split()[:-1]:
                 assert (ROOT / source).exists()
-                assert is_sent_to_the_engine(source), f"{source}: .dockerignore keeps it back"
-    assert not is_sent_to_the_engine(".git/config")
-    assert not is_sent_to_the_engine(".venv/bin/python")
+                assert is_in_build_context(source), f"{source}: .dockerignore keeps it back"
+    assert not is_in_build_context(".git/config")
+    assert not is_in_build_context(".venv/bin/python")
 
 
 def test_packages_are_wheels_with_hashes() -> None:
@@ -87,15 +89,15 @@ def test_an_sdk_comes_with_the_versions_that_are_tested(lock: str, package: str)
         assert version == tested.get(name, version)
 
 
-@pytest.mark.parametrize("extra", [extras.AWS, extras.OCI])
-def test_the_error_of_a_source_without_its_sdk_names_an_image_that_there_is(extra: extras.Extra) -> None:
-    assert extra.name in TARGETS
-    assert f"-{extra.name}" in str(extra.lacking("gone"))
+@pytest.mark.parametrize("extra", [optional_sdks.AWS, optional_sdks.OCI])
+def test_the_error_of_a_source_without_its_sdk_names_an_image_that_there_is(extra: optional_sdks.OptionalSdk) -> None:
+    assert extra.extra_name in TARGETS
+    assert f"-{extra.extra_name}" in str(extra.missing_error("gone"))
 
 
 def test_the_ports_are_those_that_are_served() -> None:
-    [(_, _, ports)] = [it for it in instructions() if it[1] == "EXPOSE"]
-    assert set(map(int, ports.split())) == {info.PORT, health.PORT, guarded.PORT, registration.PORT}
+    [(_, _, ports)] = [instruction for instruction in instructions() if instruction[1] == "EXPOSE"]
+    assert set(map(int, ports.split())) == {server.PORT, healthz.PORT, secure_metrics.PORT, registration.PORT}
 
 
 def bill() -> dict[str, Any]:
@@ -107,14 +109,14 @@ def bill() -> dict[str, Any]:
 def test_the_bill_of_materials_names_what_is_installed_and_what_needs_what() -> None:
     found = bill()
     assert found["metadata"]["component"]["name"] == "haulout"
-    names = [it["purl"] for it in found["components"]]
+    names = [item["purl"] for item in found["components"]]
     for name, version in pins("run").items():
         if name != "uvloop" or importlib.util.find_spec("uvloop"):
             assert f"pkg:pypi/{name}@{version}" in names
-    needs = {it["ref"].partition("@")[0]: it["dependsOn"] for it in found["dependencies"]}
-    assert any(it.startswith("pkg:pypi/msgspec@") for it in needs["pkg:pypi/haulout"])
-    assert any(it.startswith("pkg:pypi/yarl@") for it in needs["pkg:pypi/aiohttp"])
-    assert {it["name"]: it for it in found["components"]}["aiohttp"]["licenses"]
+    needs = {item["ref"].partition("@")[0]: item["dependsOn"] for item in found["dependencies"]}
+    assert any(item.startswith("pkg:pypi/msgspec@") for item in needs["pkg:pypi/haulout"])
+    assert any(item.startswith("pkg:pypi/yarl@") for item in needs["pkg:pypi/aiohttp"])
+    assert {item["name"]: item for item in found["components"]}["aiohttp"]["licenses"]
 
 
 def test_the_bill_of_the_same_packages_is_the_same() -> None:
@@ -130,12 +132,12 @@ PAGE = ROOT / "docs" / "operations" / "container.md"
 
 def put_locked_packages(build: Build) -> None:
     """Put what an image has from its lock where pip would, without an index: links to what is installed here."""
-    (packages,) = build.place("/opt/haulout").glob("lib/python*/site-packages")
+    (packages,) = build.path_in_root("/opt/haulout").glob("lib/python*/site-packages")
     for name in pins("run"):
         if name == "uvloop" and not importlib.util.find_spec("uvloop"):
             continue
         files = importlib.metadata.distribution(name).files or []
-        for top in {it.parts[0] for it in files} - {"..", "__pycache__"}:
+        for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
             source = Path(str(importlib.metadata.distribution(name).locate_file(top)))
             if not (packages / top).exists():
                 (packages / top).symlink_to(source)
@@ -155,19 +157,19 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Build:
 
 @pytest.mark.real_time
 def test_a_plugin_is_installed_into_the_image_as_the_page_says_and_haulout_finds_it(image: Build) -> None:
-    environment = image.place("/opt/haulout")
+    environment = image.path_in_root("/opt/haulout")
     assert not list(environment.rglob("pip")), "its own pip could install nothing"
     schema = "/opt/haulout/bin/haulout check --schema"
     assert "moonPhase" not in image.run(schema)
-    shutil.rmtree(image.place("/wheel"))
+    shutil.rmtree(image.path_in_root("/wheel"))
     image.stage(EXAMPLE / "Dockerfile", "packages", context=EXAMPLE)
     assert "moonPhase" in image.run(schema)
     config = (EXAMPLE / "README.md").read_text().split("```yaml\n")[1].split("```")[0]
-    image.place("/plugin/maintenance.yaml").write_text(config)
+    image.path_in_root("/plugin/maintenance.yaml").write_text(config)
     image.run("/opt/haulout/bin/haulout check /plugin/maintenance.yaml")
     components = json.loads((environment / "sbom.cdx.json").read_text())["components"]
-    assert "pkg:pypi/haulout-moonphase@1.0.0" in [it["purl"] for it in components]
-    installed = {it.name for it in environment.glob("lib/python*/site-packages/*")}
+    assert "pkg:pypi/haulout-moonphase@1.0.0" in [item["purl"] for item in components]
+    installed = {item.name for item in environment.glob("lib/python*/site-packages/*")}
     assert {"haulout", "haulout_moonphase"} <= installed, "not links to what is installed here"
 
 
@@ -177,8 +179,8 @@ def test_the_image_with_a_plugin_is_that_of_haulout_with_other_packages() -> Non
         ("${HAULOUT}", "FROM", "${HAULOUT}"),
         ("${HAULOUT}", "COPY", "--from=packages /opt/haulout /opt/haulout"),
     ]
-    defaults = [dict([it.rest.split("=")]) for it in (*instructions(), *found) if it.word == "ARG"]
-    assert [it["PYTHON"] for it in defaults if "PYTHON" in it] == ["3.13-slim"] * 2, "the same Python"
+    defaults = [dict([item.arguments.split("=")]) for item in (*instructions(), *found) if item.keyword == "ARG"]
+    assert [item["PYTHON"] for item in defaults if "PYTHON" in item] == ["3.13-slim"] * 2, "the same Python"
 
 
 def test_the_page_shows_the_recipe_that_is_tested() -> None:

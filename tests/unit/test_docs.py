@@ -25,7 +25,7 @@ def links(page: Path) -> Iterator[tuple[Path, str]]:
 def anchors(page: Path) -> set[str]:
     """Return the names of the headings of a page, as GitHub makes them."""
     headings = _HEADING.findall(re.sub(r"^( *)```.*?^\1```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE))
-    return {re.sub(r"[^\w -]", "", it.lower()).replace(" ", "-") for it in headings}
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda it: str(it.relative_to(ROOT)))
@@ -40,7 +40,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 def test_every_page_is_listed() -> None:
     listed = {target for target, _ in links(DOCS / "README.md")}
-    assert [str(it.relative_to(DOCS)) for it in DOCS.rglob("*.md") if it not in listed and it.parent != DOCS] == []
+    assert [
+        str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md") if path not in listed and path.parent != DOCS
+    ] == []
 
 
 def test_every_metric_that_is_spoken_of_is_there() -> None:

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from support.event_loops import run
+from support.servers.event_loops import run
 
 
 @pytest.mark.filterwarnings("error")

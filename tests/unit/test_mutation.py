@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from mutation import equivalents
-from mutation.changes import mutants_of
-from mutation.trial import Copy, Result
+from mutation.mutants import mutants_of
+from mutation.trial import SourceCopy, TrialResult
 
 
 def changes(body: str) -> set[tuple[str, str]]:
-    return {(it.before, it.after) for it in mutants_of(f"def f(a, b):\n    {body}\n")}
+    return {(item.before, item.after) for item in mutants_of(f"def f(a, b):\n    {body}\n")}
 
 
 @pytest.mark.parametrize(
@@ -59,31 +59,31 @@ def test_a_mutant_differs_in_one_place_and_can_be_read() -> None:
 
 def test_the_name_of_a_mutant_does_not_depend_on_lines_and_is_its_own() -> None:
     source = "class A:\n    def f(self, a):\n        return a < 1 or a < 1\n"
-    names = [it.name for it in mutants_of(source)]
+    names = [item.name for item in mutants_of(source)]
     assert {"A.f: a < 1 -> a <= 1", "A.f: a < 1 -> a <= 1 #2"} <= set(names)
     assert len(set(names)) == len(names)
-    assert [it.name for it in mutants_of(f"import x\n\n\n{source}")] == names
+    assert [item.name for item in mutants_of(f"import x\n\n\n{source}")] == names
 
 
 def test_an_equivalent_that_is_no_longer_in_the_code_is_found() -> None:
     named = {"a.py": {"f: a < 1 -> a <= 1": "it is never 1", "g: 1 -> 2": "it is cut"}, "b.py": {"h: 1 -> 2": "so"}}
-    assert equivalents.stale(named, {"a.py": {"f: a < 1 -> a <= 1"}}) == ["a.py g: 1 -> 2", "b.py h: 1 -> 2"]
+    assert equivalents.stale_entries(named, {"a.py": {"f: a < 1 -> a <= 1"}}) == ["a.py g: 1 -> 2", "b.py h: 1 -> 2"]
 
 
 def test_every_equivalent_says_why() -> None:
     assert all(why for names in equivalents.read().values() for why in names.values())
 
 
-@pytest.mark.parametrize(("test", "result"), [("test_f", Result.KILLED), ("test_gone", Result.BROKEN)])
+@pytest.mark.parametrize(("test", "result"), [("test_f", TrialResult.KILLED), ("test_gone", TrialResult.BROKEN)])
 def test_a_mutant_that_cannot_be_imported_is_killed_and_a_test_that_is_gone_kills_none(
-    tmp_path: Path, test: str, result: Result
+    tmp_path: Path, test: str, result: TrialResult
 ) -> None:
     source = "def f(a):\n    return a + 1\n\n\nassert f(1) == 2\n"
     (tmp_path / "src" / "haulout").mkdir(parents=True)
     (tmp_path / "src" / "haulout" / "__init__.py").touch()  # else the installed package goes first
     (tmp_path / "src" / "haulout" / "m.py").write_text(source)
     (tmp_path / "test_m.py").write_text("from haulout.m import f\n\n\ndef test_f():\n    assert f\n")
-    broken, harmless = (next(it for it in mutants_of(source) if it.before == text) for text in ("a + 1", "1"))
-    mutant = broken if result is Result.KILLED else replace(harmless, source=source)
-    tried = Copy(tmp_path, tmp_path / "copy").tried("m.py", mutant, {f"test_m.py::{test}": 0.0}, most=1)
+    broken, harmless = (next(item for item in mutants_of(source) if item.before == text) for text in ("a + 1", "1"))
+    mutant = broken if result is TrialResult.KILLED else replace(harmless, source=source)
+    tried = SourceCopy(tmp_path, tmp_path / "copy").run("m.py", mutant, {f"test_m.py::{test}": 0.0}, max_seconds=1)
     assert tried.result is result

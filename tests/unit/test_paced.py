@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from haulout_sandbox.event_loops.paced import PacedLoop
-from haulout_sandbox.event_loops.virtual import VirtualClock
+from haulout_sandbox.event_loops.paced_loop import PacedLoop
+from haulout_sandbox.event_loops.virtual_time import VirtualClock
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -43,7 +43,7 @@ class Machine:
             assert isinstance(loop, PacedLoop)
             return await story(loop, VirtualClock(START))
 
-        with asyncio.Runner(loop_factory=lambda: PacedLoop(seconds=lambda: self.seconds)) as runner:
+        with asyncio.Runner(loop_factory=lambda: PacedLoop(monotonic=lambda: self.seconds)) as runner:
             return runner.run(main())
 
 
@@ -67,7 +67,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 @pytest.mark.parametrize(("speed", "takes"), [(1, 3600), (60, 60), (3600, 1), (2.5, 1440), (0.5, 7200)])
 def test_an_hour_takes_an_hour_divided_by_the_speed(machine: Machine, speed: float, takes: float) -> None:
     async def story(loop: PacedLoop, clock: VirtualClock) -> None:
-        loop.keep_pace(speed)
+        loop.set_speed(speed)
         await clock.sleep(HOUR)
         assert clock.now() == START + HOUR
 
@@ -80,7 +80,7 @@ def test_until_it_is_told_to_keep_pace_it_hurries(machine: Machine) -> None:
         await clock.sleep(HOUR)
         assert machine.seconds == 1000
         assert clock.now() == START + HOUR
-        loop.keep_pace(1)
+        loop.set_speed(1)
         await clock.sleep(MINUTE)
         assert clock.now() == START + HOUR + MINUTE
 
@@ -90,7 +90,7 @@ def test_until_it_is_told_to_keep_pace_it_hurries(machine: Machine) -> None:
 
 def test_time_outs_and_the_clock_agree(machine: Machine) -> None:
     async def story(loop: PacedLoop, clock: VirtualClock) -> None:
-        loop.keep_pace(60)
+        loop.set_speed(60)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(90):
                 await asyncio.Event().wait()
@@ -103,7 +103,7 @@ def test_no_time_out_strikes_because_work_took_long(machine: Machine) -> None:
     """The work takes a second of life, an hour at this speed; the answer is still there in time."""
 
     async def story(loop: PacedLoop, clock: VirtualClock) -> None:
-        loop.keep_pace(3600)
+        loop.set_speed(3600)
         async with asyncio.timeout(30):
             machine.seconds += 1
             await clock.sleep(SECOND)
@@ -114,7 +114,7 @@ def test_no_time_out_strikes_because_work_took_long(machine: Machine) -> None:
 
 def test_what_fell_behind_catches_up_one_timer_after_the_other(machine: Machine) -> None:
     async def story(loop: PacedLoop, clock: VirtualClock) -> list[tuple[timedelta, float]]:
-        loop.keep_pace(1)
+        loop.set_speed(1)
         await clock.sleep(SECOND)
         machine.seconds += 10  # it was asleep
         seen = []
@@ -132,7 +132,7 @@ def test_what_comes_from_outside_finds_the_time_that_has_come(machine: Machine) 
     """Between two timers a connection is served at its own moment, not at that of the timer before."""
 
     async def story(loop: PacedLoop, clock: VirtualClock) -> timedelta:
-        loop.keep_pace(10)
+        loop.set_speed(10)
         ours, theirs = socket.socketpair()
         alarm = clock.call_at(START + HOUR, lambda: None)
         with ours, theirs:
@@ -149,7 +149,7 @@ def test_what_comes_from_outside_finds_the_time_that_has_come(machine: Machine) 
 def test_a_speed_that_makes_no_sense_is_refused(machine: Machine, speed: float) -> None:
     async def story(loop: PacedLoop, _: VirtualClock) -> None:
         with pytest.raises(ValueError, match="expected a speed above 0"):
-            loop.keep_pace(speed)
+            loop.set_speed(speed)
 
     machine.run(story)
 
@@ -159,10 +159,10 @@ def test_on_a_real_machine_it_waits() -> None:
     async def story() -> float:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, PacedLoop)
-        loop.keep_pace(100)
-        before = loop._seconds()
+        loop.set_speed(100)
+        before = loop._monotonic()
         await VirtualClock().sleep(10 * SECOND)
-        return loop._seconds() - before
+        return loop._monotonic() - before
 
     with asyncio.Runner(loop_factory=PacedLoop) as runner:
         assert runner.run(story()) >= 0.099

@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from support.longest import LONGEST
+from support.file_order import LONGEST_FILES
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
@@ -29,4 +29,4 @@ def _makes_a_task_on_a_loop(call: ast.expr) -> bool:
 
 def test_the_files_that_are_begun_first_are_there() -> None:
     """One that is renamed would be begun whenever, and be waited for in the end."""
-    assert [it for it in LONGEST if not (TESTS / it).is_file()] == []
+    assert [item for item in LONGEST_FILES if not (TESTS / item).is_file()] == []

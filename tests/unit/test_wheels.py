@@ -27,7 +27,7 @@ print(len(found), *sorted({it.partition(".")[0] for it in sys.modules} & {"haulo
 """
 
 
-def built(folder: Path, into: Path) -> Path:
+def build_wheel(folder: Path, into: Path) -> Path:
     """Build the wheel of a project as the Dockerfile does, from a copy of what is needed for it."""
     copy = into / "source"
     ignored = shutil.ignore_patterns("__pycache__")
@@ -43,8 +43,8 @@ def built(folder: Path, into: Path) -> Path:
 
 def names_in(wheel: Path) -> set[str]:
     """Return the packages in a wheel."""
-    tops = {it.partition("/")[0] for it in zipfile.ZipFile(wheel).namelist()}
-    return {it for it in tops if not it.endswith(".dist-info")}
+    tops = {path.partition("/")[0] for path in zipfile.ZipFile(wheel).namelist()}
+    return {path for path in tops if not path.endswith(".dist-info")}
 
 
 class Environment:
@@ -54,9 +54,9 @@ class Environment:
         venv.create(folder, with_pip=False)
         paths = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})
         self._packages, self._programs = Path(paths["purelib"]), Path(paths["scripts"])
-        for it in Path(sysconfig.get_paths()["purelib"]).iterdir():
-            if not it.name.startswith(OURS):
-                (self._packages / it.name).symlink_to(it)
+        for path in Path(sysconfig.get_paths()["purelib"]).iterdir():
+            if not path.name.startswith(OURS):
+                (self._packages / path.name).symlink_to(path)
 
     def install(self, wheel: Path) -> None:
         """Install a wheel by itself."""
@@ -71,28 +71,28 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+def isolated(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     folder = tmp_path_factory.mktemp("alone")
     environment = Environment(folder / "venv")
-    environment.install(built(ROOT, folder))
+    environment.install(build_wheel(ROOT, folder))
     return environment
 
 
 @pytest.mark.parametrize(("folder", "package"), [(ROOT, "haulout"), (ROOT / "sandbox", "haulout_sandbox")])
 def test_a_wheel_has_one_package(folder: Path, package: str, tmp_path: Path) -> None:
-    assert names_in(built(folder, tmp_path)) == {package}
+    assert names_in(build_wheel(folder, tmp_path)) == {package}
 
 
-def test_every_module_of_the_product_is_imported_without_sandbox_tools_and_tests(alone: Environment) -> None:
-    done = alone.run("python", "-c", EVERY_MODULE)
+def test_every_module_of_the_product_is_imported_without_sandbox_tools_and_tests(isolated: Environment) -> None:
+    done = isolated.run("python", "-c", EVERY_MODULE)
     assert done.stderr == ""
     count, *foreign = done.stdout.split()
     assert (int(count) > 100, foreign) == (True, [])
 
 
 @pytest.mark.parametrize("command", sorted(haulout.commands))
-def test_every_command_is_there_without_the_sandbox(alone: Environment, command: str) -> None:
-    done = alone.run("haulout", command, "--help")
+def test_every_command_is_there_without_the_sandbox(isolated: Environment, command: str) -> None:
+    done = isolated.run("haulout", command, "--help")
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -104,14 +104,14 @@ def test_every_command_is_there_without_the_sandbox(alone: Environment, command:
         (["version"], "haulout"),
     ],
 )
-def test_commands_work_without_the_sandbox(alone: Environment, args: Sequence[str], said: str) -> None:
-    done = alone.run("haulout", *args)
+def test_commands_work_without_the_sandbox(isolated: Environment, args: Sequence[str], said: str) -> None:
+    done = isolated.run("haulout", *args)
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
 
 
-def test_run_sandbox_says_in_one_line_what_to_install(alone: Environment) -> None:
-    done = alone.run("haulout", "run", "--sandbox")
+def test_run_sandbox_says_in_one_line_what_to_install(isolated: Environment) -> None:
+    done = isolated.run("haulout", "run", "--sandbox")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines() == [
         "haulout: --sandbox needs the package haulout-sandbox; install it: pip install 'haulout[sandbox]'"

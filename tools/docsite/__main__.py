@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from tools.docsite.building import build
+from tools.docsite.site import build
 
 ROOT = Path(__file__).resolve().parents[2]
 

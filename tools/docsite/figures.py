@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 PAGE = ROOT / "docs" / "operations" / "sizing.md"
 
-_PLACE = re.compile(r"(<!-- figures: [^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
+_TABLE_BLOCK = re.compile(r"(<!-- figures: [^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
 _NODES = ("1,000", "5,000")
 _OF_NODES = {
     "memory": "memory",
@@ -42,36 +42,38 @@ _NOTICES = (
 Figures = Mapping[str, tuple[str, str]]
 
 
-def written(page: str, results: str) -> str:
+def fill_tables(page: str, results: str) -> str:
     """Return the page with the figures of these results."""
-    figures = measured(results)
-    tables = iter([_by_nodes(figures), *(_listed(figures, it) for it in (_PODS, _DRAINS, _NOTICES))])
-    return _PLACE.sub(lambda found: found[1] + "".join(f"{line}\n" for line in next(tables)) + found[2], page)
+    figures = parse_results(results)
+    tables = iter([_node_table(figures), *(_figure_table(figures, labels) for labels in (_PODS, _DRAINS, _NOTICES))])
+    return _TABLE_BLOCK.sub(lambda found: found[1] + "".join(f"{line}\n" for line in next(tables)) + found[2], page)
 
 
-def measured(results: str) -> Figures:
+def parse_results(results: str) -> Figures:
     """Return each figure, and what is said beside it, by what was measured."""
     rows = re.findall(r"^\| ([^|]+?) *\| ([^|]+?) *\| ([^|]*?) *\|", results, re.MULTILINE)
-    return {what: (figure, beside) for what, figure, beside in rows}
+    return {label: (figure, note) for label, figure, note in rows}
 
 
-def _by_nodes(figures: Figures) -> Iterator[str]:
+def _node_table(figures: Figures) -> Iterator[str]:
     yield f"| nodes | {' | '.join(_OF_NODES)} |"
     yield f"| --- |{' --- |' * len(_OF_NODES)}"
     for nodes in _NODES:
-        yield f"| {nodes} | {' | '.join(figures[f'{nodes} nodes: {it}'][0] for it in _OF_NODES.values())} |"
+        yield f"| {nodes} | {' | '.join(figures[f'{nodes} nodes: {node}'][0] for node in _OF_NODES.values())} |"
 
 
-def _listed(figures: Figures, rows: tuple[str, ...]) -> Iterator[str]:
+def _figure_table(figures: Figures, rows: tuple[str, ...]) -> Iterator[str]:
     yield "| what | figure | |"
     yield "| --- | --- | --- |"
-    for what in rows:
-        yield f"| {what} | {' | '.join(figures[what])} |"
+    for label in rows:
+        yield f"| {label} | {' | '.join(figures[label])} |"
 
 
 def main() -> None:
     """Write the page anew."""
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), RESULTS.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(
+        fill_tables(PAGE.read_text(encoding="utf-8"), RESULTS.read_text(encoding="utf-8")), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

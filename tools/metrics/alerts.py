@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
-from haulout.drain.blockers import PROGRESS
-from haulout.kinds.clusterapi import EXTENSION_LEASE
+from haulout.api.clusterapi import EXTENSION_LEASE
+from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.drain.blockers import PROGRESS_KINDS
 
 RUNBOOK = (
     "https://haulout.dev/docs/operations/alerts.html"  # the page of the site; who serves it elsewhere changes this
@@ -18,8 +18,8 @@ RUNBOOK = (
 _LEASES = f"{LEADER_LEASE}|{PROFILES_LEASE}|{EXTENSION_LEASE}".replace(".", "[.]")  # other programs use the same metric
 # Each program always exposes its own: a standby with 0. The lease of profiles comes and goes with the configuration.
 _REPLICAS = f'leader_election_master_status{{name=~"{LEADER_LEASE}|{EXTENSION_LEASE}"}}'.replace(".", "[.]")
-_MERE_WAITING = "|".join(PROGRESS)
-_ABOUT_NODE = "`haulout top` shows the fleet, `haulout why NODE` what a node waits for."
+_PROGRESS_KINDS = "|".join(PROGRESS_KINDS)
+_NODE_HINT = "`haulout top` shows the fleet, `haulout why NODE` what a node waits for."
 
 
 class Severity(StrEnum):
@@ -35,7 +35,7 @@ class Alert:
 
     name: str
     expr: str
-    lasts: str = ""  # for how long it has to be so
+    for_: str = ""  # for how long it has to be so
     severity: Severity = Severity.WARNING
     summary: str
     description: str
@@ -43,8 +43,8 @@ class Alert:
     def as_rule(self) -> dict[str, Any]:
         """Return it as Prometheus reads it."""
         rule: dict[str, Any] = {"alert": self.name, "expr": self.expr}
-        if self.lasts:
-            rule["for"] = self.lasts
+        if self.for_:
+            rule["for"] = self.for_
         return {
             **rule,
             "labels": {"severity": str(self.severity)},
@@ -62,7 +62,7 @@ ALERTS = (
         # The first part names the program if the operator or the hub is gone and the other one is there.
         expr=f"(count by (name) (last_over_time({_REPLICAS}[1d])) unless count by (name) ({_REPLICAS}))"
         f" or on () absent({_REPLICAS})",
-        lasts="5m",
+        for_="5m",
         severity=Severity.CRITICAL,
         summary="Prometheus reads no metrics of Haulout: if no replica runs, no maintenance begins, goes on or ends",
         description="Are there pods, and do they run? `kubectl get pods -A -l 'app.kubernetes.io/name in (haulout,"
@@ -72,7 +72,7 @@ ALERTS = (
     Alert(
         name="HauloutNobodyLeads",
         expr=f'max by (name) (leader_election_master_status{{name=~"{_LEASES}"}}) == 0',
-        lasts="2m",
+        for_="2m",
         severity=Severity.CRITICAL,
         summary="No replica of Haulout holds lease {{ $labels.name }}: no maintenance begins, goes on or ends",
         description="See who holds it: `kubectl get lease -A | grep {{ $labels.name }}`. If that is another program, "
@@ -82,7 +82,7 @@ ALERTS = (
     Alert(
         name="HauloutConfigurationBroken",
         expr="min(haulout_profiles_configuration_good) == 0",
-        lasts="5m",
+        for_="5m",
         summary="The configuration of Haulout makes no sense, and an earlier one stays in force",
         description="Its log and the Configuration page of its dashboard name the line. Try the file before it is "
         "applied: `haulout check FILE`.",
@@ -90,22 +90,22 @@ ALERTS = (
     Alert(
         name="HauloutNodesInTrouble",
         expr="max(haulout_profiles_nodes_in_trouble) > 0",
-        lasts="15m",
+        for_="15m",
         summary="Haulout leaves {{ $value }} nodes alone",
-        description="Their data cannot be read, or the API server refuses to change them. " + _ABOUT_NODE,
+        description="Their data cannot be read, or the API server refuses to change them. " + _NODE_HINT,
     ),
     Alert(
         name="HauloutTransitionsFail",
         expr="sum by (profile) (increase(maintenance_controller_transition_failure_count[15m])) > 0",
-        lasts="15m",
+        for_="15m",
         summary="Profile {{ $labels.profile }} fails again and again",
         description="A check or a trigger of it goes wrong. `kubectl get events -A --field-selector "
         "reason=ChangeMaintenanceStateFailed` tells on which nodes, `haulout why NODE` what exactly.",
     ),
     Alert(
         name="HauloutDrainBlocked",
-        expr=f'max by (by, kind) (haulout_drains_blocked{{kind!~"{_MERE_WAITING}"}}) > 0',
-        lasts="30m",
+        expr=f'max by (by, kind) (haulout_drains_blocked{{kind!~"{_PROGRESS_KINDS}"}}) > 0',
+        for_="30m",
         summary="{{ $value }} drains do not go on: {{ $labels.kind }}",
         description="Pods cannot be made to leave their node. `haulout top`, then `haulout why NODE`, names the "
         "pods, whose they are, and what their owners can do about it.",
@@ -121,15 +121,15 @@ ALERTS = (
         name="HauloutBudgetUsedUp",
         expr="(max by (limit, group) (haulout_budget_used) >= max by (limit, group) (haulout_budget_limit)) "
         "and on () (sum(max by (by) (haulout_budget_waiting)) > 0)",
-        lasts="4h",
+        for_="4h",
         summary="Maintenance waits, as the budget is used up: {{ $labels.limit }} ({{ $labels.group }})",
         description="So many nodes are out of service that no other may be taken. Find those that do not come back: "
-        "`haulout top`, or `kubectl get nodes | grep -v ' Ready '` for those that are down. " + _ABOUT_NODE,
+        "`haulout top`, or `kubectl get nodes | grep -v ' Ready '` for those that are down. " + _NODE_HINT,
     ),
     Alert(
         name="HauloutDoesNotHearItsCloud",
         expr="max by (source) (haulout_notices_source_up) == 0",
-        lasts="10m",
+        for_="10m",
         severity=Severity.CRITICAL,
         summary="Haulout does not hear what {{ $labels.source }} says: announced maintenance may come as a surprise",
         description="`haulout cluster-info` and the Health page of the dashboard say why: credentials, permissions or "
@@ -138,7 +138,7 @@ ALERTS = (
     Alert(
         name="HauloutAgentsDoNotHearTheirCloud",
         expr="count by (cloud) (haulout_agent_up == 0) > 0",
-        lasts="10m",
+        for_="10m",
         summary="{{ $value }} agents do not hear what {{ $labels.cloud }} says: maintenance may come as a surprise",
         description="Pods that are not ready are theirs, and their logs say why: `kubectl get pods -A -l "
         "app.kubernetes.io/name=haulout-agent`. What was announced before is still done in its time.",
@@ -168,21 +168,21 @@ ALERTS = (
     Alert(
         name="HauloutMachinesNotReplaced",
         expr='max(haulout_machine_maintenances{phase="Refused"}) > 0 or max(haulout_machine_maintenances_late) > 0',
-        lasts="15m",
+        for_="15m",
         summary="{{ $value }} Machines are not replaced, or not in time",
         description="`kubectl get machinemaintenances -A` says why.",
     ),
     Alert(
         name="HauloutVCenterDown",
         expr="max by (zone) (haulout_esx_vcenter_up) == 0",
-        lasts="15m",
+        for_="15m",
         summary="The vCenter of zone {{ $labels.zone }} does not answer, or refuses",
         description="Nodes on its ESX hosts are neither shut down nor turned on. `/readyz` of the leader says why.",
     ),
     Alert(
         name="HauloutEsxHostWaits",
         expr='max by (state) (haulout_esx_hosts{state!="false"}) > 0',
-        lasts="4h",
+        for_="4h",
         summary="{{ $value }} ESX hosts are in state {{ $labels.state }} for hours",
         description="Is the restart of their nodes approved? `kubectl get nodes -L cloud.sap/esx-in-maintenance,"
         "cloud.sap/esx-reboot-ok` shows it.",
@@ -190,14 +190,14 @@ ALERTS = (
     Alert(
         name="HauloutEsxNodesStuck",
         expr='max(haulout_esx_nodes{stuck="true"}) > 0',
-        lasts="15m",
+        for_="15m",
         summary="{{ $value }} nodes should leave their ESX host, or be back on it, and are held up",
         description="`/readyz` of the leader, `kubectl describe node` and `haulout history NODE` say why.",
     ),
     Alert(
         name="HauloutClustersUnreachable",
         expr='max by (reach) (haulout_hub_clusters{reach=~"unreachable|unreadable"}) > 0',
-        lasts="15m",
+        for_="15m",
         summary="{{ $value }} workload clusters are {{ $labels.reach }} for the hub",
         description="Their Machines wait. `/readyz` of the hub names them and says why: is the Secret with the "
         "kubeconfig up to date, and does a network policy let the hub through?",
@@ -205,7 +205,7 @@ ALERTS = (
     Alert(
         name="HauloutApprovalOverdue",
         expr="max by (why) (haulout_hub_longest_wait_seconds) > 14400",
-        lasts="5m",
+        for_="5m",
         summary="A Machine waits for the approval of its {{ $labels.why }} since {{ $value | humanizeDuration }}",
         description="Nobody has prepared its node: `kubectl get events -A --field-selector reason=ApprovalOverdue` "
         "names it, and `haulout why NODE` on its cluster says what the profile waits for.",
@@ -214,7 +214,7 @@ ALERTS = (
         name="HauloutClusterBudgetUsedUp",
         expr="(max by (limit) (haulout_hub_budget_used) >= max by (limit) (haulout_hub_budget_limit)) "
         "and (max by (limit) (haulout_hub_budget_waiting) > 0)",
-        lasts="4h",
+        for_="4h",
         summary="Workload clusters wait, as the budget across clusters is used up: {{ $labels.limit }}",
         description="Find the cluster whose maintenance does not end: `haulout top --from` the hub, or its "
         "dashboard, names who counts, and what their Machines wait for. One that cannot be reached counts on.",
@@ -222,7 +222,7 @@ ALERTS = (
     Alert(
         name="HauloutHostNotPoweredOff",
         expr='max(haulout_hub_hosts{state="waiting"}) > 0',
-        lasts="30m",
+        for_="30m",
         summary="{{ $value }} BareMetalHosts are to be powered off for maintenance, and cannot be",
         description="`kubectl get events -A --field-selector reason=HostNotPoweredOff` says why: most often the "
         "node is not cordoned, or the host is in the middle of something else.",
@@ -230,7 +230,7 @@ ALERTS = (
     Alert(
         name="HauloutServersNotDeleted",
         expr='max(haulout_kubernikus_deletions{stuck="true"}) > 0',
-        lasts="15m",
+        for_="15m",
         summary="{{ $value }} nodes of Kubernikus are to be deleted, and are not",
         description="`kubectl get events -n default --field-selector type=Warning,reportingComponent=kubernikus` and "
         "`kubectl describe node` say why.",
@@ -238,7 +238,7 @@ ALERTS = (
     Alert(
         name="HauloutIsSlow",
         expr="histogram_quantile(0.9, sum by (queue, le) (rate(haulout_queue_lag_seconds_bucket[5m]))) > 1",
-        lasts="15m",
+        for_="15m",
         summary="Haulout is late: {{ $labels.queue }} waits for {{ $value | humanizeDuration }}",
         description="It has too little CPU, or the API server answers slowly: see the Health row of its Grafana "
         "dashboard. `kubectl top pod -l app.kubernetes.io/name=haulout` tells whether it is throttled.",
@@ -246,14 +246,14 @@ ALERTS = (
     Alert(
         name="HauloutWakesLate",
         expr="histogram_quantile(0.99, sum by (queue, le) (rate(haulout_wakeup_lag_seconds_bucket[15m]))) > 15",
-        lasts="15m",
+        for_="15m",
         summary="Windows, waits and notices are acted on {{ $value | humanizeDuration }} late ({{ $labels.queue }})",
         description="What should happen at an instant happens later. The causes are those of HauloutIsSlow.",
     ),
     Alert(
         name="HauloutWatchSilent",
         expr="max by (resource) (haulout_watch_age_seconds) > 300 or max by (resource) (haulout_watch_troubled) > 0",
-        lasts="10m",
+        for_="10m",
         severity=Severity.CRITICAL,
         summary="Haulout has not heard of {{ $labels.resource }} for a while: it goes by what it knew then",
         description="The API server cannot be reached, or does not permit it. `haulout cluster-info` tells what it "
@@ -263,7 +263,7 @@ ALERTS = (
         name="HauloutApiErrors",
         expr='sum(rate(haulout_api_requests_total{code=~"0|401|403|5.."}[10m]))'
         " / sum(rate(haulout_api_requests_total[10m])) > 0.1",
-        lasts="15m",
+        for_="15m",
         summary="The API server fails {{ $value | humanizePercentage }} of the requests of Haulout",
         description="401 and 403 are about its permissions: `haulout cluster-info` lists those that it lacks, and "
         "`haulout manifests` has them. Anything else is about the API server.",
@@ -280,4 +280,4 @@ ALERTS = (
 
 def rules() -> dict[str, Any]:
     """Return the file of rules."""
-    return {"groups": [{"name": "haulout", "rules": [it.as_rule() for it in ALERTS]}]}
+    return {"groups": [{"name": "haulout", "rules": [alert.as_rule() for alert in ALERTS]}]}

@@ -7,18 +7,19 @@ the reference, the alerts and the Grafana dashboard name nothing else.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from haulout.app import esx, kubernikus, machines, notice_tallies
+from haulout.app import esx, kubernikus, machines, notice_metrics
 from haulout.app import replica_metrics as replica
-from haulout.budget import tallies as budgets
-from haulout.core.metering import Kind, Metric
-from haulout.drain import tallies as drains
-from haulout.hub import tallies as hub
-from haulout.kube import meters
-from haulout.notices.agent import tallies as agent
-from haulout.profiles import tallies as profiles
-from haulout.web import connections, process, validator
+from haulout.budget import metrics as budgets
+from haulout.controllers.clusterapi import metrics as hub
+from haulout.controllers.profiles import metrics as profiles
+from haulout.core.metrics import Metric, MetricKind
+from haulout.drain import metrics as drains
+from haulout.httpserver import connections, process_metrics
+from haulout.kube import metrics as meters
+from haulout.providers.agent import metrics as agent
+from haulout.webhook import validator
 
-_OF_A_HISTOGRAM = ("_bucket", "_sum", "_count")
+_HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 _BUCKET = "le"
 
 
@@ -30,24 +31,24 @@ class Group:
     metrics: tuple[Metric, ...]
 
 
-def _is_known_of_old(metric: Metric) -> bool:
+def _is_from_predecessor(metric: Metric) -> bool:
     return not metric.name.startswith("haulout_")
 
 
 GROUPS = (
-    Group("maintenance-controller", (*filter(_is_known_of_old, profiles.METRICS), replica.LEADS)),
-    Group("fleet", replica.FLEET),
+    Group("maintenance-controller", (*filter(_is_from_predecessor, profiles.METRICS), replica.LEADER)),
+    Group("fleet", replica.FLEET_METRICS),
     Group("drains", drains.METRICS),
     Group("budgets", budgets.METRICS),
-    Group("profiles", tuple(it for it in profiles.METRICS if not _is_known_of_old(it))),
-    Group("notices", notice_tallies.METRICS),
+    Group("profiles", tuple(it for it in profiles.METRICS if not _is_from_predecessor(it))),
+    Group("notices", notice_metrics.METRICS),
     Group("agent", agent.METRICS),
     Group("machines", machines.METRICS),
     Group("hub", hub.METRICS),
     Group("kubernikus", kubernikus.METRICS),
     Group("esx", esx.METRICS),
-    Group("health", (*replica.REPLICA, *meters.METRICS, validator.REVIEWS, *connections.METRICS)),
-    Group("process", process.METRICS),
+    Group("health", (*replica.REPLICA_METRICS, *meters.METRICS, validator.REVIEWS, *connections.METRICS)),
+    Group("process", process_metrics.METRICS),
 )
 
 
@@ -62,9 +63,9 @@ def series() -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     for metric in metrics():
         labels = frozenset(metric.labels)
-        if metric.kind is not Kind.HISTOGRAM:
+        if metric.kind is not MetricKind.HISTOGRAM:
             found[metric.name] = labels
             continue
-        for ending in _OF_A_HISTOGRAM:
+        for ending in _HISTOGRAM_SUFFIXES:
             found[metric.name + ending] = labels | ({_BUCKET} if ending == "_bucket" else set())
     return found

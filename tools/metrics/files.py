@@ -13,46 +13,48 @@ from pathlib import Path
 
 import yaml
 
-from haulout.core.metering import Kind, Metric
+from haulout.core.metrics import Metric, MetricKind
 from tools.metrics import alerts, grafana
 from tools.metrics.catalogue import GROUPS, Group
 
 REFERENCE = Path("docs", "reference", "metrics.md")
 ALERTS = Path("deploy", "prometheus", "alerts.yaml")
 DASHBOARD = Path("deploy", "grafana", "haulout.json")
-_PART = re.compile(r"(<!-- begin (?P<name>[a-z-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-_HEAD = "# Made by `make docs` from tools.metrics.alerts. Load it as a file of rules, or in a PrometheusRule.\n"
+_GENERATED_BLOCK = re.compile(r"(<!-- begin (?P<name>[a-z-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_ALERTS_HEADER = (
+    "# Made by `make docs` from tools.metrics.alerts. Load it as a file of rules, or in a PrometheusRule.\n"
+)
 
 
 def files(root: Path) -> dict[Path, str]:
     """Return what the files should say, by their path below the root; the reference is filled in as it is there."""
     return {
         REFERENCE: reference((root / REFERENCE).read_text()),
-        ALERTS: _HEAD + yaml.safe_dump(alerts.rules(), sort_keys=False, width=120, allow_unicode=True),
+        ALERTS: _ALERTS_HEADER + yaml.safe_dump(alerts.rules(), sort_keys=False, width=120, allow_unicode=True),
         DASHBOARD: json.dumps(grafana.dashboard(), indent=1, ensure_ascii=False) + "\n",
     }
 
 
 def reference(page: str) -> str:
     """Return the page with its tables as they should be."""
-    tables = {it.name: "\n".join(_table(it)) for it in GROUPS}
+    tables = {group.name: "\n".join(_table(group)) for group in GROUPS}
     tables["alerts"] = "\n".join(_alerts())
-    return _PART.sub(lambda part: f"{part[1]}\n{tables[part['name']]}\n\n{part[4]}", page)
+    return _GENERATED_BLOCK.sub(lambda part: f"{part[1]}\n{tables[part['name']]}\n\n{part[4]}", page)
 
 
 def _table(group: Group) -> Iterator[str]:
     yield "| name | type | labels | meaning |"
     yield "| --- | --- | --- | --- |"
     for metric in group.metrics:
-        labels = ", ".join(f"`{it}`" for it in metric.labels)
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
         yield f"| `{metric.name}` | {metric.kind} | {labels} | {_meaning(metric)} |"
 
 
 def _meaning(metric: Metric) -> str:
-    said = f"{metric.help.removesuffix('.')}; {metric.more}" if metric.more else metric.help.removesuffix(".")
-    if metric.kind is not Kind.HISTOGRAM:
-        return said
-    return f"{said}. Buckets up to {', '.join(_seconds(it) for it in metric.buckets)}"
+    text = f"{metric.help.removesuffix('.')}; {metric.details}" if metric.details else metric.help.removesuffix(".")
+    if metric.kind is not MetricKind.HISTOGRAM:
+        return text
+    return f"{text}. Buckets up to {', '.join(_seconds(bucket) for bucket in metric.buckets)}"
 
 
 def _seconds(number: float) -> str:
@@ -65,10 +67,10 @@ def _seconds(number: float) -> str:
 def _alerts() -> Iterator[str]:
     yield "| alert | severity | for | says |"
     yield "| --- | --- | --- | --- |"
-    for it in alerts.ALERTS:
-        summary = re.sub(r"\{\{ \$(labels\.)?(\w+).*?\}\}", r"`\2`", it.summary)
-        name = f"[{it.name}](../operations/alerts.md#{it.name.lower()})"
-        yield f"| {name} | {it.severity} | {it.lasts or 'at once'} | {summary} |"
+    for alert in alerts.ALERTS:
+        summary = re.sub(r"\{\{ \$(labels\.)?(\w+).*?\}\}", r"`\2`", alert.summary)
+        name = f"[{alert.name}](../operations/alerts.md#{alert.name.lower()})"
+        yield f"| {name} | {alert.severity} | {alert.for_ or 'at once'} | {summary} |"
 
 
 def main(arguments: list[str]) -> None:

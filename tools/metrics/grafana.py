@@ -43,14 +43,14 @@ class Row:
     panels: tuple[Panel, ...]
 
 
-def _q(expr: str, legend: str = "") -> Query:
+def _query(expr: str, legend: str = "") -> Query:
     """Return a query; in short, `@` is whose numbers are meant and `[~]` the time that fits the width of the panel."""
     return Query(expr.replace("@", 'job=~"$job"').replace("[~]", "[$__rate_interval]"), legend)
 
 
 def _quantiles(metric: str, by: str) -> tuple[Query, ...]:
     sums = f"sum by ({by}, le) (rate({metric}_bucket{{@}}[~]))"
-    return tuple(_q(f"histogram_quantile({at}, {sums})", f"{{{{{by}}}}} {name}") for at, name in _QUANTILES)
+    return tuple(_query(f"histogram_quantile({at}, {sums})", f"{{{{{by}}}}} {name}") for at, name in _QUANTILES)
 
 
 _QUANTILES = (("0.5", "median"), ("0.99", "99 %"))
@@ -59,26 +59,26 @@ ROWS = (
     Row(
         "Fleet",
         (
-            Panel(title="Nodes", kind="stat", width=4, queries=(_q("max(haulout_nodes{@})"),)),
+            Panel(title="Nodes", kind="stat", width=4, queries=(_query("max(haulout_nodes{@})"),)),
             Panel(
                 title="Out of service",
                 about="In maintenance, on their way there, or down.",
                 kind="stat",
                 width=4,
-                queries=(_q("max(haulout_nodes_out_of_service{@})"),),
+                queries=(_query("max(haulout_nodes_out_of_service{@})"),),
             ),
             Panel(
                 title="Waiting for room",
                 kind="stat",
                 width=4,
-                queries=(_q("max by (by) (haulout_budget_waiting{@})", "{{by}}"),),
+                queries=(_query("max by (by) (haulout_budget_waiting{@})", "{{by}}"),),
             ),
             Panel(
                 title="Nodes by profile and state",
                 width=12,
                 stacked=True,
                 queries=(
-                    _q(
+                    _query(
                         'max by (profile, state) (haulout_profiles_nodes{@,state!="operational"})',
                         "{{profile}} {{state}}",
                     ),
@@ -89,7 +89,7 @@ ROWS = (
                 about="Those on whom maintenance is hardest.",
                 width=12,
                 queries=(
-                    _q(
+                    _query(
                         "topk(10, sum by (owner) (increase(maintenance_controller_pod_shuffles_per_replica{@}[1d])))",
                         "{{owner}}",
                     ),
@@ -99,12 +99,12 @@ ROWS = (
                 title="Left alone, and failing",
                 width=12,
                 queries=(
-                    _q("max(haulout_profiles_nodes_in_trouble{@})", "nodes in trouble"),
-                    _q(
+                    _query("max(haulout_profiles_nodes_in_trouble{@})", "nodes in trouble"),
+                    _query(
                         "sum by (profile) (increase(maintenance_controller_transition_failure_count{@}[~]))",
                         "{{profile}} fails",
                     ),
-                    _q("max(haulout_machine_maintenances_late{@})", "Machines late"),
+                    _query("max(haulout_machine_maintenances_late{@})", "Machines late"),
                 ),
             ),
         ),
@@ -115,7 +115,7 @@ ROWS = (
             Panel(
                 title="Drains under way",
                 stacked=True,
-                queries=(_q("max by (by) (haulout_drains_running{@})", "{{by}}"),),
+                queries=(_query("max by (by) (haulout_drains_running{@})", "{{by}}"),),
             ),
             Panel(
                 title="How long they take",
@@ -126,7 +126,7 @@ ROWS = (
                 title="How they end",
                 stacked=True,
                 queries=(
-                    _q(
+                    _query(
                         "sum by (result) (increase(haulout_drain_duration_seconds_count{@}[~]))",
                         "{{result}}",
                     ),
@@ -134,13 +134,13 @@ ROWS = (
             ),
             Panel(
                 title="Blocked now, by what",
-                queries=(_q("max by (kind) (haulout_drains_blocked{@})", "{{kind}}"),),
+                queries=(_query("max by (kind) (haulout_drains_blocked{@})", "{{kind}}"),),
             ),
             Panel(
                 title="Blocked drains on average, by what",
                 about="Seconds in a second: 2 means that two drains waited all the time.",
                 queries=(
-                    _q(
+                    _query(
                         "sum by (kind) (rate(haulout_drain_blocked_seconds_total{@}[~]))",
                         "{{kind}}",
                     ),
@@ -149,8 +149,8 @@ ROWS = (
             Panel(
                 title="Pods made to leave, and refusals",
                 queries=(
-                    _q("sum by (how) (rate(haulout_drain_pods_total{@}[~]))", "{{how}}"),
-                    _q(
+                    _query("sum by (how) (rate(haulout_drain_pods_total{@}[~]))", "{{how}}"),
+                    _query(
                         "sum by (kind) (rate(haulout_drain_refusals_total{@}[~]))",
                         "refused: {{kind}}",
                     ),
@@ -167,7 +167,7 @@ ROWS = (
                 unit="percentunit",
                 width=12,
                 queries=(
-                    _q(
+                    _query(
                         "max by (limit, group) (haulout_budget_used{@})"
                         " / max by (limit, group) (haulout_budget_limit{@})",
                         "{{limit}}: {{group}}",
@@ -178,7 +178,7 @@ ROWS = (
                 title="Nodes waiting for room",
                 width=12,
                 stacked=True,
-                queries=(_q("max by (by) (haulout_budget_waiting{@})", "{{by}}"),),
+                queries=(_query("max by (by) (haulout_budget_waiting{@})", "{{by}}"),),
             ),
         ),
     ),
@@ -188,19 +188,19 @@ ROWS = (
             Panel(
                 title="Notices by phase",
                 stacked=True,
-                queries=(_q("sum by (phase) (max by (source, phase) (haulout_notices{@}))", "{{phase}}"),),
+                queries=(_query("sum by (phase) (max by (source, phase) (haulout_notices{@}))", "{{phase}}"),),
             ),
             Panel(
                 title="How early they come",
                 about="The earliest half, and all but a tenth.",
                 unit="s",
                 queries=(
-                    _q(
+                    _query(
                         "histogram_quantile(0.5, sum by (source, le) (increase(haulout_notices_lead_seconds_bucket{@}"
                         "[7d])))",
                         "{{source}} median",
                     ),
-                    _q(
+                    _query(
                         "histogram_quantile(0.1, sum by (source, le) (increase(haulout_notices_lead_seconds_bucket{@}"
                         "[7d])))",
                         "{{source}} 10 %",
@@ -212,7 +212,7 @@ ROWS = (
                 about="How many of the maintenances that began in a week found their node empty.",
                 unit="percentunit",
                 queries=(
-                    _q(
+                    _query(
                         '1 - sum by (source) (increase(haulout_notices_empty_ahead_seconds_bucket{@,le=~"0(.0)?"}[7d]))'
                         " / sum by (source) (increase(haulout_notices_empty_ahead_seconds_count{@}[7d]))",
                         "{{source}}",
@@ -221,21 +221,21 @@ ROWS = (
             ),
             Panel(
                 title="Will be late",
-                queries=(_q("max by (source) (haulout_notices_late{@})", "{{source}}"),),
+                queries=(_query("max by (source) (haulout_notices_late{@})", "{{source}}"),),
             ),
             Panel(
                 title="Silence of clouds",
                 unit="s",
-                queries=(_q("max by (source) (haulout_notices_source_silent_seconds{@})", "{{source}}"),),
+                queries=(_query("max by (source) (haulout_notices_source_silent_seconds{@})", "{{source}}"),),
             ),
             Panel(
                 title="Messages",
                 queries=(
-                    _q(
+                    _query(
                         "sum by (source) (increase(haulout_notices_messages_total{@}[~]))",
                         "{{source}}",
                     ),
-                    _q(
+                    _query(
                         "sum by (source) (increase(haulout_notices_quarantined_total{@}[~]))",
                         "{{source}} put aside",
                     ),
@@ -249,40 +249,42 @@ ROWS = (
             Panel(
                 title="Workload clusters",
                 stacked=True,
-                queries=(_q("max by (reach) (haulout_hub_clusters{@})", "{{reach}}"),),
+                queries=(_query("max by (reach) (haulout_hub_clusters{@})", "{{reach}}"),),
             ),
             Panel(
                 title="What goes on in clusters",
                 stacked=True,
-                queries=(_q("max by (state) (haulout_hub_clusters_by_state{@})", "{{state}}"),),
+                queries=(_query("max by (state) (haulout_hub_clusters_by_state{@})", "{{state}}"),),
             ),
             Panel(
                 title="Budget across clusters",
                 about="Clusters in maintenance, how many may be, and who waits.",
                 queries=(
-                    _q("max by (limit) (haulout_hub_budget_used{@})", "{{limit}}: used"),
-                    _q("max by (limit) (haulout_hub_budget_limit{@})", "{{limit}}: limit"),
-                    _q("max by (limit) (haulout_hub_budget_waiting{@})", "{{limit}}: waiting"),
+                    _query("max by (limit) (haulout_hub_budget_used{@})", "{{limit}}: used"),
+                    _query("max by (limit) (haulout_hub_budget_limit{@})", "{{limit}}: limit"),
+                    _query("max by (limit) (haulout_hub_budget_waiting{@})", "{{limit}}: waiting"),
                 ),
             ),
             Panel(
                 title="Machines",
                 stacked=True,
-                queries=(_q("max by (why, approved) (haulout_hub_machines{@})", "{{why}}, approved: {{approved}}"),),
+                queries=(
+                    _query("max by (why, approved) (haulout_hub_machines{@})", "{{why}}, approved: {{approved}}"),
+                ),
             ),
             Panel(
                 title="Longest wait for an approval",
                 unit="s",
-                queries=(_q("max by (why) (haulout_hub_longest_wait_seconds{@})", "{{why}}"),),
+                queries=(_query("max by (why) (haulout_hub_longest_wait_seconds{@})", "{{why}}"),),
             ),
             Panel(
                 title="Hosts of Metal3",
                 about="Off for maintenance, or should be and cannot.",
-                queries=(_q("max by (state) (haulout_hub_hosts{@})", "{{state}}"),),
+                queries=(_query("max by (state) (haulout_hub_hosts{@})", "{{state}}"),),
             ),
             Panel(
                 title="What was told of Machines",
-                queries=(_q("sum by (reason) (increase(haulout_hub_events_total{@}[~]))", "{{reason}}"),),
+                queries=(_query("sum by (reason) (increase(haulout_hub_events_total{@}[~]))", "{{reason}}"),),
             ),
         ),
     ),
@@ -293,26 +295,26 @@ ROWS = (
                 title="ESX hosts not in service",
                 about="In maintenance or on their way there (true), or with an alarm.",
                 stacked=True,
-                queries=(_q('max by (state) (haulout_esx_hosts{@,state!="false"})', "{{state}}"),),
+                queries=(_query('max by (state) (haulout_esx_hosts{@,state!="false"})', "{{state}}"),),
             ),
             Panel(
                 title="vCenters that answer",
                 about="0: it does not, or refuses.",
-                queries=(_q("max by (zone) (haulout_esx_vcenter_up{@})", "zone {{zone}}"),),
+                queries=(_query("max by (zone) (haulout_esx_vcenter_up{@})", "zone {{zone}}"),),
             ),
             Panel(
                 title="Nodes away for their ESX host",
                 stacked=True,
-                queries=(_q("max by (stuck) (haulout_esx_nodes{@})", "stuck: {{stuck}}"),),
+                queries=(_query("max by (stuck) (haulout_esx_nodes{@})", "stuck: {{stuck}}"),),
             ),
             Panel(
                 title="Servers of Kubernikus to be deleted",
                 stacked=True,
-                queries=(_q("max by (stuck) (haulout_kubernikus_deletions{@})", "stuck: {{stuck}}"),),
+                queries=(_query("max by (stuck) (haulout_kubernikus_deletions{@})", "stuck: {{stuck}}"),),
             ),
             Panel(
                 title="Kubelets of another version",
-                queries=(_q("max(haulout_kubernikus_kubelets_outdated{@})", "nodes"),),
+                queries=(_query("max(haulout_kubernikus_kubelets_outdated{@})", "nodes"),),
             ),
         ),
     ),
@@ -324,25 +326,25 @@ ROWS = (
                 kind="stat",
                 width=4,
                 about="1 for each lease that somebody holds.",
-                queries=(_q("max by (name) (leader_election_master_status{@})", "{{name}}"),),
+                queries=(_query("max by (name) (leader_election_master_status{@})", "{{name}}"),),
             ),
             Panel(
                 title="Version",
                 kind="stat",
                 width=4,
-                queries=(_q("count by (version) (haulout_build_info{@})", "{{version}}"),),
+                queries=(_query("count by (version) (haulout_build_info{@})", "{{version}}"),),
             ),
             Panel(
                 title="Configuration",
                 kind="stat",
                 width=4,
                 about="1: the file makes sense.",
-                queries=(_q("min(haulout_profiles_configuration_good{@})"),),
+                queries=(_query("min(haulout_profiles_configuration_good{@})"),),
             ),
             Panel(
                 title="Due, by queue",
                 width=12,
-                queries=(_q("max by (queue) (haulout_queue_depth{@})", "{{queue}}"),),
+                queries=(_query("max by (queue) (haulout_queue_depth{@})", "{{queue}}"),),
             ),
             Panel(
                 title="From due to looked at",
@@ -357,15 +359,15 @@ ROWS = (
             Panel(
                 title="Failing looks, and what was dropped",
                 queries=(
-                    _q("sum by (queue) (rate(haulout_queue_failures_total{@}[~]))", "{{queue}}"),
-                    _q("sum by (what) (rate(haulout_dropped_total{@}[~]))", "dropped {{what}}"),
+                    _query("sum by (queue) (rate(haulout_queue_failures_total{@}[~]))", "{{queue}}"),
+                    _query("sum by (what) (rate(haulout_dropped_total{@}[~]))", "dropped {{what}}"),
                 ),
             ),
             Panel(
                 title="Requests to the API server",
                 unit="reqps",
                 queries=(
-                    _q(
+                    _query(
                         "topk(10, sum by (verb, resource) (rate(haulout_api_requests_total{@}[~])))",
                         "{{verb}} {{resource}}",
                     ),
@@ -375,7 +377,7 @@ ROWS = (
                 title="Answers that are errors",
                 unit="reqps",
                 queries=(
-                    _q(
+                    _query(
                         'sum by (code) (rate(haulout_api_requests_total{@,code=~"0|4..|5.."}[~]))',
                         "{{code}}",
                     ),
@@ -390,43 +392,45 @@ ROWS = (
                 title="Age of what is known",
                 about="How long ago a watch last said anything.",
                 unit="s",
-                queries=(_q("max by (resource) (haulout_watch_age_seconds{@})", "{{resource}}"),),
+                queries=(_query("max by (resource) (haulout_watch_age_seconds{@})", "{{resource}}"),),
             ),
             Panel(
                 title="Objects kept",
-                queries=(_q("max by (resource) (haulout_watch_objects{@})", "{{resource}}"),),
+                queries=(_query("max by (resource) (haulout_watch_objects{@})", "{{resource}}"),),
             ),
             Panel(
                 title="Reviews and viewers",
                 queries=(
-                    _q(
+                    _query(
                         "sum by (verdict) (increase(haulout_webhook_reviews_total{@}[~]))",
                         "{{verdict}}",
                     ),
-                    _q("sum(haulout_dashboard_viewers{@})", "viewers"),
+                    _query("sum(haulout_dashboard_viewers{@})", "viewers"),
                 ),
             ),
             Panel(
                 title="Connections",
                 queries=(
-                    _q("sum by (server) (haulout_http_connections{@})", "{{server}}"),
-                    _q(
+                    _query("sum by (server) (haulout_http_connections{@})", "{{server}}"),
+                    _query(
                         "sum by (server, reason) (increase(haulout_http_connections_closed_total{@}[~]))",
                         "{{server}} closed: {{reason}}",
                     ),
-                    _q("sum by (server) (increase(haulout_http_bad_requests_total{@}[~]))", "{{server}} bad requests"),
+                    _query(
+                        "sum by (server) (increase(haulout_http_bad_requests_total{@}[~]))", "{{server}} bad requests"
+                    ),
                 ),
             ),
             Panel(
                 title="CPU",
                 width=12,
-                queries=(_q("rate(process_cpu_seconds_total{@}[~])", "{{instance}}"),),
+                queries=(_query("rate(process_cpu_seconds_total{@}[~])", "{{instance}}"),),
             ),
             Panel(
                 title="Memory",
                 unit="bytes",
                 width=12,
-                queries=(_q("process_resident_memory_bytes{@}", "{{instance}}"),),
+                queries=(_query("process_resident_memory_bytes{@}", "{{instance}}"),),
             ),
         ),
     ),
@@ -500,14 +504,14 @@ def _panels() -> Iterator[dict[str, Any]]:
 def _panel(panel: Panel, number: int, *, x: int, y: int) -> dict[str, Any]:
     targets = [
         {
-            "refId": chr(ord("A") + at),
+            "refId": chr(ord("A") + index),
             "datasource": _SOURCE,
-            "expr": it.expr,
-            "legendFormat": it.legend or panel.title,
+            "expr": query.expr,
+            "legendFormat": query.legend or panel.title,
             "editorMode": "code",
             "range": True,
         }
-        for at, it in enumerate(panel.queries)
+        for index, query in enumerate(panel.queries)
     ]
     return {
         "id": number,

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from haulout import __version__
-from tools.packages.everything import write
+from tools.packages.all_packages import write
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 import yaml
 
-from haulout.kube.objects import RawObject
+from haulout.api.objects import RawObject
 
 
 class _Dumper(yaml.SafeDumper):
@@ -18,6 +18,6 @@ _Dumper.add_representer(str, _text)
 
 def patch(definitions: list[RawObject], script: str) -> str:
     """Return a patch that has Argo CD judge the objects of these CustomResourceDefinitions by the script."""
-    names = (f"{it['spec']['group']}_{it['spec']['names']['kind']}" for it in definitions)
+    names = (f"{crd['spec']['group']}_{crd['spec']['names']['kind']}" for crd in definitions)
     data = {f"resource.customizations.health.{name}": script for name in names}
     return yaml.dump({"data": data}, Dumper=_Dumper, width=1000)

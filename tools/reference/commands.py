@@ -27,8 +27,8 @@ _INTRODUCTION = """\
 All commands of `haulout`, and all of their options, as `haulout COMMAND --help` has them. Where a command has a page of
 its own, that tells more. What is set by the environment is in [variables](environment.md).
 """
-_UNFORMATTED = "\b"
-_OF_ALL = ("--verbose", "--help")
+_NO_REWRAP = "\b"
+_COMMON_NAMES = ("--verbose", "--help")
 _DEFAULT = re.compile(r"\s*\[default: (?P<default>.*?)\]", re.DOTALL)
 
 
@@ -36,7 +36,7 @@ def page(folder: Path, root: click.Command = haulout) -> str:
     """Return the page, in Markdown. `folder` is where it and the pages of single commands lie."""
     # As when it is typed: click keeps what it makes of this at first, such as the names of --help.
     context = click.Context(root, info_name="haulout", **root.context_settings)
-    lines = [_INTRODUCTION, *_prose(root), *_of_all(root, context)]
+    lines = [_INTRODUCTION, *_help_text(root), *_common_options(root, context)]
     for command, inner in _commands(root, context):
         lines += _section(command, inner, folder)
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -54,8 +54,12 @@ def _section(command: click.Command, context: click.Context, folder: Path) -> It
     yield f"## {context.command_path}\n"
     yield f"    {context.command_path} {' '.join(command.collect_usage_pieces(context))}\n"
     own = folder / f"{context.info_name}.md"
-    yield from _prose(command)
-    rows = [_row(it, context) for it in command.get_params(context) if isinstance(it, click.Option) and not _shared(it)]
+    yield from _help_text(command)
+    rows = [
+        _row(parameter, context)
+        for parameter in command.get_params(context)
+        if isinstance(parameter, click.Option) and not _is_common(parameter)
+    ]
     if rows:
         yield "| option | what | default |"
         yield "| --- | --- | --- |"
@@ -65,37 +69,44 @@ def _section(command: click.Command, context: click.Context, folder: Path) -> It
         yield f"[More]({own.name}).\n"
 
 
-def _prose(command: click.Command) -> Iterator[str]:
+def _help_text(command: click.Command) -> Iterator[str]:
     """Yield what the help says; what is set in columns there stays in columns."""
-    texts = (inspect.cleandoc(it) for it in (command.help, command.epilog) if it)
+    texts = (inspect.cleandoc(text) for text in (command.help, command.epilog) if text)
     for paragraph in re.split(r"\n\s*\n", "\n\n".join(texts)):
         lines = paragraph.splitlines()
-        if lines[0].strip() == _UNFORMATTED:
+        if lines[0].strip() == _NO_REWRAP:
             yield f"{lines[1].strip()}\n"
             yield indent(dedent("\n".join(lines[2:])), "    ") + "\n"
         else:
             yield " ".join(paragraph.split()) + "\n"
 
 
-def _of_all(root: click.Command, context: click.Context) -> Iterator[str]:
+def _common_options(root: click.Command, context: click.Context) -> Iterator[str]:
     yield "All commands have these, and `haulout` itself has `--version`:\n"
     yield "| option | what | default |"
     yield "| --- | --- | --- |"
-    yield from (_row(it, context) for it in root.get_params(context) if isinstance(it, click.Option) and _shared(it))
+    yield from (
+        _row(parameter, context)
+        for parameter in root.get_params(context)
+        if isinstance(parameter, click.Option) and _is_common(parameter)
+    )
     yield ""
 
 
-def _shared(option: click.Option) -> bool:
-    return any(it in _OF_ALL for it in option.opts)
+def _is_common(option: click.Option) -> bool:
+    return any(name in _COMMON_NAMES for name in option.opts)
 
 
 def _row(option: click.Option, context: click.Context) -> str:
     names, _ = option.get_help_record(context) or ("", "")
-    told, extra = option.help or "", option.get_help_extra(context)
-    in_words = _DEFAULT.search(told)
-    default = in_words["default"] if in_words else extra.get("default", "")
-    rest = extra.get("required") or extra.get("range", "")
-    return f"| `{_cell(names)}` | {_cell(_DEFAULT.sub('', told))} | {_cell('; '.join(filter(None, (default, rest))))} |"
+    help_text, extra = option.help or "", option.get_help_extra(context)
+    default_match = _DEFAULT.search(help_text)
+    default = default_match["default"] if default_match else extra.get("default", "")
+    constraint = extra.get("required") or extra.get("range", "")
+    return (
+        f"| `{_cell(names)}` | {_cell(_DEFAULT.sub('', help_text))} "
+        f"| {_cell('; '.join(filter(None, (default, constraint))))} |"
+    )
 
 
 def _cell(text: str) -> str:

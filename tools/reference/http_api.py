@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from haulout.web.api.openapi import ENDPOINTS, EVENTS, Endpoint, described
+from haulout.dashboard.api.openapi import ENDPOINTS, EVENTS, Endpoint, build_document
 
 PAGE = "api.md"
 
-_HEAD = """\
+_INTRODUCTION = """\
 # The API of the dashboard
 
 `/api/v2` tells how all nodes stand, in JSON. The dashboard shows nothing that it lacks. It is served on port 8080,
@@ -136,33 +136,38 @@ an error.
 
 def page() -> str:
     """Return the page."""
-    return "\n".join((*_HEAD.splitlines(), *_addresses(), *_events(), *_shapes(described()["components"]["schemas"])))
+    return "\n".join(
+        (*_INTRODUCTION.splitlines(), *_addresses(), *_events(), *_schemas(build_document()["components"]["schemas"]))
+    )
 
 
 def _addresses() -> Iterator[str]:
     yield "| | | answer |"
     yield "| --- | --- | --- |"
-    for it in ENDPOINTS:
-        answer = _linked(it.answer.__name__) if it.answer is not None else ""
-        body = f"; asked with {_linked(it.body.__name__)}" if it.body is not None else ""
-        yield f"| `{it.method.upper()} /api/v2{it.path}` | {it.text}{body}{_parameters(it)} | {answer} |"
+    for endpoint in ENDPOINTS:
+        answer = _link(endpoint.answer.__name__) if endpoint.answer is not None else ""
+        body = f"; asked with {_link(endpoint.body.__name__)}" if endpoint.body is not None else ""
+        yield (
+            f"| `{endpoint.method.upper()} /api/v2{endpoint.path}` | "
+            f"{endpoint.text}{body}{_parameters(endpoint)} | {answer} |"
+        )
 
 
-def _parameters(it: Endpoint) -> str:
-    said = [f"`{each.name}`: {each.text}" for each in it.parameters if each.place == "query"]
-    return f"<br>{'<br>'.join(said)}" if said else ""
+def _parameters(endpoint: Endpoint) -> str:
+    lines = [f"`{each.name}`: {each.text}" for each in endpoint.parameters if each.location == "query"]
+    return f"<br>{'<br>'.join(lines)}" if lines else ""
 
 
 def _events() -> Iterator[str]:
     yield from _EVENTS.splitlines()
     yield "| event | data |"
     yield "| --- | --- |"
-    yield from (f"| `{name}` | {_linked(shape.__name__)} |" for name, shape in EVENTS.items())
+    yield from (f"| `{name}` | {_link(shape.__name__)} |" for name, shape in EVENTS.items())
     yield "| `reset` | nothing: ask for everything anew |"
     yield from _AFTER_EVENTS.splitlines()
 
 
-def _shapes(schemas: Mapping[str, Any]) -> Iterator[str]:
+def _schemas(schemas: Mapping[str, Any]) -> Iterator[str]:
     for name, schema in sorted(schemas.items()):
         yield ""
         yield f"### {name}"
@@ -171,22 +176,22 @@ def _shapes(schemas: Mapping[str, Any]) -> Iterator[str]:
         if "enum" in schema:
             if "`" not in schema["description"]:
                 yield ""
-                yield ", ".join(f"`{it}`" for it in schema["enum"])
+                yield ", ".join(f"`{value}`" for value in schema["enum"])
             continue
         yield ""
         yield "| field | type | |"
         yield "| --- | --- | --- |"
         for key, field in schema["properties"].items():
-            needed = "" if key in schema.get("required", ()) else "?"
-            yield f"| `{key}`{needed} | {_type(field)} | {field.get('description', '')} |".replace("  |", " |")
+            optional_mark = "" if key in schema.get("required", ()) else "?"
+            yield f"| `{key}`{optional_mark} | {_type(field)} | {field.get('description', '')} |".replace("  |", " |")
     yield ""
 
 
 def _type(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
-        return _linked(schema["$ref"].rpartition("/")[2])
+        return _link(schema["$ref"].rpartition("/")[2])
     if "anyOf" in schema:
-        return " or ".join(_type(it) for it in schema["anyOf"] if it.get("type") != "null")
+        return " or ".join(_type(option) for option in schema["anyOf"] if option.get("type") != "null")
     kind = str(schema.get("type"))
     if kind == "array":
         return f"list of {_type(schema['items'])}"
@@ -198,7 +203,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 _TYPES = {"string": "text", "boolean": "true or false", "integer": "number", "number": "number"}
 
 
-def _linked(name: str) -> str:
+def _link(name: str) -> str:
     return f"[{name}](#{name.lower()})"
 
 

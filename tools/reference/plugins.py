@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
-from haulout.profiles.config import Registries
-from haulout.profiles.options import REST, Row, describe, options_of
-from haulout.profiles.plugin import Plugin
-from haulout.profiles.schemas import schema_text
+from haulout.controllers.profiles.config.json_schema import schema_text
+from haulout.controllers.profiles.config.loader import Registries
+from haulout.controllers.profiles.config.options import REST, OptionRow, describe, options_of
+from haulout.controllers.profiles.plugin import Plugin
 
 PAGE = "plugins.md"
 SCHEMA = "maintenance.schema.json"
 
-_OURS = "haulout."
+_OWN_PREFIX = "haulout."
 _FAMILIES = {
     "checks": (
         "Checks",
@@ -58,21 +58,23 @@ name and a `config`. A duration is written as in Go, `1h30m`; a bare number is s
 """
 
 
-def written(registries: Registries) -> dict[str, str]:
+def reference_files(registries: Registries) -> dict[str, str]:
     """Return the files, by their names."""
-    ours = own(registries)
+    ours = own_plugins(registries)
     return {PAGE: page(ours), SCHEMA: schema_text(ours)}
 
 
-def own(registries: Registries) -> Registries:
+def own_plugins(registries: Registries) -> Registries:
     """Return the plugins that are part of Haulout."""
-    found = {
-        it.name: {
-            name: plugin for name, plugin in getattr(registries, it.name).items() if plugin.__module__.startswith(_OURS)
+    own_families = {
+        field_.name: {
+            name: plugin
+            for name, plugin in getattr(registries, field_.name).items()
+            if plugin.__module__.startswith(_OWN_PREFIX)
         }
-        for it in fields(registries)
+        for field_ in fields(registries)
     }
-    return replace(registries, **found)
+    return replace(registries, **own_families)
 
 
 def page(registries: Registries) -> str:
@@ -99,12 +101,12 @@ def _sections(registries: Registries) -> Iterator[str]:
 
 
 def _plugins(registries: Registries, family: str) -> Mapping[str, type[Plugin]]:
-    return dict(sorted(getattr(registries, family).items(), key=lambda it: it[0].lower()))
+    return dict(sorted(getattr(registries, family).items(), key=lambda entry: entry[0].lower()))
 
 
 def _section(plugin: type[Plugin], key: str) -> Iterator[str]:
     yield from (f"### {plugin.type}", "", inspect.cleandoc(plugin.__doc__ or ""), "")
-    rows = [_widened(row, plugin) for row in describe(plugin)]
+    rows = [_with_rest_key(row, plugin) for row in describe(plugin)]
     if rows:
         yield from ("| key | what | type | default |", "| --- | --- | --- | --- |")
         yield from map(_row, rows)
@@ -113,13 +115,13 @@ def _section(plugin: type[Plugin], key: str) -> Iterator[str]:
     yield from ("", *_example(plugin, key))
 
 
-def _widened(row: Row, plugin: type[Plugin]) -> Row:
+def _with_rest_key(row: OptionRow, plugin: type[Plugin]) -> OptionRow:
     """Return a row; the field that takes all keys which no other has is no key itself."""
-    takes_all = any(it.key == row.key and it.kind is REST for it in options_of(plugin))
+    takes_all = any(option.key == row.key and option.kind is REST for option in options_of(plugin))
     return replace(row, key="", default="") if takes_all else row
 
 
-def _row(row: Row) -> str:
+def _row(row: OptionRow) -> str:
     default = "required" if row.required else (f"`{row.default}`" if row.default else "")
     cells = (f"`{row.key}`" if row.key else "any other", row.description, row.kind, default)
     return f"| {' | '.join(' '.join(cell.split()).replace('|', '&#124;') for cell in cells)} |"
@@ -144,11 +146,11 @@ def _snake(name: str) -> str:
 
 def main(arguments: list[str]) -> None:
     """Write the files into the folder that was named."""
-    from haulout.profiles.plugins.registry import registries
+    from haulout.controllers.profiles.plugins.registry import registries
 
     if len(arguments) != 1:
         sys.exit("usage: python -m tools.reference.plugins FOLDER")
-    for name, text in written(registries()).items():
+    for name, text in reference_files(registries()).items():
         Path(arguments[0], name).write_text(text)
 
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from haulout.app.manifests import definitions
+from haulout.app.manifests.operator_manifests import definitions
 
-_TOLD = {
+_HANDWRITTEN_PAGES = {
     "NodeMaintenance": "node-maintenance.md",
     "MaintenanceRecord": "history.md",
     "MaintenanceNotice": "notices.md",
@@ -29,15 +29,15 @@ _LIMITS = {
     "maxProperties": "at most {} keys",
 }
 _DURATION = "(ns|us|µs|ms|s|m|h)"  # in the pattern of one
-_OF_SELECTORS = {"matchLabels", "matchExpressions"}
-_OF_ALL_OBJECTS = {"apiVersion", "kind", "metadata"}
+_SELECTOR_FIELDS = {"matchLabels", "matchExpressions"}
+_COMMON_FIELDS = {"apiVersion", "kind", "metadata"}
 
 Schema = Mapping[str, Any]
 
 
 def pages() -> dict[str, str]:
     """Return the pages, by the names of their files."""
-    return {f"{it['spec']['names']['singular']}.md": page(it) for it in definitions(with_machines=True)}
+    return {f"{crd['spec']['names']['singular']}.md": page(crd) for crd in definitions(with_machines=True)}
 
 
 def page(definition: Mapping[str, Any]) -> str:
@@ -52,34 +52,36 @@ def _head(spec: Schema) -> Iterator[str]:
     schema = spec["versions"][0]["schema"]["openAPIV3Schema"]
     yield f"# Fields of {names['kind']}\n"
     yield "<!-- made by `make docs` from the definition: edit that -->\n"
-    yield f"{_words(schema.get('description', ''))} [What it does](../{_TOLD[names['kind']]}).\n".lstrip()
+    yield (
+        f"{_one_line(schema.get('description', ''))} [What it does](../{_HANDWRITTEN_PAGES[names['kind']]}).\n"
+    ).lstrip()
     yield "| | |"
     yield "| --- | --- |"
     yield f"| kind | `{names['kind']}` |"
-    yield f"| apiVersion | {', '.join('`' + spec['group'] + '/' + it['name'] + '`' for it in spec['versions'])} |"
+    yield f"| apiVersion | {', '.join('`' + spec['group'] + '/' + name['name'] + '`' for name in spec['versions'])} |"
     yield f"| scope | {'the whole cluster' if spec['scope'] == 'Cluster' else 'a namespace'} |"
-    short = ", ".join(f"`kubectl get {it}`" for it in (names["plural"], *names.get("shortNames", ())))
+    short = ", ".join(f"`kubectl get {name}`" for name in (names["plural"], *names.get("shortNames", ())))
     yield f"| kubectl | {short} |\n"
 
 
 def _version(version: Schema) -> Iterator[str]:
     schema = version["schema"]["openAPIV3Schema"]
     for name, part in schema["properties"].items():
-        if name not in _OF_ALL_OBJECTS and "properties" in part:
+        if name not in _COMMON_FIELDS and "properties" in part:
             yield f"## {name}\n"
             yield from _table(_rows(part, name))
-    single = {name: it for name, it in schema["properties"].items() if name not in _OF_ALL_OBJECTS}
-    rest = {name: it for name, it in single.items() if "properties" not in it}
-    if rest:
+    single = {name: column for name, column in schema["properties"].items() if name not in _COMMON_FIELDS}
+    simple_fields = {name: column for name, column in single.items() if "properties" not in column}
+    if simple_fields:
         yield "## Fields\n"
-        yield from _table(_rows({**schema, "properties": rest}, ""))
+        yield from _table(_rows({**schema, "properties": simple_fields}, ""))
     columns = version.get("additionalPrinterColumns", ())
     if columns:
         yield "## Columns of kubectl get\n"
         yield "| column | shows | |"
         yield "| --- | --- | --- |"
-        for it in columns:
-            yield f"| {it['name']} | `{it['jsonPath']}` | {_cell(_column(it))} |"
+        for column in columns:
+            yield f"| {column['name']} | `{column['jsonPath']}` | {_cell(_column(column))} |"
         yield ""
 
 
@@ -100,23 +102,23 @@ def _rows(schema: Schema, path: str) -> Iterator[tuple[str, str, str]]:
     """Yield field, description and type of everything below a field, the fields of a list marked by `[]`."""
     required = set(schema.get("required", ()))
     for name, field in schema.get("properties", {}).items():
-        here = f"{path}.{name}" if path else name
-        told = _words(field.get("description", ""))
-        needed = "Required. " if name in required else ""
-        yield f"`{here}`", f"{needed}{told}", _type(field)
+        field_path = f"{path}.{name}" if path else name
+        description = _one_line(field.get("description", ""))
+        required_mark = "Required. " if name in required else ""
+        yield f"`{field_path}`", f"{required_mark}{description}", _type(field)
         if _is_selector(field):
             continue
-        yield from _rows(field, here)
+        yield from _rows(field, field_path)
         items = field.get("items", {})
         if "properties" in items:
-            yield from _rows(items, f"{here}[]")
+            yield from _rows(items, f"{field_path}[]")
         extra = field.get("additionalProperties")
         if isinstance(extra, Mapping) and "properties" in extra:
-            yield from _rows(extra, f"{here}.*")
+            yield from _rows(extra, f"{field_path}.*")
 
 
 def _is_selector(field: Schema) -> bool:
-    return set(field.get("properties", ())) == _OF_SELECTORS
+    return set(field.get("properties", ())) == _SELECTOR_FIELDS
 
 
 def _type(field: Schema) -> str:
@@ -139,26 +141,26 @@ def _format(field: Schema) -> str:
 
 def _bounds(field: Schema) -> Iterator[str]:
     if "enum" in field:
-        yield "one of " + ", ".join(f"`{it}`" if it != "" else "nothing" for it in field["enum"])
+        yield "one of " + ", ".join(f"`{value}`" if value != "" else "nothing" for value in field["enum"])
     if "pattern" in field:
         yield f"matches `{field['pattern']}`"
-    for name, words in _LIMITS.items():
+    for name, template in _LIMITS.items():
         if name in field:
             yield (
                 "not empty"
                 if name.startswith("min") and name != "minimum" and field[name] == 1
-                else words.format(field[name])
+                else template.format(field[name])
             )
     if "default" in field:
         yield f"default `{field['default']}`"
 
 
-def _words(text: str) -> str:
+def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
 def _cell(text: str) -> str:
-    return _words(text).replace("|", "\\|")
+    return _one_line(text).replace("|", "\\|")
 
 
 def main(arguments: list[str]) -> None:

@@ -15,14 +15,14 @@ from haulout import __version__
 
 _PATTERNS = ("docs/**/*.md", "README.md", "examples/**/README.md", "examples/**/Dockerfile")
 _TAG = re.compile(r'((?:/haulout:|\bnewTag: "))\d(?:[0-9A-Za-z.]*[0-9A-Za-z])?')
-_OF_SANDBOX = {
+_VERSION_FILES = {
     "pyproject.toml": re.compile(r'("haulout-sandbox==)[^"]+'),
     "sandbox/pyproject.toml": re.compile(r'("haulout==)[^"]+'),
     "sandbox/src/haulout_sandbox/__init__.py": re.compile(r'(__version__ = ")[^"]+'),
 }
 
 
-def stamped(text: str, version: str, pattern: re.Pattern[str] = _TAG) -> str:
+def with_version(text: str, version: str, pattern: re.Pattern[str] = _TAG) -> str:
     """Return a text with this version wherever the pattern finds one."""
     return pattern.sub(lambda found: found[1] + version, text)
 
@@ -31,7 +31,7 @@ def files(root: Path) -> Iterator[tuple[Path, re.Pattern[str]]]:
     """Yield the files that may name a version, and how they do."""
     for pattern in _PATTERNS:
         yield from ((path, _TAG) for path in sorted(root.glob(pattern)))
-    yield from ((root / name, pattern) for name, pattern in _OF_SANDBOX.items())
+    yield from ((root / name, pattern) for name, pattern in _VERSION_FILES.items())
 
 
 def main(arguments: list[str]) -> None:
@@ -40,7 +40,7 @@ def main(arguments: list[str]) -> None:
         sys.exit("usage: python -m tools.reference.versions FOLDER")
     for path, pattern in files(Path(arguments[0])):
         text = path.read_text()
-        if (wanted := stamped(text, __version__, pattern)) != text:
+        if (wanted := with_version(text, __version__, pattern)) != text:
             path.write_text(wanted)
 
 

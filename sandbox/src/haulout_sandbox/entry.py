@@ -5,16 +5,21 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from haulout.errors import UsageError
-from haulout_sandbox.event_loops.paced import PacedLoop
+from haulout_sandbox.event_loops.paced_loop import PacedLoop
 from haulout_sandbox.kubeconfig import default_path as default_kubeconfig
-from haulout_sandbox.limits import NODES, PODS_PER_NODE, SPEED, ZONES
-from haulout_sandbox.scenarios.loading import load
-from haulout_sandbox.scenarios.plan import reshaped
-from haulout_sandbox.site import Plan
+from haulout_sandbox.limits import MAX_NODES, MAX_PODS_PER_NODE, MAX_SPEED, MAX_ZONES
+from haulout_sandbox.running_sandbox import SandboxPlan
+from haulout_sandbox.scenarios.expansion import resize
+from haulout_sandbox.scenarios.loader import load
 
 __all__ = ["default_kubeconfig", "event_loop", "limits", "read_plan"]
 
-limits: Mapping[str, int] = {"nodes": NODES, "zones": ZONES, "pods_per_node": PODS_PER_NODE, "speed": SPEED}
+limits: Mapping[str, int] = {
+    "nodes": MAX_NODES,
+    "zones": MAX_ZONES,
+    "pods_per_node": MAX_PODS_PER_NODE,
+    "speed": MAX_SPEED,
+}
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
@@ -33,12 +38,17 @@ def read_plan(  # noqa: PLR0913 - one for each thing that a person may say
     port: int = 0,
     clouds_port: int | None = None,
     kubeconfig: Path | None = None,
-) -> Plan:
+) -> SandboxPlan:
     """Read a scenario by its name or file; raises `UsageError` and `ConfigErrors`."""
     loaded = load(scenario)
     if clouds_port is not None and not any(pool.cloud for pool in loaded.scenario.pools):
         raise UsageError(f"--clouds-port: no pool of the scenario {loaded.name} says of which cloud it is")
-    shaped = reshaped(loaded.scenario, nodes=nodes, zones=zones, pods_per_node=pods_per_node)
-    return Plan(
-        loaded=loaded.of(shaped), seed=seed, speed=speed, port=port, clouds_port=clouds_port, kubeconfig=kubeconfig
+    shaped = resize(loaded.scenario, nodes=nodes, zones=zones, pods_per_node=pods_per_node)
+    return SandboxPlan(
+        loaded=loaded.with_scenario(shaped),
+        seed=seed,
+        speed=speed,
+        port=port,
+        clouds_port=clouds_port,
+        kubeconfig=kubeconfig,
     )

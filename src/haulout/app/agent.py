@@ -15,15 +15,15 @@ from random import Random
 
 from haulout.core.clock import RealClock
 from haulout.kube.client import Client
-from haulout.kube.network import config
-from haulout.kube.network.config import Connection
-from haulout.kube.network.lean import lean_transport
-from haulout.notices.agent import clouds, health
-from haulout.notices.agent.clouds import Here
-from haulout.notices.agent.detecting import detected
-from haulout.notices.agent.running import Agent
-from haulout.notices.agent.tallies import AgentTallies
-from haulout.notices.sources.fetching import Fetch, over_http
+from haulout.kube.transports import config
+from haulout.kube.transports.config import Connection
+from haulout.kube.transports.h11_http import minimal_transport
+from haulout.providers.agent import event_source_factory, health
+from haulout.providers.agent.agent import Agent
+from haulout.providers.agent.cloud_detection import detect_cloud
+from haulout.providers.agent.event_source_factory import AgentContext
+from haulout.providers.agent.metrics import AgentMetrics
+from haulout.providers.http_fetch import Fetch, http_fetch
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _USER_AGENT = "haulout-agent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class AgentOptions:
     """What was typed."""
 
     node: str
@@ -42,30 +42,34 @@ class Wishes:
     metrics_port: int | None = None
 
 
-def way(wishes: Wishes, environ: Mapping[str, str]) -> Connection:
+def load_connection(options: AgentOptions, environ: Mapping[str, str]) -> Connection:
     """Return the way to the cluster; raises `ConfigError` for whatever makes no sense, before anything is asked."""
-    clouds.services(environ)
-    return config.load(kubeconfig=wishes.kubeconfig, context=wishes.context, environ=environ)
+    event_source_factory.metadata_services(environ)
+    return config.load(kubeconfig=options.kubeconfig, context=options.context, environ=environ)
 
 
-async def run_agent(wishes: Wishes, connection: Connection, environ: Mapping[str, str]) -> None:
+async def run_agent(options: AgentOptions, connection: Connection, environ: Mapping[str, str]) -> None:
     """Work until cancelled."""
     clock, random = RealClock(), Random()  # noqa: S311 - for jitter between tries, nothing secret
-    transport = lean_transport(connection, clock=clock, user_agent=_USER_AGENT)
+    transport = minimal_transport(connection, clock=clock, user_agent=_USER_AGENT)
     client = Client(transport, clock=clock, random=random, field_manager=_USER_AGENT)
-    standing, tallies = _Detecting(), AgentTallies()
-    log.info("the agent of node %s runs, on %s", wishes.node, connection.server)
+    status, metrics = _AgentStatus(), AgentMetrics()
+    log.info("the agent of node %s runs, on %s", options.node, connection.server)
     try:
         async with contextlib.AsyncExitStack() as stack:
-            if wishes.health_port is not None:
-                await stack.enter_async_context(health.serving(standing, port=wishes.health_port))
-            if wishes.metrics_port is not None:
-                await stack.enter_async_context(_exposing(standing, tallies, client, port=wishes.metrics_port))
-            cloud = wishes.cloud or await detected(clouds.services(environ), clock=clock, random=random)
-            reach = partial(_counted, tallies, cloud)
-            source = clouds.made(cloud, Here(node=wishes.node, client=client, environ=environ, reach=reach))
+            if options.health_port is not None:
+                await stack.enter_async_context(health.serve_health(status, port=options.health_port))
+            if options.metrics_port is not None:
+                await stack.enter_async_context(_serve_metrics(status, metrics, client, port=options.metrics_port))
+            cloud = options.cloud or await detect_cloud(
+                event_source_factory.metadata_services(environ), clock=clock, random=random
+            )
+            fetch_from = partial(_counting_fetch, metrics, cloud)
+            source = event_source_factory.new_event_source(
+                cloud, AgentContext(node=options.node, client=client, environ=environ, fetch_for=fetch_from)
+            )
             log.info("it listens to %s", cloud)
-            agent = standing.agent = Agent(client, source, node=wishes.node)
+            agent = status.agent = Agent(client, source, node=options.node)
             await agent.run()
     except asyncio.CancelledError:
         log.info("the agent ends")
@@ -73,30 +77,30 @@ async def run_agent(wishes: Wishes, connection: Connection, environ: Mapping[str
         await client.close()
 
 
-def _counted(tallies: AgentTallies, cloud: str, address: str) -> Fetch:
-    return tallies.counting(cloud, over_http(address))
+def _counting_fetch(metrics: AgentMetrics, cloud: str, address: str) -> Fetch:
+    return metrics.count_requests(cloud, http_fetch(address))
 
 
-def _exposing(
-    standing: "_Detecting", tallies: AgentTallies, client: Client, *, port: int
+def _serve_metrics(
+    status: "_AgentStatus", metrics: AgentMetrics, client: Client, *, port: int
 ) -> AbstractAsyncContextManager[int]:
-    from haulout.web.metrics import CONTENT_TYPE, Counted, Exposition  # most agents have no metrics
+    from haulout.httpserver.metrics import CONTENT_TYPE, Collector, Exposition  # most agents have no metrics
 
-    def counted() -> Iterator[Counted]:
-        yield from tallies.all(None if standing.agent is None else standing.agent.source)
-        yield from client.meters.look(now=client.clock.now())
+    def collect() -> Iterator[Collector]:
+        yield from metrics.collect(None if status.agent is None else status.agent.source)
+        yield from client.metrics.collect(now=client.clock.now())
 
-    page = Exposition(counted)
+    page = Exposition(collect)
 
-    def told(path: bytes) -> tuple[HTTPStatus, Sequence[str]]:
+    def answer(path: bytes) -> tuple[HTTPStatus, Sequence[str]]:
         if path != b"/metrics":
             return HTTPStatus.NOT_FOUND, ("not found",)
         return HTTPStatus.OK, page.text().decode().splitlines()
 
-    return health.answering(told, host=None, port=port, what="metrics", kind=CONTENT_TYPE)
+    return health.serve(answer, host=None, port=port, what="metrics", content_type=CONTENT_TYPE)
 
 
-class _Detecting:
+class _AgentStatus:
     """How an agent stands, from the first moment on."""
 
     agent: Agent | None = None
@@ -105,5 +109,5 @@ class _Detecting:
     def is_up(self) -> bool:
         return self.agent is not None and self.agent.is_up
 
-    def troubles(self) -> tuple[str, ...]:
-        return ("which cloud this is is not known yet",) if self.agent is None else tuple(self.agent.troubles())
+    def problems(self) -> tuple[str, ...]:
+        return ("which cloud this is is not known yet",) if self.agent is None else tuple(self.agent.problems())

@@ -11,159 +11,175 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from haulout.app.announcing import Announcer
-from haulout.app.parts import Part
-from haulout.core.metering import Kind, Metric, Tally
-from haulout.drain.tallies import Meter
-from haulout.errors import ConfigErrors, HandOver
-from haulout.esx.decision import HostState
-from haulout.esx.settings import Settings
-from haulout.esx.vcenter import Connect
-from haulout.history.backlog import Backlog
-from haulout.history.keeper import Keeper
-from haulout.kube.cache import Cache
+from haulout.api.objects import Node
+from haulout.app.operator_events import OperatorEvents
+from haulout.app.supervisor import Supervisor
+from haulout.controllers.esx.decision import HostState
+from haulout.controllers.esx.settings import EsxSettings
+from haulout.controllers.esx.vcenter import VCenterLogin
+from haulout.core.metrics import Metric, MetricKind, MetricVec
+from haulout.core.text_format import format_count
+from haulout.drain.metrics import InitiatorDrainMetrics
+from haulout.errors import ConfigErrors, LeadershipHandover
+from haulout.history.pending_entries import Backlog
+from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
-from haulout.kube.events import EventRecorder
-from haulout.kube.objects import Node
-from haulout.profiles.words import counted
+from haulout.kube.informer import Informer
+from haulout.kube.recorder import EventRecorder
 
 if TYPE_CHECKING:
     from haulout.app.esx_settings import EsxFile
-    from haulout.esx.controller import Controller
+    from haulout.controllers.esx.controller import EsxController
 
 _REPORTER = "ESX"  # who tells by events
-_LAST_WORDS = timedelta(seconds=2)
+_FLUSH_TIMEOUT = timedelta(seconds=2)
 
 HOSTS = Metric(
     "haulout_esx_hosts",
     "How many ESX hosts with nodes are in a state.",
     ("state",),
-    kind=Kind.GAUGE,
-    more="`true` in maintenance or on the way, `alarm`, or `false`; only who sees to them has it",
+    kind=MetricKind.GAUGE,
+    details="`true` in maintenance or on the way, `alarm`, or `false`; only who sees to them has it",
 )
 VCENTER_UP = Metric(
     "haulout_esx_vcenter_up",
     "Whether the vCenter of a zone answered when it was last asked.",
     ("zone",),
-    kind=Kind.GAUGE,
-    more="the same",
+    kind=MetricKind.GAUGE,
+    details="the same",
 )
 NODES = Metric(
     "haulout_esx_nodes",
     "How many nodes are away for the maintenance of their ESX host, on their way there or back, or wait for that.",
     ("stuck",),
-    kind=Kind.GAUGE,
-    more="`stuck` is true for those that somebody should look after; the same",
+    kind=MetricKind.GAUGE,
+    details="`stuck` is true for those that somebody should look after; the same",
 )
 METRICS = (HOSTS, VCENTER_UP, NODES)
 
 
 @dataclass(slots=True)
-class Esx:
+class EsxComponent:
     """What outlives leadership: how vCenters are found, and what is known while this replica sees to nodes."""
 
-    read: Callable[[], Settings]
-    connect: Callable[[Client], Connect]
-    problem: Callable[[], ConfigErrors | None] = lambda: None  # with the file as it is now
-    meter: Meter | None = None  # counts drains
-    controller: "Controller | None" = None  # while we see to them, and not another
-    unrecorded: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
-    recorded: Callable[[str], object] = lambda _: None  # hears of nodes for which a record is made
-    part: Part = field(default_factory=partial(Part, "ESX"))
+    read_settings: Callable[[], EsxSettings]
+    connect: Callable[[Client], VCenterLogin]
+    file_problem: Callable[[], ConfigErrors | None] = lambda: None  # with the file as it is now
+    drain_metrics: InitiatorDrainMetrics | None = None  # counts drains
+    controller: "EsxController | None" = None  # while we see to them, and not another
+    history_backlog: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
+    on_record_created: Callable[[str], object] = lambda _: None  # hears of nodes for which a record is made
+    supervisor: Supervisor = field(default_factory=partial(Supervisor, "ESX"))
 
     @classmethod
-    def of(cls, file: "EsxFile") -> "Esx":
+    def from_file(cls, file: "EsxFile") -> "EsxComponent":
         """Return what a file says, for vCenters that the SDK speaks to."""
 
-        def connect(client: Client) -> Connect:
-            from haulout.esx.sdk import connecting
+        def connect(client: Client) -> VCenterLogin:
+            from haulout.controllers.esx.vsphere_sdk import vcenter_login
 
-            return connecting(client.clock)
+            return vcenter_login(client.clock)
 
-        return cls(read=file.settings, connect=connect, problem=lambda: file.problem)
+        return cls(read_settings=file.settings, connect=connect, file_problem=lambda: file.problem)
 
     def troubles(self) -> Iterator[str]:
         """Yield what somebody should look after."""
-        if self.part.trouble:
-            yield self.part.trouble
-        if (problem := self.problem()) is not None:
+        if self.supervisor.problem:
+            yield self.supervisor.problem
+        if (problem := self.file_problem()) is not None:
             yield f"what the file for ESX said before stays in force: {problem}"
         if self.controller is not None:
-            yield from self.controller.troubles()
-            yield from self.controller.history.troubles()
+            yield from self.controller.problems()
+            yield from self.controller.history.problems()
 
-    def told(self) -> Iterator[str]:
+    def status_lines(self) -> Iterator[str]:
         """Yield how it stands."""
         if self.controller is None:
             yield "[+] ESX: this replica does not see to it; the leader does, or a SAP maintenance-controller"
             return
-        if bad := next(self.troubles(), ""):
-            yield f"[-] ESX: {bad.removeprefix('ESX ')}"
+        if problem := next(self.troubles(), ""):
+            yield f"[-] ESX: {problem.removeprefix('ESX ')}"
             return
-        states = [state for zone in self.controller.zones.values() for state in zone.states.values()]
-        busy = sum(it is not HostState.WELL for it in states)
-        yield f"[+] ESX: this replica sees to {counted(len(states), 'host')}; in maintenance or alarm: {busy}"
+        states = [state for zone in self.controller.zones.values() for state in zone.host_states.values()]
+        busy = sum(host_state is not HostState.HEALTHY for host_state in states)
+        yield f"[+] ESX: this replica sees to {format_count(len(states), 'host')}; in maintenance or alarm: {busy}"
 
-    def tallies(self) -> Iterator[Tally]:
+    def collect_metrics(self) -> Iterator[MetricVec]:
         """Yield all numbers, as they are now."""
         if self.controller is None:
             return
-        hosts, up, nodes = Tally(HOSTS), Tally(VCENTER_UP), Tally(NODES)
+        hosts, vcenters_up, nodes = MetricVec(HOSTS), MetricVec(VCENTER_UP), MetricVec(NODES)
         for state in HostState:
             hosts.set(state, to=0)
         for stuck in ("false", "true"):
             nodes.set(stuck, to=0)
         for letter, zone in self.controller.zones.items():
-            up.set(letter, to=zone.is_up)
-            for state in zone.states.values():
+            vcenters_up.set(letter, to=zone.is_reachable)
+            for state in zone.host_states.values():
                 hosts.add(state)
-            for is_stuck in zone.under_way():
+            for is_stuck in zone.nodes_in_progress():
                 nodes.add(str(is_stuck).lower())
-        yield from (hosts, up, nodes)
+        yield from (hosts, vcenters_up, nodes)
 
 
-async def see_to_esx(
-    client: Client, esx: Esx, *, identity: str, nodes: Cache[Node], announcer: Announcer, own_node: str = ""
+async def run_esx(
+    client: Client,
+    esx: EsxComponent,
+    *,
+    identity: str,
+    nodes: Informer[Node],
+    operator_events: OperatorEvents,
+    own_node: str = "",
 ) -> None:
     """See to nodes on ESX hosts, also after it broke, until cancelled; others keep `nodes` up to date.
 
-    Raises `HandOver` when `own_node`, on which this process runs, is about to be drained.
+    Raises `LeadershipHandover` when `own_node`, on which this process runs, is about to be drained.
     """
-    work = partial(_work, client, esx, identity=identity, nodes=nodes, own_node=own_node, namespace=announcer.namespace)
-    tell = partial(announcer.warn, reason="EsxBroke", action="SeeToEsx")
-    await esx.part.run(work, client=client, tell=tell)
+    work = partial(
+        _run_controller,
+        client,
+        esx,
+        identity=identity,
+        nodes=nodes,
+        own_node=own_node,
+        namespace=operator_events.namespace,
+    )
+    report = partial(operator_events.warn, reason="EsxBroke", action="SeeToEsx")
+    await esx.supervisor.run(work, client=client, report=report)
 
 
-async def _work(client: Client, esx: Esx, *, identity: str, nodes: Cache[Node], own_node: str, namespace: str) -> None:
-    from haulout.esx.controller import Controller
+async def _run_controller(
+    client: Client, esx: EsxComponent, *, identity: str, nodes: Informer[Node], own_node: str, namespace: str
+) -> None:
+    from haulout.controllers.esx.controller import EsxController
 
     # Pods are many: what is told of them must not crowd out what is told of nodes.
-    events, about_pods = (EventRecorder(client, instance=identity, controller=_REPORTER) for _ in range(2))
-    history = Keeper(client, esx.unrecorded, created=esx.recorded)
-    controller = Controller(
+    events, pod_events = (EventRecorder(client, instance=identity, controller=_REPORTER) for _ in range(2))
+    history = HistoryWriter(client, esx.history_backlog, on_created=esx.on_record_created)
+    controller = EsxController(
         client,
         connect=esx.connect(client),
-        read=esx.read,
+        read_settings=esx.read_settings,
         events=events,
         nodes=nodes,
         own_node=own_node,
         namespace=namespace,
-        about_pods=about_pods,
-        meter=esx.meter,
+        about_pods=pod_events,
+        drain_metrics=esx.drain_metrics,
         history=history,
     )
-    handed_over: HandOver | None = None
+    handover: LeadershipHandover | None = None
     async with asyncio.TaskGroup() as group:
-        telling = [group.create_task(it.run()) for it in (events, about_pods, history)]
+        writers = [group.create_task(writer.run()) for writer in (events, pod_events, history)]
         esx.controller = controller
         try:
             await controller.run()
-        except HandOver as error:  # which a group would wrap
-            handed_over = error
+        except LeadershipHandover as error:  # which a group would wrap
+            handover = error
         finally:
             esx.controller = None
-            await asyncio.gather(*(it.flush(_LAST_WORDS) for it in (history, events, about_pods)))
-            for task in telling:
+            await asyncio.gather(*(writer.flush(_FLUSH_TIMEOUT) for writer in (history, events, pod_events)))
+            for task in writers:
                 task.cancel()
-    if handed_over is not None:
-        raise handed_over
+    if handover is not None:
+        raise handover

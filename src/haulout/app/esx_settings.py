@@ -13,23 +13,23 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from haulout.controllers.esx.settings import EsxSettings, VCenterCredentials, VCenters
+from haulout.controllers.profiles.config import reader
+from haulout.controllers.profiles.config.loader import read_file
+from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.config.secret_option import secret_option
 from haulout.errors import ConfigErrors
-from haulout.esx.settings import Credentials, Settings, VCenters
-from haulout.profiles import reading
-from haulout.profiles.config import content_of
-from haulout.profiles.hidden import secret
-from haulout.profiles.options import option
 
 log = logging.getLogger(__name__)
 
-USUAL = Path("config/esx.yaml")
-_LEAST_JITTER = 0.001
-_DELETES_FOR = timedelta(minutes=10)  # with force, where the file says nothing: as the trigger `eviction`
-_ADDRESS = "expected an address such as https://vcenter-$AZ.example.com"
+DEFAULT_PATH = Path("config/esx.yaml")
+_MIN_JITTER = 0.001
+_DEFAULT_DELETION_TIMEOUT = timedelta(minutes=10)  # with force, where the file says nothing: as the trigger `eviction`
+_EXPECTED_ADDRESS = "expected an address such as https://vcenter-$AZ.example.com"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class CheckInterval:
     """When vCenters are asked."""
 
     period: timedelta = option("How often each vCenter is asked.")
@@ -37,8 +37,8 @@ class Check:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield a jitter that the SAP maintenance-controller would not take, and times that make no sense."""
-        if self.jitter < _LEAST_JITTER:
-            yield "jitter", f"expected a number from {_LEAST_JITTER}, found {self.jitter:g}"
+        if self.jitter < _MIN_JITTER:
+            yield "jitter", f"expected a number from {_MIN_JITTER}, found {self.jitter:g}"
         if self.period <= timedelta():
             yield "period", "expected a duration above zero"
 
@@ -82,7 +82,7 @@ class Shutdown:
 class Intervals:
     """How often, and how long."""
 
-    check: Check = option("When vCenters are asked.", required=False)
+    check: CheckInterval = option("When vCenters are asked.", required=False)
     pod_deletion: Deletion = option("How pods are deleted.", required=False)
     pod_eviction: Eviction = option("How pods are evicted.", required=False)
     vm_shutdown: Shutdown = option("How machines are shut down.", required=False)
@@ -93,11 +93,11 @@ class Login:
     """As whom one logs in."""
 
     username: str = option("Who.")
-    password: str = secret("Their password; `${NAME}` is that of an environment variable.", default="")
+    password: str = secret_option("Their password; `${NAME}` is that of an environment variable.", default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class VCenterLocations:
     """Where vCenters are."""
 
     template_url: str = option(
@@ -109,56 +109,59 @@ class Places:
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield what is no address, and zones that are no letters. What is found may be secret, and is not repeated."""
         try:
-            where = urlsplit(self.template_url.replace("$AZ", "a"))
-            is_address = where.scheme in ("https", "http") and bool(where.hostname) and (where.port or 1) > 0
+            url = urlsplit(self.template_url.replace("$AZ", "a"))
+            is_address = url.scheme in ("https", "http") and bool(url.hostname) and (url.port or 1) > 0
         except ValueError:
-            where, is_address = urlsplit(""), False
+            url, is_address = urlsplit(""), False
         if not is_address:
-            yield "templateUrl", _ADDRESS
-        elif where.username is not None or where.query or where.fragment:
-            yield "templateUrl", f"{_ADDRESS}, without a user, a query or a fragment"
+            yield "templateUrl", _EXPECTED_ADDRESS
+        elif url.username is not None or url.query or url.fragment:
+            yield "templateUrl", f"{_EXPECTED_ADDRESS}, without a user, a query or a fragment"
         for letter in self.credentials:
             if len(letter) != 1:
                 yield f"credentials.{letter}", "expected the last letter of a zone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class EsxDocument:
     """The file."""
 
     intervals: Intervals = option("How often, and how long.", required=False)
     alarms: tuple[str, ...] = option(
         "Names of alarms of vCenter: hosts with one of them are emptied in a hurry.", default=()
     )
-    v_centers: Places = option("Where vCenters are.", required=False)
+    v_centers: VCenterLocations = option("Where vCenters are.", required=False)
 
-    def settings(self) -> Settings:
+    def settings(self) -> EsxSettings:
         """Return what it comes to."""
-        times, places = self.intervals, self.v_centers
-        evicts_for = deletes_for = None
-        if times.pod_eviction.force:
-            none = timedelta()  # the SAP maintenance-controller takes negative times, too
-            evicts_for = max(times.pod_eviction.timeout, none)
-            deletes_for = max(times.pod_deletion.timeout or _DELETES_FOR, none)
-        return Settings(
+        intervals, locations = self.intervals, self.v_centers
+        eviction_timeout = deletion_timeout = None
+        if intervals.pod_eviction.force:
+            zero = timedelta()  # the SAP maintenance-controller takes negative times, too
+            eviction_timeout = max(intervals.pod_eviction.timeout, zero)
+            deletion_timeout = max(intervals.pod_deletion.timeout or _DEFAULT_DELETION_TIMEOUT, zero)
+        return EsxSettings(
             vcenters=VCenters(
-                template_url=places.template_url,
-                credentials={zone: Credentials(it.username, it.password) for zone, it in places.credentials.items()},
-                insecure=places.insecure,
+                template_url=locations.template_url,
+                credentials={
+                    zone: VCenterCredentials(login.username, login.password)
+                    for zone, login in locations.credentials.items()
+                },
+                insecure=locations.insecure,
             ),
-            period=times.check.period,
-            jitter=times.check.jitter,
+            interval=intervals.check.period,
+            jitter=intervals.check.jitter,
             alarms=frozenset(self.alarms),
-            evicts_for=evicts_for,
-            deletes_for=deletes_for,
-            looks_every=times.vm_shutdown.period,
-            shuts_down_within=times.vm_shutdown.timeout,
+            eviction_timeout=eviction_timeout,
+            deletion_timeout=deletion_timeout,
+            shutdown_poll_interval=intervals.vm_shutdown.period,
+            shutdown_timeout=intervals.vm_shutdown.timeout,
         )
 
 
-def read(data: bytes | str, *, file: str, environ: Mapping[str, str]) -> Settings:
+def read(data: bytes | str, *, file: str, environ: Mapping[str, str]) -> EsxSettings:
     """Return what a file says; raises `ConfigErrors`. What is probably not meant is logged."""
-    shape, warnings = reading.read(Shape, data, file=file, environ=environ)
+    shape, warnings = reader.read(EsxDocument, data, file=file, environ=environ)
     for warning in warnings:
         log.warning("%s", warning)
     return shape.settings()
@@ -171,31 +174,31 @@ class EsxFile:
         self.path = path
         self.problem: ConfigErrors | None = None  # with the file as it is now
         self._environ = environ
-        self._data: bytes | None = content_of(path, str(path))
-        self._good = read(self._data, file=str(path), environ=environ)
+        self._data: bytes | None = read_file(path, str(path))
+        self._last_good = read(self._data, file=str(path), environ=environ)
 
-    def settings(self) -> Settings:
+    def settings(self) -> EsxSettings:
         """Return what the file says, or said when it last made sense."""
         try:
-            data = content_of(self.path, str(self.path))
+            data = read_file(self.path, str(self.path))
         except ConfigErrors as error:
-            self._complain(error, None)
-            return self._good
+            self._log_problem(error, None)
+            return self._last_good
         if data == self._data:
-            return self._good
+            return self._last_good
         try:
-            self._good = read(data, file=str(self.path), environ=self._environ)
+            self._last_good = read(data, file=str(self.path), environ=self._environ)
         except ConfigErrors as error:
-            self._complain(error, data)
+            self._log_problem(error, data)
         else:
             self.problem, self._data = None, data
             log.info("%s is in force", self.path)
-        return self._good
+        return self._last_good
 
-    def _complain(self, problem: ConfigErrors, data: bytes | None) -> None:
+    def _log_problem(self, problem: ConfigErrors, data: bytes | None) -> None:
         if self._data == data and self.problem is not None:
             return
         self.problem, self._data = problem, data
-        for each in problem.errors:
-            log.error("%s", each)
+        for error in problem.errors:
+            log.error("%s", error)
         log.error("%s makes no sense: going on by what it said before", self.path)

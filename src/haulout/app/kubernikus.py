@@ -11,161 +11,176 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from haulout.app.announcing import Announcer
-from haulout.app.parts import Part
-from haulout.core import cloudprovider
-from haulout.core.metering import Kind, Metric, Tally
-from haulout.drain.tallies import Meter
-from haulout.errors import HandOver
-from haulout.history.backlog import Backlog
-from haulout.history.keeper import Keeper
-from haulout.kube.cache import Cache
+from haulout.api.objects import Node
+from haulout.app.operator_events import OperatorEvents
+from haulout.app.supervisor import Supervisor
+from haulout.compat import openstack_config
+from haulout.controllers.kubernikus.nova import Nova
+from haulout.core.metrics import Metric, MetricKind, MetricVec
+from haulout.core.text_format import format_count
+from haulout.drain.metrics import InitiatorDrainMetrics
+from haulout.errors import LeadershipHandover
+from haulout.history.pending_entries import Backlog
+from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
-from haulout.kube.events import EventRecorder
-from haulout.kube.objects import Node
-from haulout.kubernikus.nova import Nova
-from haulout.profiles.words import counted
+from haulout.kube.informer import Informer
+from haulout.kube.recorder import EventRecorder
 
 if TYPE_CHECKING:
     from haulout.app.kubernikus_settings import KubernikusFile
-    from haulout.kubernikus.controller import Controller
+    from haulout.controllers.kubernikus.controller import KubernikusController
 
-Credentials = Callable[[], Awaitable[cloudprovider.Settings]]
+Credentials = Callable[[], Awaitable[openstack_config.OpenStackSettings]]
 
 _REPORTER = "kubernikus"  # who tells by events, as that controller is called there
-_LAST_WORDS = timedelta(seconds=2)
+_FLUSH_TIMEOUT = timedelta(seconds=2)
 
 ORDERS = Metric(
     "haulout_kubernikus_deletions",
     "How many nodes are to be deleted by their label.",
     ("stuck",),
-    kind=Kind.GAUGE,
-    more="`stuck` is true for those that somebody should look after; only who sees to them has it",
+    kind=MetricKind.GAUGE,
+    details="`stuck` is true for those that somebody should look after; only who sees to them has it",
 )
 OUTDATED = Metric(
     "haulout_kubernikus_kubelets_outdated",
     "How many nodes have a kubelet of another version than the API server.",
-    kind=Kind.GAUGE,
-    more="by their label; only who sees to them has it",
+    kind=MetricKind.GAUGE,
+    details="by their label; only who sees to them has it",
 )
 METRICS = (ORDERS, OUTDATED)
 
 
-def by_sdk(credentials: Credentials) -> Nova:
+def openstack_nova(credentials: Credentials) -> Nova:
     """Return Nova as the SDK of OpenStack speaks to it."""
-    from haulout.kubernikus.sdk import SdkNova
+    from haulout.controllers.kubernikus.openstack_sdk import SdkNova
 
     return SdkNova(credentials)
 
 
 @dataclass(slots=True)
-class Kubernikus:
+class KubernikusComponent:
     """What outlives leadership: the file, how Nova is found, and what is known while this replica sees to nodes."""
 
     file: "KubernikusFile"
-    nova: Callable[[Credentials], Nova] = by_sdk
-    meter: Meter | None = None  # counts drains
-    controller: "Controller | None" = None  # while we see to them, and not another
-    unrecorded: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
-    recorded: Callable[[str], object] = lambda _: None  # hears of nodes for which a record is made
-    part: Part = field(default_factory=partial(Part, "Kubernikus"))
+    connect_nova: Callable[[Credentials], Nova] = openstack_nova
+    drain_metrics: InitiatorDrainMetrics | None = None  # counts drains
+    controller: "KubernikusController | None" = None  # while we see to them, and not another
+    history_backlog: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
+    on_record_created: Callable[[str], object] = lambda _: None  # hears of nodes for which a record is made
+    supervisor: Supervisor = field(default_factory=partial(Supervisor, "Kubernikus"))
 
     def troubles(self) -> Iterator[str]:
         """Yield what somebody should look after."""
-        if self.part.trouble:
-            yield self.part.trouble
+        if self.supervisor.problem:
+            yield self.supervisor.problem
         if (problem := self.file.problem) is not None:
             yield f"what {self.file.path} said before stays in force: {problem}"
         if self.controller is not None:
-            if self.controller.kubelets.problem:
-                yield self.controller.kubelets.problem
-            yield from self.controller.teller.troubles()
-            yield from self.controller.history.troubles()
+            if self.controller.kubelet_versions.problem:
+                yield self.controller.kubelet_versions.problem
+            yield from self.controller.recorder.problems()
+            yield from self.controller.history.problems()
 
-    def told(self) -> Iterator[str]:
+    def status_lines(self) -> Iterator[str]:
         """Yield how it stands."""
         if self.controller is None:
             yield "[+] Kubernikus: this replica does not see to it; the leader does, or a SAP maintenance-controller"
-        elif bad := next(self.troubles(), ""):
-            yield f"[-] Kubernikus: {bad}"
+        elif problem := next(self.troubles(), ""):
+            yield f"[-] Kubernikus: {problem}"
         else:
-            orders = counted(self.controller.teller.orders(), "node")
+            orders = format_count(self.controller.recorder.order_count(), "node")
             yield f"[+] Kubernikus: this replica sees to it; to be deleted: {orders}"
 
-    def tallies(self) -> Iterator[Tally]:
+    def collect_metrics(self) -> Iterator[MetricVec]:
         """Yield all numbers, as they are now."""
         if self.controller is None:
             return
-        orders, stuck = Tally(ORDERS), self.controller.teller.stuck()
+        orders, stuck = MetricVec(ORDERS), self.controller.recorder.problem_count()
         orders.set("true", to=stuck)
-        orders.set("false", to=self.controller.teller.orders() - stuck)
-        outdated = Tally(OUTDATED)
-        outdated.set(to=self.controller.kubelets.outdated())
+        orders.set("false", to=self.controller.recorder.order_count() - stuck)
+        outdated = MetricVec(OUTDATED)
+        outdated.set(to=self.controller.kubelet_versions.outdated_count())
         yield from (orders, outdated)
 
 
-async def see_to_kubernikus(
+async def run_kubernikus(
     client: Client,
-    kubernikus: Kubernikus,
+    kubernikus: KubernikusComponent,
     *,
     identity: str,
-    nodes: Cache[Node],
-    announcer: Announcer,
+    nodes: Informer[Node],
+    operator_events: OperatorEvents,
     own_node: str = "",
 ) -> None:
     """See to nodes of Kubernikus, also after it broke, until cancelled; others keep `nodes` up to date.
 
-    Raises `HandOver` when `own_node`, on which this process runs, is about to be drained.
+    Raises `LeadershipHandover` when `own_node`, on which this process runs, is about to be drained.
     """
     work = partial(
-        _work, client, kubernikus, identity=identity, nodes=nodes, own_node=own_node, namespace=announcer.namespace
+        _run_controller,
+        client,
+        kubernikus,
+        identity=identity,
+        nodes=nodes,
+        own_node=own_node,
+        namespace=operator_events.namespace,
     )
-    tell = partial(announcer.warn, reason="KubernikusBroke", action="SeeToKubernikus")
-    await kubernikus.part.run(work, client=client, tell=tell)
+    report = partial(operator_events.warn, reason="KubernikusBroke", action="SeeToKubernikus")
+    await kubernikus.supervisor.run(work, client=client, report=report)
 
 
-async def _work(
-    client: Client, kubernikus: Kubernikus, *, identity: str, nodes: Cache[Node], own_node: str, namespace: str
+async def _run_controller(
+    client: Client,
+    kubernikus: KubernikusComponent,
+    *,
+    identity: str,
+    nodes: Informer[Node],
+    own_node: str,
+    namespace: str,
 ) -> None:
-    from haulout.kubernikus.controller import Controller
-    from haulout.profiles import openstack
-    from haulout.profiles.outside import Network
+    from haulout.controllers.kubernikus.controller import KubernikusController
+    from haulout.controllers.profiles.external import keystone
+    from haulout.controllers.profiles.external.network_client import NetworkClient
 
-    file, network = kubernikus.file, Network(client=client)
+    file, network = kubernikus.file, NetworkClient(client=client)
 
-    async def credentials() -> cloudprovider.Settings:
+    async def credentials() -> openstack_config.OpenStackSettings:
         secret = file.settings.secret
         namespace, name = (secret.namespace, secret.name) if secret else ("", "")
-        return await openstack.settings(network, namespace=namespace, secret=name)
+        return await keystone.read_settings(network, namespace=namespace, secret=name)
 
     events, history = (
         EventRecorder(client, instance=identity, controller=_REPORTER),
-        Keeper(client, kubernikus.unrecorded, created=kubernikus.recorded),
+        HistoryWriter(client, kubernikus.history_backlog, on_created=kubernikus.on_record_created),
     )
-    controller = Controller(
+    controller = KubernikusController(
         client,
-        nova=kubernikus.nova(credentials),
+        nova=kubernikus.connect_nova(credentials),
         nodes=nodes,
         events=events,
         settings=file.settings,
         own_node=own_node,
         namespace=namespace,
-        meter=kubernikus.meter,
+        drain_metrics=kubernikus.drain_metrics,
         history=history,
     )
-    handed_over: HandOver | None = None
+    handover: LeadershipHandover | None = None
     async with asyncio.TaskGroup() as group:
-        beside = [group.create_task(it) for it in (events.run(), history.run(), file.follow(controller.use))]
+        background = [
+            group.create_task(writer)
+            for writer in (events.run(), history.run(), file.watch(controller.update_settings))
+        ]
         kubernikus.controller = controller
         try:
             await controller.run()
-        except HandOver as error:  # which a group would wrap
-            handed_over = error
+        except LeadershipHandover as error:  # which a group would wrap
+            handover = error
         finally:
             kubernikus.controller = None
-            await asyncio.gather(*(it.flush(_LAST_WORDS) for it in (history, events)))
+            await asyncio.gather(*(writer.flush(_FLUSH_TIMEOUT) for writer in (history, events)))
             await network.close()
-            for task in beside:
+            for task in background:
                 task.cancel()
-    if handed_over is not None:
-        raise handed_over
+    if handover is not None:
+        raise handover

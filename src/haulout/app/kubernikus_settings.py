@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from haulout.controllers.kubernikus.settings import KubernikusSettings, SecretKey
+from haulout.controllers.profiles.config import reader
+from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.config.watcher import ConfigChange, ConfigWatcher
 from haulout.core.clock import Clock
-from haulout.drain.policy import Policy
+from haulout.drain.policy import DrainPolicy
 from haulout.errors import ConfigError, ConfigErrors
-from haulout.kubernikus.settings import SecretKey, Settings
-from haulout.profiles import reading
-from haulout.profiles.options import option
-from haulout.profiles.watching import Change, Watched
 
 log = logging.getLogger(__name__)
 
-USUAL = Path("config/kubernikus.yaml")  # where the SAP maintenance-controller looks, from the working directory
-_SOONEST = timedelta(seconds=1)
+DEFAULT_PATH = Path("config/kubernikus.yaml")  # where the SAP maintenance-controller looks, from the working directory
+_MIN_INTERVAL = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Intervals:
 
     def warnings(self) -> list[tuple[str, str]]:
         """Return an interval that is too short."""
-        if self.requeue >= _SOONEST:
+        if self.requeue >= _MIN_INTERVAL:
             return []
         return [("requeue", "this is shorter than a second, which is what counts instead")]
 
@@ -78,7 +78,7 @@ class SecretName:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class KubernikusDocument:
     """The file."""
 
     intervals: Intervals = option("How often, and how long.", required=False)
@@ -88,35 +88,36 @@ class Shape:
         default=SecretName(),
     )
 
-    def settings(self) -> Settings:
+    def settings(self) -> KubernikusSettings:
         """Return what it comes to."""
-        times, secret = self.intervals, self.cloud_provider_secret
-        policy = Policy.like_smc()
-        if times.pod_eviction.force:
-            none = timedelta()  # the SAP maintenance-controller takes negative times, too
-            policy = Policy.like_smc(
-                evicts_for=max(times.pod_eviction.timeout, none), deletes_for=max(times.pod_deletion.timeout, none)
+        intervals, secret = self.intervals, self.cloud_provider_secret
+        policy = DrainPolicy.like_smc()
+        if intervals.pod_eviction.force:
+            zero = timedelta()  # the SAP maintenance-controller takes negative times, too
+            policy = DrainPolicy.like_smc(
+                eviction_timeout=max(intervals.pod_eviction.timeout, zero),
+                deletion_timeout=max(intervals.pod_deletion.timeout, zero),
             )
-        both = secret.name and secret.namespace
-        return Settings(
-            interval=max(times.requeue, _SOONEST),
+        has_secret = secret.name and secret.namespace
+        return KubernikusSettings(
+            interval=max(intervals.requeue, _MIN_INTERVAL),
             policy=policy,
-            secret=SecretKey(namespace=secret.namespace, name=secret.name) if both else None,
+            secret=SecretKey(namespace=secret.namespace, name=secret.name) if has_secret else None,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedKubernikusSettings:
     """What a file says, and what about it is probably not meant."""
 
-    configuration: Settings
+    configuration: KubernikusSettings
     warnings: tuple[ConfigError, ...] = ()
 
 
-def read(data: bytes | str, *, file: str, environ: Mapping[str, str]) -> Loaded:
+def read(data: bytes | str, *, file: str, environ: Mapping[str, str]) -> LoadedKubernikusSettings:
     """Return what a file says; raises `ConfigErrors`."""
-    shape, warnings = reading.read(Shape, data, file=file, environ=environ)
-    return Loaded(shape.settings(), warnings)
+    shape, warnings = reader.read(KubernikusDocument, data, file=file, environ=environ)
+    return LoadedKubernikusSettings(shape.settings(), warnings)
 
 
 class KubernikusFile:
@@ -124,11 +125,11 @@ class KubernikusFile:
 
     def __init__(self, path: Path, *, environ: Mapping[str, str], clock: Clock) -> None:
         self.path = path
-        self._watched = Watched(
+        self._watched = ConfigWatcher(
             path,
             load=lambda data: read(data, file=str(path), environ=environ),
             clock=clock,
-            between=lambda _old, _new: (),
+            compare=lambda _old, _new: (),
         )
         loaded = self._watched.start()
         self.settings = loaded.configuration
@@ -139,10 +140,10 @@ class KubernikusFile:
         """What is wrong with the file as it is now."""
         return self._watched.problem
 
-    async def follow(self, use: Callable[[Settings], object]) -> None:
+    async def watch(self, use: Callable[[KubernikusSettings], object]) -> None:
         """Follow the file until cancelled; `use` is called with what it says from then on."""
 
-        def change(change: Change[Loaded]) -> None:
+        def change(change: ConfigChange[LoadedKubernikusSettings]) -> None:
             self.settings, self.warnings = change.loaded.configuration, change.loaded.warnings
             log.info("%s is in force", self.path)
             for warning in self.warnings:
@@ -152,9 +153,9 @@ class KubernikusFile:
         def restored() -> None:
             log.info("%s makes sense again", self.path)
 
-        await self._watched.follow(on_change=change, on_problem=self._complain, on_restored=restored)
+        await self._watched.watch(on_change=change, on_problem=self._log_problem, on_restored=restored)
 
-    def _complain(self, problem: ConfigErrors) -> None:
-        for each in problem.errors:
-            log.error("%s", each)
+    def _log_problem(self, problem: ConfigErrors) -> None:
+        for error in problem.errors:
+            log.error("%s", error)
         log.error("%s makes no sense: going on by what it said before", self.path)

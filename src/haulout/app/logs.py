@@ -20,46 +20,46 @@ _UNSAFE = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *_BIDIRECTIONAL)
 _ESCAPES = {it: f"\\u{it:04x}" for it in _UNSAFE} | {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 _INDENT = "    "
 
-_KNOWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+_RECORD_ATTRIBUTES = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
 def configure(*, as_json: bool, level: int = logging.INFO, stream: TextIO | None = None) -> None:
     """Log to `stream`, by default stderr."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(_Json() if as_json else _Text())
+    handler.setFormatter(_JsonFormatter() if as_json else _TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
-def _about(record: logging.LogRecord) -> dict[str, object]:
-    return {key: value for key, value in record.__dict__.items() if key not in _KNOWN}
+def _extra_fields(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in record.__dict__.items() if key not in _RECORD_ATTRIBUTES}
 
 
-def _at(record: logging.LogRecord) -> str:
+def _timestamp(record: logging.LogRecord) -> str:
     at = datetime.fromtimestamp(record.created, UTC).replace(tzinfo=None)
     return f"{at.isoformat(timespec='milliseconds')}Z"
 
 
-class _Text(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        about = "".join(f" {key}={value}" for key, value in _about(record).items())
-        line = f"{_at(record)} {record.levelname:<7} {record.getMessage()}{about}".translate(_ESCAPES)
+        fields = "".join(f" {key}={value}" for key, value in _extra_fields(record).items())
+        line = f"{_timestamp(record)} {record.levelname:<7} {record.getMessage()}{fields}".translate(_ESCAPES)
         if not record.exc_info:
             return line
-        return "\n".join((line, *map(_indented, self.formatException(record.exc_info).split("\n"))))
+        return "\n".join((line, *map(_indent, self.formatException(record.exc_info).split("\n"))))
 
 
-def _indented(line: str) -> str:
+def _indent(line: str) -> str:
     return f"{_INDENT}{line.translate(_ESCAPES)}"
 
 
-class _Json(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {
-            "time": _at(record),
+            "time": _timestamp(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **_about(record),
+            **_extra_fields(record),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

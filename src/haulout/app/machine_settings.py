@@ -8,32 +8,32 @@ A window is written as the check `timeWindow` is configured, in YAML, which may 
 from collections.abc import Mapping
 from datetime import timedelta
 
+from haulout.api.maintenancenotice import MaintenanceKind
+from haulout.controllers.machines.desired_maintenance import NoticeFilter
+from haulout.controllers.machines.replacement_time import ReplacementPolicy
+from haulout.controllers.machines.settings import MachineSettings
+from haulout.controllers.profiles.config import reader
+from haulout.controllers.profiles.plugins.checks.time_window import TimeWindow
 from haulout.core import duration
-from haulout.core.shaped import meant
 from haulout.core.windows import Timetable
+from haulout.core.yaml_decoder import did_you_mean
 from haulout.errors import ConfigError, ConfigErrors
-from haulout.kinds.notice import Kind
-from haulout.machines.records import Policy
-from haulout.machines.settings import Settings
-from haulout.machines.timing import Terms
-from haulout.profiles import reading
-from haulout.profiles.plugins.checks.time_window import TimeWindow
 
 _PREFIX = "HAULOUT_MACHINES_"
-LEAD, WINDOW, SURGE, KINDS = NAMES = tuple(f"{_PREFIX}{it}" for it in ("LEAD", "WINDOW", "SURGE", "KINDS"))
-_FILE = "environment"  # what errors name as the place
-_TRUTH = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False, "": False}
-_NOBODY = "none"
+LEAD, WINDOW, SURGE, KINDS = VARIABLES = tuple(f"{_PREFIX}{it}" for it in ("LEAD", "WINDOW", "SURGE", "KINDS"))
+_SOURCE = "environment"  # what errors name as the place
+_BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False, "": False}
+_NONE = "none"
 
 
-def read(variables: Mapping[str, str]) -> tuple[Settings, Policy]:
+def read(variables: Mapping[str, str]) -> tuple[MachineSettings, NoticeFilter]:
     """Return what environment variables say; all that is wrong with them is told at once."""
-    found = _Environment(variables)
-    terms = Terms(lead=found.lead(), windows=found.windows(), surge=found.surge())
-    policy = found.policy()
-    if found.wrong:
-        raise ConfigErrors(found.wrong)
-    return Settings(terms=terms), policy
+    environment = _Environment(variables)
+    terms = ReplacementPolicy(lead=environment.lead(), windows=environment.windows(), surge=environment.surge())
+    policy = environment.policy()
+    if environment.problems:
+        raise ConfigErrors(environment.problems)
+    return MachineSettings(policy=terms), policy
 
 
 class _Environment:
@@ -41,60 +41,60 @@ class _Environment:
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._variables = variables
-        self.wrong: list[ConfigError] = []
+        self.problems: list[ConfigError] = []
         for name in variables:
-            if name.startswith(_PREFIX) and name not in NAMES:
-                self._complain(name, f"there is no such setting{meant(name, NAMES)}")
+            if name.startswith(_PREFIX) and name not in VARIABLES:
+                self._add_problem(name, f"there is no such setting{did_you_mean(name, VARIABLES)}")
 
     def lead(self) -> timedelta | None:
         """Return how long before the cloud begins a Machine may go; None: at once."""
-        written = self._text(LEAD)
+        text = self._text(LEAD)
         try:
-            lead = duration.parse(written) if written else None
+            lead = duration.parse(text) if text else None
         except duration.DurationError as error:
-            self._complain(LEAD, str(error))
+            self._add_problem(LEAD, str(error))
             return None
         if lead is not None and lead < timedelta():
-            self._complain(LEAD, f"expected a duration that is not negative, found {written!r:.60}")
+            self._add_problem(LEAD, f"expected a duration that is not negative, found {text!r:.60}")
         return lead
 
     def windows(self) -> Timetable | None:
         """Return when Machines may go; None: always."""
-        written = self._text(WINDOW)
-        if not written:
+        text = self._text(WINDOW)
+        if not text:
             return None
         try:
-            window, warnings = reading.read(TimeWindow, written, file=WINDOW)
+            window, warnings = reader.read(TimeWindow, text, file=WINDOW)
         except ConfigErrors as error:
-            self.wrong += error.errors
+            self.problems += error.errors
             return None
-        self.wrong += warnings  # a key that nobody knows would leave Machines without a window that was meant
+        self.problems += warnings  # a key that nobody knows would leave Machines without a window that was meant
         if window.calendars:
-            self._complain(WINDOW, "calendars cannot be read here: say the same by blackouts")
+            self._add_problem(WINDOW, "calendars cannot be read here: say the same by blackouts")
         return window.timetable()
 
     def surge(self) -> bool:
         """Tell whether another Machine comes first."""
-        written = self._text(SURGE)
-        if written.lower() not in _TRUTH:
-            self._complain(SURGE, f"expected true or false, found {written!r:.60}")
-        return _TRUTH.get(written.lower(), False)
+        text = self._text(SURGE)
+        if text.lower() not in _BOOLEANS:
+            self._add_problem(SURGE, f"expected true or false, found {text!r:.60}")
+        return _BOOLEANS.get(text.lower(), False)
 
-    def policy(self) -> Policy:
+    def policy(self) -> NoticeFilter:
         """Return which notices have a Machine replaced."""
-        written = [it.strip() for it in self._text(KINDS).split(",") if it.strip()]
-        if not written:
-            return Policy()
-        if written == [_NOBODY]:
-            return Policy(kinds=frozenset())
-        for it in written:
-            if it not in tuple(Kind):
-                expected = f"expected kinds of notices ({', '.join(Kind)}) with commas between, or {_NOBODY}"
-                self._complain(KINDS, f"{expected}; found {it!r:.60}")
-        return Policy(kinds=frozenset(written))
+        kinds = [kind.strip() for kind in self._text(KINDS).split(",") if kind.strip()]
+        if not kinds:
+            return NoticeFilter()
+        if kinds == [_NONE]:
+            return NoticeFilter(kinds=frozenset())
+        for kind in kinds:
+            if kind not in tuple(MaintenanceKind):
+                expected = f"expected kinds of notices ({', '.join(MaintenanceKind)}) with commas between, or {_NONE}"
+                self._add_problem(KINDS, f"{expected}; found {kind!r:.60}")
+        return NoticeFilter(kinds=frozenset(kinds))
 
     def _text(self, name: str) -> str:
         return self._variables.get(name, "").strip()
 
-    def _complain(self, name: str, problem: str) -> None:
-        self.wrong.append(ConfigError(problem, file=_FILE, key=name))
+    def _add_problem(self, name: str, problem: str) -> None:
+        self.problems.append(ConfigError(problem, file=_SOURCE, key=name))

@@ -13,151 +13,166 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from haulout.app.announcing import Announcer
-from haulout.app.parts import Part
-from haulout.core.backoff import Backoff
-from haulout.core.metering import Kind, Metric, Tally
-from haulout.errors import KubeError
-from haulout.kinds.machinemaintenance import (
+from haulout.api.machinemaintenance import (
     MACHINE_MAINTENANCES,
     NAMESPACE,
-    MachineCondition,
     MachineMaintenance,
-    Phase,
+    MachineMaintenanceCondition,
+    MachineMaintenancePhase,
 )
-from haulout.kinds.notice import MAINTENANCE_NOTICES
-from haulout.kinds.openshift import MACHINE_OF_NODE, MACHINE_SETS, MACHINES
-from haulout.kube.cache import Cache
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
+from haulout.api.objects import Node
+from haulout.api.openshift import MACHINE_OF_NODE, MACHINE_SETS, MACHINES
+from haulout.api.resources import Resource
+from haulout.app.operator_events import OperatorEvents
+from haulout.app.supervisor import Supervisor
+from haulout.controllers.machines.desired_maintenance import NoticeFilter
+from haulout.controllers.machines.settings import MachineSettings
+from haulout.core.backoff import Backoff
+from haulout.core.metrics import Metric, MetricKind, MetricVec
+from haulout.core.text_format import format_count
+from haulout.errors import KubeError
 from haulout.kube.client import Client
 from haulout.kube.discovery import serves
-from haulout.kube.events import EventRecorder
-from haulout.kube.objects import Node
-from haulout.kube.resources import Resource
-from haulout.machines.records import Policy
-from haulout.machines.settings import Settings
-from haulout.profiles.words import counted
+from haulout.kube.informer import Informer
+from haulout.kube.recorder import EventRecorder
 
 if TYPE_CHECKING:
-    from haulout.machines.controller import Controller
+    from haulout.controllers.machines.controller import MachineMaintenanceController
 
 log = logging.getLogger(__name__)
 
 _REPORTER = "MachineMaintenance"  # who tells by events
-_LAST_WORDS = timedelta(seconds=2)
-_ASKED = Backoff(first=timedelta(minutes=1), limit=timedelta(minutes=10))  # whether what is missing is there by now
-_UNSEEN = "Unseen"  # the phase of a record that nobody has looked at yet
+_FLUSH_TIMEOUT = timedelta(seconds=2)
+_DISCOVERY_BACKOFF = Backoff(
+    first=timedelta(minutes=1), limit=timedelta(minutes=10)
+)  # whether what is missing is there by now
+_NOT_OBSERVED = "Unseen"  # the phase of a record that nobody has looked at yet
 
 PHASES = Metric(
     "haulout_machine_maintenances",
     "How many MachineMaintenances are in a phase.",
     ("phase",),
-    kind=Kind.GAUGE,
-    more="`Unseen` if nobody has looked at them yet; only the leader has it, where there are any",
+    kind=MetricKind.GAUGE,
+    details="`Unseen` if nobody has looked at them yet; only the leader has it, where there are any",
 )
 LATE = Metric(
     "haulout_machine_maintenances_late",
     "How many MachineMaintenances will not be done before the cloud begins.",
-    kind=Kind.GAUGE,
-    more="the same",
+    kind=MetricKind.GAUGE,
+    details="the same",
 )
 METRICS = (PHASES, LATE)
 
 
 @dataclass(slots=True)
-class Machines:
+class MachinesComponent:
     """What outlives leadership: how Machines are replaced, and what is known while this replica sees to it."""
 
-    settings: Settings = field(default_factory=Settings)
-    policy: Policy = field(default_factory=Policy)
-    controller: "Controller | None" = None  # while we see to them, and not another
-    part: Part = field(default_factory=partial(Part, "replacing Machines"))
+    settings: MachineSettings = field(default_factory=MachineSettings)
+    policy: NoticeFilter = field(default_factory=NoticeFilter)
+    controller: "MachineMaintenanceController | None" = None  # while we see to them, and not another
+    supervisor: Supervisor = field(default_factory=partial(Supervisor, "replacing Machines"))
 
     def troubles(self) -> Iterator[str]:
         """Yield what somebody should look after."""
-        if self.part.trouble:
-            yield self.part.trouble
-        if self.controller is not None and (problem := self.controller.sight.problem()):
+        if self.supervisor.problem:
+            yield self.supervisor.problem
+        if self.controller is not None and (problem := self.controller.informers.problem()):
             yield f"Machines wait: {problem}"
-        how = f"`kubectl get machinemaintenances -n {self.settings.namespace or NAMESPACE}` says why"
-        if refused := sum(it.status.phase == Phase.REFUSED for it in self._records()):
-            yield f"{counted(refused, 'MachineMaintenance')} cannot be done: {how}"
+        hint = f"`kubectl get machinemaintenances -n {self.settings.namespace or NAMESPACE}` says why"
+        if refused := sum(record.status.phase == MachineMaintenancePhase.REFUSED for record in self._records()):
+            yield f"{format_count(refused, 'MachineMaintenance')} cannot be done: {hint}"
         if late := sum(map(_is_late, self._records())):
-            yield f"{counted(late, 'Machine')} will not be replaced before the cloud begins: {how}"
+            yield f"{format_count(late, 'Machine')} will not be replaced before the cloud begins: {hint}"
 
-    def told(self) -> Iterator[str]:
+    def status_lines(self) -> Iterator[str]:
         """Yield how it stands; nothing where there are no Machines."""
         if self.controller is None:
             return
-        if problem := self.controller.sight.problem():
+        if problem := self.controller.informers.problem():
             yield f"[-] machines: {problem}"
             return
-        waiting = sum(not _is_over(it) for it in self._records())
+        waiting = sum(not _is_over(record) for record in self._records())
         yield f"[+] machines: this replica sees to them; to be replaced: {waiting}"
 
-    def tallies(self) -> Iterator[Tally]:
+    def collect_metrics(self) -> Iterator[MetricVec]:
         """Yield all numbers, as they are now; only who sees to Machines has them."""
         if self.controller is None:
             return
-        phases, late = Tally(PHASES), Tally(LATE)
-        for phase in (_UNSEEN, *Phase):
+        phases, late = MetricVec(PHASES), MetricVec(LATE)
+        for phase in (_NOT_OBSERVED, *MachineMaintenancePhase):
             phases.set(phase, to=0)
         for record in self._records():
-            phases.add(record.status.phase or _UNSEEN)
+            phases.add(record.status.phase or _NOT_OBSERVED)
         late.set(to=sum(map(_is_late, self._records())))
         yield from (phases, late)
 
     def _records(self) -> tuple[MachineMaintenance, ...]:
-        return () if self.controller is None else tuple(self.controller.sight.records.cache.all())
+        return () if self.controller is None else tuple(self.controller.informers.maintenances.informer.all())
 
 
-async def see_to_machines(
-    client: Client, machines: Machines, *, identity: str, nodes: Cache[Node], announcer: Announcer
+async def run_machines(
+    client: Client,
+    machines: MachinesComponent,
+    *,
+    identity: str,
+    nodes: Informer[Node],
+    operator_events: OperatorEvents,
 ) -> None:
     """Replace Machines where there are any, also after it broke, until cancelled; others keep `nodes` up to date."""
     work = partial(replace_machines, client, machines, identity=identity, nodes=nodes)
-    tell = partial(announcer.warn, reason="MachinesBroke", action="SeeToMachines")
-    await machines.part.run(work, client=client, tell=tell)
+    report = partial(operator_events.warn, reason="MachinesBroke", action="SeeToMachines")
+    await machines.supervisor.run(work, client=client, report=report)
 
 
-async def replace_machines(client: Client, machines: Machines, *, identity: str, nodes: Cache[Node]) -> None:
+async def replace_machines(
+    client: Client, machines: MachinesComponent, *, identity: str, nodes: Informer[Node]
+) -> None:
     """Replace Machines until cancelled, or until it breaks."""
-    await _installed(client, MACHINE_MAINTENANCES, nodes=nodes)
-    await _installed(client, MACHINES, MACHINE_SETS, nodes=nodes)
-    from haulout.machines.controller import Controller  # with all that it needs: of use on clusters of OpenShift only
+    await _wait_until_served(client, MACHINE_MAINTENANCES, nodes=nodes)
+    await _wait_until_served(client, MACHINES, MACHINE_SETS, nodes=nodes)
+    from haulout.controllers.machines.controller import (
+        MachineMaintenanceController,  # with all that it needs: of use on clusters of OpenShift only
+    )
 
     log.info("MachineMaintenances and Machines are installed: Machines are replaced for those who ask for it")
     events = EventRecorder(client, instance=identity, controller=_REPORTER)
-    controller = Controller(client, events=events, nodes=nodes, settings=machines.settings)
+    controller = MachineMaintenanceController(client, events=events, nodes=nodes, settings=machines.settings)
     async with asyncio.TaskGroup() as group:
-        telling = group.create_task(events.run())
+        event_writer = group.create_task(events.run())
         machines.controller = controller
         try:
-            async with asyncio.TaskGroup() as works:
-                works.create_task(controller.run())
-                works.create_task(_note(client, machines, controller, nodes))
+            async with asyncio.TaskGroup() as controllers:
+                controllers.create_task(controller.run())
+                controllers.create_task(_create_records_from_notices(client, machines, controller, nodes))
         finally:
             machines.controller = None
-            await events.flush(_LAST_WORDS)
-            telling.cancel()
+            await events.flush(_FLUSH_TIMEOUT)
+            event_writer.cancel()
 
 
-async def _note(client: Client, machines: Machines, controller: "Controller", nodes: Cache[Node]) -> None:
+async def _create_records_from_notices(
+    client: Client, machines: MachinesComponent, controller: "MachineMaintenanceController", nodes: Informer[Node]
+) -> None:
     """Have notices become records, where there are notices."""
-    from haulout.machines.noting import Noting
+    from haulout.controllers.machines.notice_controller import MachineNoticeController
 
-    await _installed(client, MAINTENANCE_NOTICES, nodes=nodes)
+    await _wait_until_served(client, MAINTENANCE_NOTICES, nodes=nodes)
     namespace = machines.settings.namespace or NAMESPACE
-    await Noting(client, sight=controller.sight, namespace=namespace, policy=machines.policy).run()
+    await MachineNoticeController(
+        client, informers=controller.informers, namespace=namespace, notice_filter=machines.policy
+    ).run()
 
 
-async def _installed(client: Client, *resources: Resource[Any], nodes: Cache[Node]) -> None:
+async def _wait_until_served(client: Client, *resources: Resource[Any], nodes: Informer[Node]) -> None:
     """Return when these are served."""
     tries = 0
     while not await _are_served(client, *resources):
         if not tries:
-            await _has_machines(nodes)
+            await _wait_for_machine(nodes)
         else:
-            await client.clock.sleep(_ASKED.delay(tries, client.random))
+            await client.clock.sleep(_DISCOVERY_BACKOFF.delay(tries, client.random))
         tries += 1
 
 
@@ -169,28 +184,28 @@ async def _are_served(client: Client, *resources: Resource[Any]) -> bool:
         except KubeError as error:
             log.debug("whether there are %ss cannot be told: %s", resources[0].kind, error)
         failures += 1
-        await client.clock.sleep(_ASKED.delay(failures, client.random))
+        await client.clock.sleep(_DISCOVERY_BACKOFF.delay(failures, client.random))
 
 
-async def _has_machines(nodes: Cache[Node]) -> None:
+async def _wait_for_machine(nodes: Informer[Node]) -> None:
     """Return when a node has a Machine."""
     found = asyncio.Event()
 
-    def look(_: Node | None, new: Node | None) -> None:
+    def on_node(_: Node | None, new: Node | None) -> None:
         if new is not None and MACHINE_OF_NODE in new.metadata.annotations:
             found.set()
 
-    end = nodes.subscribe(look)
+    unsubscribe = nodes.subscribe(on_node)
     try:
         await found.wait()
     finally:
-        end()
+        unsubscribe()
 
 
 def _is_over(record: MachineMaintenance) -> bool:
-    return record.status.phase in (Phase.COMPLETED, Phase.CANCELLED)
+    return record.status.phase in (MachineMaintenancePhase.COMPLETED, MachineMaintenancePhase.CANCELLED)
 
 
 def _is_late(record: MachineMaintenance) -> bool:
-    on_time = record.status.condition(MachineCondition.ON_TIME)
+    on_time = record.status.condition(MachineMaintenanceCondition.ON_TIME)
     return not _is_over(record) and on_time is not None and on_time.status == "False"

@@ -3,217 +3,274 @@
 Only the leader sees to them, wherever the definition of MaintenanceNotice is installed, or as soon as it is. Without a
 source that is still of use: people and other tools write notices as well.
 
-The controller and each source are parts of their own (`haulout.app.parts`): should one break it is started again by
-itself, and the others go on. A source that starts again is made anew, as a successor would make it; what it needs to go
-on is in the notices, and in what the cloud has not been told to forget. No source listens before notices can be
+The controller and each source are parts of their own (`haulout.app.supervisor`): should one break it is started again
+by itself, and the others go on. A source that starts again is made anew, as a successor would make it; what it needs
+to go on is in the notices, and in what the cloud has not been told to forget. No source listens before notices can be
 written: what it heard could not be kept.
 """
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 
-from haulout.app.announcing import Announcer
-from haulout.app.aside import Aside
-from haulout.app.notice_tallies import NoticeTallies
-from haulout.app.parts import Part
-from haulout.app.short_notices import lease_suggestion
-from haulout.core.metering import Histogram, Tally
-from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice
-from haulout.kube.cache import Cache
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
+from haulout.api.objects import Node
+from haulout.app.lease_advice import lease_advice
+from haulout.app.notice_metrics import NoticeMetrics
+from haulout.app.operator_events import OperatorEvents
+from haulout.app.supervisor import Supervisor
+from haulout.controllers.notices.controller import MaintenanceNoticeController, ProfilePolicy
+from haulout.core.clock import Clock
+from haulout.core.metrics import Histogram, MetricVec
+from haulout.core.text_format import format_count
 from haulout.kube.client import Client
-from haulout.kube.events import EventRecorder
-from haulout.kube.lease_timing import LeaseTiming
-from haulout.kube.objects import Node
-from haulout.notices.controller import By, Controller
-from haulout.notices.inbox import Inbox
-from haulout.notices.sources import Mover, Source, Starter
-from haulout.profiles.words import counted
+from haulout.kube.informer import Informer
+from haulout.kube.leaderelection_config import LeaderElectionConfig
+from haulout.kube.recorder import EventRecorder
+from haulout.providers.event_source import EarlyStartSource, EventSource, ReschedulableSource
+from haulout.providers.notice_writer import NoticeWriter
+from haulout.providers.quarantine import Quarantine, QuarantinedMessage
+
+# Tells people by events of messages that made no sense: each kind of them once an hour, and few kinds.
+#
+# The log has each of them, metrics have how many there are. A stream full of garbage must not become a namespace full
+# of
+# events.
+
+_REPEAT_AFTER = timedelta(hours=1)
+_MAX_KINDS = 5  # of one source, in that time
+
+
+class QuarantineEvents:
+    """Hears what one source puts aside."""
+
+    def __init__(self, source: str, *, operator_events: OperatorEvents, clock: Clock) -> None:
+        self._source = source
+        self._operator_events = operator_events
+        self._clock = clock
+        self._reported_at: dict[str, float] = {}  # by kind: when
+        self._pending: asyncio.Queue[str] = asyncio.Queue()
+
+    async def run(self, quarantine: Quarantine) -> None:
+        """Tell it, until cancelled."""
+        quarantine.on_quarantined = self._on_quarantined
+        while True:
+            note = await self._pending.get()
+            await self._operator_events.warn(note, reason="NoticeUnreadable", action="ListenToCloud")
+
+    def _on_quarantined(self, message: QuarantinedMessage) -> None:
+        now = self._clock.monotonic()
+        self._reported_at = {
+            kind: at for kind, at in self._reported_at.items() if now - at < _REPEAT_AFTER.total_seconds()
+        }
+        kind = _problem_kind(message.why)
+        if kind in self._reported_at or len(self._reported_at) >= _MAX_KINDS:
+            return
+        self._reported_at[kind] = now
+        self._pending.put_nowait(
+            f"{self._source}: a message makes no sense, at {message.where}: {message.why}; it is put aside"
+        )
+
+
+def _problem_kind(why: str) -> str:
+    """Return what was expected; what was found instead is different each time."""
+    return re.sub(r"\d+", "#", why.partition(", found")[0])
+
 
 log = logging.getLogger(__name__)
 
-Sources = Callable[[Client, Cache[Node]], Sequence[Source]]
+MakeSources = Callable[[Client, Informer[Node]], Sequence[EventSource]]
 """Makes all sources there are, always as many and in the same order; nothing is connected yet when it returns."""
 
 
-def no_sources(client: Client, nodes: Cache[Node]) -> Sequence[Source]:
+def no_sources(client: Client, nodes: Informer[Node]) -> Sequence[EventSource]:
     """Listen to nobody."""
     del client, nodes
     return ()
 
 
 @dataclass(slots=True)
-class Listening:
+class SourceListener:
     """A source: the part that runs it, and how it stands."""
 
-    source: Source
-    aside: Aside
-    runs: bool = False
-    part: Part = field(init=False)
+    source: EventSource
+    quarantine_events: QuarantineEvents
+    is_running: bool = False
+    supervisor: Supervisor = field(init=False)
 
     def __post_init__(self) -> None:
-        self.part = Part(f"source {self.name}")
+        self.supervisor = Supervisor(f"source {self.name}")
 
     @property
     def name(self) -> str:
         """What `spec.source` of its notices says."""
         return self.source.name
 
-    def troubles(self) -> Sequence[str]:
+    def problems(self) -> Sequence[str]:
         """Return what keeps it from its work, and what it could not read."""
-        broken = (self.part.trouble,) if self.part.trouble else ()
-        return (*broken, *(self.source.troubles() if self.runs else ()))
+        crash = (self.supervisor.problem,) if self.supervisor.problem else ()
+        return (*crash, *(self.source.problems() if self.is_running else ()))
 
     @property
     def is_up(self) -> bool:
         """Tell whether it hears what its cloud says."""
-        return self.runs and self.source.is_up
+        return self.is_running and self.source.is_up
 
 
 @dataclass(slots=True)
-class Notices:
+class NoticesComponent:
     """What notices need, and what is known while we see to them. It outlives our leadership."""
 
-    sources: Sources = no_sources
-    controller: Controller | None = None  # while we see to them, and not another
-    listening: tuple[Listening, ...] = ()  # the same
-    first: asyncio.Event = field(default_factory=asyncio.Event)  # set once there is a notice
-    leases: LeaseTiming = field(default_factory=LeaseTiming)  # under which this replica leads
-    hearers: list[Callable[[str], None]] = field(default_factory=list)  # called with the name of each that changed
-    suggested: set[str] = field(default_factory=set)  # what was logged about these
-    tallies: NoticeTallies = field(default_factory=NoticeTallies)
-    part: Part = field(default_factory=partial(Part, "notices"))
-    hearing: Part = field(default_factory=partial(Part, "listening to clouds"))
+    make_sources: MakeSources = no_sources
+    controller: MaintenanceNoticeController | None = None  # while we see to them, and not another
+    listeners: tuple[SourceListener, ...] = ()  # the same
+    first_notice: asyncio.Event = field(default_factory=asyncio.Event)  # set once there is a notice
+    leases: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)  # under which this replica leads
+    subscribers: list[Callable[[str], None]] = field(default_factory=list)  # called with the name of each that changed
+    logged_advice: set[str] = field(default_factory=set)  # what was logged about these
+    metrics: NoticeMetrics = field(default_factory=NoticeMetrics)
+    supervisor: Supervisor = field(default_factory=partial(Supervisor, "notices"))
+    listeners_supervisor: Supervisor = field(default_factory=partial(Supervisor, "listening to clouds"))
 
-    def source(self, name: str) -> Source | None:
+    def source(self, name: str) -> EventSource | None:
         """Return the source of notices that say this, if it runs here."""
-        return next((it.source for it in self.listening if it.name == name and it.runs), None)
+        return next(
+            (listener.source for listener in self.listeners if listener.name == name and listener.is_running), None
+        )
 
-    def mover(self, name: str) -> Mover | None:
+    def mover(self, name: str) -> ReschedulableSource | None:
         """Return the same source, if its cloud can be asked for another time."""
         source = self.source(name)
-        return source if isinstance(source, Mover) else None
+        return source if isinstance(source, ReschedulableSource) else None
 
-    def starter(self, name: str) -> Starter | None:
+    def starter(self, name: str) -> EarlyStartSource | None:
         """Return the same source, if its cloud can be told to begin."""
         source = self.source(name)
-        return source if isinstance(source, Starter) else None
+        return source if isinstance(source, EarlyStartSource) else None
 
     def troubles(self) -> tuple[str, ...]:
         """Return what somebody should look after."""
-        obstacle, is_bad = self._obstacle()
-        waits = (f"notices wait: {obstacle}",) if is_bad else ()
-        broken = tuple(it.trouble for it in (self.part, self.hearing) if it.trouble)
-        sources = tuple(line for it in self.listening for line in it.troubles())
-        return (*(broken or waits), *self._left_out(), *self._suggested(), *sources)
+        obstacle, is_bad = self._read_problem()
+        waiting = (f"notices wait: {obstacle}",) if is_bad else ()
+        crashes = tuple(item.problem for item in (self.supervisor, self.listeners_supervisor) if item.problem)
+        sources = tuple(problem for item in self.listeners for problem in item.problems())
+        return (*(crashes or waiting), *self._unreadable_notices(), *self._lease_advice(), *sources)
 
-    def suggest_leases_for(self, *sources: str) -> None:
+    def log_lease_advice(self, *sources: str) -> None:
         """Log, once, that leases should be shorter, if they should for notices of these sources."""
-        found = lease_suggestion(self.leases, sources)
-        if found and found not in self.suggested:
-            self.suggested.add(found)
-            log.warning("%s", found)
+        advice = lease_advice(self.leases, sources)
+        if advice and advice not in self.logged_advice:
+            self.logged_advice.add(advice)
+            log.warning("%s", advice)
 
-    def told(self) -> Iterator[str]:
+    def status_lines(self) -> Iterator[str]:
         """Yield how it stands, a line each, with a plus if that is good and a minus if it is not."""
-        obstacle, is_bad = self._obstacle()
+        obstacle, is_bad = self._read_problem()
         if self.controller is None:
-            bad = self.part.trouble
-            yield f"[-] notices: {bad}" if bad else "[+] notices: this replica does not see to them; the leader does"
+            problem = self.supervisor.problem
+            yield (
+                f"[-] notices: {problem}"
+                if problem
+                else "[+] notices: this replica does not see to them; the leader does"
+            )
         elif obstacle:
             yield f"[{'-' if is_bad else '+'}] notices: {obstacle}"
         else:
-            yield f"[+] notices: this replica sees to {counted(len(self.controller.notices), 'notice')}"
-        for it in self.listening:
-            bad = next(iter(it.troubles()), "")
-            good = "this replica listens" if it.runs else "it waits until notices can be written"
-            yield f"[-] source {it.name}: {bad}" if bad else f"[+] source {it.name}: {good}"
+            yield f"[+] notices: this replica sees to {format_count(len(self.controller.notices), 'notice')}"
+        for listener in self.listeners:
+            problem = next(iter(listener.problems()), "")
+            state = "this replica listens" if listener.is_running else "it waits until notices can be written"
+            yield f"[-] source {listener.name}: {problem}" if problem else f"[+] source {listener.name}: {state}"
 
-    def counted(self) -> Iterator[Tally | Histogram]:
+    def collect_metrics(self) -> Iterator[MetricVec | Histogram]:
         """Yield all numbers, as they are now."""
         notices = () if self.controller is None else self.controller.notices.all()
-        running = [it.source for it in self.listening if it.runs]
-        self.tallies.look(notices, running=running, up={it.name: it.is_up for it in self.listening})
-        yield from self.tallies.all()
+        running = [listener.source for listener in self.listeners if listener.is_running]
+        self.metrics.update(notices, running=running, up={listener.name: listener.is_up for listener in self.listeners})
+        yield from self.metrics.all()
 
-    def _suggested(self) -> Iterator[str]:
+    def _lease_advice(self) -> Iterator[str]:
         """Yield how leases should be shorter, for what is listened to and what there are notices of."""
         notices = () if self.controller is None else self.controller.notices.all()
-        sources = {*(it.name for it in self.listening), *(it.spec.source for it in notices)}
-        if found := lease_suggestion(self.leases, sources):
-            yield found
+        sources = {*(item.name for item in self.listeners), *(item.spec.source for item in notices)}
+        if advice := lease_advice(self.leases, sources):
+            yield advice
 
-    def _left_out(self) -> Iterator[str]:
-        misfits = {} if self.controller is None else self.controller.notices.misfits
+    def _unreadable_notices(self) -> Iterator[str]:
+        misfits = {} if self.controller is None else self.controller.notices.undecodable
         for name, problem in misfits.items():
             more = "" if len(misfits) == 1 else f" (and {len(misfits) - 1} more)"
             yield f"notice {name} is left out, as it does not fit its kind{more}: {problem}"
             return
 
-    def _obstacle(self) -> tuple[str, bool]:
+    def _read_problem(self) -> tuple[str, bool]:
         """Return why notices cannot be read, and whether that is bad: who wants none need not install any."""
         if self.controller is None:
             return "", False
         health = self.controller.notices.health()
         if health.is_missing:
             missing = f"{MAINTENANCE_NOTICES.kind} is not installed; `haulout manifests --crds-only` has it"
-            return missing, bool(self.listening)
+            return missing, bool(self.listeners)
         if health.problem:
             return health.problem, True
-        return "" if health.synced else "they are being read", False
+        return "" if health.has_synced else "they are being read", False
 
 
-async def see_to_notices(
+async def run_notices(
     client: Client,
-    notices: Notices,
+    notices: NoticesComponent,
     *,
     events: EventRecorder,
-    nodes: Cache[Node],
-    announcer: Announcer,
-    by: By,
+    nodes: Informer[Node],
+    operator_events: OperatorEvents,
+    handling: ProfilePolicy,
 ) -> None:
     """See to notices, and listen to all sources, until cancelled; others run `events` and `nodes`."""
-    seeing = _Seeing(client, notices, events=events, nodes=nodes, announcer=announcer, by=by)
+    runner = _NoticesRunner(
+        client, notices, events=events, nodes=nodes, operator_events=operator_events, handling=handling
+    )
     async with asyncio.TaskGroup() as group:
-        group.create_task(notices.part.run(seeing.control, client=client, tell=seeing.tell))
-        group.create_task(notices.hearing.run(seeing.listen, client=client, tell=seeing.tell))
+        group.create_task(notices.supervisor.run(runner.run_controller, client=client, report=runner.report))
+        group.create_task(notices.listeners_supervisor.run(runner.run_listeners, client=client, report=runner.report))
 
 
-class _Seeing:
+class _NoticesRunner:
     """Sees to notices for as long as we lead."""
 
     def __init__(
         self,
         client: Client,
-        notices: Notices,
+        notices: NoticesComponent,
         *,
         events: EventRecorder,
-        nodes: Cache[Node],
-        announcer: Announcer,
-        by: By,
+        nodes: Informer[Node],
+        operator_events: OperatorEvents,
+        handling: ProfilePolicy,
     ) -> None:
         self._client = client
         self._notices = notices
         self._events = events
         self._nodes = nodes
-        self._announcer = announcer
-        self._by = by
+        self._operator_events = operator_events
+        self._handling = handling
         self._can_write = asyncio.Event()
 
-    async def control(self) -> None:
+    async def run_controller(self) -> None:
         """Keep notices up to date; until cancelled."""
-        controller = Controller(
+        controller = MaintenanceNoticeController(
             self._client,
             events=self._events,
             nodes=self._nodes,
-            mover_of=self._notices.mover,
-            starter_of=self._notices.starter,
-            by=self._by,
-            observe=self._notices.tallies.count_review,
+            reschedulable_source_of=self._notices.mover,
+            early_start_source_of=self._notices.starter,
+            profile_policy=self._handling,
+            on_status_written=self._notices.metrics.count_review,
         )
-        controller.notices.subscribe(self._note)
+        controller.notices.subscribe(self._on_notice)
         self._notices.controller = controller
         try:
             async with asyncio.TaskGroup() as group:
@@ -223,42 +280,50 @@ class _Seeing:
         finally:
             self._notices.controller = None
 
-    def _note(self, before: MaintenanceNotice | None, after: MaintenanceNotice | None) -> None:
-        self._notices.first.set()
-        for hear in self._notices.hearers:
-            hear((after or before or MaintenanceNotice()).name)
+    def _on_notice(self, before: MaintenanceNotice | None, after: MaintenanceNotice | None) -> None:
+        self._notices.first_notice.set()
+        for callback in self._notices.subscribers:
+            callback((after or before or MaintenanceNotice()).name)
         if before is None and after is not None:
-            self._notices.suggest_leases_for(after.spec.source)
+            self._notices.log_lease_advice(after.spec.source)
 
-    async def listen(self) -> None:
+    async def run_listeners(self) -> None:
         """Listen to all sources, each as a part of its own; until cancelled."""
-        telling = partial(Aside, announcer=self._announcer, clock=self._client.clock)
-        self._notices.listening = tuple(Listening(it, telling(it.name)) for it in self._made())
+        make_quarantine_events = partial(
+            QuarantineEvents, operator_events=self._operator_events, clock=self._client.clock
+        )
+        self._notices.listeners = tuple(
+            SourceListener(listener, make_quarantine_events(listener.name)) for listener in self._make_sources()
+        )
         try:
             await self._can_write.wait()
-            self._notices.suggest_leases_for(*(it.name for it in self._notices.listening))
+            self._notices.log_lease_advice(*(listener.name for listener in self._notices.listeners))
             async with asyncio.TaskGroup() as group:
-                for at, it in enumerate(self._notices.listening):
-                    group.create_task(it.part.run(partial(self._listen_to, at), client=self._client, tell=self.tell))
+                for index, listener in enumerate(self._notices.listeners):
+                    group.create_task(
+                        listener.supervisor.run(
+                            partial(self._run_listener, index), client=self._client, report=self.report
+                        )
+                    )
         finally:
-            self._notices.listening = ()
+            self._notices.listeners = ()
 
-    async def _listen_to(self, at: int) -> None:
-        listening = self._notices.listening[at]
-        source = listening.source = self._made()[at]
-        listening.runs = True
+    async def _run_listener(self, index: int) -> None:
+        listener = self._notices.listeners[index]
+        source = listener.source = self._make_sources()[index]
+        listener.is_running = True
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(listening.aside.run(source.quarantine))
-                await source.run(Inbox(self._client))
+                group.create_task(listener.quarantine_events.run(source.quarantine))
+                await source.run(NoticeWriter(self._client))
                 raise RuntimeError("it has ended, and nobody told it to")
         finally:
-            listening.runs = False
-            self._notices.tallies.settle(source)
+            listener.is_running = False
+            self._notices.metrics.finish_source(source)
 
-    def _made(self) -> Sequence[Source]:
-        return self._notices.sources(self._client, self._nodes)
+    def _make_sources(self) -> Sequence[EventSource]:
+        return self._notices.make_sources(self._client, self._nodes)
 
-    async def tell(self, note: str) -> None:
+    async def report(self, note: str) -> None:
         """Tell people what broke."""
-        await self._announcer.warn(note, reason="NoticesBroke", action="SeeToNotices")
+        await self._operator_events.warn(note, reason="NoticesBroke", action="SeeToNotices")

@@ -6,27 +6,27 @@ else goes on.
 
 from collections.abc import Iterable
 
-from haulout.app.announcing import Announcer
-from haulout.app.notices import Notices
-from haulout.app.profiles import Profiles
-from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice
-from haulout.kube.cache import Cache
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
+from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenance
+from haulout.app.notices import NoticesComponent
+from haulout.app.operator_events import OperatorEvents
+from haulout.app.profiles import ProfilesComponent
+from haulout.controllers.nodemaintenance import notification as of_maintenances
+from haulout.controllers.notices import notification as of_notices
+from haulout.controllers.profiles.notify.object_notifier import NotifiedKind, ObjectNotifier
 from haulout.kube.client import Client
-from haulout.kube.events import EventRecorder
-from haulout.maintenance import notification as of_maintenances
-from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
-from haulout.notices import notification as of_notices
-from haulout.profiles.object_notifier import NotifiedKind, ObjectNotifier
+from haulout.kube.informer import Informer
+from haulout.kube.recorder import EventRecorder
 
 
-async def see_to_notifications(
+async def run_notifications(
     client: Client,
-    profiles: Profiles,
+    profiles: ProfilesComponent,
     *,
     events: EventRecorder,
-    maintenances: Cache[NodeMaintenance],
-    notices: Notices,
-    announcer: Announcer,
+    maintenances: Informer[NodeMaintenance],
+    notices: NoticesComponent,
+    operator_events: OperatorEvents,
 ) -> None:
     """Send what the configuration says, until cancelled; others run `events` and the caches."""
 
@@ -35,51 +35,54 @@ async def see_to_notifications(
             client,
             profiles.outside,
             events=events,
-            kinds=(_maintenances(maintenances), _notices(notices)),
+            kinds=(_maintenance_kind(maintenances), _notice_kind(notices)),
         )
 
-        def note(before: NodeMaintenance | None, after: NodeMaintenance | None) -> None:
-            notifier.note(NODE_MAINTENANCES.kind, (after or before or NodeMaintenance()).name)
+        def on_maintenance(before: NodeMaintenance | None, after: NodeMaintenance | None) -> None:
+            notifier.enqueue(NODE_MAINTENANCES.kind, (after or before or NodeMaintenance()).name)
 
-        def note_notice(name: str) -> None:
-            notifier.note(MAINTENANCE_NOTICES.kind, name)
+        def on_notice(name: str) -> None:
+            notifier.enqueue(MAINTENANCE_NOTICES.kind, name)
 
-        notices.hearers.append(note_notice)
-        ends = maintenances.subscribe(note), profiles.configured.subscribe(lambda it: notifier.use(it.notifications))
+        notices.subscribers.append(on_notice)
+        unsubscribes = (
+            maintenances.subscribe(on_maintenance),
+            profiles.file.subscribe(lambda configuration: notifier.use(configuration.notifications)),
+        )
         try:
             await notifier.run()
         finally:
-            notices.hearers.remove(note_notice)
-            for end in ends:
-                end()
+            notices.subscribers.remove(on_notice)
+            for unsubscribe in unsubscribes:
+                unsubscribe()
 
-    async def tell(note: str) -> None:
-        await announcer.warn(note, reason="NotificationsBroke", action="Notify")
+    async def report(note: str) -> None:
+        await operator_events.warn(note, reason="NotificationsBroke", action="Notify")
 
-    await profiles.notifying.run(work, client=client, tell=tell)
+    await profiles.notifications_supervisor.run(work, client=client, report=report)
 
 
-def _maintenances(cache: Cache[NodeMaintenance]) -> NotifiedKind[NodeMaintenance]:
+def _maintenance_kind(cache: Informer[NodeMaintenance]) -> NotifiedKind[NodeMaintenance]:
     return NotifiedKind(
         resource=NODE_MAINTENANCES,
         get=cache.get,
         all=cache.all,
-        events=of_maintenances.events,
+        events=of_maintenances.object_events,
         involved_object=of_maintenances.involved_object,
     )
 
 
-def _notices(notices: Notices) -> NotifiedKind[MaintenanceNotice]:
+def _notice_kind(notices: NoticesComponent) -> NotifiedKind[MaintenanceNotice]:
     def get(name: str) -> MaintenanceNotice | None:
         return None if notices.controller is None else notices.controller.notices.get(name)
 
-    def all_() -> Iterable[MaintenanceNotice]:
+    def list_notices() -> Iterable[MaintenanceNotice]:
         return () if notices.controller is None else notices.controller.notices.all()
 
     return NotifiedKind(
         resource=MAINTENANCE_NOTICES,
         get=get,
-        all=all_,
+        all=list_notices,
         events=of_notices.events,
         involved_object=of_notices.involved_object,
     )

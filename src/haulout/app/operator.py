@@ -21,51 +21,51 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from haulout.app.announcing import Announcer
-from haulout.app.esx import Esx, see_to_esx
-from haulout.app.exposing import guard_metrics
-from haulout.app.facing import face_viewers
-from haulout.app.kubernikus import Kubernikus, see_to_kubernikus
-from haulout.app.machines import Machines, see_to_machines
-from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
-from haulout.app.notices import Notices, see_to_notices
-from haulout.app.notifications import see_to_notifications
-from haulout.app.parts import until_handed_over
-from haulout.app.profiles import Beside, Profiles, see_to_profiles, warn_of_holder
-from haulout.app.serving import ReplicaSettings, serving
-from haulout.app.vitals import Vitals
+from haulout.api.maintenancenotice import MaintenanceNotice
+from haulout.api.objects import Node
+from haulout.api.openshift import MACHINE_OF_NODE
+from haulout.app.dashboard import run_dashboard
+from haulout.app.esx import EsxComponent, run_esx
+from haulout.app.http_endpoints import serve_secure_metrics
+from haulout.app.kubernikus import KubernikusComponent, run_kubernikus
+from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.machines import MachinesComponent, run_machines
+from haulout.app.notices import NoticesComponent, run_notices
+from haulout.app.notifications import run_notifications
+from haulout.app.operator_events import OperatorEvents
+from haulout.app.operator_status import OperatorStatus
+from haulout.app.profiles import Integration, ProfilesComponent, log_other_holder, run_profiles
+from haulout.app.replica import ReplicaSettings, serve_replica
+from haulout.app.supervisor import wait_for_handover
 from haulout.budget.limits import NO_BUDGET
-from haulout.budget.line import Line
+from haulout.budget.waiting_list import WaitingList
+from haulout.controllers.nodemaintenance import node_lease
+from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController, NodeMaintenanceSettings
+from haulout.controllers.nodemaintenance.informers import node_cache
+from haulout.controllers.notices.controller import ProfilePolicy
 from haulout.core.clock import Clock
-from haulout.drain.tallies import ESX, KUBERNIKUS, ORDER, PROFILE
-from haulout.errors import HandOver, KubeError, LeadershipLost
-from haulout.history.keeper import Keeper
+from haulout.dashboard.api.nodes.informers import Informers
+from haulout.drain.metrics import ESX, KUBERNIKUS, ORDER, PROFILE
+from haulout.errors import KubeError, LeadershipHandover, LeadershipLost
 from haulout.history.retention import Retention, RetentionSettings
-from haulout.kinds.notice import MaintenanceNotice
-from haulout.kinds.openshift import MACHINE_OF_NODE
+from haulout.history.writer import HistoryWriter
+from haulout.httpserver.listener import ListenAddress
 from haulout.kube import leases
-from haulout.kube.cache import Cache
 from haulout.kube.client import Client
-from haulout.kube.events import EventRecorder
-from haulout.kube.leader import LeaderElection
-from haulout.kube.objects import Node
-from haulout.maintenance import lease as node_lease
-from haulout.maintenance.controller import Controller, Settings
-from haulout.maintenance.sight import node_cache
-from haulout.notices.controller import By
-from haulout.web.api.sight import Sight
-from haulout.web.listening import Address
-from haulout.web.wishes import WebhookSettings
+from haulout.kube.informer import Informer
+from haulout.kube.leaderelection import LeaderElection
+from haulout.kube.recorder import EventRecorder
+from haulout.webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:
-    from haulout.web.webhook import Webhook
+    from haulout.webhook.component import Webhook
 
 log = logging.getLogger(__name__)
 
 _REPORTER = "NodeMaintenance"  # who tells by events, as users of the Node Maintenance Operator know it
-_LAST_WORDS = timedelta(seconds=2)
-_SUCCESSOR_WITHIN = timedelta(seconds=15)
-_LOOKED_FOR_EVERY = timedelta(seconds=1)
+_FLUSH_TIMEOUT = timedelta(seconds=2)
+_SUCCESSOR_TIMEOUT = timedelta(seconds=15)
+_SUCCESSOR_POLL_INTERVAL = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,77 +77,83 @@ class OperatorSettings(ReplicaSettings):
     guard_quorum: bool = True  # of etcd, on clusters that are not OpenShift
     webhook: WebhookSettings | None = None  # None: others serve it, or nobody does
     retention: RetentionSettings = field(default_factory=RetentionSettings)  # of the history of deleted nodes
-    guarded_metrics: Address | None = None  # where metrics are served over HTTPS, with the webhook's certificate
+    secure_metrics_address: ListenAddress | None = (
+        None  # where metrics are served over HTTPS, with the webhook's certificate
+    )
 
 
 async def run_operator(
     client: Client,
     settings: OperatorSettings,
     *,
-    profiles: Profiles | None = None,
-    notices: Notices | None = None,
-    machines: Machines | None = None,
-    kubernikus: Kubernikus | None = None,
-    esx: Esx | None = None,
-    vitals: Vitals | None = None,
+    profiles: ProfilesComponent | None = None,
+    notices: NoticesComponent | None = None,
+    machines: MachinesComponent | None = None,
+    kubernikus: KubernikusComponent | None = None,
+    esx: EsxComponent | None = None,
+    status: OperatorStatus | None = None,
 ) -> None:
-    """Serve what every replica serves, and stand for leadership; until cancelled. `vitals` learn how it goes.
+    """Serve what every replica serves, and stand for leadership; until cancelled. `status` learn how it goes.
 
     Without `notices` it listens to no cloud, and sees to the notices that people and others write.
     """
-    webhook = None if settings.webhook is None else _webhook(client, settings.webhook)
-    vitals, notices = vitals or Vitals(), notices or Notices()
-    vitals.profiles, vitals.notices, vitals.webhook = profiles, notices, webhook
+    webhook = None if settings.webhook is None else _make_webhook(client, settings.webhook)
+    status, notices = status or OperatorStatus(), notices or NoticesComponent()
+    status.profiles, status.notices, status.webhook = profiles, notices, webhook
     notices.leases = settings.leases
-    vitals.machines, vitals.client = machines or vitals.machines, client
-    vitals.kubernikus = kubernikus or vitals.kubernikus
-    vitals.esx = esx or vitals.esx
-    for part in (profiles, vitals.kubernikus, vitals.esx):
-        if part is not None:
-            part.recorded = vitals.recorded
+    status.machines, status.client = machines or status.machines, client
+    status.kubernikus = kubernikus or status.kubernikus
+    status.esx = esx or status.esx
+    for component in (profiles, status.kubernikus, status.esx):
+        if component is not None:
+            component.on_record_created = status.on_record_created
     if profiles is not None:
-        profiles.meter = vitals.drains.of(PROFILE)
+        profiles.drain_metrics = status.drain_metrics.for_initiator(PROFILE)
     async with AsyncExitStack() as stack:
         # Before the group, which would wrap what is wrong with a port; and so they answer until all else has ended.
-        await stack.enter_async_context(serving(client, vitals, settings))
+        await stack.enter_async_context(serve_replica(client, status, settings))
         group = await stack.enter_async_context(asyncio.TaskGroup())
         if webhook is not None:
             group.create_task(webhook.run())
-            if settings.guarded_metrics is not None:
-                group.create_task(guard_metrics(client, vitals, webhook.presented, at=settings.guarded_metrics))
+            if settings.secure_metrics_address is not None:
+                group.create_task(
+                    serve_secure_metrics(
+                        client, status, webhook.serving_certificate, address=settings.secure_metrics_address
+                    )
+                )
         if profiles is not None:
-            group.create_task(profiles.reading.run(profiles.configured.run, client=client))
-        await stand(client, settings, profiles=profiles, notices=notices, vitals=vitals)
+            group.create_task(profiles.file_supervisor.run(profiles.file.run, client=client))
+        await run_leader_election(client, settings, profiles=profiles, notices=notices, status=status)
 
 
-def _webhook(client: Client, settings: WebhookSettings) -> "Webhook":
-    from haulout.web.webhook import Webhook  # not all serve one
+def _make_webhook(client: Client, settings: WebhookSettings) -> "Webhook":
+    from haulout.webhook.component import Webhook  # not all serve one
 
     return Webhook(client, settings)
 
 
-async def stand(
+async def run_leader_election(
     client: Client,
     settings: OperatorSettings,
     *,
-    profiles: Profiles | None = None,
-    notices: Notices | None = None,
-    vitals: Vitals | None = None,
+    profiles: ProfilesComponent | None = None,
+    notices: NoticesComponent | None = None,
+    status: OperatorStatus | None = None,
 ) -> None:
     """Stand for leadership and, as the leader, see to maintenances, notices, Machines and profiles; until cancelled."""
-    vitals, notices = vitals or Vitals(), notices or Notices()
+    status, notices = status or OperatorStatus(), notices or NoticesComponent()
     own_node = settings.node
     # They outlive a term: what was observed of a lease counts in the next one.
     elect = partial(
-        LeaderElection, client, namespace=settings.namespace, identity=settings.identity, timing=settings.leases
+        LeaderElection, client, namespace=settings.namespace, identity=settings.identity, config=settings.leases
     )
     election = elect(name=LEADER_LEASE)
 
     def warn_if_leading(holder: str) -> None:
-        if vitals.leads and holder != settings.identity:
-            warn_of_holder(holder)
+        if status.is_leader and holder != settings.identity:
+            log_other_holder(holder)
 
-    of_profiles = None if profiles is None else elect(name=PROFILES_LEASE, on_new_leader=warn_if_leading)
+    profiles_election = None if profiles is None else elect(name=PROFILES_LEASE, on_new_leader=warn_if_leading)
     while True:
         try:
             lead = partial(
@@ -156,23 +162,23 @@ async def stand(
                 own_node=own_node,
                 profiles=profiles,
                 notices=notices,
-                vitals=vitals,
-                election=of_profiles,
+                status=status,
+                profiles_election=profiles_election,
             )
-            await election.run(partial(_noting, vitals, lead), observing=of_profiles)
+            await election.run(partial(_mark_leading, status, lead), next_election=profiles_election)
         except LeadershipLost as error:
             log.warning("%s; standing again", error)
-        except HandOver as error:
+        except LeadershipHandover as error:
             log.info("%s: letting another lead", error)
             own_node = settings.node if await _has_successor(client, settings) else ""
 
 
-async def _noting(vitals: Vitals, lead: Callable[[Client], Awaitable[None]], client: Client) -> None:
-    vitals.leads = True
+async def _mark_leading(status: OperatorStatus, lead: Callable[[Client], Awaitable[None]], client: Client) -> None:
+    status.is_leader = True
     try:
         await lead(client)
     finally:
-        vitals.leads = False
+        status.is_leader = False
 
 
 async def _lead(
@@ -180,15 +186,15 @@ async def _lead(
     *,
     settings: OperatorSettings,
     own_node: str,
-    profiles: Profiles | None,
-    notices: Notices,
-    vitals: Vitals,
-    election: LeaderElection | None,
+    profiles: ProfilesComponent | None,
+    notices: NoticesComponent,
+    status: OperatorStatus,
+    profiles_election: LeaderElection | None,
 ) -> None:
     events = EventRecorder(client, instance=settings.identity, controller=_REPORTER)
-    about_notices = EventRecorder(client, instance=settings.identity)
-    announcer = Announcer(client, events, settings.namespace)
-    how = Settings(
+    notice_events = EventRecorder(client, instance=settings.identity)
+    operator_events = OperatorEvents(client, events, settings.namespace)
+    maintenance_settings = NodeMaintenanceSettings(
         lease_namespace=settings.lease_namespace,
         own_node=own_node,
         guard_quorum=settings.guard_quorum,
@@ -196,156 +202,177 @@ async def _lead(
     )
     nodes = node_cache(client)  # one copy for all: they are what takes the most room
     retention = Retention(client, nodes, is_off=lambda: history.is_off, settings=settings.retention)
-    history = Keeper(client, vitals.unrecorded, warn=announcer.warn_of_history, created=retention.add)
-    history.subscribe(retention.survey)
-    line = Line()
-    meter = vitals.drains.of(ORDER)
-    controller = Controller(client, events=events, settings=how, nodes=nodes, history=history, line=line, meter=meter)
+    history = HistoryWriter(
+        client, status.history_backlog, warn=operator_events.warn_of_history, on_created=retention.enqueue
+    )
+    history.subscribe(retention.relist)
+    waiting_list = WaitingList()
+    drain_metrics = status.drain_metrics.for_initiator(ORDER)
+    controller = NodeMaintenanceController(
+        client,
+        events=events,
+        settings=maintenance_settings,
+        nodes=nodes,
+        history=history,
+        waiting_list=waiting_list,
+        drain_metrics=drain_metrics,
+    )
     async with AsyncExitStack() as stack:
-        stack.enter_context(vitals.leading(controller, nodes, retention))
+        stack.enter_context(status.hold_leader_state(controller, nodes, retention))
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        running = events.run(), about_notices.run(), history.run(), nodes.run(), retention.run()
-        beside = [group.create_task(it) for it in running]
-        noticing = see_to_notices(
+        background_coroutines = events.run(), notice_events.run(), history.run(), nodes.run(), retention.run()
+        background = [group.create_task(item) for item in background_coroutines]
+        notices_run = run_notices(
             client,
             notices,
-            events=about_notices,
+            events=notice_events,
             nodes=nodes,
-            announcer=announcer,
-            by=By() if profiles is None else _by(profiles, vitals.machines, client.clock),
+            operator_events=operator_events,
+            handling=ProfilePolicy() if profiles is None else _notice_handling(profiles, status.machines, client.clock),
         )
-        who = settings.identity
-        replacing = see_to_machines(client, vitals.machines, identity=who, nodes=nodes, announcer=announcer)
-        sight = Sight(
+        identity = settings.identity
+        machines_run = run_machines(
+            client, status.machines, identity=identity, nodes=nodes, operator_events=operator_events
+        )
+        informers = Informers(
             clock=client.clock,
             nodes=nodes,
             maintenances=controller.maintenances,
-            line=line,
+            waiting_list=waiting_list,
             profiles=lambda: None if profiles is None else profiles.controller,
             notices=lambda: notices.controller,
-            budget=lambda: NO_BUDGET if profiles is None else profiles.configured.configuration.budget,
+            budget=lambda: NO_BUDGET if profiles is None else profiles.file.configuration.budget,
         )
-        beside.append(
+        background.append(
             group.create_task(
-                face_viewers(
+                run_dashboard(
                     client,
-                    vitals,
-                    sight,
+                    status,
+                    informers,
                     namespace=settings.namespace,
-                    identity=who,
+                    identity=identity,
                     cluster=settings.cluster,
                     history=history,
                 )
             )
         )
-        works = [group.create_task(until_handed_over(it)) for it in (controller.run(), noticing, replacing)]
-        integrations = _integrations(vitals, identity=who, nodes=nodes, announcer=announcer, own_node=own_node)
+        tasks = [group.create_task(wait_for_handover(item)) for item in (controller.run(), notices_run, machines_run)]
+        integrations = _integrations(
+            status, identity=identity, nodes=nodes, operator_events=operator_events, own_node=own_node
+        )
         if profiles is None:
-            works += [group.create_task(until_handed_over(it(client))) for it in integrations]
+            tasks += [group.create_task(wait_for_handover(item(client))) for item in integrations]
         else:
-            profiles.beside = integrations
-        if profiles is not None and election is not None:
-            stack.callback(profiles.configured.subscribe(lambda it: controller.use(it.budget)))
-            notifying = see_to_notifications(
+            profiles.integrations = integrations
+        if profiles is not None and profiles_election is not None:
+            stack.callback(profiles.file.subscribe(lambda item: controller.set_budget(item.budget)))
+            notifications_run = run_notifications(
                 client,
                 profiles,
                 events=events,
                 maintenances=controller.maintenances,
                 notices=notices,
-                announcer=announcer,
+                operator_events=operator_events,
             )
-            works.append(group.create_task(until_handed_over(notifying)))
-            seeing = _see_to(
+            tasks.append(group.create_task(wait_for_handover(notifications_run)))
+            profiles_run = _run_profiles(
                 client,
                 profiles,
-                election,
+                profiles_election,
                 own_node=own_node,
-                announcer=announcer,
+                operator_events=operator_events,
                 nodes=nodes,
-                line=line,
-                noticed=notices.first,
+                waiting_list=waiting_list,
+                first_notice=notices.first_notice,
             )
-            works.append(group.create_task(until_handed_over(seeing)))
+            tasks.append(group.create_task(wait_for_handover(profiles_run)))
         try:
-            done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for work in works:
-                work.cancel()
-            await asyncio.wait(works)
-            await asyncio.gather(*(it.flush(_LAST_WORDS) for it in (history, events, about_notices)))
-            for it in beside:
-                it.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await asyncio.gather(*(item.flush(_FLUSH_TIMEOUT) for item in (history, events, notice_events)))
+            for item in background:
+                item.cancel()
     raise done.pop().result()
 
 
 def _integrations(
-    vitals: Vitals, *, identity: str, nodes: Cache[Node], announcer: Announcer, own_node: str
-) -> tuple[Beside, ...]:
+    status: OperatorStatus, *, identity: str, nodes: Informer[Node], operator_events: OperatorEvents, own_node: str
+) -> tuple[Integration, ...]:
     """Return what the SAP maintenance-controller does beside profiles, where that is configured."""
-    found: list[Beside] = []
-    if vitals.kubernikus is not None:
-        vitals.kubernikus.meter = vitals.drains.of(KUBERNIKUS)
-        found.append(
+    integrations: list[Integration] = []
+    if status.kubernikus is not None:
+        status.kubernikus.drain_metrics = status.drain_metrics.for_initiator(KUBERNIKUS)
+        integrations.append(
             partial(
-                see_to_kubernikus,
-                kubernikus=vitals.kubernikus,
+                run_kubernikus,
+                kubernikus=status.kubernikus,
                 identity=identity,
                 nodes=nodes,
-                announcer=announcer,
+                operator_events=operator_events,
                 own_node=own_node,
             )
         )
-    if vitals.esx is not None:
-        vitals.esx.meter = vitals.drains.of(ESX)
-        found.append(
-            partial(see_to_esx, esx=vitals.esx, identity=identity, nodes=nodes, announcer=announcer, own_node=own_node)
+    if status.esx is not None:
+        status.esx.drain_metrics = status.drain_metrics.for_initiator(ESX)
+        integrations.append(
+            partial(
+                run_esx,
+                esx=status.esx,
+                identity=identity,
+                nodes=nodes,
+                operator_events=operator_events,
+                own_node=own_node,
+            )
         )
-    return tuple(found)
+    return tuple(integrations)
 
 
-def _by(profiles: Profiles, machines: Machines, clock: Clock) -> By:
+def _notice_handling(profiles: ProfilesComponent, machines: MachinesComponent, clock: Clock) -> ProfilePolicy:
     """Return what is done about notices: by profiles, and by replacing Machines."""
 
-    def is_minded(node: Node, notice: MaintenanceNotice) -> bool:
+    def is_handled(node: Node, notice: MaintenanceNotice) -> bool:
         is_replaced = machines.controller is not None and MACHINE_OF_NODE in node.metadata.annotations
-        return is_replaced or profiles.minds(node, notice)
+        return is_replaced or profiles.is_handled(node, notice)
 
     calendar = partial(profiles.suitable_start, clock=clock)
-    return By(calendar=calendar, lead_of=profiles.lead_time, is_minded=is_minded)
+    return ProfilePolicy(calendar=calendar, lead_time_of=profiles.lead_time, is_handled=is_handled)
 
 
-async def _see_to(
+async def _run_profiles(
     client: Client,
-    profiles: Profiles,
+    profiles: ProfilesComponent,
     election: LeaderElection,
     *,
     own_node: str,
-    announcer: Announcer,
-    nodes: Cache[Node],
-    line: Line,
-    noticed: asyncio.Event,
+    operator_events: OperatorEvents,
+    nodes: Informer[Node],
+    waiting_list: WaitingList,
+    first_notice: asyncio.Event,
 ) -> None:
     async def work() -> None:
-        await see_to_profiles(
+        await run_profiles(
             client,
             profiles,
             election=election,
             own_node=own_node,
             nodes=nodes,
-            line=line,
-            noticed=noticed,
+            waiting_list=waiting_list,
+            first_notice=first_notice,
         )
 
-    async def tell(note: str) -> None:
-        await announcer.warn(note, reason="ProfilesBroke", action="SeeToProfiles")
+    async def report(note: str) -> None:
+        await operator_events.warn(note, reason="ProfilesBroke", action="SeeToProfiles")
 
-    await profiles.part.run(work, client=client, tell=tell)
+    await profiles.supervisor.run(work, client=client, report=report)
 
 
 async def _has_successor(client: Client, settings: OperatorSettings) -> bool:
     """Tell whether somebody else leads; wait for that a while."""
     clock = client.clock
-    until = clock.monotonic() + _SUCCESSOR_WITHIN.total_seconds()
+    until = clock.monotonic() + _SUCCESSOR_TIMEOUT.total_seconds()
     while clock.monotonic() < until:
         try:
             lease = await leases.find(client, LEADER_LEASE, namespace=settings.namespace)
@@ -353,6 +380,6 @@ async def _has_successor(client: Client, settings: OperatorSettings) -> bool:
             lease = None
         if lease is not None and lease.spec.holder_identity not in (None, "", settings.identity):
             return True
-        await clock.sleep(_LOOKED_FOR_EVERY)
+        await clock.sleep(_SUCCESSOR_POLL_INTERVAL)
     log.info("nobody else leads: going on, though this process runs on the node that is drained")
     return False

@@ -2,47 +2,49 @@
 
 import platform
 
-from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
-from haulout.core.metering import Kind, Metric, Tally
+from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.core.metrics import Metric, MetricKind, MetricVec
 
-BUILD = Metric("haulout_build_info", "Always 1; the labels say what runs.", ("version", "python"), kind=Kind.GAUGE)
-LEADS = Metric(
+BUILD = Metric(
+    "haulout_build_info", "Always 1; the labels say what runs.", ("version", "python"), kind=MetricKind.GAUGE
+)
+LEADER = Metric(
     "leader_election_master_status",
     "1 if this replica holds a lease.",
     ("name",),
-    kind=Kind.GAUGE,
-    more="`name` is that of the lease",
+    kind=MetricKind.GAUGE,
+    details="`name` is that of the lease",
 )
-NODES = Metric("haulout_nodes", "How many nodes there are.", kind=Kind.GAUGE, more="only the leader has it")
-AWAY = Metric(
+NODES = Metric("haulout_nodes", "How many nodes there are.", kind=MetricKind.GAUGE, details="only the leader has it")
+OUT_OF_SERVICE = Metric(
     "haulout_nodes_out_of_service",
     "How many nodes are in maintenance, on their way there, or down.",
-    kind=Kind.GAUGE,
-    more="as budgets see it; only the leader has it",
+    kind=MetricKind.GAUGE,
+    details="as budgets see it; only the leader has it",
 )
-VIEWERS = Metric("haulout_dashboard_viewers", "How many look on by an event stream.", kind=Kind.GAUGE)
-REPLICA = (BUILD, VIEWERS)
-FLEET = (NODES, AWAY)
+VIEWERS = Metric("haulout_dashboard_viewers", "How many look on by an event stream.", kind=MetricKind.GAUGE)
+REPLICA_METRICS = (BUILD, VIEWERS)
+FLEET_METRICS = (NODES, OUT_OF_SERVICE)
 
 
-def build(version: str) -> Tally:
+def build_info(version: str) -> MetricVec:
     """Return what runs."""
-    tally = Tally(BUILD)
+    tally = MetricVec(BUILD)
     tally.set(version, platform.python_version(), to=1)
     return tally
 
 
-def leads(*, leader: bool, profiles: bool | None) -> Tally:
+def leader_status(*, leader: bool, profiles: bool | None) -> MetricVec:
     """Return which leases are held; None: nobody stands for that one."""
-    tally = Tally(LEADS)
+    tally = MetricVec(LEADER)
     tally.set(LEADER_LEASE, to=leader)
     if profiles is not None:
         tally.set(PROFILES_LEASE, to=profiles)
     return tally
 
 
-def number(metric: Metric, to: float) -> Tally:
+def gauge(metric: Metric, to: float) -> MetricVec:
     """Return a number without labels."""
-    tally = Tally(metric)
+    tally = MetricVec(metric)
     tally.set(to=to)
     return tally

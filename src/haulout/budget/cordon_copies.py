@@ -2,7 +2,7 @@
 
     copies = CordonCopies(client, namespace="haulout", controller="profiles", owns=is_ours)
     await copies.load(nodes)              # once, before the first decision
-    copies.of(node)                       # for `haulout.drain.cordon.repaired`
+    copies.of(node)                       # for `haulout.drain.cordon.repair`
     await copies.drop(node)               # before the write that releases the node
     await copies.follow(node)             # after a write, or if nothing is to be written
 
@@ -26,18 +26,18 @@ from typing import Any
 
 import msgspec
 
-from haulout.drain.cordon import BadMark, Before, Cordon, Hold, cordon_of
+from haulout.api.objects import Node, RawObject
+from haulout.drain.cordon import Cordon, CordonOwnership, InvalidCordonAnnotation, StateBeforeCordon, cordon_of
 from haulout.errors import AlreadyExists, Forbidden, KubeError, NotFound
-from haulout.kube.access import Permission
 from haulout.kube.client import Client
-from haulout.kube.ledger import LEDGERS
-from haulout.kube.objects import Node, RawObject
 from haulout.kube.patches import merge_patch
+from haulout.kube.rbac import Permission
+from haulout.kube.slot_ledger import CONFIG_MAPS
 
 log = logging.getLogger(__name__)
 
 CONFIG_MAP = "haulout-cordons"
-_TRIES = 3
+_MAX_ATTEMPTS = 3
 
 
 def permissions(home: str) -> tuple[Permission, ...]:
@@ -45,8 +45,8 @@ def permissions(home: str) -> tuple[Permission, ...]:
     why = "keep copies of cordon marks"
     return (
         # A name cannot restrict this, as there is no object yet to have one.
-        Permission(("create",), LEDGERS.group, LEDGERS.plural, home, why),
-        Permission(("get", "patch"), LEDGERS.group, LEDGERS.plural, home, why, names=(CONFIG_MAP,)),
+        Permission(("create",), CONFIG_MAPS.group, CONFIG_MAPS.plural, home, why),
+        Permission(("get", "patch"), CONFIG_MAPS.group, CONFIG_MAPS.plural, home, why, names=(CONFIG_MAP,)),
     )
 
 
@@ -61,7 +61,7 @@ def key_of(uid: str, controller: str) -> str:
     return f"{uid}.{controller}"
 
 
-def decoded(data: Mapping[str, str]) -> dict[str, CordonCopy]:
+def decode_copies(data: Mapping[str, str]) -> dict[str, CordonCopy]:
     """Return copies by key. Text that cannot be read counts as no copy."""
     found: dict[str, CordonCopy] = {}
     for key, text in data.items():
@@ -72,14 +72,14 @@ def decoded(data: Mapping[str, str]) -> dict[str, CordonCopy]:
     return found
 
 
-async def holds_of(client: Client, node: Node, *, namespace: str) -> dict[str, Hold]:
+async def holds_of(client: Client, node: Node, *, namespace: str) -> dict[str, CordonOwnership]:
     """Return the owners of a node's cordon by the copies of all controllers. Raise `KubeError`."""
     try:
-        found = await client.get(LEDGERS, CONFIG_MAP, namespace=namespace)
+        found = await client.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace)
     except (NotFound, Forbidden):
         return {}
-    copies = decoded({key: text for key, text in found.data.items() if key.startswith(key_of(node.uid, ""))})
-    return {owner: hold for it in copies.values() for owner, hold in it.owners.items()}
+    copies = decode_copies({key: text for key, text in found.data.items() if key.startswith(key_of(node.uid, ""))})
+    return {owner: hold for copy in copies.values() for owner, hold in copy.owners.items()}
 
 
 class CordonCopies:
@@ -93,7 +93,7 @@ class CordonCopies:
         self._copies: dict[str, CordonCopy] | None = None  # by key; None: not loaded
         self._exists = False  # the ConfigMap
         self._loading = asyncio.Lock()
-        self._is_refused = False  # and that was logged
+        self._is_failure_logged = False  # and that was logged
 
     async def load(self, nodes: Callable[[], Iterable[Node]]) -> None:
         """Read the copies once, and drop those of nodes that are gone. Raise `KubeError` if they cannot be read."""
@@ -105,55 +105,57 @@ class CordonCopies:
         if self._copies is not None:
             return
         try:
-            found = await self._client.get(LEDGERS, CONFIG_MAP, namespace=self._namespace)
+            found = await self._client.get(CONFIG_MAPS, CONFIG_MAP, namespace=self._namespace)
         except NotFound:
             self._copies = {}
             return
         except Forbidden as error:
-            self._refuse(error)
+            self._log_failure(error)
             self._copies = {}
             return
         self._exists = True
-        ours = {key: text for key, text in found.data.items() if key.endswith(f".{self._controller}")}
-        self._copies = decoded(ours)
-        known = {key_of(it.uid, self._controller) for it in nodes()}
-        await self._write(dict.fromkeys(ours.keys() - known))
+        own = {key: text for key, text in found.data.items() if key.endswith(f".{self._controller}")}
+        self._copies = decode_copies(own)
+        known = {key_of(node.uid, self._controller) for node in nodes()}
+        await self._write(dict.fromkeys(own.keys() - known))
 
-    def of(self, node: Node) -> Cordon | None:
+    def get(self, node: Node) -> Cordon | None:
         """Return the copy for a node; None if there is none."""
         return (self._copies or {}).get(self._key(node))
 
-    async def drop(self, node: Node, *, but: Collection[str] = ()) -> None:
+    async def remove_owners(self, node: Node, *, keep: Collection[str] = ()) -> None:
         """Remove the owners of a node from its copy that release it: all but these."""
         copy = (self._copies or {}).get(self._key(node))
-        if copy is None or copy.owners.keys() <= set(but):
+        if copy is None or copy.owners.keys() <= set(keep):
             return
-        left = {owner: hold for owner, hold in copy.owners.items() if owner in but}
-        await self._write({self._key(node): msgspec.structs.replace(copy, owners=left) if left else None})
+        remaining = {owner: hold for owner, hold in copy.owners.items() if owner in keep}
+        await self._write({self._key(node): msgspec.structs.replace(copy, owners=remaining) if remaining else None})
 
-    async def follow(self, node: Node) -> None:
+    async def sync(self, node: Node) -> None:
         """Make the copy for a node what the mark on it says.
 
         As long as a cordoned node has lost owners that the copy names, the copy stays: they are restored, or dropped.
         """
         try:
             mark = cordon_of(node) or Cordon()
-        except BadMark:
+        except InvalidCordonAnnotation:
             return
         copies, key = self._copies or {}, self._key(node)
         known = copies.get(key)
         if known is not None and node.spec.unschedulable and not known.owners.keys() <= mark.owners.keys():
             return
         owners = {owner: hold for owner, hold in mark.owners.items() if self._owns(owner)}
-        wanted: dict[str, CordonCopy | None] = {of: None for of, it in copies.items() if it.node == node.name}
+        desired: dict[str, CordonCopy | None] = {
+            copy_key: None for copy_key, copy in copies.items() if copy.node == node.name
+        }
         # These owners set neither taints nor labels: what the mark says of them is about a NodeMaintenance.
-        before = Before(unschedulable=mark.before.unschedulable)
-        wanted[key] = CordonCopy(node=node.name, owners=owners, before=before) if owners else None
-        await self._write({of: it for of, it in wanted.items() if it != copies.get(of)})
+        before = StateBeforeCordon(unschedulable=mark.before.unschedulable)
+        desired[key] = CordonCopy(node=node.name, owners=owners, before=before) if owners else None
+        await self._write({copy_key: copy for copy_key, copy in desired.items() if copy != copies.get(copy_key)})
 
-    async def forget(self, name: str) -> None:
+    async def remove_node(self, name: str) -> None:
         """Remove the copies for a node that is gone."""
-        await self._write({key: None for key, it in (self._copies or {}).items() if it.node == name})
+        await self._write({key: None for key, copy in (self._copies or {}).items() if copy.node == name})
 
     def _key(self, node: Node) -> str:
         return key_of(node.uid, self._controller)
@@ -162,27 +164,27 @@ class CordonCopies:
         """Set copies, and remove those that are None."""
         if not changes or self._copies is None:
             return
-        before, self._copies = self._copies, _applied(self._copies, changes)  # first: others write meanwhile
+        before, self._copies = self._copies, _apply(self._copies, changes)  # first: others write meanwhile
         try:
-            await self._patch({key: None if it is None else _encoded(it) for key, it in changes.items()})
+            await self._patch({key: None if copy is None else _encode(copy) for key, copy in changes.items()})
         except KubeError as error:
-            self._copies = _applied(self._copies, {key: before.get(key) for key in changes})
-            self._refuse(error)
+            self._copies = _apply(self._copies, {key: before.get(key) for key in changes})
+            self._log_failure(error)
         else:
-            self._is_refused = False
+            self._is_failure_logged = False
 
     async def _patch(self, data: Mapping[str, str | None]) -> None:
         """Write keys. If there is no ConfigMap, create it; others may create or delete it at the same time."""
-        for attempt in range(1, _TRIES + 1):
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
                 if self._exists:
                     patch = merge_patch({"data": data})
-                    await self._client.patch(LEDGERS, CONFIG_MAP, patch, namespace=self._namespace)
+                    await self._client.patch(CONFIG_MAPS, CONFIG_MAP, patch, namespace=self._namespace)
                 elif self._copies:
                     await self._create()
             except (AlreadyExists, NotFound) as error:
                 self._exists = isinstance(error, AlreadyExists)
-                if attempt == _TRIES:
+                if attempt == _MAX_ATTEMPTS:
                     raise
             else:
                 self._exists = self._exists or bool(self._copies)
@@ -190,20 +192,25 @@ class CordonCopies:
 
     async def _create(self) -> None:
         """Create the ConfigMap with all copies of this controller: if somebody deleted it, all are lost."""
-        data = {key: _encoded(it) for key, it in (self._copies or {}).items()}
+        data = {key: _encode(copy) for key, copy in (self._copies or {}).items()}
         metadata = {"name": CONFIG_MAP, "namespace": self._namespace}
-        body: RawObject = {"apiVersion": LEDGERS.api_version, "kind": LEDGERS.kind, "metadata": metadata, "data": data}
-        await self._client.create(LEDGERS, body, namespace=self._namespace)
+        body: RawObject = {
+            "apiVersion": CONFIG_MAPS.api_version,
+            "kind": CONFIG_MAPS.kind,
+            "metadata": metadata,
+            "data": data,
+        }
+        await self._client.create(CONFIG_MAPS, body, namespace=self._namespace)
 
-    def _refuse(self, error: KubeError) -> None:
-        level = logging.DEBUG if self._is_refused else logging.WARNING
-        self._is_refused = True
+    def _log_failure(self, error: KubeError) -> None:
+        level = logging.DEBUG if self._is_failure_logged else logging.WARNING
+        self._is_failure_logged = True
         log.log(level, "copies of cordon marks are not kept in ConfigMap %s/%s: %s", self._namespace, CONFIG_MAP, error)
 
 
-def _encoded(copy: CordonCopy) -> str:
+def _encode(copy: CordonCopy) -> str:
     return msgspec.json.encode(copy, order="sorted").decode()
 
 
-def _applied(copies: Mapping[str, CordonCopy], changes: Mapping[str, Any]) -> dict[str, CordonCopy]:
-    return {key: it for key, it in {**copies, **changes}.items() if it is not None}
+def _apply(copies: Mapping[str, CordonCopy], changes: Mapping[str, Any]) -> dict[str, CordonCopy]:
+    return {key: copy for key, copy in {**copies, **changes}.items() if copy is not None}

@@ -6,7 +6,7 @@ from haulout.cli import options
 
 
 @click.command("agent", short_help="Run on a node, and tell of maintenance that only the node itself hears of.")
-@options.reach
+@options.kubeconfig_options
 @click.option("--node", metavar="NAME", envvar="NODE_NAME", required=True, help="The node. [env: NODE_NAME]")
 @click.option(
     "--cloud",
@@ -33,7 +33,7 @@ from haulout.cli import options
     type=click.Choice(["text", "json"]),
     help="Of the log on stderr. [default: text on a terminal, json elsewhere]",
 )
-@options.verbose
+@options.verbose_option
 def agent(
     *,
     kubeconfig: str | None,
@@ -61,10 +61,10 @@ def agent(
     import sys
 
     from haulout.app import logs
-    from haulout.app.agent import Wishes, run_agent, way
-    from haulout.cli import looping
+    from haulout.app.agent import AgentOptions, load_connection, run_agent
+    from haulout.cli import asyncio_runner
 
-    wishes = Wishes(
+    agent_options = AgentOptions(
         node=node,
         cloud="" if cloud == "auto" else cloud,
         kubeconfig=kubeconfig,
@@ -72,7 +72,7 @@ def agent(
         health_port=health_port,
         metrics_port=metrics_port,
     )
-    connection = way(wishes, os.environ)
+    connection = load_connection(agent_options, os.environ)
     level = min(logging.getLogger().level or logging.INFO, logging.INFO)
     logs.configure(as_json=log_format == "json" or (log_format is None and not sys.stderr.isatty()), level=level)
-    looping.run(run_agent(wishes, connection, os.environ), loop_factory=asyncio.new_event_loop)
+    asyncio_runner.run(run_agent(agent_options, connection, os.environ), loop_factory=asyncio.new_event_loop)

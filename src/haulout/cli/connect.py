@@ -1,7 +1,8 @@
 """From what the user typed to a client: the one place that wires configuration, transport and client together.
 
 A person at a terminal is not an operator: where the latter waits and tries again, the former wants to hear after a few
-seconds that nobody answers, and a signal to end (`looping`) takes the programs along that were started on the way.
+seconds that nobody answers, and a signal to end (`asyncio_runner`) takes the programs along that were started on the
+way.
 """
 
 from collections.abc import AsyncIterator
@@ -12,18 +13,18 @@ from random import Random
 
 import msgspec
 
-from haulout.cli import looping
+from haulout.cli import asyncio_runner
 from haulout.core.clock import Clock, RealClock
 from haulout.errors import CredentialsError, KubeError, ServerFailure, TooManyRequests, Unauthorized, Unreachable
 from haulout.kube.client import Client
-from haulout.kube.network import config
-from haulout.kube.network.config import Connection
-from haulout.kube.network.http import HttpTransport
 from haulout.kube.transport import Request, Response, Stream, Transport
+from haulout.kube.transports import config
+from haulout.kube.transports.config import Connection
+from haulout.kube.transports.http import HttpTransport
 
-PATIENCE = timedelta(seconds=10)
-TERMINATED = looping.TERMINATED
-run = looping.run
+FIRST_ANSWER_TIMEOUT = timedelta(seconds=10)
+TERMINATED = asyncio_runner.TERMINATED
+run = asyncio_runner.run
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,11 @@ async def connect(*, kubeconfig: str | None, context: str | None) -> AsyncIterat
     connection = config.load(kubeconfig=kubeconfig, context=context, clock=clock)
     transport = HttpTransport(connection, clock=clock)
     random = Random()  # noqa: S311 - for jitter between tries, nothing secret
-    client = Client(_Impatient(transport, clock), clock=clock, random=random)
+    client = Client(_ImpatientTransport(transport, clock), clock=clock, random=random)
     try:
         yield Session(connection, client)
     except Unauthorized as error:
-        raise CredentialsError(_not_accepted(connection, error)) from error
+        raise CredentialsError(_rejected_credentials_message(connection, error)) from error
     except (ServerFailure, TooManyRequests) as error:
         advice = "try again later, or ask those who run the cluster"
         raise KubeError(f"{connection.server} has trouble: {error}; {advice}") from error
@@ -53,7 +54,7 @@ async def connect(*, kubeconfig: str | None, context: str | None) -> AsyncIterat
         await client.close()
 
 
-class _Impatient:
+class _ImpatientTransport:
     """A transport that waits for the first answer only briefly, and that once; a server that answered has its time.
 
     The time that credentials take does not count: a person may have to log in for them.
@@ -63,22 +64,22 @@ class _Impatient:
         self.server = transport.server
         self._transport = transport
         self._clock = clock
-        self._answered = False
+        self._has_answered = False
 
     async def send(self, request: Request) -> Response:
-        if self._answered:
+        if self._has_answered:
             return await self._transport.send(request)
-        began = self._clock.monotonic()
+        started = self._clock.monotonic()
         try:
             response = await self._transport.send(
-                msgspec.structs.replace(request, timeout=min(request.timeout, PATIENCE))
+                msgspec.structs.replace(request, timeout=min(request.timeout, FIRST_ANSWER_TIMEOUT))
             )
         except Unreachable as error:
             # Timers of event loops go off up to some milliseconds early.
-            if self._clock.monotonic() - began < 0.9 * PATIENCE.total_seconds():
+            if self._clock.monotonic() - started < 0.9 * FIRST_ANSWER_TIMEOUT.total_seconds():
                 raise
             raise KubeError(str(error)) from error  # which the client does not repeat
-        self._answered = True
+        self._has_answered = True
         return response
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
@@ -88,7 +89,7 @@ class _Impatient:
         await self._transport.close()
 
 
-def _not_accepted(connection: Connection, error: Unauthorized) -> str:
+def _rejected_credentials_message(connection: Connection, error: Unauthorized) -> str:
     who = f"the credentials of {connection.user!r}" if connection.user else "a request without credentials"
     advice = "log in again, or name another context"
     return f"{connection.server} does not accept {who} ({connection.origin}): {error.message}; {advice}"

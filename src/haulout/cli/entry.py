@@ -20,74 +20,76 @@ from haulout.cli.terminal import printable
 from haulout.errors import ConfigError, ConfigErrors, HauloutError, UsageError
 
 FAILED = 1
-MISUSED = 2
+USAGE_ERROR = 2
 INTERRUPTED = 128 + 2  # as a shell reports a process that SIGINT ended
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run the command line `args` (by default the process's own) and exit."""
-    _occupy_standard_files()
+    _reopen_standard_streams()
     sys.exit(_exit_code(args))
 
 
-_COMMANDS = {  # by name: where it is
+_COMMAND_MODULES = {  # by name: where it is
     "agent": "agent",
-    "approve": "approve",
-    "check": "check",
-    "cluster-info": "cluster_info",
-    "cordon": "cordon",
-    "doctor": "doctor",
-    "drain": "drain",
-    "gather": "gather",
-    "history": "history",
-    "hold": "hold",
+    "approve": "approve.command",
+    "check": "check.command",
+    "cluster-info": "cluster_info.command",
+    "cordon": "cordon.command",
+    "doctor": "doctor.command",
+    "drain": "drain.command",
+    "gather": "gather.command",
+    "history": "history.command",
+    "hold": "hold.command",
     "maintenance-controller": "maintenance_controller",
     "manifests": "manifests",
-    "notice": "notice",
+    "notice": "notice.command",
     "oci": "oci",
-    "release": "hold",
-    "run": "run",
+    "release": "hold.command",
+    "run": "run.command",
     "runtime-extension-maintenance-controller": "runtime_extension_maintenance_controller",
-    "status": "status",
-    "top": "top",
-    "uncordon": "cordon",
+    "status": "status.command",
+    "top": "top.command",
+    "uncordon": "cordon.command",
     "version": "version",
-    "why": "why",
+    "why": "why.command",
 }
 
 
-class _Commands(MutableMapping[str, click.Command]):
+class _LazyCommands(MutableMapping[str, click.Command]):
     """All commands; each is loaded when somebody asks for it, as an operator has no use for the others."""
 
-    def __init__(self, places: dict[str, str]) -> None:
-        self._places = places
-        self._added: dict[str, click.Command] = {}
+    def __init__(self, modules: dict[str, str]) -> None:
+        self._modules = modules
+        self._loaded: dict[str, click.Command] = {}
 
     def __getitem__(self, name: str) -> click.Command:
-        if name not in self._added:
-            module = import_module(f"haulout.cli.{self._places[name]}")
-            self._added[name] = getattr(module, name.replace("-", "_"))
-        return self._added[name]
+        if name not in self._loaded:
+            module = import_module(f"haulout.cli.{self._modules[name]}")
+            self._loaded[name] = getattr(module, name.replace("-", "_"))
+        return self._loaded[name]
 
     def __setitem__(self, name: str, command: click.Command) -> None:
-        self._places[name], self._added[name] = "", command
+        self._modules[name], self._loaded[name] = "", command
 
     def __delitem__(self, name: str) -> None:
-        del self._places[name]
-        self._added.pop(name, None)
+        del self._modules[name]
+        self._loaded.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._modules)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._modules)
 
 
 @click.group(
-    commands=_Commands(_COMMANDS), invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+    commands=_LazyCommands(_COMMAND_MODULES),
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, message="haulout %(version)s")
-@options.verbose
+@options.verbose_option
 @click.pass_context
 def haulout(ctx: click.Context) -> None:
     """Node maintenance for Kubernetes: cordon, drain, repair and return nodes.
@@ -105,33 +107,33 @@ def _exit_code(args: Sequence[str] | None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A name that the terminal cannot show must not end the command half-way.
         sys.stdout.reconfigure(errors="backslashreplace")
-    said: dict[str, int] = {}
+    shared_state: dict[str, int] = {}
     try:
-        return haulout.main(args=args, prog_name="haulout", standalone_mode=False, obj=said) or 0
+        return haulout.main(args=args, prog_name="haulout", standalone_mode=False, obj=shared_state) or 0
     except click.Abort:
         return INTERRUPTED
     except click.ClickException as error:
-        _complain(_usage(error) if isinstance(error, click.UsageError) else error.format_message())
+        _print_error(_usage_message(error) if isinstance(error, click.UsageError) else error.format_message())
         return error.exit_code
     except HauloutError as error:
-        _log(error, said)
-        for each in error.errors if isinstance(error, ConfigErrors) else [error]:
-            _complain(str(each))
-        return MISUSED if isinstance(error, UsageError | ConfigError) else FAILED
+        _log_traceback(error, shared_state)
+        for problem in error.errors if isinstance(error, ConfigErrors) else [error]:
+            _print_error(str(problem))
+        return USAGE_ERROR if isinstance(error, UsageError | ConfigError) else FAILED
     except OSError as error:  # what else touches files and the network says so in a HauloutError
         sys.stdout = io.StringIO()  # or Python would try again at its end, and complain itself
-        _log(error, said)
-        _complain(f"writing the output: {error.strerror or error}")
+        _log_traceback(error, shared_state)
+        _print_error(f"writing the output: {error.strerror or error}")
         return FAILED
 
 
-def _usage(error: click.UsageError) -> str:
+def _usage_message(error: click.UsageError) -> str:
     message = error.format_message()
     end = "" if message.endswith((".", "?", "!", ")")) else "."
     return f"{message}{end} See '{error.ctx.command_path} --help'." if error.ctx else message
 
 
-def _occupy_standard_files() -> None:
+def _reopen_standard_streams() -> None:
     """Open what was closed of 0, 1 and 2: the next file to get such a number would be taken for a terminal's."""
     for number in range(3):
         try:
@@ -140,13 +142,13 @@ def _occupy_standard_files() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     click.echo(f"haulout: {printable(' '.join(message.split()))}", err=True)
 
 
-def _log(error: Exception, said: Mapping[str, int]) -> None:
+def _log_traceback(error: Exception, shared_state: Mapping[str, int]) -> None:
     """Log where an error came from, for those who asked: an operator has a log without being asked for it."""
-    if not said.get(options.VERBOSITY):
+    if not shared_state.get(options.VERBOSITY):
         return
     import logging
 

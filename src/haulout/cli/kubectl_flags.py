@@ -11,10 +11,10 @@ import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-DRY_RUNS = ("none", "client", "server")
+DRY_RUN_MODES = ("none", "client", "server")
 
 
-class Switch(click.Option):
+class OptionalBoolOption(click.Option):
     """A switch that may be given a value."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
@@ -31,24 +31,26 @@ class KubectlCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Give a value to each switch that has none, then read the line."""
-        alone = {name: f"{name}=true" for it in self.params if isinstance(it, Switch) for name in it.opts}
-        alone["--dry-run"] = "--dry-run=client"
+        expanded = {
+            name: f"{name}=true" for item in self.params if isinstance(item, OptionalBoolOption) for name in item.opts
+        }
+        expanded["--dry-run"] = "--dry-run=client"
         end = args.index("--") if "--" in args else len(args)
-        return super().parse_args(ctx, [alone.get(it, it) for it in args[:end]] + args[end:])
+        return super().parse_args(ctx, [expanded.get(item, item) for item in args[:end]] + args[end:])
 
 
-def dry_run(command: Command) -> Command:
+def dry_run_option(command: Command) -> Command:
     """Add --dry-run."""
     return click.option(
         "--dry-run",
-        type=click.Choice(DRY_RUNS),
+        type=click.Choice(DRY_RUN_MODES),
         default="none",
         show_default=True,
         help="client: only say what would be done; server: ask the server too, and change nothing.",
     )(command)
 
 
-def chosen_nodes(command: Command) -> Command:
+def node_options(command: Command) -> Command:
     """Add the names of nodes and --selector, one of which is to be given."""
     selector = click.option(
         "-l", "--selector", metavar="SELECTOR", help="The nodes with these labels, as in -l pool=a,zone!=b."
@@ -57,7 +59,7 @@ def chosen_nodes(command: Command) -> Command:
     return names(selector(command))
 
 
-def check_choice(nodes: tuple[str, ...], selector: str | None) -> None:
+def check_node_options(nodes: tuple[str, ...], selector: str | None) -> None:
     """Refuse a line that names no nodes, or names them in two ways."""
     if nodes and selector:
         raise click.UsageError("cannot specify both a node name and a --selector option")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from haulout.cli import options
-from haulout.cli.check import variables
+from haulout.cli.check.command import parse_variables
 
 if TYPE_CHECKING:  # heavy: imported when it is needed
-    from haulout.app.manifests import Installation
+    from haulout.app.manifests.operator_manifests import Installation
 
-_OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_namespaces")
+_HUB_OPTIONS = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_namespaces")
 
 
 @click.command("manifests", short_help="Print what to apply before the operator runs in a cluster.")
@@ -46,7 +46,7 @@ _OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_names
     metavar="NAME",
     default="haulout",
     show_default=True,
-    callback=options.checked_namespace,
+    callback=options.check_namespace,
     help="Where the operator lives.",
 )
 @click.option(
@@ -54,7 +54,7 @@ _OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_names
     metavar="NAME",
     default="medik8s-leases",
     show_default=True,
-    callback=options.checked_namespace,
+    callback=options.check_namespace,
     help="Where the leases of nodes are.",
 )
 @click.option(
@@ -71,7 +71,7 @@ _OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_names
     "variables",
     multiple=True,
     metavar="NAME=value",
-    callback=variables,
+    callback=parse_variables,
     help="A variable for ${NAME} in the file, beside those that are set here. Can be repeated.",
 )
 @click.option(
@@ -82,7 +82,7 @@ _OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_names
 @click.option(
     "--oci-handler",
     metavar="NAMESPACE",
-    callback=options.checked_namespace,
+    callback=options.check_namespace,
     help="Where the OCI Node Maintenance Handler has planned drains: its CronJobs there are taken over.",
 )
 @click.option(
@@ -112,7 +112,7 @@ _OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_names
     "allowed_namespaces",
     metavar="NAMESPACE",
     multiple=True,
-    callback=options.checked_namespaces,
+    callback=options.check_namespaces,
     help="A namespace whose pods may reach the dashboard and /metrics on port 8080, as those of an Ingress controller. "
     "Can be repeated. [default: only the replicas themselves]",
 )
@@ -122,7 +122,7 @@ _OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_names
     help="A Secret with the keys of AWS, such as the Machine Maintenance Operator's: it is read, to listen to AWS.",
 )
 @click.pass_context
-def manifests(ctx: click.Context, /, **given: Any) -> None:
+def manifests(ctx: click.Context, /, **option_values: Any) -> None:
     """Print YAML for `kubectl apply -f -`: definitions, namespaces, permissions and the operator's Deployment.
 
     With --config the permissions are those that NodeMaintenances and this configuration need, and no more. Without it
@@ -147,16 +147,16 @@ def manifests(ctx: click.Context, /, **given: Any) -> None:
       0  it was printed
       2  the command line or the file makes no sense
     """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
-    wanted = _Options(**given)
-    if wanted.mode == "management":
-        _check_hub(ctx)
-        _print_hub(wanted)
+    values = _Options(**option_values)
+    if values.mode == "management":
+        _check_hub_options(ctx)
+        _print_hub(values)
         return
-    _check(wanted)
-    if wanted.crds_only:
-        _print_definitions(wanted)
+    _check_options(values)
+    if values.crds_only:
+        _print_definitions(values)
     else:
-        _print_operator(wanted)
+        _print_operator(values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,80 +184,80 @@ class _Options:
     oci_handler: str | None
 
 
-def _check(wanted: _Options) -> None:
+def _check_options(values: _Options) -> None:
     """Refuse options of an operator that do not go together."""
-    from haulout.notices.sources.aws.settings import is_named
+    from haulout.providers.aws.settings import is_secret_reference
 
-    if wanted.hub_flags:
+    if values.hub_flags:
         raise click.UsageError("--hub-flag: only with --mode management")
-    if wanted.aws_secret and not is_named(wanted.aws_secret):
+    if values.aws_secret and not is_secret_reference(values.aws_secret):
         raise click.BadParameter(
-            f"expected NAMESPACE/NAME, found {wanted.aws_secret!r:.60}.", param_hint="--aws-secret"
+            f"expected NAMESPACE/NAME, found {values.aws_secret!r:.60}.", param_hint="--aws-secret"
         )
-    if wanted.dashboard_acts and wanted.dashboard_auth != "proxy":
+    if values.dashboard_acts and values.dashboard_auth != "proxy":
         raise click.UsageError(
             "--dashboard-acts: only with --dashboard-auth=proxy; with token people act with their own token"
         )
-    if not wanted.crds_only and not wanted.image:
+    if not values.crds_only and not values.image:
         raise click.UsageError("--image: expected the operator's image; or --crds-only, to run it from elsewhere")
 
 
-def _print_definitions(wanted: _Options) -> None:
-    from haulout.app.manifests import as_yaml, definitions
+def _print_definitions(values: _Options) -> None:
+    from haulout.app.manifests.operator_manifests import as_yaml, definitions
 
-    click.echo(as_yaml(definitions(with_machines=wanted.machines)), nl=False)
-
-
-def _print_operator(wanted: _Options) -> None:
-    from haulout.app.manifests import as_yaml, everything
-
-    click.echo(as_yaml(everything(_installation(wanted))), nl=False)
+    click.echo(as_yaml(definitions(with_machines=values.machines)), nl=False)
 
 
-def _installation(wanted: _Options) -> "Installation":
-    from haulout.app.manifests import Installation
-    from haulout.cli.configuring import configuration, of_kubernikus
-    from haulout.web.api.shapes import AuthMode
-    from haulout.web.auth.permissions import Impersonation
+def _print_operator(values: _Options) -> None:
+    from haulout.app.manifests.operator_manifests import all_objects, as_yaml
+
+    click.echo(as_yaml(all_objects(_installation(values))), nl=False)
+
+
+def _installation(values: _Options) -> "Installation":
+    from haulout.app.manifests.operator_manifests import Installation
+    from haulout.cli.configuration_files import load_configuration, load_kubernikus_settings
+    from haulout.dashboard.api.types import AuthMode
+    from haulout.dashboard.auth.permissions import Impersonation
 
     return Installation(
-        image=wanted.image or "",
-        namespace=wanted.namespace,
-        lease_namespace=wanted.lease_namespace,
-        replicas=wanted.replicas,
-        configuration=None if wanted.file is None else configuration(wanted.file, wanted.variables),
-        machines=wanted.machines,
-        agent=wanted.agent,
-        kubernikus=None if wanted.kubernikus is None else of_kubernikus(wanted.kubernikus, wanted.variables),
-        esx=wanted.esx,
-        dashboard=AuthMode(wanted.dashboard_auth),
-        acts=None if wanted.dashboard_acts is None else Impersonation(wanted.dashboard_acts),
-        aws_secret=wanted.aws_secret or "",
-        handler_namespace=wanted.oci_handler or "",
-        pod_deletion=wanted.pod_deletion,
-        allowed_namespaces=wanted.allowed_namespaces,
+        image=values.image or "",
+        namespace=values.namespace,
+        lease_namespace=values.lease_namespace,
+        replicas=values.replicas,
+        configuration=None if values.file is None else load_configuration(values.file, values.variables),
+        machines=values.machines,
+        agent=values.agent,
+        kubernikus=None if values.kubernikus is None else load_kubernikus_settings(values.kubernikus, values.variables),
+        esx=values.esx,
+        dashboard_auth=AuthMode(values.dashboard_auth),
+        impersonation=None if values.dashboard_acts is None else Impersonation(values.dashboard_acts),
+        aws_secret=values.aws_secret or "",
+        handler_namespace=values.oci_handler or "",
+        pod_deletion=values.pod_deletion,
+        allowed_namespaces=values.allowed_namespaces,
     )
 
 
-def _check_hub(ctx: click.Context) -> None:
+def _check_hub_options(ctx: click.Context) -> None:
     """Refuse options that a hub does not have."""
     for parameter in ctx.command.params:
         given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
-        if given and parameter.name not in _OF_HUB:
+        if given and parameter.name not in _HUB_OPTIONS:
             raise click.UsageError(f"{parameter.opts[-1]}: not with --mode management")
 
 
-def _print_hub(wanted: _Options) -> None:
-    from haulout.app.hub_manifests import HubInstallation, everything
-    from haulout.app.manifests import as_yaml
+def _print_hub(values: _Options) -> None:
+    from haulout.app.manifests.hub_manifests import HubInstallation, hub_objects
+    from haulout.app.manifests.operator_manifests import as_yaml
 
-    if not wanted.image:
+    if not values.image:
         raise click.UsageError("--image: expected the hub's image")
     installation = HubInstallation(
-        image=wanted.image,
-        namespace=wanted.namespace,
-        replicas=wanted.replicas,
-        flags=wanted.hub_flags,
-        allowed_namespaces=wanted.allowed_namespaces,
+        image=values.image,
+        namespace=values.namespace,
+        replicas=values.replicas,
+        flags=values.hub_flags,
+        allowed_namespaces=values.allowed_namespaces,
     )
-    click.echo(as_yaml(everything(installation)), nl=False)
+    click.echo(as_yaml(hub_objects(installation)), nl=False)

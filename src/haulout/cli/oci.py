@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from haulout.cli import options
-from haulout.cli.check import content
+from haulout.cli.check.command import read_input
 
 
 @click.group("oci", short_help="Try out maintenance notices from Oracle Cloud Infrastructure.")
@@ -22,7 +22,7 @@ def oci() -> None:
 @oci.command("send-event", short_help="Put an event on the stream that the operator reads.")
 @click.argument("file")
 @click.option("--dry-run", is_flag=True, help="Only say what the operator would make of it.")
-@options.verbose
+@options.verbose_option
 def send_event(*, file: str, dry_run: bool) -> None:
     """Put the JSON document in FILE on the stream that the operator reads; `-` is standard input.
 
@@ -35,18 +35,18 @@ def send_event(*, file: str, dry_run: bool) -> None:
       2  the file, the command line or the environment makes no sense
     """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
     from haulout.cli.terminal import printable
-    from haulout.notices.sources.oci.sdk import connected
-    from haulout.notices.sources.oci.settings import read
+    from haulout.providers.oci.sdk import new_clients
+    from haulout.providers.oci.settings import read
 
-    document = content(file)
-    for line in _made_of_it(document, file):
+    document = read_input(file)
+    for line in _describe_event(document, file):
         click.echo(printable(line))
     if dry_run:
         return
     settings = read(os.environ)
     if settings is None or not settings.stream:
         raise click.UsageError("set WD_STREAM_OCID and WD_STREAM_ENDPOINT to say which stream it is put on")
-    streaming, _ = connected(settings)
+    streaming, _ = new_clients(settings)
     if streaming is not None:
         from haulout.cli.connect import run
 
@@ -54,29 +54,29 @@ def send_event(*, file: str, dry_run: bool) -> None:
         click.echo(printable(f"Sent to {settings.stream}: partition {partition}, offset {offset}."))
 
 
-def _made_of_it(document: bytes, file: str) -> Iterator[str]:
+def _describe_event(document: bytes, file: str) -> Iterator[str]:
+    from haulout.api.maintenancenotice import NoticeStage
     from haulout.errors import ConfigError
-    from haulout.kinds.notice import Stage
-    from haulout.notices.sources.oci.reading import Hint, Unreadable, of_message
+    from haulout.providers.oci.maintenance_events import MaintenanceHint, UnreadableMaintenanceEvent, parse_message
 
     try:
-        told = of_message({"value": base64.b64encode(document)})
-    except Unreadable as error:
+        parsed = parse_message({"value": base64.b64encode(document)})
+    except UnreadableMaintenanceEvent as error:
         raise ConfigError(str(error), file=file) from None
-    if told is None:
+    if parsed is None:
         yield "This is about something else than maintenance of an instance: the operator will pass it over."
         return
-    if isinstance(told, Hint):
+    if isinstance(parsed, MaintenanceHint):
         yield "The operator will ask Compute what happened."
         return
-    report, plan = told.report, told.report.plan
+    report, plan = parsed.report, parsed.report.plan
     yield f"The operator will have notice {report.name} say:"
     yield f"  instance  {report.provider_id}"
     yield f"  stage     {report.stage}"
     if plan is not None and plan.start is not None:
         yield f"  kind      {plan.kind}" + (f" ({plan.reason})" if plan.reason else "")
         yield f"  start     {plan.start:%Y-%m-%d %H:%M:%S} UTC, not before"
-    elif report.stage is Stage.STARTED:
+    elif report.stage is NoticeStage.STARTED:
         yield "  start     now"
     if plan is not None and plan.deadline is not None:
         yield f"  deadline  {plan.deadline:%Y-%m-%d %H:%M:%S} UTC"

@@ -12,7 +12,7 @@ VERBOSITY = "verbosity"  # how often -v was given, in what commands share
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # a DNS label: RFC 1123
 
 
-def reach(command: Command) -> Command:
+def kubeconfig_options(command: Command) -> Command:
     """Add --kubeconfig and --context: which cluster, and as whom."""
     context = click.option("--context", metavar="NAME", help="Context in it, instead of the current one.")
     kubeconfig = click.option(
@@ -23,19 +23,19 @@ def reach(command: Command) -> Command:
     return kubeconfig(context(command))
 
 
-def cluster(command: Command) -> Command:
+def cluster_options(command: Command) -> Command:
     """Add --kubeconfig, --context and --namespace: which cluster, as whom, and where in it."""
     namespace = click.option(
         "-n",
         "--namespace",
         metavar="NAME",
-        callback=checked_namespace,
+        callback=check_namespace,
         help="Namespace of the operator, instead of the context's or the pod's.",
     )
-    return reach(namespace(command))
+    return kubeconfig_options(namespace(command))
 
 
-def checked_namespace(_ctx: click.Context, _: click.Parameter, name: str | None) -> str | None:
+def check_namespace(_ctx: click.Context, _: click.Parameter, name: str | None) -> str | None:
     """Refuse what cannot be the name of a namespace; for an option's callback."""
     if name is not None and not _NAMESPACE.fullmatch(name):
         raise click.BadParameter(
@@ -44,21 +44,21 @@ def checked_namespace(_ctx: click.Context, _: click.Parameter, name: str | None)
     return name
 
 
-def checked_namespaces(ctx: click.Context, option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+def check_namespaces(ctx: click.Context, option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
     """Do the same for an option that can be repeated."""
     for name in names:
-        checked_namespace(ctx, option, name)
+        check_namespace(ctx, option, name)
     return names
 
 
-def output(command: Command) -> Command:
+def output_option(command: Command) -> Command:
     """Add --output."""
     return click.option(
         "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format."
     )(command)
 
 
-def verbose(command: Command) -> Command:
+def verbose_option(command: Command) -> Command:
     """Add --verbose, which takes effect by itself."""
     return click.option(
         "-v",
@@ -72,8 +72,8 @@ def verbose(command: Command) -> Command:
 
 def _set_log_level(ctx: click.Context, _: click.Parameter, count: int) -> None:
     # The option may stand before and after the command's name: they add up.
-    said = ctx.find_root().ensure_object(dict)
-    said[VERBOSITY] = verbosity = said.get(VERBOSITY, 0) + count
+    shared_state = ctx.find_root().ensure_object(dict)
+    shared_state[VERBOSITY] = verbosity = shared_state.get(VERBOSITY, 0) + count
     if verbosity:
         import logging
 

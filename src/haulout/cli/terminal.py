@@ -19,14 +19,14 @@ class Marks(NamedTuple):
     unknown: str
 
 
-PLAIN = Marks("ok", "NO", "--", "??")
-PRETTY = Marks("✓", "✗", "-", "?")
+ASCII_MARKS = Marks("ok", "NO", "--", "??")
+UNICODE_MARKS = Marks("✓", "✗", "-", "?")
 
 
-def marks() -> Marks:
+def terminal_marks() -> Marks:
     """Return the signs that standard output can show."""
     encoding = sys.stdout.encoding if sys.stdout else None  # None: it was closed before we began
-    chosen = PRETTY if _can_show("".join(PRETTY), encoding) else PLAIN
+    chosen = UNICODE_MARKS if _can_show("".join(UNICODE_MARKS), encoding) else ASCII_MARKS
     return Marks(
         yes=click.style(chosen.yes, fg="green"),
         no=click.style(chosen.no, fg="red", bold=True),
@@ -40,7 +40,7 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
-def aligned(rows: Sequence[tuple[str, str]]) -> list[str]:
+def format_pairs(rows: Sequence[tuple[str, str]]) -> list[str]:
     """Return rows of two columns; colours, which only the left one may have, take no room."""
     widths = [len(click.unstyle(left)) for left, _ in rows]
     return [

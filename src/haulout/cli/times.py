@@ -7,12 +7,12 @@ sits somewhere else.
 import re
 from datetime import UTC, datetime, timedelta
 
-from haulout.cli.holders import elapsed
+from haulout.cli.cordon_owners import format_elapsed
 from haulout.core import duration
 from haulout.core.duration import DurationError
 
-SPANS = "such as 90m, 12h, 7d or 2w"
-INSTANTS = "such as 2026-12-01T03:00:00Z, 2026-12-01T03:00+01:00, +20m, +1h30m, +2d or now"
+SPAN_EXAMPLES = "such as 90m, 12h, 7d or 2w"
+INSTANT_EXAMPLES = "such as 2026-12-01T03:00:00Z, 2026-12-01T03:00+01:00, +20m, +1h30m, +2d or now"
 _SPAN = re.compile(r"(?:(?P<weeks>[0-9]{1,4})w)?(?:(?P<days>[0-9]{1,5})d)?(?P<rest>.*)", re.DOTALL)
 _STAMP = re.compile(
     r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
@@ -21,7 +21,7 @@ _STAMP = re.compile(
 )
 
 
-def span(text: str) -> timedelta:
+def parse_span(text: str) -> timedelta:
     """Return a span such as `7d`, `1d12h` or `90m`; raises `ValueError` with what was expected."""
     parts = _SPAN.fullmatch(text.strip())
     try:
@@ -29,56 +29,58 @@ def span(text: str) -> timedelta:
             raise DurationError("invalid duration", text)
         rest = duration.parse(parts["rest"]) if parts["rest"] else timedelta()
     except DurationError:
-        raise ValueError(f"expected a span {SPANS}, found {text!r}") from None
+        raise ValueError(f"expected a span {SPAN_EXAMPLES}, found {text!r}") from None
     return timedelta(weeks=int(parts["weeks"] or 0), days=int(parts["days"] or 0)) + rest
 
 
-def instant(text: str, *, now: datetime) -> datetime:
+def parse_instant(text: str, *, now: datetime) -> datetime:
     """Return an instant, in UTC and in whole seconds if it is told from now; raises `ValueError`."""
     typed = text.strip()
     if typed.lower() == "now":
         return now.replace(microsecond=0)
     if typed.startswith("+"):
-        return now.replace(microsecond=0) + _ahead(typed)
-    return stamp(text)
+        return now.replace(microsecond=0) + _parse_offset(typed)
+    return parse_timestamp(text)
 
 
-def stamp(text: str) -> datetime:
+def parse_timestamp(text: str) -> datetime:
     """Return an instant that is told by date, time and zone, in UTC; raises `ValueError`."""
     found = _STAMP.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"expected a time {INSTANTS}, found {text!r}")
+        raise ValueError(f"expected a time {INSTANT_EXAMPLES}, found {text!r}")
     if found["time"] is None:
-        raise ValueError(f"at what time of the day? Expected one {INSTANTS}, found {text!r}")
+        raise ValueError(f"at what time of the day? Expected one {INSTANT_EXAMPLES}, found {text!r}")
     if found["zone"] is None:
-        stamp = f"{found['date']}T{found['time']}"
-        raise ValueError(f"of which time zone is {text!r}? Add Z for UTC, or an offset: {stamp}Z, {stamp}+01:00")
+        local_time = f"{found['date']}T{found['time']}"
+        raise ValueError(
+            f"of which time zone is {text!r}? Add Z for UTC, or an offset: {local_time}Z, {local_time}+01:00"
+        )
     try:
         return datetime.fromisoformat(f"{found['date']}T{found['time']}{found['zone'].upper()}").astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError(f"there is no time {text!r}; expected one {INSTANTS}") from None
+        raise ValueError(f"there is no time {text!r}; expected one {INSTANT_EXAMPLES}") from None
 
 
-def _ahead(typed: str) -> timedelta:
+def _parse_offset(typed: str) -> timedelta:
     try:
-        ahead = span(typed.removeprefix("+"))
+        offset = parse_span(typed.removeprefix("+"))
     except ValueError:
-        raise ValueError(f"expected a time {INSTANTS}, found {typed!r}") from None
-    if ahead < timedelta():
-        raise ValueError(f"expected a time {INSTANTS}, found {typed!r}")
-    return ahead
+        raise ValueError(f"expected a time {INSTANT_EXAMPLES}, found {typed!r}") from None
+    if offset < timedelta():
+        raise ValueError(f"expected a time {INSTANT_EXAMPLES}, found {typed!r}")
+    return offset
 
 
-def moment(when: datetime) -> str:
+def format_timestamp(when: datetime) -> str:
     """Return an instant without its zone, which is UTC; seconds only if there are any."""
     return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S}".removesuffix(":00")
 
 
-def away(when: datetime, *, now: datetime) -> str:
+def format_relative(when: datetime, *, now: datetime) -> str:
     """Return how far away an instant is: `in 20m0s` or `5m0s ago`."""
-    return f"in {elapsed(when - now)}" if when > now else f"{elapsed(now - when)} ago"
+    return f"in {format_elapsed(when - now)}" if when > now else f"{format_elapsed(now - when)} ago"
 
 
-def told(when: datetime, *, now: datetime) -> str:
+def format_instant(when: datetime, *, now: datetime) -> str:
     """Return an instant with how far away it is."""
-    return f"{moment(when)} UTC ({away(when, now=now)})"
+    return f"{format_timestamp(when)} UTC ({format_relative(when, now=now)})"

@@ -9,7 +9,7 @@ from haulout.cli import options
 
 
 @click.command
-@options.output
+@options.output_option
 def version(output: str) -> None:
     """Show the version of Haulout and of Python.
 

@@ -32,9 +32,9 @@ class Backoff:
 
     def delay(self, attempt: int, random: Random) -> timedelta:
         """Return how long to wait after `attempt` failures in a row; anything below one counts as one."""
-        return self._full(max(attempt, 1)) * (1 - self.jitter * random.random())
+        return self._delay_without_jitter(max(attempt, 1)) * (1 - self.jitter * random.random())
 
-    def _full(self, attempt: int) -> timedelta:
+    def _delay_without_jitter(self, attempt: int) -> timedelta:
         # Compared as logarithms, because the power itself overflows when something fails for weeks.
         if (attempt - 1) * math.log(self.factor) >= math.log(self.limit / self.first):
             return self.limit

@@ -19,8 +19,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 # A wall clock may be set while we wait for an instant: a long wait looks again this often.
-_LOOK_AGAIN = timedelta(minutes=1)
-SET_BACK = timedelta(seconds=5)  # less is a correction that nobody need hear of
+_RECHECK_INTERVAL = timedelta(minutes=1)
+SET_BACK_TOLERANCE = timedelta(seconds=5)  # less is a correction that nobody need hear of
 
 
 class Clock(Protocol):
@@ -39,12 +39,12 @@ class Clock(Protocol):
         ...
 
     def call_at(
-        self, instant: datetime, callback: Callable[[], object], *, set_back: Callable[[], object] | None = None
+        self, instant: datetime, callback: Callable[[], object], *, on_set_back: Callable[[], object] | None = None
     ) -> "Alarm":
         """Call `callback` from the running loop when `now()` has reached `instant`.
 
-        Call `set_back` instead once the wall clock proves to have been set back: for whoever reckoned the instant from
-        what `now()` was, and would wait for hours instead of seconds.
+        Call `on_set_back` instead once the wall clock proves to have been set back: for whoever reckoned the instant
+        from what `now()` was, and would wait for hours instead of seconds.
         """
         ...
 
@@ -52,7 +52,7 @@ class Clock(Protocol):
 class Alarm:
     """A callback that waits for an instant of wall time, also when the wall clock is set meanwhile."""
 
-    __slots__ = ("_callback", "_clock", "_handle", "_look_again", "_offset", "_set_back", "instant")
+    __slots__ = ("_callback", "_clock", "_handle", "_offset", "_on_set_back", "_recheck_interval", "instant")
 
     def __init__(
         self,
@@ -60,46 +60,49 @@ class Alarm:
         instant: datetime,
         callback: Callable[[], object],
         *,
-        look_again: timedelta | None = None,
-        set_back: Callable[[], object] | None = None,
+        recheck_interval: timedelta | None = None,
+        on_set_back: Callable[[], object] | None = None,
     ) -> None:
         self.instant = instant
         self._clock = clock
-        self._set_back = set_back
+        self._on_set_back = on_set_back
         # A clock that tells its alarms when it is set is not asked: simulations have very many of them.
-        self._offset = -math.inf if look_again is None or set_back is None else offset(clock)
+        self._offset = -math.inf if recheck_interval is None or on_set_back is None else wall_clock_offset(clock)
         self._callback = callback
-        self._look_again = look_again
+        self._recheck_interval = recheck_interval
         self._handle = self._arm()
 
     def cancel(self) -> None:
         """Forget it; harmless after it rang."""
         self._handle.cancel()
 
-    def look_again(self, *, by: timedelta) -> None:
+    def rearm(self, *, by: timedelta) -> None:
         """Wait anew: the wall clock was set. Only for an alarm that has neither rung nor been cancelled."""
         self.cancel()
-        if self._set_back is not None and by <= -SET_BACK:
-            self._set_back()
+        if self._on_set_back is not None and by <= -SET_BACK_TOLERANCE:
+            self._on_set_back()
         else:
             self._handle = self._arm()
 
     def _arm(self) -> asyncio.TimerHandle:
         wait = max(self.instant - self._clock.now(), timedelta())
-        if self._look_again is not None:
-            wait = min(wait, self._look_again)
-        return asyncio.get_running_loop().call_later(wait.total_seconds(), self._ring)
+        if self._recheck_interval is not None:
+            wait = min(wait, self._recheck_interval)
+        return asyncio.get_running_loop().call_later(wait.total_seconds(), self._fire)
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         if self._clock.now() >= self.instant:
             self._callback()
-        elif self._set_back is not None and offset(self._clock) - self._offset <= -SET_BACK.total_seconds():
-            self._set_back()
+        elif (
+            self._on_set_back is not None
+            and wall_clock_offset(self._clock) - self._offset <= -SET_BACK_TOLERANCE.total_seconds()
+        ):
+            self._on_set_back()
         else:
             self._handle = self._arm()
 
 
-def offset(clock: Clock) -> float:
+def wall_clock_offset(clock: Clock) -> float:
     """Return by how many seconds the wall clock is ahead of the one that nobody sets: the same, until it is set."""
     return clock.now().timestamp() - clock.monotonic()
 
@@ -120,10 +123,10 @@ class RealClock:
         await asyncio.sleep(max(duration.total_seconds(), 0))
 
     def call_at(
-        self, instant: datetime, callback: Callable[[], object], *, set_back: Callable[[], object] | None = None
+        self, instant: datetime, callback: Callable[[], object], *, on_set_back: Callable[[], object] | None = None
     ) -> Alarm:
-        """Call `callback` when the wall clock has reached `instant`, or `set_back` when it was set back."""
-        return Alarm(self, instant, callback, look_again=_LOOK_AGAIN, set_back=set_back)
+        """Call `callback` when the wall clock has reached `instant`, or `on_set_back` when it was set back."""
+        return Alarm(self, instant, callback, recheck_interval=_RECHECK_INTERVAL, on_set_back=on_set_back)
 
 
 if hasattr(time, "CLOCK_BOOTTIME"):

@@ -13,8 +13,8 @@ import re
 from datetime import timedelta
 
 # The largest magnitude: a Go duration is a signed 64-bit count of nanoseconds.
-_MOST = 1 << 63
-_MOST_DIGITS = len(str(_MOST))
+_MAX_NANOSECONDS = 1 << 63
+_MAX_DIGITS = len(str(_MAX_NANOSECONDS))
 
 _UNITS = {
     "ns": 1,
@@ -31,14 +31,14 @@ _UNITS = {
 _TERM = re.compile(r"(?=\.?[0-9])(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<unit>[^.0-9]*)")
 
 _EXPECTED = "expected numbers with units (ns, us, ms, s, m, h), such as 90s, 1.5h or 1h30m"
-_EXPECTED_LESS = "a duration is at most about 292 years, 2562047h47m16.854775807s"
+_EXPECTED_SHORTER = "a duration is at most about 292 years, 2562047h47m16.854775807s"
 
 
 class DurationError(ValueError):
     """A text that is no duration; `problem` is what Go would say of it."""
 
     def __init__(self, problem: str, text: str, *, expected: str = _EXPECTED) -> None:
-        self.problem = f"time: {problem} {_quoted(text)}"
+        self.problem = f"time: {problem} {_quote(text)}"
         super().__init__(f"{self.problem}: {expected}")
 
 
@@ -58,7 +58,7 @@ def format(duration: timedelta) -> str:  # noqa: A001 - read as duration.format,
     return format_nanoseconds(duration // timedelta(microseconds=1) * 1_000)
 
 
-def short(duration: timedelta) -> str:
+def format_short(duration: timedelta) -> str:
     """Return `duration` without the parts that are nothing: `2m`, not `2m0s`."""
     text = format(duration)
     text = text.removesuffix("0s") if text.endswith("m0s") else text
@@ -79,12 +79,12 @@ def parse_nanoseconds(text: str) -> int:
         term = _TERM.match(terms, position)
         if term is None:
             raise DurationError("invalid duration", text)
-        total += _nanoseconds(term, text)
+        total += _parse_term(term, text)
         # Go adds in 64 bits and lets a sum of exactly 1 << 64 pass as zero; that is not worth repeating.
-        if total > _MOST:
+        if total > _MAX_NANOSECONDS:
             raise _too_long(text)
         position = term.end()
-    if total == _MOST and not negative:
+    if total == _MAX_NANOSECONDS and not negative:
         raise _too_long(text)
     return -total if negative else total
 
@@ -106,29 +106,29 @@ def format_nanoseconds(nanoseconds: int) -> str:
     return f"{sign}{hours}h{minutes}m{seconds}" if hours else f"{sign}{minutes}m{seconds}"
 
 
-def _nanoseconds(term: re.Match[str], text: str) -> int:
+def _parse_term(term: re.Match[str], text: str) -> int:
     # In the order in which Go finds fault: the number, the unit, both together.
     whole = term["whole"].lstrip("0")
-    if len(whole) > _MOST_DIGITS or int(whole or "0") > _MOST:
+    if len(whole) > _MAX_DIGITS or int(whole or "0") > _MAX_NANOSECONDS:
         raise _too_long(text)
     if not term["unit"]:
         raise DurationError("missing unit in duration", text)
     unit = _UNITS.get(term["unit"])
     if unit is None:
-        raise DurationError(f"unknown unit {_quoted(term['unit'])} in duration", text)
-    nanoseconds = int(whole or "0") * unit + _fraction(term["fraction"] or "", unit)
-    if nanoseconds > _MOST:
+        raise DurationError(f"unknown unit {_quote(term['unit'])} in duration", text)
+    nanoseconds = int(whole or "0") * unit + _parse_fraction(term["fraction"] or "", unit)
+    if nanoseconds > _MAX_NANOSECONDS:
         raise _too_long(text)
     return nanoseconds
 
 
-def _fraction(digits: str, unit: int) -> int:
+def _parse_fraction(digits: str, unit: int) -> int:
     # Go computes this in floating point and ignores the digits that 63 bits cannot hold. The result depends on both.
     value = 0
     scale = 1.0
     for digit in digits:
         longer = value * 10 + int(digit)
-        if longer > _MOST:
+        if longer > _MAX_NANOSECONDS:
             break
         value = longer
         scale *= 10
@@ -142,14 +142,14 @@ def _decimal(value: int, unit: int) -> str:
 
 
 def _too_long(text: str) -> DurationError:
-    return DurationError("invalid duration", text, expected=_EXPECTED_LESS)
+    return DurationError("invalid duration", text, expected=_EXPECTED_SHORTER)
 
 
-def _quoted(text: str) -> str:
-    return f'"{"".join(map(_quoted_character, text))}"'
+def _quote(text: str) -> str:
+    return f'"{"".join(map(_escape, text))}"'
 
 
-def _quoted_character(character: str) -> str:
+def _escape(character: str) -> str:
     if character in {'"', "\\"}:
         return f"\\{character}"
     if " " <= character <= "\x7f":

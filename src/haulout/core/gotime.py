@@ -76,7 +76,7 @@ def parse(text: str) -> GoTime:
     return GoTime(text, seconds * _SECOND + int((shape[7] or "")[:9].ljust(9, "0")))
 
 
-def at(instant: datetime) -> GoTime:
+def from_datetime(instant: datetime) -> GoTime:
     """Return an instant as Go writes it in UTC: as many digits of a second as it needs."""
     in_utc = instant.astimezone(UTC)
     fraction = f".{in_utc.microsecond:06}".rstrip("0").rstrip(".")

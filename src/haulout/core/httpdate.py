@@ -18,7 +18,7 @@ def parse(text: str) -> datetime:
     found = _DATE.fullmatch(text.strip())
     if found is None or found[2] not in _MONTHS:
         raise ValueError(_EXPECTED)
-    day, year, hour, minute, second = (int(found[it]) for it in (1, 3, 4, 5, 6))
+    day, year, hour, minute, second = (int(found[group]) for group in (1, 3, 4, 5, 6))
     try:
         return datetime(year, _MONTHS.index(found[2]) + 1, day, hour, minute, second, tzinfo=UTC)
     except ValueError as error:

@@ -14,7 +14,7 @@ from functools import total_ordering
 
 _NANO = 10**9
 _MILLI = 10**6  # billionths in a thousandth
-_LIMIT = 2**63 - 1  # an amount with a binary suffix is cut off here
+_MAX_BINARY = 2**63 - 1  # an amount with a binary suffix is cut off here
 _LARGEST_EXPONENT = 300  # no cluster has more; without a limit `1e999999999` would fill the memory
 _SHAPE = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?P<suffix>[numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]+)"
@@ -25,12 +25,12 @@ _DECIMAL_SUFFIXES = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_SUFFIXES = {exponent: suffix for suffix, exponent in _BINARY.items()}
 
 
-class Style(Enum):
+class Format(Enum):
     """Which suffixes a quantity is written with."""
 
-    DECIMAL = "k, M, G"
-    BINARY = "Ki, Mi, Gi"
-    EXPONENT = "e3, e6, e9"
+    DECIMAL_SI = "k, M, G"
+    BINARY_SI = "Ki, Mi, Gi"
+    DECIMAL_EXPONENT = "e3, e6, e9"
 
 
 @total_ordering
@@ -39,10 +39,10 @@ class Quantity:
     """An exact amount, in billionths, and how to write it."""
 
     nano: int
-    style: Style = field(default=Style.DECIMAL, compare=False)
+    format: Format = field(default=Format.DECIMAL_SI, compare=False)
 
     @classmethod
-    def of(cls, number: int, style: Style = Style.DECIMAL) -> "Quantity":
+    def of(cls, number: int, style: Format = Format.DECIMAL_SI) -> "Quantity":
         """Return a whole number as a quantity."""
         return cls(number * _NANO, style)
 
@@ -60,13 +60,13 @@ class Quantity:
         return self.nano < other.nano
 
     def __add__(self, other: "Quantity") -> "Quantity":
-        return Quantity(self.nano + other.nano, self.style if self.nano else other.style)
+        return Quantity(self.nano + other.nano, self.format if self.nano else other.format)
 
     def __sub__(self, other: "Quantity") -> "Quantity":
-        return Quantity(self.nano - other.nano, self.style if self.nano else other.style)
+        return Quantity(self.nano - other.nano, self.format if self.nano else other.format)
 
     def __neg__(self) -> "Quantity":
-        return Quantity(-self.nano, self.style)
+        return Quantity(-self.nano, self.format)
 
     def __bool__(self) -> bool:
         return self.nano != 0
@@ -75,13 +75,13 @@ class Quantity:
         if not self.nano:
             return "0"
         # Below 1024 and with a fraction, a binary suffix cannot tell the amount exactly.
-        if self.style is Style.BINARY and abs(self.nano) >= 1024 * _NANO and self.nano % _NANO == 0:
-            number, exponent = _shortened(self.nano // _NANO, 1024, most=max(_BINARY_SUFFIXES))
+        if self.format is Format.BINARY_SI and abs(self.nano) >= 1024 * _NANO and self.nano % _NANO == 0:
+            number, exponent = _strip_factors(self.nano // _NANO, 1024, max_times=max(_BINARY_SUFFIXES))
             return f"{number}{_BINARY_SUFFIXES.get(exponent, '')}"
-        most = None if self.style is Style.EXPONENT else max(_DECIMAL_SUFFIXES) // 3 + 3
-        number, thousands = _shortened(self.nano, 1000, most=most)
+        most = None if self.format is Format.DECIMAL_EXPONENT else max(_DECIMAL_SUFFIXES) // 3 + 3
+        number, thousands = _strip_factors(self.nano, 1000, max_times=most)
         exponent = thousands * 3 - 9
-        if self.style is Style.EXPONENT:
+        if self.format is Format.DECIMAL_EXPONENT:
             return f"{number}e{exponent}" if exponent else str(number)
         return f"{number}{_DECIMAL_SUFFIXES[exponent]}"
 
@@ -93,27 +93,27 @@ def parse(text: str) -> Quantity:
         raise ValueError(f"the quantity {text!r} is not a number with a suffix such as m, k, M, Ki, Mi or e3")
     part, suffix = match["part"] or "", match["suffix"]
     digits = int((match["whole"] + part) or "0")
-    style, exponent = _meaning(text, suffix)
-    if style is Style.BINARY:
-        nano = _scaled(digits * 1024**exponent, 9 - len(part))
-        nano = min(nano, _LIMIT * _NANO)
+    style, exponent = _parse_suffix(text, suffix)
+    if style is Format.BINARY_SI:
+        nano = _scale(digits * 1024**exponent, 9 - len(part))
+        nano = min(nano, _MAX_BINARY * _NANO)
     else:
-        nano = _scaled(digits, exponent + 9 - len(part))
+        nano = _scale(digits, exponent + 9 - len(part))
     return Quantity(-nano if match["sign"] == "-" else nano, style)
 
 
-def _meaning(text: str, suffix: str) -> tuple[Style, int]:
+def _parse_suffix(text: str, suffix: str) -> tuple[Format, int]:
     if suffix in _DECIMAL:
-        return Style.DECIMAL, _DECIMAL[suffix]
+        return Format.DECIMAL_SI, _DECIMAL[suffix]
     if suffix in _BINARY:
-        return Style.BINARY, _BINARY[suffix]
+        return Format.BINARY_SI, _BINARY[suffix]
     exponent = int(suffix[1:])
     if exponent > _LARGEST_EXPONENT:
         raise ValueError(f"the quantity {text!r} is too large: the exponent may be at most {_LARGEST_EXPONENT}")
-    return Style.EXPONENT, exponent
+    return Format.DECIMAL_EXPONENT, exponent
 
 
-def _scaled(digits: int, exponent: int) -> int:
+def _scale(digits: int, exponent: int) -> int:
     """Return `digits` times ten to the `exponent`, rounded up."""
     if -exponent > len(str(digits)):
         return 1 if digits else 0
@@ -121,10 +121,10 @@ def _scaled(digits: int, exponent: int) -> int:
     return digits * power if exponent >= 0 else -(-digits // power)
 
 
-def _shortened(number: int, base: int, *, most: int | None) -> tuple[int, int]:
-    """Take out all factors of `base`, at most `most`; return what is left and how many there were."""
+def _strip_factors(number: int, base: int, *, max_times: int | None) -> tuple[int, int]:
+    """Take out all factors of `base`, at most `max_times`; return what is left and how many there were."""
     times = 0
-    while number % base == 0 and times != most:
+    while number % base == 0 and times != max_times:
         number //= base
         times += 1
     return number, times

@@ -6,8 +6,8 @@
 
 A session counts bytes after decompression. A response of `http.client` counts bytes as they come, and refuses to be
 compressed: whoever uses it asks for no compression, and may decompress without a limit. All of them end an answer that
-has not ended `WITHIN_SECONDS` after its first byte, however often a few bytes come. They raise an `OSError`, which SDKs
-pass on or wrap like a lost connection.
+has not ended `TIMEOUT_SECONDS` after its first byte, however often a few bytes come. They raise an `OSError`, which
+SDKs pass on or wrap like a lost connection.
 """
 
 import http.client
@@ -19,79 +19,83 @@ from typing import Any, Final
 from haulout.core.clock import RealClock
 
 LIMIT: Final = 64 << 20  # some ten times what the largest page of any of them takes
-_BOUND: Final = "_haulout_bound"
+_LIMITED_MARKER: Final = "_haulout_bound"
 _CLOCK: Final = RealClock()  # calls of SDKs run in threads, and their peers in real time
-WITHIN_SECONDS: Final = 60  # from the first byte of an answer to its last
+TIMEOUT_SECONDS: Final = 60  # from the first byte of an answer to its last
 
 
-class AnswerTooLarge(OSError):
+class ResponseTooLarge(OSError):
     """An answer exceeds its limit."""
 
 
-class AnswerTooSlow(AnswerTooLarge):
+class ResponseTooSlow(ResponseTooLarge):
     """An answer does not end in time."""
 
 
-def excess(error: BaseException | None) -> AnswerTooLarge | None:
+def limit_error_of(error: BaseException | None) -> ResponseTooLarge | None:
     """Return the one of an error's causes that says that an answer was too large."""
-    while error is not None and not isinstance(error, AnswerTooLarge):
+    while error is not None and not isinstance(error, ResponseTooLarge):
         error = error.__cause__ or error.__context__
     return error
 
 
-def bound_session(session: Any, *, limit: int = LIMIT) -> None:
+def limit_session(session: Any, *, limit: int = LIMIT) -> None:
     """Have a session of requests read at most `limit` bytes of an answer, within the time that it may take."""
     for adapter in session.adapters.values():
-        adapter.build_response = partial(_built, adapter.build_response, limit)
+        adapter.build_response = partial(_build_limited_response, adapter.build_response, limit)
         for pool in adapter.poolmanager.pool_classes_by_scheme.values():
-            _time(pool.ConnectionCls)
+            _limit_connection(pool.ConnectionCls)
 
 
-def bound_requests(adapters: Any, connection: Any) -> None:
+def limit_requests(adapters: Any, connection: Any) -> None:
     """Bound all sessions of one copy of requests, by its module `adapters` and the module `connection` of urllib3.
 
     For SDKs that make sessions where nobody gets hold of them, as the signers of OCI do.
     """
     adapter = adapters.HTTPAdapter
-    if not getattr(adapter, _BOUND, False):
-        setattr(adapter, _BOUND, True)
+    if not getattr(adapter, _LIMITED_MARKER, False):
+        setattr(adapter, _LIMITED_MARKER, True)
         build = adapter.build_response
-        adapter.build_response = lambda self, request, raw: _built(partial(build, self), LIMIT, request, raw)
-    _time(connection.HTTPConnection)
-    _time(connection.HTTPSConnection)
+        adapter.build_response = lambda self, request, raw: _build_limited_response(
+            partial(build, self), LIMIT, request, raw
+        )
+    _limit_connection(connection.HTTPConnection)
+    _limit_connection(connection.HTTPSConnection)
 
 
-def _time(connection: Any) -> None:
-    connection.response_class = TimedResponse
+def _limit_connection(connection: Any) -> None:
+    connection.response_class = LimitedResponse
 
 
-def _built(build: Callable[[Any, Any], Any], limit: int, request: Any, raw: Any) -> Any:
-    raw.stream = partial(_stream, raw, raw.stream, limit)
+def _build_limited_response(build: Callable[[Any, Any], Any], limit: int, request: Any, raw: Any) -> Any:
+    raw.stream = partial(_limited_stream, raw, raw.stream, limit)
     return build(request, raw)
 
 
-def _stream(raw: Any, stream: Callable[..., Iterator[bytes]], limit: int, *args: Any, **more: Any) -> Iterator[bytes]:
+def _limited_stream(
+    raw: Any, stream: Callable[..., Iterator[bytes]], limit: int, *args: Any, **kwargs: Any
+) -> Iterator[bytes]:
     length = 0
-    for piece in stream(*args, **more):
-        length += len(piece)
+    for chunk in stream(*args, **kwargs):
+        length += len(chunk)
         if length > limit:
             raw.close()  # its connection, too: the rest of the answer would be taken for the next one
             raise _too_large(limit)
-        yield piece
+        yield chunk
 
 
-class TimedResponse(http.client.HTTPResponse):
-    """A response of at most `limit` bytes as they come, its head included, that ends `within` seconds."""
+class LimitedResponse(http.client.HTTPResponse):
+    """A response of at most `limit` bytes as they come, its head included, that ends `timeout_seconds` seconds."""
 
     limit = LIMIT
-    within: float = WITHIN_SECONDS
+    timeout_seconds: float = TIMEOUT_SECONDS
 
-    def __init__(self, sock: Any, *args: Any, **more: Any) -> None:
-        super().__init__(sock, *args, **more)
-        self.fp: Any = io.BufferedReader(_Counted(self.fp.detach(), self.limit, self.within))
+    def __init__(self, sock: Any, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self.fp: Any = io.BufferedReader(_LimitedReader(self.fp.detach(), self.limit, self.timeout_seconds))
 
 
-class BoundedResponse(TimedResponse):
+class UncompressedLimitedResponse(LimitedResponse):
     """The same; it must not be compressed."""
 
     def begin(self) -> None:
@@ -99,28 +103,28 @@ class BoundedResponse(TimedResponse):
         super().begin()
         encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding != "identity":
-            raise AnswerTooLarge(f"expected an answer without compression, found {encoding[:40]!r}")
+            raise ResponseTooLarge(f"expected an answer without compression, found {encoding[:40]!r}")
 
 
-class _Counted(io.RawIOBase):
-    def __init__(self, raw: io.RawIOBase, limit: int, within: float) -> None:
+class _LimitedReader(io.RawIOBase):
+    def __init__(self, raw: io.RawIOBase, limit: int, timeout_seconds: float) -> None:
         self._raw = raw
-        self._limit = self._left = limit
-        self._within = within
-        self._until: float | None = None  # from the first byte on
+        self._limit = self._remaining = limit
+        self._timeout_seconds = timeout_seconds
+        self._deadline: float | None = None  # from the first byte on
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
         count = self._raw.readinto(buffer)
-        self._left -= count or 0
-        if self._left < 0:
+        self._remaining -= count or 0
+        if self._remaining < 0:
             raise _too_large(self._limit)
         now = _CLOCK.monotonic()
-        self._until = self._until or now + self._within
-        if now > self._until:
-            raise AnswerTooSlow(f"the answer has not ended within {self._within:g} s")
+        self._deadline = self._deadline or now + self._timeout_seconds
+        if now > self._deadline:
+            raise ResponseTooSlow(f"the answer has not ended within {self._timeout_seconds:g} s")
         return count
 
     def fileno(self) -> int:
@@ -131,5 +135,5 @@ class _Counted(io.RawIOBase):
         super().close()
 
 
-def _too_large(limit: int) -> AnswerTooLarge:
-    return AnswerTooLarge(f"the answer is longer than {limit} bytes")
+def _too_large(limit: int) -> ResponseTooLarge:
+    return ResponseTooLarge(f"the answer is longer than {limit} bytes")

@@ -10,13 +10,13 @@ from functools import total_ordering
 from typing import Any
 
 _NUMBER = r"0|[1-9][0-9]*"
-_WORD = r"[0-9]*[A-Za-z-][0-9A-Za-z-]*"
+_ALPHANUMERIC = r"[0-9]*[A-Za-z-][0-9A-Za-z-]*"
 _SHAPE = re.compile(
     rf"(?P<major>{_NUMBER})\.(?P<minor>{_NUMBER})\.(?P<patch>{_NUMBER})"
-    rf"(?:-(?P<pre>(?:{_NUMBER}|{_WORD})(?:\.(?:{_NUMBER}|{_WORD}))*))?"
+    rf"(?:-(?P<pre>(?:{_NUMBER}|{_ALPHANUMERIC})(?:\.(?:{_NUMBER}|{_ALPHANUMERIC}))*))?"
     r"(?:\+(?P<build>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
 )
-_LARGEST = 2**64 - 1  # what others can read
+_MAX_NUMBER = 2**64 - 1  # what others can read
 
 
 @total_ordering
@@ -31,19 +31,19 @@ class Version:
     build: str = ""
 
     @property
-    def _rank(self) -> tuple[Any, ...]:
+    def _precedence(self) -> tuple[Any, ...]:
         # A number comes before a word, and fewer parts before more; without any it is the release, which comes last.
         pre = tuple((isinstance(part, str), part) for part in self.pre)
         return self.major, self.minor, self.patch, not pre, pre
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Version) and self._rank == other._rank
+        return isinstance(other, Version) and self._precedence == other._precedence
 
     def __lt__(self, other: "Version") -> bool:
-        return self._rank < other._rank
+        return self._precedence < other._precedence
 
     def __hash__(self) -> int:
-        return hash(self._rank)
+        return hash(self._precedence)
 
     def __str__(self) -> str:
         pre = f"-{'.'.join(map(str, self.pre))}" if self.pre else ""
@@ -57,6 +57,6 @@ def parse(text: str) -> Version:
         raise ValueError(f"{text!r} is no semantic version such as 1.4.0 or 2.0.0-rc.1")
     pre = tuple(int(part) if part.isdecimal() else part for part in (match["pre"] or "").split(".") if part)
     major, minor, patch = (int(match[name]) for name in ("major", "minor", "patch"))
-    if max(major, minor, patch, *(part for part in pre if isinstance(part, int))) > _LARGEST:
-        raise ValueError(f"{text!r} has a number that is larger than {_LARGEST}")
+    if max(major, minor, patch, *(part for part in pre if isinstance(part, int))) > _MAX_NUMBER:
+        raise ValueError(f"{text!r} has a number that is larger than {_MAX_NUMBER}")
     return Version(major, minor, patch, pre, match["build"] or "")

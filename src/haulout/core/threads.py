@@ -12,8 +12,8 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def in_a_thread(work: Callable[[], T], *, name: str) -> T:
-    """Return what `work` returns; nobody waits for its thread when the process ends."""
+async def run_in_thread(function: Callable[[], T], *, name: str) -> T:
+    """Return what `function` returns; nobody waits for its thread when the process ends."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -28,7 +28,7 @@ async def in_a_thread(work: Callable[[], T], *, name: str) -> T:
     def run() -> None:
         result, error = None, None
         try:
-            result = work()
+            result = function()
         except Exception as raised:  # noqa: BLE001 - it is raised where the call was made
             error = raised
         with suppress(RuntimeError):  # the loop has ended meanwhile

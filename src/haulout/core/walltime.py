@@ -15,7 +15,7 @@ import re
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
 
-from haulout.core.similar import closest
+from haulout.core.suggestions import closest_match
 
 DAY = timedelta(days=1)
 # The smallest step of an instant: what is open "after" 10:00 is open from 10:00 and one tick on.
@@ -27,7 +27,7 @@ WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", 
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _LEAP_YEAR = 2024
 # Not the names of zones, though there is data under them: what this machine was set to, and the like.
-_NO_ZONES = {"localtime", "posixrules", "Factory"}
+_NOT_ZONES = {"localtime", "posixrules", "Factory"}
 
 _TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
@@ -37,23 +37,25 @@ _DAY = re.compile(r"([A-Za-z]{3}) +([0-9]{1,2})", re.ASCII)
 # Reading what people write: each raises a ValueError that says what was expected
 
 
-def time_of_day(text: str) -> time:
+def parse_time_of_day(text: str) -> time:
     """Return what `9:05` or `09:05` says."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"expected a time of day from 00:00 to 23:59, such as 9:30 or 22:00, found {_found(text)}")
+        raise ValueError(
+            f"expected a time of day from 00:00 to 23:59, such as 9:30 or 22:00, found {_quote_input(text)}"
+        )
     return time(int(found[1]), int(found[2]))
 
 
-def weekday(text: str) -> int:
+def parse_weekday(text: str) -> int:
     """Return the number of `Monday`, `mon` and so on; Monday is 0."""
     for number, name in enumerate(WEEKDAYS):
         if text.strip().lower() in {name.lower(), name[:3].lower()}:
             return number
-    raise ValueError(f"expected a weekday such as monday or mon, found {_found(text)}")
+    raise ValueError(f"expected a weekday such as monday or mon, found {_quote_input(text)}")
 
 
-def day_of_year(text: str) -> tuple[int, int]:
+def parse_day_of_year(text: str) -> tuple[int, int]:
     """Return the month and the day that `Dec 24` says."""
     found = _DAY.fullmatch(text.strip())
     name = found[1].capitalize() if found else ""
@@ -75,26 +77,26 @@ def zone(name: str) -> tzinfo:
     import zoneinfo  # where all is in UTC it is never needed
 
     try:
-        if name in _NO_ZONES:
+        if name in _NOT_ZONES:
             raise zoneinfo.ZoneInfoNotFoundError
         return zoneinfo.ZoneInfo(name)
     except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
         raise ValueError(_no_such_zone(name)) from None
 
 
-def moment(text: str) -> datetime | date:
+def parse_date_or_time(text: str) -> datetime | date:
     """Return what `2026-12-24`, `2026-12-24 18:00` or `2026-12-24T18:00:00+01:00` says: a time may lack its zone."""
     expected = "a date or a time, such as 2026-12-24, 2026-12-24 18:00 or 2026-12-24T18:00:00Z"
     found = text.strip()
     try:
         if _DATE.match(found) is None:
             raise ValueError
-        meant = date.fromisoformat(found) if _DATE.fullmatch(found) else datetime.fromisoformat(found)
+        parsed = date.fromisoformat(found) if _DATE.fullmatch(found) else datetime.fromisoformat(found)
     except ValueError:
-        raise ValueError(f"expected {expected}, found {_found(text)}") from None
-    if not EARLIEST.year <= meant.year < LATEST.year:
+        raise ValueError(f"expected {expected}, found {_quote_input(text)}") from None
+    if not EARLIEST.year <= parsed.year < LATEST.year:
         raise ValueError(f"expected {expected}, of the years {EARLIEST.year} to {LATEST.year - 1}, found {text!r}")
-    return meant
+    return parsed
 
 
 # From wall times to instants
@@ -124,14 +126,14 @@ def wall_clock(at: datetime, zone: tzinfo) -> datetime:
 
 
 @lru_cache(maxsize=256)  # all nodes wait for the same few instants
-def written(at: datetime, zone: tzinfo = UTC) -> str:
+def format_instant(at: datetime, zone: tzinfo = UTC) -> str:
     """Return an instant for people: `Mon 2026-12-28 09:30 Europe/Berlin`; seconds only if there are some."""
-    shown = at.astimezone(zone)
-    clock = f"{shown:%H:%M:%S}" if shown.second else f"{shown:%H:%M}"
-    return f"{WEEKDAYS[shown.weekday()][:3]} {shown:%Y-%m-%d} {clock} {zone}"
+    local = at.astimezone(zone)
+    clock = f"{local:%H:%M:%S}" if local.second else f"{local:%H:%M}"
+    return f"{WEEKDAYS[local.weekday()][:3]} {local:%Y-%m-%d} {clock} {zone}"
 
 
-def _found(text: str) -> str:
+def _quote_input(text: str) -> str:
     return repr(text) if text.strip() else "nothing"
 
 
@@ -153,13 +155,13 @@ def _change_between(early: datetime, late: datetime, zone: tzinfo) -> datetime:
 def _no_such_zone(name: str) -> str:
     from zoneinfo import available_timezones
 
-    known = available_timezones() - _NO_ZONES
+    known = available_timezones() - _NOT_ZONES
     expected = f"expected the name of a time zone such as Europe/Berlin or UTC, found {name!r}"
     if not known:
         return f"{expected}; there is no time zone data on this machine (package tzdata)"
-    by_lower = {each.lower(): each for each in sorted(known)}
-    cities = {each.lower().rpartition("/")[2]: each for each in sorted(known)}
-    wanted = name.strip().lower().replace(" ", "_")
-    city = cities.get(wanted.rpartition("/")[2])
-    near = city or closest(wanted, by_lower)
-    return f"{expected}; did you mean {by_lower[near.lower()]}?" if near else expected
+    by_lower = {zone_name.lower(): zone_name for zone_name in sorted(known)}
+    cities = {zone_name.lower().rpartition("/")[2]: zone_name for zone_name in sorted(known)}
+    normalized = name.strip().lower().replace(" ", "_")
+    city = cities.get(normalized.rpartition("/")[2])
+    suggestion = city or closest_match(normalized, by_lower)
+    return f"{expected}; did you mean {by_lower[suggestion.lower()]}?" if suggestion else expected

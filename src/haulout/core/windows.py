@@ -14,7 +14,7 @@ the rules, which `docs/reference/time-windows.md` tells to users:
   A window takes the first meaning of both of its ends; a blackout is the longest that can be meant.
 
 Instants have microseconds, so what is open after 09:00 opens at 09:00:00.000001: `opens_at` is the first instant that
-is open, `until` the first that is not. None: not within `HORIZON`, and `looks_again_at` is then where it ends.
+is open, `until` the first that is not. None: not within `HORIZON`, and `recheck_at` is then where it ends.
 """
 
 from bisect import bisect_right
@@ -26,7 +26,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from haulout.core import walltime
-from haulout.core.busy import Busy
+from haulout.core.busy_period import BusyPeriod
 from haulout.core.walltime import DAY, MONTHS, TICK, WEEKDAYS, midnight
 
 if TYPE_CHECKING:  # most have none
@@ -34,12 +34,12 @@ if TYPE_CHECKING:  # most have none
 
 HORIZON = timedelta(days=400)
 # How far back a window may have started that is open, or touches one that is: it ends on the next day, at most.
-_BEFORE = timedelta(days=3)
+_LOOKBACK = timedelta(days=3)
 _LEAP_DAY = (2, 29)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weekly:
+class WeeklyWindow:
     """A window of each week; Monday is 0."""
 
     weekdays: frozenset[int]
@@ -52,7 +52,7 @@ class Weekly:
         return f"{self.start:%H:%M} and {self.end:%H:%M}{next_day}"
 
     @property
-    def opens(self) -> bool:
+    def ever_opens(self) -> bool:
         """Whether it ever does."""
         return bool(self.weekdays) and (self.ends_next_day or self.start < self.end)
 
@@ -61,7 +61,7 @@ class Weekly:
         """Whether each of its windows lasts until the next one."""
         return self.ends_next_day and self.start <= self.end and len(self.weekdays) == len(WEEKDAYS)
 
-    def on(self, day: date, zone: tzinfo) -> "Span | None":
+    def window_starting_on(self, day: date, zone: tzinfo) -> "Span | None":
         """Return the window that starts on a day, if one does."""
         if day.weekday() not in self.weekdays:
             return None
@@ -82,19 +82,19 @@ class Span:
 class Timetable:
     """Windows, and what closes them."""
 
-    windows: tuple[Weekly, ...]
+    windows: tuple[WeeklyWindow, ...]
     zone: tzinfo = UTC
     excluded: frozenset[tuple[int, int]] = frozenset()  # months and days
-    blackouts: tuple[Busy, ...] = ()
+    blackouts: tuple[BusyPeriod, ...] = ()
     calendars: tuple["Calendar", ...] = ()
     # Many nodes ask the same. What is closed from a year's beginning on, and what comes next after an instant:
-    _closures: "dict[int, _Closures]" = field(default_factory=dict)
+    _closures: "dict[int, _ClosedPeriods]" = field(default_factory=dict)
     _next: dict[datetime, Span] = field(default_factory=dict)
 
     def next_open(self, now: datetime, horizon: datetime) -> Span | None:
         """Return from when to when (exclusive) it is open now, or next."""
-        for asked, span in self._next.items():
-            if asked <= now < span.end:
+        for asked_at, span in self._next.items():
+            if asked_at <= now < span.end:
                 return span
         found = _next_open(self, now, horizon)
         self._next.clear()
@@ -103,31 +103,31 @@ class Timetable:
             self._next[now] = found
         return found
 
-    def closures(self, now: datetime) -> "_Closures":
+    def closed_periods(self, now: datetime) -> "_ClosedPeriods":
         """Return the blackouts, as far as one can see from `now`."""
         if now.year not in self._closures:
             self._closures.clear()
             first = datetime(now.year, 1, 1, tzinfo=UTC)
-            self._closures[now.year] = _Closures(self.busy(first, first + 367 * DAY + HORIZON))
+            self._closures[now.year] = _ClosedPeriods(self.busy_periods(first, first + 367 * DAY + HORIZON))
         return self._closures[now.year]
 
-    def busy(self, first: datetime, last: datetime) -> Iterator[Busy]:
+    def busy_periods(self, first: datetime, last: datetime) -> Iterator[BusyPeriod]:
         """Yield the blackouts between two instants, and maybe others, with their reasons."""
-        for each in self.blackouts:
-            yield Busy(each.start, each.end, f"blackout: {each.reason}" if each.reason else "blackout")
+        for period in self.blackouts:
+            yield BusyPeriod(period.start, period.end, f"blackout: {period.reason}" if period.reason else "blackout")
         for calendar in self.calendars:
-            for each in calendar.busy(first, last, self.zone):
-                yield Busy(each.start, each.end, f"blackout: {each.reason}")
+            for period in calendar.busy_periods(first, last, self.zone):
+                yield BusyPeriod(period.start, period.end, f"blackout: {period.reason}")
         for year in range(first.year - 1, last.year + 1):
             for month, day in self.excluded:
-                yield from self._excluded(year, month, day)
+                yield from self._excluded_day(year, month, day)
 
-    def _excluded(self, year: int, month: int, day: int) -> Iterator[Busy]:
+    def _excluded_day(self, year: int, month: int, day: int) -> Iterator[BusyPeriod]:
         if (month, day) == _LEAP_DAY and not isleap(year):
             return
-        whole = date(year, month, day)
-        why = f"{MONTHS[month - 1]} {day} is an excluded day"
-        yield Busy(midnight(whole, self.zone), midnight(whole + DAY, self.zone), why)
+        excluded_day = date(year, month, day)
+        reason = f"{MONTHS[month - 1]} {day} is an excluded day"
+        yield BusyPeriod(midnight(excluded_day, self.zone), midnight(excluded_day + DAY, self.zone), reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Open:
     """It may be done, until an instant."""
 
     until: datetime | None
-    looks_again_at: datetime
+    recheck_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,51 +144,51 @@ class Closed:
 
     reason: str
     opens_at: datetime | None
-    looks_again_at: datetime
+    recheck_at: datetime
     is_day_closed: bool = False  # because of the day, not of the time of day
 
 
-def openness(timetable: Timetable, now: datetime) -> Open | Closed:
+def state_at(timetable: Timetable, now: datetime) -> Open | Closed:
     """Return whether things may be done, and until when the answer holds."""
     horizon = now + HORIZON
-    opening = timetable.next_open(now, horizon)
-    if opening is not None and opening.start <= now:
-        until = opening.end if opening.end < horizon else None
+    span = timetable.next_open(now, horizon)
+    if span is not None and span.start <= now:
+        until = span.end if span.end < horizon else None
         return Open(until, until or horizon)
-    opens_at = opening.start if opening else None
-    reason, is_day_closed = _why_closed(timetable, now)
-    return Closed(_with_opening(reason, opens_at, timetable.zone), opens_at, opens_at or horizon, is_day_closed)
+    opens_at = span.start if span else None
+    reason, is_day_closed = _closed_reason(timetable, now)
+    return Closed(_with_opening_time(reason, opens_at, timetable.zone), opens_at, opens_at or horizon, is_day_closed)
 
 
-def openings(timetable: Timetable, start: datetime, end: datetime) -> Iterator[Span]:
+def open_spans(timetable: Timetable, start: datetime, end: datetime) -> Iterator[Span]:
     """Yield when it is open between two instants, cut off there; nothing if it always is but for blackouts."""
     if any(window.is_always for window in timetable.windows):
         return
     # A timetable of its own: what the other one remembers is for those who ask about now.
-    alike = replace(timetable, _closures={}, _next={})
+    uncached = replace(timetable, _closures={}, _next={})
     at = start
-    while at < end and (found := _next_open(alike, at, end)) and found.start < end:
+    while at < end and (found := _next_open(uncached, at, end)) and found.start < end:
         yield Span(max(found.start, start), min(found.end, end))
         at = found.end
 
 
-def closings(timetable: Timetable, start: datetime, end: datetime) -> Iterator[Busy]:
+def blackouts_between(timetable: Timetable, start: datetime, end: datetime) -> Iterator[BusyPeriod]:
     """Yield the blackouts between two instants, those that overlap each by itself; they are not cut off."""
-    for each in timetable.busy(start, end):
-        if each.start < end and each.end > start:
-            yield each
+    for period in timetable.busy_periods(start, end):
+        if period.start < end and period.end > start:
+            yield period
 
 
 def _next_open(timetable: Timetable, now: datetime, horizon: datetime) -> Span | None:
     """Return from when to when (exclusive) it is open now, or next."""
-    closures = timetable.closures(now)
+    closed_periods = timetable.closed_periods(now)
     at = now
     while at < horizon and (window := _window_at(timetable, at, horizon)):
         # Strictly between both ends: the first instant that is open is one tick after the start.
         at = max(at, window.start + TICK)
-        closed_until = closures.end_at(at)
+        closed_until = closed_periods.end_at(at)
         if closed_until is None:
-            return Span(at, min(window.end, closures.next_after(at) or window.end)) if at < window.end else None
+            return Span(at, min(window.end, closed_periods.next_after(at) or window.end)) if at < window.end else None
         at = closed_until
     return None
 
@@ -210,33 +210,35 @@ def _window_at(timetable: Timetable, at: datetime, horizon: datetime) -> Span | 
 
 def _spans(timetable: Timetable, at: datetime, horizon: datetime) -> Iterator[Span]:
     """Yield the windows around and after an instant, in the order of their starts."""
-    windows = [window for window in timetable.windows if window.opens]
-    day = walltime.wall_clock(at, timetable.zone).date() - _BEFORE
+    windows = [window for window in timetable.windows if window.ever_opens]
+    day = walltime.wall_clock(at, timetable.zone).date() - _LOOKBACK
     last = walltime.wall_clock(horizon, timetable.zone).date()
     while windows and day <= last:
-        spans = (window.on(day, timetable.zone) for window in windows)
+        spans = (window.window_starting_on(day, timetable.zone) for window in windows)
         yield from sorted((span for span in spans if span), key=lambda span: span.start)
         day += DAY
 
 
-class _Closures:
+class _ClosedPeriods:
     """Blackouts that may overlap: when it is closed, and why."""
 
-    __slots__ = ("_ends", "_first_of", "_listed", "_starts")
+    __slots__ = ("_ends", "_first_period", "_periods", "_starts")
 
-    def __init__(self, busy: Iterable[Busy]) -> None:
-        self._listed = sorted((each for each in busy if each.start < each.end), key=lambda each: each.start)
+    def __init__(self, periods: Iterable[BusyPeriod]) -> None:
+        self._periods = sorted(
+            (period for period in periods if period.start < period.end), key=lambda period: period.start
+        )
         # Those that overlap or touch are one closure; each knows the first of its blackouts.
         self._starts: list[datetime] = []
         self._ends: list[datetime] = []
-        self._first_of: list[int] = []
-        for number, each in enumerate(self._listed):
-            if self._ends and each.start <= self._ends[-1]:
-                self._ends[-1] = max(self._ends[-1], each.end)
+        self._first_period: list[int] = []
+        for number, period in enumerate(self._periods):
+            if self._ends and period.start <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], period.end)
             else:
-                self._starts.append(each.start)
-                self._ends.append(each.end)
-                self._first_of.append(number)
+                self._starts.append(period.start)
+                self._ends.append(period.end)
+                self._first_period.append(number)
 
     def end_at(self, at: datetime) -> datetime | None:
         """Return when the closure ends that holds at an instant; None: there is none."""
@@ -248,20 +250,20 @@ class _Closures:
         number = bisect_right(self._starts, at)
         return self._starts[number] if number < len(self._starts) else None
 
-    def why(self, at: datetime) -> str:
+    def reason_at(self, at: datetime) -> str:
         """Return the reason for which it is closed: that of the blackout that lasts longest; empty: it is not."""
         if self.end_at(at) is None:
             return ""
-        first = self._first_of[bisect_right(self._starts, at) - 1]
-        begun = takewhile(lambda each: each.start <= at, islice(self._listed, first, None))
-        return max((each for each in begun if at < each.end), key=lambda each: each.end).reason
+        first = self._first_period[bisect_right(self._starts, at) - 1]
+        started = takewhile(lambda period: period.start <= at, islice(self._periods, first, None))
+        return max((period for period in started if at < period.end), key=lambda period: period.end).reason
 
 
-def _why_closed(timetable: Timetable, now: datetime) -> tuple[str, bool]:
+def _closed_reason(timetable: Timetable, now: datetime) -> tuple[str, bool]:
     """Return why it is closed, and whether the day is the reason."""
-    closure = timetable.closures(now).why(now)
-    if closure:
-        return closure, True
+    blackout_reason = timetable.closed_periods(now).reason_at(now)
+    if blackout_reason:
+        return blackout_reason, True
     wall = walltime.wall_clock(now, timetable.zone)
     today = [window for window in timetable.windows if wall.weekday() in window.weekdays]
     if not today:
@@ -272,7 +274,7 @@ def _why_closed(timetable: Timetable, now: datetime) -> tuple[str, bool]:
     return f"{wall:%H:%M:%S} is not between {times} {timetable.zone}", False
 
 
-def _with_opening(reason: str, opens_at: datetime | None, zone: tzinfo) -> str:
+def _with_opening_time(reason: str, opens_at: datetime | None, zone: tzinfo) -> str:
     if opens_at is None:
         return f"{reason}; it does not open within {HORIZON.days} days"
-    return f"{reason}; it opens {walltime.written(opens_at, zone)}"
+    return f"{reason}; it opens {walltime.format_instant(opens_at, zone)}"

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from haulout.drain.selection import controller_of
+from haulout.api.evictionrequest import IMPERATIVE_EVICTION_RESPONDER, Eviction, ResponderStatus
+from haulout.api.objects import Pod
+from haulout.drain.pod_filters import controller_of
 from haulout.errors import (
     AdmissionWebhookUnavailable,
     ApiError,
@@ -24,15 +26,13 @@ from haulout.errors import (
     ServerFailure,
     TooManyRequests,
 )
-from haulout.kube.admission import admission_of
-from haulout.kube.lifecycle import LAST_RESPONDER, Eviction, ResponderStatus
-from haulout.kube.objects import Pod
+from haulout.kube.admission_errors import admission_failure_of
 
-_BUDGET = re.compile(r"The disruption budget (?P<name>\S+) (?P<rest>.*)", re.DOTALL)
-_NUMBERS = re.compile(r"needs (?P<needed>[0-9]+) healthy pods and has (?P<healthy>[0-9]+) currently")
-_WEBHOOK = re.compile(r'admission webhook "(?P<name>[^"]+)" denied the request: ?(?P<said>.*)', re.DOTALL)
-_SEVERAL = "has more than one PodDisruptionBudget"
-_EVACUATES = (
+_PDB_MESSAGE = re.compile(r"The disruption budget (?P<name>\S+) (?P<rest>.*)", re.DOTALL)
+_PDB_HEALTHY_PODS = re.compile(r"needs (?P<needed>[0-9]+) healthy pods and has (?P<healthy>[0-9]+) currently")
+_WEBHOOK_DENIAL = re.compile(r'admission webhook "(?P<name>[^"]+)" denied the request: ?(?P<said>.*)', re.DOTALL)
+_SEVERAL_PDBS_MESSAGE = "has more than one PodDisruptionBudget"
+_KUBEVIRT_EVACUATION_MESSAGES = (
     "Eviction triggered evacuation",
     "Evacuation in progress",
 )  # KubeVirt moves the machine, then the pod goes
@@ -41,11 +41,11 @@ _EVACUATES = (
 _KUBELET_NEEDS = timedelta(seconds=15)
 
 
-class Kind(StrEnum):
+class BlockerKind(StrEnum):
     """What kind of thing stands in the way."""
 
-    BUDGET = "DisruptionBudget"
-    SEVERAL_BUDGETS = "SeveralDisruptionBudgets"
+    DISRUPTION_BUDGET = "DisruptionBudget"
+    SEVERAL_DISRUPTION_BUDGETS = "SeveralDisruptionBudgets"
     WEBHOOK = "AdmissionWebhook"
     ADMISSION_POLICY = "AdmissionPolicy"
     WEBHOOK_UNAVAILABLE = "AdmissionWebhookUnavailable"
@@ -63,7 +63,7 @@ class Kind(StrEnum):
     VOLUME = "VolumeDetach"
 
 
-PROGRESS = (Kind.MIGRATION, Kind.THROTTLING, Kind.COMPLETION, Kind.RESPONDER)
+PROGRESS_KINDS = (BlockerKind.MIGRATION, BlockerKind.THROTTLING, BlockerKind.COMPLETION, BlockerKind.RESPONDER)
 """Those with which things go their way, and waiting is all there is to do."""
 
 
@@ -71,7 +71,7 @@ PROGRESS = (Kind.MIGRATION, Kind.THROTTLING, Kind.COMPLETION, Kind.RESPONDER)
 class Blocker:
     """What a pod waits for, or the drain as a whole. `object` is to blame, `workload` is who owns the pod."""
 
-    kind: Kind
+    kind: BlockerKind
     pod: str  # namespace/name; empty if it is not about a pod
     uid: str  # of the pod, or of what is waited for
     object: str = ""  # such as `PodDisruptionBudget shop/cart`
@@ -82,59 +82,59 @@ class Blocker:
     @property
     def is_progress(self) -> bool:
         """Tell whether waiting is all there is to do."""
-        return self.kind in PROGRESS
+        return self.kind in PROGRESS_KINDS
 
     def __str__(self) -> str:
         """Return it in one line."""
-        whose = f"{self.pod}: " if self.pod else ""
-        return whose + self.reason + (f"; {self.advice}" if self.advice else "")
+        prefix = f"{self.pod}: " if self.pod else ""
+        return prefix + self.reason + (f"; {self.advice}" if self.advice else "")
 
 
-_NO_DELETION = 'cannot delete resource "pods"'  # in a refusal of RBAC
+_POD_DELETION_FORBIDDEN = 'cannot delete resource "pods"'  # in a refusal of RBAC
 GRANT_DELETION = (
     "the policy deletes pods, which whoever drains must be allowed to: an operator by `rbac.podDeletion` of the chart "
     "or `haulout manifests --allow-pod-deletion`"
 )
 
 
-def refused(pod: Pod, error: KubeError) -> Blocker:
+def refusal_blocker(pod: Pod, error: KubeError) -> Blocker:
     """Return what stands in the way when an eviction of `pod` was answered with `error`."""
     if not isinstance(error, ApiError):
-        return _blocker(Kind.API, pod, object="API server", reason=str(error))
-    budget = next((cause.message for cause in error.causes if cause.reason == "DisruptionBudget"), None)
-    if isinstance(error, TooManyRequests) and budget is not None:
-        return _by_budget(pod, budget)
-    if denied := _WEBHOOK.search(error.message):
-        return _by_webhook(pod, denied["name"], denied["said"])
-    if admission := admission_of(error):
-        is_dead = isinstance(error, AdmissionWebhookUnavailable)
-        return _blocker(
-            Kind.WEBHOOK_UNAVAILABLE if is_dead else Kind.ADMISSION_POLICY,
+        return _new_blocker(BlockerKind.API, pod, object="API server", reason=str(error))
+    pdb_message = next((cause.message for cause in error.causes if cause.reason == "DisruptionBudget"), None)
+    if isinstance(error, TooManyRequests) and pdb_message is not None:
+        return _pdb_blocker(pod, pdb_message)
+    if denied := _WEBHOOK_DENIAL.search(error.message):
+        return _webhook_blocker(pod, denied["name"], denied["said"])
+    if admission := admission_failure_of(error):
+        is_unavailable = isinstance(error, AdmissionWebhookUnavailable)
+        return _new_blocker(
+            BlockerKind.WEBHOOK_UNAVAILABLE if is_unavailable else BlockerKind.ADMISSION_POLICY,
             pod,
             object=admission.object,
-            reason=f"{admission.object} does not let the pod be evicted: {admission.says}",
+            reason=f"{admission.object} does not let the pod be evicted: {admission.message}",
             advice=admission.advice,
         )
     if any(cause.reason == "NamespaceTerminating" for cause in error.causes):
-        return _blocker(
-            Kind.NAMESPACE,
+        return _new_blocker(
+            BlockerKind.NAMESPACE,
             pod,
             object=f"Namespace {pod.namespace}",
             reason=f"namespace {pod.namespace} is being deleted, and takes no evictions; its pods go with it",
         )
-    return _by_server(pod, error)
+    return _api_error_blocker(pod, error)
 
 
-def lingering(pod: Pod, *, node_ready: bool, now: datetime) -> Blocker | None:
+def overdue_blocker(pod: Pod, *, node_ready: bool, now: datetime) -> Blocker | None:
     """Return why a pod that was told to go is still there; None while it has the right to be."""
-    ends, lingers_at = pod.metadata.deletion_timestamp, lingers_from(pod)
-    if ends is None or lingers_at is None or now < lingers_at:
+    ends_at, overdue_since = pod.metadata.deletion_timestamp, overdue_from(pod)
+    if ends_at is None or overdue_since is None or now < overdue_since:
         return None
-    overdue = f"it should have been gone since {ends:%H:%M:%S} UTC"
+    overdue = f"it should have been gone since {ends_at:%H:%M:%S} UTC"
     if pod.metadata.finalizers:
         names = ", ".join(pod.metadata.finalizers)
-        return _blocker(
-            Kind.FINALIZER,
+        return _new_blocker(
+            BlockerKind.FINALIZER,
             pod,
             reason=f"{overdue}, but finalizers hold it: {names}",
             advice="find out why their controller does not take them off",
@@ -144,42 +144,42 @@ def lingering(pod: Pod, *, node_ready: bool, now: datetime) -> Blocker | None:
         advice = f"look at the kubelet and the container runtime of node {pod.spec.node_name}"
     else:
         advice = f"node {pod.spec.node_name} is not ready: once it is known to be off, delete the pod with force"
-    return _blocker(Kind.KUBELET, pod, object=f"Node {pod.spec.node_name}", reason=reason, advice=advice)
+    return _new_blocker(BlockerKind.KUBELET, pod, object=f"Node {pod.spec.node_name}", reason=reason, advice=advice)
 
 
-def lingers_from(pod: Pod) -> datetime | None:
+def overdue_from(pod: Pod) -> datetime | None:
     """Return the instant from which on a pod that was told to go has no right to be there any more."""
-    ends = pod.metadata.deletion_timestamp
-    return None if ends is None else ends + _KUBELET_NEEDS
+    ends_at = pod.metadata.deletion_timestamp
+    return None if ends_at is None else ends_at + _KUBELET_NEEDS
 
 
-def forbidden_by_policy(pod: Pod, problem: str) -> Blocker:
+def policy_blocker(pod: Pod, problem: str) -> Blocker:
     """Return the blocker for a pod that came while its node was drained, and that the policy does not let go."""
-    return _blocker(
-        Kind.POLICY,
+    return _new_blocker(
+        BlockerKind.POLICY,
         pod,
         reason=f"the policy does not let it go: {problem}",
         advice="delete it yourself, or allow it in the policy",
     )
 
 
-def unknown(pod: Pod, problem: str) -> Blocker:
+def unknown_state_blocker(pod: Pod, problem: str) -> Blocker:
     """Return the blocker for a pod of which something must be known that the server does not tell."""
-    return _blocker(Kind.API, pod, reason=f"cannot tell what may be done with it: {problem}")
+    return _new_blocker(BlockerKind.API, pod, reason=f"cannot tell what may be done with it: {problem}")
 
 
-def running(pod: Pod, rule: str, *, object: str = "", until: datetime | None = None) -> Blocker:  # noqa: A002 - the field's name
+def completion_blocker(pod: Pod, rule: str, *, object: str = "", until: datetime | None = None) -> Blocker:  # noqa: A002 - the field's name
     """Return what is waited for when a rule lets a pod finish by itself, at most until it is evicted."""
     reason = f"{rule} lets it run until it has finished by itself"
     if until is not None:
         reason += f"; if it has not by {until:%Y-%m-%d %H:%M:%S} UTC, it is evicted"
-    return _blocker(Kind.COMPLETION, pod, object=object, reason=reason)
+    return _new_blocker(BlockerKind.COMPLETION, pod, object=object, reason=reason)
 
 
-def unreadable(pod: Pod, rule: str, problem: str) -> Blocker:
+def invalid_rule_blocker(pod: Pod, rule: str, problem: str) -> Blocker:
     """Return the blocker for a pod about which a rule says something that cannot be read."""
-    return _blocker(
-        Kind.RULE,
+    return _new_blocker(
+        BlockerKind.RULE,
         pod,
         object=rule,
         reason=f"{rule} says something about it that cannot be read: {problem}",
@@ -187,10 +187,10 @@ def unreadable(pod: Pod, rule: str, problem: str) -> Blocker:
     )
 
 
-def responding(pod: Pod, eviction: Eviction, responder: ResponderStatus) -> Blocker:
+def responder_blocker(pod: Pod, eviction: Eviction, responder: ResponderStatus) -> Blocker:
     """Return who works on an Eviction of `pod`, and how far that is; what a budget says of it counts as its own."""
-    if responder.name == LAST_RESPONDER and _BUDGET.search(responder.message):
-        return _by_budget(pod, responder.message)
+    if responder.name == IMPERATIVE_EVICTION_RESPONDER and _PDB_MESSAGE.search(responder.message):
+        return _pdb_blocker(pod, responder.message)
     reason = f"responder {responder.name} makes it leave"
     if responder.message:
         reason += f": {responder.message.rstrip('.')}"
@@ -198,7 +198,7 @@ def responding(pod: Pod, eviction: Eviction, responder: ResponderStatus) -> Bloc
         reason += f"; expected to be done at {responder.expected_completion_time:%H:%M:%S} UTC"
     if responder.heartbeat_time is None:
         reason += "; it has not reported yet"
-    return _blocker(Kind.RESPONDER, pod, object=f"Eviction {eviction.key}", reason=reason)
+    return _new_blocker(BlockerKind.RESPONDER, pod, object=f"Eviction {eviction.key}", reason=reason)
 
 
 def workload_of(pod: Pod) -> str:
@@ -207,63 +207,65 @@ def workload_of(pod: Pod) -> str:
     return "" if owner is None else f"{owner.kind} {pod.namespace}/{owner.name}"
 
 
-def fields_of(blocker: Blocker) -> dict[str, str]:
+def blocker_fields(blocker: Blocker) -> dict[str, str]:
     """Return what is told of a blocker to people and programs, by the names that it has there."""
-    told = ("kind", "pod", "object", "workload", "reason", "advice")
-    return {name: str(getattr(blocker, name)) for name in told}
+    names = ("kind", "pod", "object", "workload", "reason", "advice")
+    return {name: str(getattr(blocker, name)) for name in names}
 
 
-def _by_budget(pod: Pod, told: str) -> Blocker:
-    found = _BUDGET.search(told)
+def _pdb_blocker(pod: Pod, message: str) -> Blocker:
+    found = _PDB_MESSAGE.search(message)
     if found is None:
-        return _blocker(Kind.BUDGET, pod, reason=told)
+        return _new_blocker(BlockerKind.DISRUPTION_BUDGET, pod, reason=message)
     name = f"PodDisruptionBudget {pod.namespace}/{found['name'].rstrip('.')}"
-    numbers = _NUMBERS.search(found["rest"])
+    numbers = _PDB_HEALTHY_PODS.search(found["rest"])
     if numbers is None:
-        return _blocker(Kind.BUDGET, pod, object=name, reason=f"{name} {found['rest'].rstrip('.')}")
+        return _new_blocker(
+            BlockerKind.DISRUPTION_BUDGET, pod, object=name, reason=f"{name} {found['rest'].rstrip('.')}"
+        )
     needed, healthy = int(numbers["needed"]), int(numbers["healthy"])
     reason = f"{name} needs {needed} healthy pods and has {healthy}"
     if healthy < needed:
         advice = "find out why pods of this workload are not ready"
     else:
         advice = "run more replicas, or let the budget allow a disruption"
-    return _blocker(Kind.BUDGET, pod, object=name, reason=reason, advice=advice)
+    return _new_blocker(BlockerKind.DISRUPTION_BUDGET, pod, object=name, reason=reason, advice=advice)
 
 
-def _by_webhook(pod: Pod, name: str, said: str) -> Blocker:
-    if said.startswith(_EVACUATES):
-        return _blocker(Kind.MIGRATION, pod, object=f"webhook {name}", reason=said)
-    return _blocker(
-        Kind.WEBHOOK,
+def _webhook_blocker(pod: Pod, name: str, message: str) -> Blocker:
+    if message.startswith(_KUBEVIRT_EVACUATION_MESSAGES):
+        return _new_blocker(BlockerKind.MIGRATION, pod, object=f"webhook {name}", reason=message)
+    return _new_blocker(
+        BlockerKind.WEBHOOK,
         pod,
         object=f"webhook {name}",
-        reason=f"webhook {name} denies the eviction: {said or 'it does not say why'}",
+        reason=f"webhook {name} denies the eviction: {message or 'it does not say why'}",
         advice="ask those who run the webhook, or wait if it says that it is at work",
     )
 
 
-def _by_server(pod: Pod, error: ApiError) -> Blocker:
+def _api_error_blocker(pod: Pod, error: ApiError) -> Blocker:
     if isinstance(error, TooManyRequests):
-        return _blocker(Kind.THROTTLING, pod, reason=f"the API server is throttling: {error.message}")
-    if isinstance(error, ServerFailure) and _SEVERAL in error.message:
-        return _blocker(
-            Kind.SEVERAL_BUDGETS,
+        return _new_blocker(BlockerKind.THROTTLING, pod, reason=f"the API server is throttling: {error.message}")
+    if isinstance(error, ServerFailure) and _SEVERAL_PDBS_MESSAGE in error.message:
+        return _new_blocker(
+            BlockerKind.SEVERAL_DISRUPTION_BUDGETS,
             pod,
             reason="more than one PodDisruptionBudget selects the pod, and Kubernetes evicts no such pod",
             advice=f"change the selectors in namespace {pod.namespace}, so that one budget selects it",
         )
     if isinstance(error, Forbidden):
-        is_deletion = _NO_DELETION in error.message
-        return _blocker(
-            Kind.PERMISSION,
+        is_deletion = _POD_DELETION_FORBIDDEN in error.message
+        return _new_blocker(
+            BlockerKind.PERMISSION,
             pod,
             reason=f"not allowed: {error.message}",
             advice=GRANT_DELETION if is_deletion else "`haulout cluster-info` shows what is missing",
         )
-    return _blocker(Kind.API, pod, reason=error.message)
+    return _new_blocker(BlockerKind.API, pod, reason=error.message)
 
 
-def _blocker(kind: Kind, pod: Pod, *, reason: str, object: str = "", advice: str = "") -> Blocker:  # noqa: A002 - the field's name
+def _new_blocker(kind: BlockerKind, pod: Pod, *, reason: str, object: str = "", advice: str = "") -> Blocker:  # noqa: A002 - the field's name
     return Blocker(
         kind=kind,
         pod=pod.key,

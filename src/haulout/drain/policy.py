@@ -11,9 +11,9 @@ Rules are about some of the pods and have the meaning of Cluster API's MachineDr
 that matches a pod counts; a pod that none matches is drained with order 0; lower orders leave first, and all of one
 order are gone before the next begins. A rule never makes a pod leave that kubectl's filters keep.
 
-Real MachineDrainRules (`haulout.drain.machine_rules`) come on top of the policy's own: a pod leaves only if both let it
-go. If both keep it, the MachineDrainRule says how; the order is the MachineDrainRule's, if that gives one; times are
-always the policy's.
+Real MachineDrainRules (`haulout.drain.machine_drain_rules`) come on top of the policy's own: a pod leaves only if both
+let it go. If both keep it, the MachineDrainRule says how; the order is the MachineDrainRule's, if that gives one;
+times are always the policy's.
 
 Without `wait_completed_timeout` the drain waits without limit for pods that are to complete (`WaitCompleted`); only its
 own `timeout` ends that, as Cluster API's nodeDrainTimeout does. With it these pods are evicted after so long.
@@ -24,16 +24,16 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
+from haulout.api.objects import Pod
 from haulout.core import duration
-from haulout.drain.ladder import Limits
-from haulout.drain.selection import Filters
-from haulout.kube.objects import Pod
+from haulout.drain.escalation import EscalationLimits
+from haulout.drain.pod_filters import PodFilters
 from haulout.kube.selectors import EVERYTHING, Selector
 
-MOST_PARALLEL = 500
+MAX_PARALLEL = 500
 
 
-_NO_FILTERS = Filters()
+_NO_FILTERS = PodFilters()
 
 
 class Behavior(StrEnum):
@@ -45,7 +45,7 @@ class Behavior(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class DrainOrder:
     """Who leaves first within one order of the rules; pods of DaemonSets leave after all orders."""
 
     by_priority: bool = False  # the least important first
@@ -54,7 +54,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class DrainRule:
     """What holds for some of the pods. What it does not say is as the policy says."""
 
     name: str
@@ -67,19 +67,19 @@ class Rule:
     eviction_timeout: timedelta | None = None
     deletion_timeout: timedelta | None = None
     wait_completed_timeout: timedelta | None = None  # only WaitCompleted may say one
-    by: str = ""  # who says so, if that is not the policy: `MachineDrainRule keep-db`
+    source: str = ""  # who says so, if that is not the policy: `MachineDrainRule keep-db`
     problem: str = ""  # why it cannot be told what becomes of its pods: they wait
 
     def __str__(self) -> str:
         """Return who says so."""
-        return self.by or f"rule {self.name}"
+        return self.source or f"rule {self.name}"
 
     @property
-    def keeps(self) -> bool:
+    def keeps_pods(self) -> bool:
         """Tell whether nobody may ask its pods to leave."""
         return bool(self.problem) or self.behavior is not Behavior.DRAIN
 
-    def applies(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
+    def matches(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
         """Tell whether the rule is about `pod`, whose namespace has these labels."""
         if self.namespaces and pod.namespace not in self.namespaces:
             return False
@@ -88,14 +88,14 @@ class Rule:
         return self.pods.matches(pod.metadata.labels)
 
 
-ANY_POD = Rule(name="")
+DEFAULT_RULE = DrainRule(name="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class DrainPolicy:
     """How a node is to be emptied."""
 
-    filters: Filters = _NO_FILTERS
+    filters: PodFilters = _NO_FILTERS
     pod_selector: Selector = EVERYTHING  # other pods are not the drain's business
     grace_period: timedelta | None = None  # instead of what each pod asks for
     timeout: timedelta | None = None  # of the whole drain, which then ends with a verdict
@@ -107,43 +107,47 @@ class Policy:
     disable_eviction: bool = False
     eviction_requests: bool = False  # ask by EvictionRequests (KEP-4563) where the cluster takes them
     parallel: int = 20  # requests under way for one node
-    order: Order = Order()
-    rules: tuple[Rule, ...] = ()
-    machine_rules: tuple[Rule, ...] = ()  # of the node's Machine, in their order: see `machine_rules.honoured`
-    _sorted: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
+    order: DrainOrder = DrainOrder()
+    rules: tuple[DrainRule, ...] = ()
+    machine_drain_rules: tuple[
+        DrainRule, ...
+    ] = ()  # of the node's Machine, in their order: see `machine_rules.honoured`
+    _sorted_rules: tuple[DrainRule, ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_sorted", tuple(sorted(self.rules, key=lambda rule: rule.name)))
+        object.__setattr__(self, "_sorted_rules", tuple(sorted(self.rules, key=lambda rule: rule.name)))
 
     @classmethod
-    def like_nmo(cls) -> "Policy":
+    def like_nmo(cls) -> "DrainPolicy":
         """Return what the Node Maintenance Operator does: all pods but those of DaemonSets, for as long as it takes."""
-        return cls(filters=Filters(force=True, ignore_daemonsets=True, delete_emptydir_data=True))
+        return cls(filters=PodFilters(force=True, ignore_daemonsets=True, delete_emptydir_data=True))
 
     @classmethod
-    def like_smc(cls, *, evicts_for: timedelta | None = None, deletes_for: timedelta | None = None) -> "Policy":
+    def like_smc(
+        cls, *, eviction_timeout: timedelta | None = None, deletion_timeout: timedelta | None = None
+    ) -> "DrainPolicy":
         """Return what the SAP maintenance-controller does: all pods but those of anything called DaemonSet.
 
         With a time for evictions and one for deletions it is forceful: it deletes after the one, and kills after the
         other.
         """
         return cls(
-            filters=Filters(force=True, ignore_daemonsets=True, delete_emptydir_data=True, spare_daemonsets=True),
-            eviction_timeout=evicts_for,
-            deletion_timeout=deletes_for,
-            force_delete=deletes_for is not None,
+            filters=PodFilters(force=True, ignore_daemonsets=True, delete_emptydir_data=True, keep_any_daemonset=True),
+            eviction_timeout=eviction_timeout,
+            deletion_timeout=deletion_timeout,
+            force_delete=deletion_timeout is not None,
         )
 
     @classmethod
     def like_kubectl(
         cls,
-        filters: Filters,
+        filters: PodFilters,
         *,
         grace_period: timedelta | None = None,
         timeout: timedelta | None = None,
         pod_selector: Selector = EVERYTHING,
         disable_eviction: bool = False,
-    ) -> "Policy":
+    ) -> "DrainPolicy":
         """Return what `kubectl drain` does with these flags."""
         return cls(
             filters=filters,
@@ -154,66 +158,72 @@ class Policy:
         )
 
     @property
-    def asks_for_namespaces(self) -> bool:
+    def needs_namespaces(self) -> bool:
         """Tell whether the labels of namespaces must be known to apply the rules."""
-        return any(rule.namespace_selector is not None for rule in (*self.rules, *self.machine_rules))
+        return any(rule.namespace_selector is not None for rule in (*self.rules, *self.machine_drain_rules))
 
     @property
     def may_delete(self) -> bool:
         """Tell whether pods may be deleted, and not only be asked to leave."""
-        limited: tuple[Policy | Rule, ...] = (self, *self.rules)
-        deletes = self.filters.force and any(it.eviction_timeout is not None for it in limited)
-        ends = self.force_delete and any(it.deletion_timeout is not None for it in limited)
-        return self.disable_eviction or deletes or ends
+        with_timeouts: tuple[DrainPolicy | DrainRule, ...] = (self, *self.rules)
+        deletes_after_timeout = self.filters.force and any(
+            limits.eviction_timeout is not None for limits in with_timeouts
+        )
+        force_deletes_after_timeout = self.force_delete and any(
+            limits.deletion_timeout is not None for limits in with_timeouts
+        )
+        return self.disable_eviction or deletes_after_timeout or force_deletes_after_timeout
 
-    def rule_for(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Rule:
+    def rule_for(self, pod: Pod, namespace_labels: Mapping[str, str]) -> DrainRule:
         """Return the rule that counts for `pod`."""
-        own = _first(self._sorted, pod, namespace_labels)
-        if not self.machine_rules:
-            return own
-        machine = _first(self.machine_rules, pod, namespace_labels)
-        if machine.keeps:
-            limit = own.wait_completed_timeout
-            return machine if limit is None else replace(machine, wait_completed_timeout=limit)
-        return own if machine.order is None else replace(own, order=machine.order)
+        policy_rule = _first_match(self._sorted_rules, pod, namespace_labels)
+        if not self.machine_drain_rules:
+            return policy_rule
+        machine_rule = _first_match(self.machine_drain_rules, pod, namespace_labels)
+        if machine_rule.keeps_pods:
+            limit = policy_rule.wait_completed_timeout
+            return machine_rule if limit is None else replace(machine_rule, wait_completed_timeout=limit)
+        return policy_rule if machine_rule.order is None else replace(policy_rule, order=machine_rule.order)
 
-    def rule_after_completion(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Rule:
+    def rule_after_completion(self, pod: Pod, namespace_labels: Mapping[str, str]) -> DrainRule:
         """Return the rule that counts for `pod` when nobody waits for its completion any more.
 
         What another rule keeps stays: the end of the wait allows no more than the other rules do.
         """
-        own = _first(self._sorted, pod, namespace_labels)
-        machine = _first(self.machine_rules, pod, namespace_labels)
-        for rule in (machine, own):
-            if rule.keeps and (rule.problem or rule.behavior is not Behavior.WAIT_COMPLETED):
+        policy_rule = _first_match(self._sorted_rules, pod, namespace_labels)
+        machine_rule = _first_match(self.machine_drain_rules, pod, namespace_labels)
+        for rule in (machine_rule, policy_rule):
+            if rule.keeps_pods and (rule.problem or rule.behavior is not Behavior.WAIT_COMPLETED):
                 return rule
-        times = ANY_POD if own.keeps else own
-        return times if machine.order is None else replace(times, order=machine.order)
+        times = DEFAULT_RULE if policy_rule.keeps_pods else policy_rule
+        return times if machine_rule.order is None else replace(times, order=machine_rule.order)
 
-    def wait_completed_limit(self, rule: Rule) -> timedelta | None:
+    def wait_completed_limit(self, rule: DrainRule) -> timedelta | None:
         """Return for how long the drain waits for pods of a rule to complete; None: without limit."""
         if rule.problem or rule.behavior is not Behavior.WAIT_COMPLETED:
             return None
-        return _either(rule.wait_completed_timeout, self.wait_completed_timeout)
+        return _specific_or_general(rule.wait_completed_timeout, self.wait_completed_timeout)
 
-    def limits_for(self, pod: Pod, rule: Rule) -> Limits:
+    def limits_for(self, pod: Pod, rule: DrainRule) -> EscalationLimits:
         """Return how far the drain may go with `pod`, and when; never further than the policy allows."""
-        override = _either(rule.grace_period, self.grace_period)
-        own = timedelta(seconds=pod.spec.termination_grace_period_seconds)
+        grace_override = _specific_or_general(rule.grace_period, self.grace_period)
+        pod_grace = timedelta(seconds=pod.spec.termination_grace_period_seconds)
         may_delete = self.filters.force
-        return Limits(
-            grace=own if override is None else override,
-            override=override,
-            evicts=not self.disable_eviction,
-            eviction_timeout=_either(rule.eviction_timeout, self.eviction_timeout) if may_delete else None,
-            deletion_timeout=_either(rule.deletion_timeout, self.deletion_timeout) if self.force_delete else None,
+        return EscalationLimits(
+            grace=pod_grace if grace_override is None else grace_override,
+            grace_override=grace_override,
+            may_evict=not self.disable_eviction,
+            eviction_timeout=_specific_or_general(rule.eviction_timeout, self.eviction_timeout) if may_delete else None,
+            deletion_timeout=_specific_or_general(rule.deletion_timeout, self.deletion_timeout)
+            if self.force_delete
+            else None,
         )
 
     @property
-    def without_completion_limits(self) -> "Policy":
+    def without_completion_limits(self) -> "DrainPolicy":
         """The policy before its drain begins: until then no pod's time to complete passes."""
-        limited: tuple[Policy | Rule, ...] = (self, *self.rules)
-        if all(it.wait_completed_timeout is None for it in limited):
+        with_timeouts: tuple[DrainPolicy | DrainRule, ...] = (self, *self.rules)
+        if all(limits.wait_completed_timeout is None for limits in with_timeouts):
             return self
         rules = tuple(replace(rule, wait_completed_timeout=None) for rule in self.rules)
         return replace(self, wait_completed_timeout=None, rules=rules)
@@ -230,8 +240,8 @@ class Policy:
         yield from self._completion_problems("", self.wait_completed_timeout)
         if self.eviction_requests and self.disable_eviction:
             yield "evictionRequests", "found true with disableEviction, expected one of the two"
-        if not 1 <= self.parallel <= MOST_PARALLEL:
-            yield "parallel", f"found {self.parallel}, expected a number from 1 to {MOST_PARALLEL}"
+        if not 1 <= self.parallel <= MAX_PARALLEL:
+            yield "parallel", f"found {self.parallel}, expected a number from 1 to {MAX_PARALLEL}"
         for number, rule in enumerate(self.rules):
             yield from self._rule_problems(f"rules[{number}].", rule)
         names = [rule.name for rule in self.rules]
@@ -239,7 +249,7 @@ class Policy:
             if name in names[:number]:
                 yield f"rules[{number}].name", f"found {name!r} again, expected names that differ"
 
-    def _rule_problems(self, path: str, rule: Rule) -> Iterator[tuple[str, str]]:
+    def _rule_problems(self, path: str, rule: DrainRule) -> Iterator[tuple[str, str]]:
         if rule.namespaces and rule.namespace_selector is not None:
             yield f"{path}namespaceSelector", "found beside namespaces, expected one of the two"
         yield from self._completion_problems(path, rule.wait_completed_timeout)
@@ -277,10 +287,10 @@ class Policy:
             yield f"{path}gracePeriod", "found 0s, which ends pods without any grace, expected forceDelete: true"
 
 
-def _first(rules: tuple[Rule, ...], pod: Pod, namespace_labels: Mapping[str, str]) -> Rule:
+def _first_match(rules: tuple[DrainRule, ...], pod: Pod, namespace_labels: Mapping[str, str]) -> DrainRule:
     """Return the first rule that is about `pod`."""
-    return next((rule for rule in rules if rule.applies(pod, namespace_labels)), ANY_POD)
+    return next((rule for rule in rules if rule.matches(pod, namespace_labels)), DEFAULT_RULE)
 
 
-def _either(special: timedelta | None, general: timedelta | None) -> timedelta | None:
+def _specific_or_general(special: timedelta | None, general: timedelta | None) -> timedelta | None:
     return general if special is None else special

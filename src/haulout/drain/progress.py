@@ -11,11 +11,11 @@ from enum import StrEnum
 import msgspec
 
 from haulout.drain.blockers import Blocker
-from haulout.drain.ladder import Rung
-from haulout.drain.memory import Checkpoint
+from haulout.drain.escalation import EscalationStep
+from haulout.drain.state import Checkpoint
 
 
-class State(StrEnum):
+class PodDrainState(StrEnum):
     """How it stands with one pod."""
 
     QUEUED = "Queued"  # others leave first
@@ -27,7 +27,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ActiveBlocker:
     """What stands in the way, and since when."""
 
     blocker: Blocker
@@ -43,21 +43,21 @@ class PodProgress(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     pod: str  # namespace/name
     uid: str
-    state: State
-    words: str
-    since: datetime | None = None  # when its turn to leave came
+    state: PodDrainState
+    message: str
+    turn_since: datetime | None = None  # when its turn to leave came
     next_at: datetime | None = None  # when something is done about it next, whatever else happens
-    told: Rung | None = None  # by what this drain told it to go, or tells it right now
+    requested_step: EscalationStep | None = None  # by what this drain told it to go, or tells it right now
     ends_at: datetime | None = None  # until when it has time to end, once it was told to go
-    standing: Standing | None = None
+    active_blocker: ActiveBlocker | None = None
 
     def __str__(self) -> str:
         """Return it in one line."""
-        return f"{self.pod}: {self.words}"
+        return f"{self.pod}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class DrainProgress:
     """How a drain stands."""
 
     node: str
@@ -69,10 +69,10 @@ class Progress:
     pods: tuple[PodProgress, ...] = ()  # that are still there and are to leave
     returning: tuple[str, ...] = ()  # pods that came back after one like them had been made to leave: they stay
     warning: str = ""  # what people should know about what is lost or left
-    trouble: str = ""  # why what is said here may be old
+    stale_reason: str = ""  # why what is said here may be old
     is_known: bool = False  # all pods were looked through: before that there is nothing to tell but trouble
     deadline: datetime | None = None
-    volumes: tuple[Standing, ...] = ()  # that are still attached, once all pods have left
+    volumes: tuple[ActiveBlocker, ...] = ()  # that are still attached, once all pods have left
     volumes_until: datetime | None = None  # until when these are waited for
     left_attached: str = ""  # what is to be said of volumes that were waited for in vain
 
@@ -82,19 +82,19 @@ class Progress:
         return len(self.pods) - self.leaving
 
     @property
-    def blockers(self) -> tuple[Standing, ...]:
+    def blockers(self) -> tuple[ActiveBlocker, ...]:
         """What stands in the way."""
-        return (*(pod.standing for pod in self.pods if pod.standing is not None), *self.volumes)
+        return (*(pod.active_blocker for pod in self.pods if pod.active_blocker is not None), *self.volumes)
 
     @property
     def checkpoint(self) -> Checkpoint:
         """What a successor needs to go on from here."""
-        since = {pod.uid: pod.since for pod in self.pods if pod.since is not None}
-        since |= {it.blocker.uid: it.since for it in self.volumes if it.blocker.uid}
+        since = {pod.uid: pod.turn_since for pod in self.pods if pod.turn_since is not None}
+        since |= {active.blocker.uid: active.since for active in self.volumes if active.blocker.uid}
         return Checkpoint(started=self.started, since=since, gone=self.gone, percent=self.percent)
 
 
-class Ending(StrEnum):
+class OutcomeResult(StrEnum):
     """How a drain ended."""
 
     DRAINED = "Drained"
@@ -104,15 +104,15 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DrainOutcome:
     """How a drain ended, and how it stood then."""
 
-    ending: Ending
-    why: str  # in a sentence or two
-    progress: Progress
+    result: OutcomeResult
+    message: str  # in a sentence or two
+    progress: DrainProgress
     problems: tuple[str, ...] = ()  # of a policy that does not let some pod go, in kubectl's words
 
     @property
     def is_drained(self) -> bool:
         """Tell whether nothing is left that was to leave."""
-        return self.ending is Ending.DRAINED
+        return self.result is OutcomeResult.DRAINED

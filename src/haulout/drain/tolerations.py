@@ -9,12 +9,12 @@ In doubt the answer is that the pod comes back: to evict it would be in vain.
 
 from collections.abc import Iterable
 
-from haulout.kube.objects import Base, Taint
+from haulout.api.objects import Base, Taint
 
-_KEEPS_OFF = ("NoSchedule", "NoExecute")
+_REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
 # Kubernetes sets and removes these itself, as conditions of the node come and go. The DaemonSet controller adds
 # tolerations for most of them.
-_OF_KUBERNETES = "node.kubernetes.io/"
+_KUBERNETES_TAINT_PREFIX = "node.kubernetes.io/"
 
 
 class Toleration(Base, frozen=True):
@@ -32,12 +32,12 @@ class Toleration(Base, frozen=True):
         return self.operator not in ("", "Equal") or self.value == taint.value
 
 
-def comes_back(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
+def daemon_set_recreates_pod(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
     """Tell whether a DaemonSet whose template has these tolerations puts its pod back onto a node with these taints."""
     known = tuple(tolerations)
     return all(
-        taint.effect not in _KEEPS_OFF
-        or taint.key.startswith(_OF_KUBERNETES)
-        or any(it.tolerates(taint) for it in known)
+        taint.effect not in _REPELLING_EFFECTS
+        or taint.key.startswith(_KUBERNETES_TAINT_PREFIX)
+        or any(toleration.tolerates(taint) for toleration in known)
         for taint in taints
     )

@@ -9,13 +9,13 @@ Volumes of claims that a pod on the node uses are not waited for: nobody detache
 
 from collections.abc import Iterable, Iterator
 
-from haulout.drain.blockers import Blocker, Kind
-from haulout.drain.selection import is_finished
-from haulout.kube.objects import Base, Object, Pod
-from haulout.kube.resources import Resource
+from haulout.api.objects import Base, Object, Pod
+from haulout.api.resources import Resource
+from haulout.drain.blockers import Blocker, BlockerKind
+from haulout.drain.pod_filters import is_finished
 
-_LONGEST_ERROR = 300  # characters of what a driver says
-_READ_RIGHTS = "let whoever drains list and watch volumeattachments.storage.k8s.io"
+_MAX_ERROR_CHARACTERS = 300  # characters of what a driver says
+_PERMISSION_ADVICE = "let whoever drains list and watch volumeattachments.storage.k8s.io"
 
 
 class VolumeSource(Base, frozen=True):
@@ -100,29 +100,38 @@ def claims_in_use(pods: Iterable[Pod]) -> Iterator[str]:
                 yield f"{pod.namespace}/{pod.name}-{volume.name}"
 
 
-def attached(it: VolumeAttachment, claim: str, *, until: str) -> Blocker:
+def attached_volume_blocker(attachment: VolumeAttachment, claim: str, *, until: str) -> Blocker:
     """Return the blocker for a volume that is still attached; `until` tells how long that is waited for."""
-    reason = f"{described(it, claim)} is still attached to node {it.spec.node_name}; {until}"
-    error = it.status.detach_error
+    reason = f"{describe_volume(attachment, claim)} is still attached to node {attachment.spec.node_name}; {until}"
+    error = attachment.status.detach_error
     if error is not None and error.message:
-        reason += f"; it cannot be detached: {error.message[:_LONGEST_ERROR]}"
+        reason += f"; it cannot be detached: {error.message[:_MAX_ERROR_CHARACTERS]}"
     return Blocker(
-        kind=Kind.VOLUME,
+        kind=BlockerKind.VOLUME,
         pod="",
-        uid=it.uid,
-        object=f"PersistentVolume {it.volume}" if it.volume else f"VolumeAttachment {it.name}",
+        uid=attachment.uid,
+        object=f"PersistentVolume {attachment.volume}" if attachment.volume else f"VolumeAttachment {attachment.name}",
         reason=" ".join(reason.split()),
-        advice=f"find out why {it.spec.attacher} does not detach it: kubectl describe volumeattachment {it.name}",
+        advice=(
+            f"find out why {attachment.spec.attacher} does not detach "
+            f"it: kubectl describe volumeattachment {attachment.name}"
+        ),
     )
 
 
-def unknown(node: str, problem: str, *, until: str) -> Blocker:
+def unknown_volumes_blocker(node: str, problem: str, *, until: str) -> Blocker:
     """Return the blocker for a node of which cannot be told which volumes are attached to it."""
     reason = f"which volumes are attached to node {node} is not known: {problem}; {until}"
-    return Blocker(kind=Kind.VOLUME, pod="", uid="", object="VolumeAttachments", reason=reason, advice=_READ_RIGHTS)
+    return Blocker(
+        kind=BlockerKind.VOLUME, pod="", uid="", object="VolumeAttachments", reason=reason, advice=_PERMISSION_ADVICE
+    )
 
 
-def described(it: VolumeAttachment, claim: str) -> str:
+def describe_volume(attachment: VolumeAttachment, claim: str) -> str:
     """Return which volume it is: `PersistentVolume pv-1 (claim shop/data, driver ebs.csi.aws.com)`."""
-    what = f"PersistentVolume {it.volume}" if it.volume else f"the volume of VolumeAttachment {it.name}"
-    return f"{what} ({f'claim {claim}, ' if claim else ''}driver {it.spec.attacher})"
+    volume = (
+        f"PersistentVolume {attachment.volume}"
+        if attachment.volume
+        else f"the volume of VolumeAttachment {attachment.name}"
+    )
+    return f"{volume} ({f'claim {claim}, ' if claim else ''}driver {attachment.spec.attacher})"

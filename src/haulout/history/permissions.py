@@ -1,7 +1,7 @@
 """What the history must be allowed to do. Whoever adds a request there adds its line here."""
 
-from haulout.history.record import MAINTENANCE_RECORDS
-from haulout.kube.access import Permission
+from haulout.api.maintenancerecord import MAINTENANCE_RECORDS
+from haulout.kube.rbac import Permission
 
 
 def permissions() -> tuple[Permission, ...]:

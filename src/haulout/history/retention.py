@@ -25,29 +25,29 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from haulout.api import maintenancerecord as records
+from haulout.api.maintenancerecord import MaintenanceRecord
+from haulout.api.objects import Node
+from haulout.api.resources import NODES
 from haulout.errors import KubeError, LeadershipLost, NotFound
-from haulout.history import record as records
-from haulout.history import survey
-from haulout.history.definition import ASKED_EVERY
-from haulout.history.keeper import GATHERED_FOR
-from haulout.history.outage import OF_ONE_RECORD, TRIED_AGAIN, Outage
-from haulout.history.record import Record
-from haulout.history.storage import Storage
-from haulout.history.survey import Standing
-from haulout.kube.cache import Cache
+from haulout.history import record_summaries
+from haulout.history.crd_probe import PROBE_INTERVAL
+from haulout.history.record_store import RecordStore
+from haulout.history.record_summaries import RecordSummary
+from haulout.history.write_backoff import RETRY_BACKOFF, SINGLE_RECORD_ERRORS, WriteBackoff
+from haulout.history.writer import BATCH_DELAY
 from haulout.kube.client import Client
-from haulout.kube.objects import Node
-from haulout.kube.queue import Queue
-from haulout.kube.resources import NODES
+from haulout.kube.informer import Informer
+from haulout.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
 RETENTION = timedelta(days=90)
-MOST_DELETED = 1_000
-_SURVEY = ""  # the key of the look at all records: no node is called so
+MAX_DELETED = 1_000
+_RELIST_KEY = ""  # the key of the look at all records: no node is called so
 _WORKERS = 2
 # What was noted just before a node was deleted is written first.
-_SETTLED_AFTER = 2 * GATHERED_FOR
+_DELETION_DELAY = 2 * BATCH_DELAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,43 +55,50 @@ class RetentionSettings:
     """For how long the record of a deleted node is kept, and how many of these there may be; 0: none."""
 
     keep_for: timedelta = RETENTION
-    most: int = MOST_DELETED
+    most: int = MAX_DELETED
 
 
-class Action(StrEnum):
+class RetentionAction(StrEnum):
     """What is done about a record."""
 
     KEEP = "keep"
     RELEASE = "release"  # from the Node object that owns it
-    MARK = "mark"  # as one of a node that was deleted
-    UNMARK = "unmark"
+    MARK_DELETED = "mark"  # as one of a node that was deleted
+    UNMARK_DELETED = "unmark"
     DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RetentionDecision:
     """What is done about a record, and when to decide again."""
 
-    action: Action
+    action: RetentionAction
     requeue_at: datetime | None = None
 
 
 def decide(
-    record: Record, node_uid: str | None, *, now: datetime, settings: RetentionSettings, is_surplus: bool = False
-) -> Decision:
+    record: MaintenanceRecord,
+    node_uid: str | None,
+    *,
+    now: datetime,
+    settings: RetentionSettings,
+    is_surplus: bool = False,
+) -> RetentionDecision:
     """Decide about a record; `node_uid` is that of the node of this name, None if there is none."""
     exists = node_uid is not None and record.is_about(node_uid)
     if record.node_deleted is None:
         if exists:
-            return Decision(Action.RELEASE if records.owner_nodes(record.metadata) else Action.KEEP)
+            return RetentionDecision(
+                RetentionAction.RELEASE if records.node_owner_indexes(record.metadata) else RetentionAction.KEEP
+            )
         is_kept = settings.keep_for > timedelta() and settings.most > 0
-        return Decision(Action.MARK if is_kept else Action.DELETE)
+        return RetentionDecision(RetentionAction.MARK_DELETED if is_kept else RetentionAction.DELETE)
     if exists and record.node_uid:  # etcd was restored from a backup, or somebody wrote the annotation
-        return Decision(Action.UNMARK)
+        return RetentionDecision(RetentionAction.UNMARK_DELETED)
     expires = expires_at(record.node_deleted, settings)
     if is_surplus or (expires is not None and now >= expires):
-        return Decision(Action.DELETE)
-    return Decision(Action.KEEP, expires)
+        return RetentionDecision(RetentionAction.DELETE)
+    return RetentionDecision(RetentionAction.KEEP, expires)
 
 
 def expires_at(deleted: datetime, settings: RetentionSettings) -> datetime | None:
@@ -106,7 +113,7 @@ class DeletedNodes:
     """Which records are of deleted nodes, the one deleted first at the front."""
 
     def __init__(self) -> None:
-        self._times: dict[str, datetime] = {}
+        self._deleted_at: dict[str, datetime] = {}
         self._order: list[tuple[datetime, str]] = []
 
     def __len__(self) -> int:
@@ -115,23 +122,23 @@ class DeletedNodes:
     def put(self, name: str, deleted: datetime) -> None:
         """Know of one."""
         self.discard(name)
-        self._times[name] = deleted
+        self._deleted_at[name] = deleted
         bisect.insort(self._order, (deleted, name))
 
     def discard(self, name: str) -> None:
         """Forget one."""
-        if (deleted := self._times.pop(name, None)) is not None:
+        if (deleted := self._deleted_at.pop(name, None)) is not None:
             del self._order[bisect.bisect_left(self._order, (deleted, name))]
 
-    def surplus(self, most: int) -> Iterator[str]:
+    def surplus(self, limit: int) -> Iterator[str]:
         """Yield those that are too many, the one deleted first at the front."""
-        for _, name in self._order[: max(len(self._order) - most, 0)]:
+        for _, name in self._order[: max(len(self._order) - limit, 0)]:
             yield name
 
-    def is_surplus(self, name: str, most: int) -> bool:
+    def is_surplus(self, name: str, limit: int) -> bool:
         """Tell whether this one is among them."""
-        deleted = self._times.get(name)
-        return deleted is not None and bisect.bisect_left(self._order, (deleted, name)) < len(self._order) - most
+        deleted = self._deleted_at.get(name)
+        return deleted is not None and bisect.bisect_left(self._order, (deleted, name)) < len(self._order) - limit
 
 
 class Retention:
@@ -140,7 +147,7 @@ class Retention:
     def __init__(
         self,
         client: Client,
-        nodes: Cache[Node],
+        nodes: Informer[Node],
         *,
         is_off: Callable[[], bool],
         settings: RetentionSettings | None = None,
@@ -150,96 +157,96 @@ class Retention:
         self._nodes = nodes
         self._is_off = is_off
         self._settings = settings or RetentionSettings()
-        self._storage = Storage(client)
-        self._outage = Outage(client.clock, client.random)
+        self._store = RecordStore(client)
+        self._write_backoff = WriteBackoff(client.clock, client.random)
         self._deleted = DeletedNodes()
         self._deleted_at: dict[str, datetime] = {}  # of nodes whose deletion was seen, until it is written down
-        self._queue: Queue[str] = Queue(
-            self._work,
+        self._queue: WorkQueue[str] = WorkQueue(
+            self._reconcile_or_relist,
             clock=client.clock,
             random=client.random,
             workers=_WORKERS,
-            backoff=TRIED_AGAIN,
-            meters=client.meters,
+            backoff=RETRY_BACKOFF,
+            metrics=client.metrics,
             name="history retention",
         )
 
     async def run(self) -> None:
         """See to them until cancelled."""
         await self._nodes.wait_synced()
-        unsubscribe = self._nodes.subscribe(self._see)
-        self.survey()
+        unsubscribe = self._nodes.subscribe(self._on_node_change)
+        self.relist()
         try:
             await self._queue.run()
         finally:
             unsubscribe()
 
-    def add(self, node: str) -> None:
+    def enqueue(self, node: str) -> None:
         """Look at the record of a node soon."""
         self._queue.add(node)
 
-    def survey(self) -> None:
+    def relist(self) -> None:
         """Look at all records soon."""
-        self._queue.add(_SURVEY)
+        self._queue.add(_RELIST_KEY)
 
-    def troubles(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         """Yield why records of deleted nodes are not seen to, in a line each."""
-        if self._outage.trouble is not None:
-            yield f"the history of deleted nodes is not seen to: {self._outage.trouble.why}"
+        if self._write_backoff.failure is not None:
+            yield f"the history of deleted nodes is not seen to: {self._write_backoff.failure.error}"
 
-    def _see(self, old: Node | None, new: Node | None) -> None:
+    def _on_node_change(self, old: Node | None, new: Node | None) -> None:
         if old is not None and new is None:
             now = self._clock.now()
             self._deleted_at[old.name] = now
-            self._queue.wake_at(old.name, now + _SETTLED_AFTER)
+            self._queue.add_at(old.name, now + _DELETION_DELAY)
 
-    async def _work(self, name: str) -> datetime | None:
-        if (put_off := self._outage.put_off()) is not None:
-            return put_off
+    async def _reconcile_or_relist(self, name: str) -> datetime | None:
+        if (retry_at := self._write_backoff.retry_at()) is not None:
+            return retry_at
         if self._is_off():
             self._deleted_at.clear()
-            self._outage.trouble = None
-            return None  # `survey` is called when history is switched on
+            self._write_backoff.failure = None
+            return None  # `relist` is called when history is switched on
         try:
-            requeue_at = await (self._survey() if name == _SURVEY else self._reconcile(name))
+            requeue_at = await (self._relist() if name == _RELIST_KEY else self._reconcile(name))
         except LeadershipLost:
             return None
-        except OF_ONE_RECORD:
+        except SINGLE_RECORD_ERRORS:
             raise  # such as a conflict: the queue backs off, for this one alone
         except KubeError as error:
-            return self._outage.suffer(error)
-        self._outage.trouble = None
+            return self._write_backoff.record_failure(error)
+        self._write_backoff.failure = None
         return requeue_at
 
-    async def _survey(self) -> datetime | None:
+    async def _relist(self) -> datetime | None:
         """List all records without entries, and have those looked at about which there may be something to do."""
         try:
-            found = await survey.standings(self._client)
+            summaries = await record_summaries.list_summaries(self._client)
         except NotFound:  # there is no definition, or not yet
-            return self._clock.now() + ASKED_EVERY
-        for name, it in found.items():
-            if it.deleted is not None:
-                self._deleted.put(name, it.deleted)
-            if it.deleted is None and self._is_settled(name, it):
+            return self._clock.now() + PROBE_INTERVAL
+        for name, summary in summaries.items():
+            if summary.node_deleted is not None:
+                self._deleted.put(name, summary.node_deleted)
+            if summary.node_deleted is None and self._is_up_to_date(name, summary):
                 continue
-            expires = None if it.deleted is None else expires_at(it.deleted, self._settings)
-            self._queue.wake_at(name, expires or self._clock.now())
-        self._trim()
+            expires = None if summary.node_deleted is None else expires_at(summary.node_deleted, self._settings)
+            self._queue.add_at(name, expires or self._clock.now())
+        self._enqueue_surplus()
         return None
 
-    def _is_settled(self, name: str, found: Standing) -> bool:
+    def _is_up_to_date(self, name: str, summary: RecordSummary) -> bool:
         node = self._nodes.get(name)
-        return node is not None and found.uid in ("", node.uid) and not found.is_owned
+        return node is not None and summary.node_uid in ("", node.uid) and not summary.is_owned
 
     async def _reconcile(self, name: str) -> datetime | None:
-        record, is_readable = await self._storage.find(name)
+        record, is_readable = await self._store.get(name)
         if record is None:
             self._deleted.discard(name)
             self._deleted_at.pop(name, None)
             return None
         node = self._nodes.get(name)
         if node is None or not record.is_about(node.uid) or record.node_deleted is not None:
-            node = await self._confirmed(name)
+            node = await self._get_from_server(name)
         decision = decide(
             record,
             None if node is None else node.uid,
@@ -249,42 +256,42 @@ class Retention:
         )
         content = records.content_of(record)
         match decision.action:
-            case Action.RELEASE:
-                await self._storage.write(record, content, is_readable=is_readable)
-            case Action.UNMARK:
-                await self._storage.write(record, replace(content, node_deleted=None), is_readable=is_readable)
-            case Action.MARK:
-                seen = self._deleted_at.get(name)
-                at = seen or self._latest_end(node)
-                marked = records.with_node_deleted(content, at=at, is_guess=seen is None)
-                await self._storage.write(record, marked, is_readable=is_readable)
+            case RetentionAction.RELEASE:
+                await self._store.update(record, content, is_readable=is_readable)
+            case RetentionAction.UNMARK_DELETED:
+                await self._store.update(record, replace(content, node_deleted=None), is_readable=is_readable)
+            case RetentionAction.MARK_DELETED:
+                observed_at = self._deleted_at.get(name)
+                deleted_at = observed_at or self._latest_possible_deletion(node)
+                marked = records.with_node_deleted(content, at=deleted_at, is_guess=observed_at is None)
+                await self._store.update(record, marked, is_readable=is_readable)
                 log.info("node %s was deleted: its history is kept", name, extra={"node": name})
-                self._deleted.put(name, at)
+                self._deleted.put(name, deleted_at)
                 self._deleted_at.pop(name, None)
-                self._trim()
-                return expires_at(at, self._settings)
-            case Action.DELETE:
-                await self._storage.remove(record)
+                self._enqueue_surplus()
+                return expires_at(deleted_at, self._settings)
+            case RetentionAction.DELETE:
+                await self._store.delete(record)
                 log.info("the history of node %s, which was deleted, is deleted", name, extra={"node": name})
         self._deleted_at.pop(name, None)
-        if decision.action is Action.KEEP and record.node_deleted is not None:
+        if decision.action is RetentionAction.KEEP and record.node_deleted is not None:
             self._deleted.put(name, record.node_deleted)
         else:
             self._deleted.discard(name)
         return decision.requeue_at
 
-    def _latest_end(self, successor: Node | None) -> datetime:
+    def _latest_possible_deletion(self, successor: Node | None) -> datetime:
         """Return the latest time at which a node can have been deleted, of whose deletion nobody knows."""
         created = None if successor is None else successor.metadata.creation_timestamp
         now = self._clock.now()
         return now if created is None else min(created, now)
 
-    async def _confirmed(self, name: str) -> Node | None:
+    async def _get_from_server(self, name: str) -> Node | None:
         try:
             return await self._client.get(NODES, name)
         except NotFound:
             return None
 
-    def _trim(self) -> None:
+    def _enqueue_surplus(self) -> None:
         for name in self._deleted.surplus(self._settings.most):
             self._queue.add(name)

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from haulout.errors import ApiError, GarbledAnswer, NotFound, Unauthorized
-from haulout.kube import answers
+from haulout.api.objects import Base, ObjectMeta
+from haulout.api.resources import Resource
+from haulout.errors import ApiError, MalformedResponse, NotFound, Unauthorized
+from haulout.kube import responses
 from haulout.kube.client import Client
-from haulout.kube.objects import Base, Metadata
-from haulout.kube.resources import Resource
 from haulout.kube.transport import Request
 
 # The order is the preference; a server that knows neither of the first two answers with the old documents.
@@ -28,7 +28,7 @@ _ACCEPT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ServedResource:
     """A resource that is served. What differs between its versions is as in the preferred one."""
 
     group: str
@@ -41,7 +41,7 @@ class Found:
     short_names: tuple[str, ...]
 
     @property
-    def preferred(self) -> str:
+    def preferred_version(self) -> str:
         """The version that the server would choose."""
         return self.versions[0]
 
@@ -50,10 +50,10 @@ class Found:
 class Discovery:
     """Everything that a cluster serves, and what could not be learned."""
 
-    resources: Mapping[tuple[str, str], Found]
+    resources: Mapping[tuple[str, str], ServedResource]
     unavailable: tuple[str, ...]  # `group/version` whose server does not answer
 
-    def find(self, group: str, plural: str) -> Found | None:
+    def find(self, group: str, plural: str) -> ServedResource | None:
         """Return what is known of a resource."""
         return self.resources.get((group, plural))
 
@@ -62,7 +62,7 @@ class Discovery:
         found = self.find(resource.group, resource.plural)
         return found is not None and resource.version in found.versions
 
-    def knows(self, group: str) -> bool:
+    def is_complete_for(self, group: str) -> bool:
         """Tell whether all of `group` could be learned; if not, that `find` returns nothing means nothing."""
         return not any(name.rpartition("/")[0] == group for name in self.unavailable)
 
@@ -84,8 +84,8 @@ async def serves(client: Client, *resources: Resource[Any]) -> bool:
         response = await client.request(Request(method="GET", path=path), doing=doing)
     except NotFound:
         return False
-    found = answers.decode(_OldVersion, response.body, doing=doing).resources or ()
-    return {it.name for it in found} >= {resource.plural for resource in resources}
+    found = responses.decode(_LegacyVersion, response.body, doing=doing).resources or ()
+    return {served.name for served in found} >= {resource.plural for resource in resources}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,27 +94,28 @@ class _Version:
 
     group: str
     version: str
-    resources: tuple[Found, ...] | None  # None: its server does not answer
+    resources: tuple[ServedResource, ...] | None  # None: its server does not answer
 
     @property
     def name(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-def _by_name(versions: Iterable[_Version]) -> dict[tuple[str, str], Found]:
-    resources: dict[tuple[str, str], list[Found]] = {}
+def _by_name(versions: Iterable[_Version]) -> dict[tuple[str, str], ServedResource]:
+    resources: dict[tuple[str, str], list[ServedResource]] = {}
     for version in versions:
         for found in version.resources or ():
             resources.setdefault((found.group, found.plural), []).append(found)
     return {
-        name: replace(found[0], versions=tuple(each.preferred for each in found)) for name, found in resources.items()
+        name: replace(found[0], versions=tuple(served.preferred_version for served in found))
+        for name, found in resources.items()
     }
 
 
 async def _read(client: Client, path: str) -> list[_Version]:
     doing = f"discovering what is served under {path}"
     response = await client.request(Request(method="GET", path=path, accept=_ACCEPT), doing=doing)
-    document = answers.decode(_Document, response.body, doing=doing)
+    document = responses.decode(_Document, response.body, doing=doing)
     match document.kind:
         case "APIGroupDiscoveryList":
             return [_from_aggregated(group, version) for group in document.items or () for version in group.versions]
@@ -123,8 +124,8 @@ async def _read(client: Client, path: str) -> list[_Version]:
         case "APIGroupList":
             names = [(group.name, version) for group in document.groups or () for version in group.in_order()]
         case kind:
-            raise GarbledAnswer(f"{doing}: expected a list of API groups, got kind {kind!r}: is this Kubernetes?")
-    return [await _read_old(client, group, version, prefix=path) for group, version in names]
+            raise MalformedResponse(f"{doing}: expected a list of API groups, got kind {kind!r}: is this Kubernetes?")
+    return [await _read_legacy(client, group, version, prefix=path) for group, version in names]
 
 
 # The two documents of newer servers: types in k8s.io/api/apidiscovery/v2; v2beta1 has the same fields. Where a list
@@ -155,7 +156,7 @@ class _GroupVersion(Base, frozen=True):
 
 
 class _Group(Base, frozen=True):
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
     versions: tuple[_GroupVersion, ...] = ()
 
 
@@ -164,7 +165,7 @@ def _from_aggregated(group: _Group, version: _GroupVersion) -> _Version:
     if version.freshness == "Stale":
         return _Version(name, version.version, None)
     found = tuple(
-        Found(
+        ServedResource(
             group=name,
             plural=resource.resource,
             kind=resource.response_kind.kind,
@@ -188,7 +189,7 @@ class _NamedVersion(Base, frozen=True):
     version: str = ""
 
 
-class _OldGroup(Base, frozen=True):
+class _LegacyGroup(Base, frozen=True):
     name: str = ""
     versions: tuple[_NamedVersion, ...] = ()
     preferred_version: _NamedVersion = _NamedVersion()
@@ -199,7 +200,7 @@ class _OldGroup(Base, frozen=True):
         return sorted(names, key=lambda name: name != self.preferred_version.version)
 
 
-class _OldResource(Base, frozen=True):
+class _LegacyResource(Base, frozen=True):
     name: str  # `pods`, and `pods/eviction` beside it
     kind: str = ""
     namespaced: bool = False
@@ -207,8 +208,8 @@ class _OldResource(Base, frozen=True):
     short_names: tuple[str, ...] | None = None
 
 
-class _OldVersion(Base, frozen=True):
-    resources: tuple[_OldResource, ...] | None = None
+class _LegacyVersion(Base, frozen=True):
+    resources: tuple[_LegacyResource, ...] | None = None
 
 
 class _Document(Base, frozen=True):
@@ -216,11 +217,11 @@ class _Document(Base, frozen=True):
 
     kind: str = ""
     items: tuple[_Group, ...] | None = None
-    groups: tuple[_OldGroup, ...] | None = None
+    groups: tuple[_LegacyGroup, ...] | None = None
     versions: tuple[str, ...] | None = None
 
 
-async def _read_old(client: Client, group: str, version: str, *, prefix: str) -> _Version:
+async def _read_legacy(client: Client, group: str, version: str, *, prefix: str) -> _Version:
     path = "/".join(part for part in (prefix, group, version) if part)
     doing = f"discovering what is served under {path}"
     try:
@@ -229,14 +230,14 @@ async def _read_old(client: Client, group: str, version: str, *, prefix: str) ->
         raise
     except ApiError:
         return _Version(group, version, None)
-    resources = answers.decode(_OldVersion, response.body, doing=doing).resources or ()
+    resources = responses.decode(_LegacyVersion, response.body, doing=doing).resources or ()
     subresources: dict[str, list[str]] = {}
     for resource in resources:
         parent, slash, subresource = resource.name.partition("/")
         if slash:
             subresources.setdefault(parent, []).append(subresource)
     found = tuple(
-        Found(
+        ServedResource(
             group=group,
             plural=resource.name,
             kind=resource.kind,

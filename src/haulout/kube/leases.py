@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
+from haulout.api.objects import Lease, LeaseSpec, OwnerReference
+from haulout.api.resources import LEASES
 from haulout.errors import NotFound
-from haulout.kube.access import Permission
 from haulout.kube.client import Client
-from haulout.kube.objects import Lease, LeaseSpec, OwnerReference
 from haulout.kube.patches import merge_patch
-from haulout.kube.resources import LEASES
+from haulout.kube.rbac import Permission
 from haulout.kube.timestamps import micro_time
 
 

@@ -5,7 +5,7 @@
 
 Every answer has a limit after decompression: a response, an error, a line of a watch, a list over all of its pages, the
 lines of a watch per second. What caches keep has a limit per cluster. Whatever exceeds one raises `LimitExceeded`; that
-request ends, and nothing else. `MemoryBudget` is what all workload clusters of a process may take together.
+request ends, and nothing else. `WorkloadClusterMemory` is what all workload clusters of a process may take together.
 
 The API server of our own cluster decides about us anyway: its limits only catch a broken server or proxy. The API
 server of a workload cluster may be hostile, and a hub of 400Mi talks to hundreds of them. A response of these is small,
@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from haulout.core.clock import Clock
+from haulout.core.memory_quota import MemoryQuota, MemoryShare
 from haulout.errors import LimitExceeded
-from haulout.kube.shared_budget import Share, SharedBudget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ WORKLOAD_CLUSTER = Limits(
 )
 
 
-class WatchAllowance:
+class WatchRateLimiter:
     """What a watch may still send: a whole list at once, and a steady rate after that."""
 
     __slots__ = ("_at", "_bytes", "_limits", "_lines", "_loop")
@@ -89,7 +89,7 @@ class WatchAllowance:
             raise LimitExceeded(f"{doing}: the watch sends more than {limit}")
 
 
-class MemoryBudget:
+class WorkloadClusterMemory:
     """What all workload clusters may take together of a process that may use `memory_limit` bytes.
 
     Decoding one answer may take a third of the limit of 400 MiB that a hub has by default; the process itself takes a
@@ -97,46 +97,46 @@ class MemoryBudget:
     """
 
     def __init__(self, memory_limit: int, *, clock: Clock) -> None:
-        self.caches = SharedBudget(memory_limit // 4, what="the caches of all workload clusters", clock=clock)
-        self.reads = SharedBudget(
-            memory_limit // 16, what="the answers of all workload clusters that are being read", clock=clock
+        self.caches = MemoryQuota(memory_limit // 4, description="the caches of all workload clusters", clock=clock)
+        self.reads = MemoryQuota(
+            memory_limit // 16, description="the answers of all workload clusters that are being read", clock=clock
         )
 
 
-class CacheBudget:
+class CacheQuota:
     """What all caches of one cluster may keep together; with `shared`, together with those of other clusters.
 
     A cache that is registered is told by `evict` when it has to free what it keeps, as other clusters need it.
     """
 
-    def __init__(self, limits: Limits, *, shared: SharedBudget | None = None) -> None:
+    def __init__(self, limits: Limits, *, shared: MemoryQuota | None = None) -> None:
         self.limits = limits
-        self._kept: dict[object, tuple[int, int]] = {}  # by cache: objects, bytes
+        self._reserved: dict[object, tuple[int, int]] = {}  # by cache: objects, bytes
         self._replaced: dict[object, int] = {}  # by cache: bytes of rows that it is about to replace
-        self._evict: dict[object, Callable[[LimitExceeded], None]] = {}  # by cache
+        self._evict_callbacks: dict[object, Callable[[LimitExceeded], None]] = {}  # by cache
         self._shared = shared
-        self._share: Share | None = None
+        self._share: MemoryShare | None = None
 
     def register(self, owner: object, evict: Callable[[LimitExceeded], None]) -> None:
         """Add a cache, until it is released."""
-        self._evict[owner] = evict
+        self._evict_callbacks[owner] = evict
         if self._shared is not None and self._share is None:
             self._share = self._shared.new_share(self._evict_all)
 
-    def keep(self, owner: object, *, objects: int, size: int, replaced: int = 0, doing: str) -> None:
+    def reserve(self, owner: object, *, objects: int, size: int, replaced: int = 0, doing: str) -> None:
         """Note how much a cache keeps now; raises `LimitExceeded` if that is too much, and notes nothing then.
 
         `replaced` is what it keeps besides until a list is complete. That counts for the process, not the cluster.
         """
-        others = [it for key, it in self._kept.items() if key is not owner]
-        all_objects = objects + sum(it for it, _ in others)
-        all_bytes = size + sum(it for _, it in others)
+        others = [amount for key, amount in self._reserved.items() if key is not owner]
+        all_objects = objects + sum(amount for amount, _ in others)
+        all_bytes = size + sum(amount for _, amount in others)
         if all_objects > self.limits.cached_objects:
             raise LimitExceeded(f"{doing}: more than {self.limits.cached_objects} objects in all caches of the cluster")
         if all_bytes > self.limits.cached_bytes:
             limit = f"{self.limits.cached_bytes >> 20} MiB"
             raise LimitExceeded(f"{doing}: more than {limit} in all caches of the cluster")
-        self._kept[owner] = objects, size
+        self._reserved[owner] = objects, size
         self._replaced[owner] = replaced
         if self._share is not None:
             try:
@@ -145,7 +145,7 @@ class CacheBudget:
                 self._evict_all(error)
                 raise
 
-    def settle(self) -> None:
+    def mark_synced(self) -> None:
         """Note that the caches have everything that they need for now."""
         if self._share is not None:
             self._share.is_returning = False
@@ -153,16 +153,16 @@ class CacheBudget:
     def release(self, owner: object) -> None:
         """Forget a cache."""
         self._forget(owner)
-        self._evict.pop(owner, None)
-        if self._shared is not None and self._share is not None and not self._evict:
+        self._evict_callbacks.pop(owner, None)
+        if self._shared is not None and self._share is not None and not self._evict_callbacks:
             self._shared.release(self._share)
             self._share = None
 
     def _evict_all(self, error: LimitExceeded) -> None:
-        for owner, evict in tuple(self._evict.items()):
+        for owner, evict in tuple(self._evict_callbacks.items()):
             self._forget(owner)
             evict(error)
 
     def _forget(self, owner: object) -> None:
-        self._kept.pop(owner, None)
+        self._reserved.pop(owner, None)
         self._replaced.pop(owner, None)

@@ -11,10 +11,10 @@ the namespaces. Whoever runs the operator with rights of their own has them crea
 from collections.abc import Mapping
 from enum import StrEnum
 
+from haulout.api.objects import RawObject
+from haulout.api.resources import NAMESPACES
 from haulout.errors import AlreadyExists, Forbidden, NamespaceMissing
 from haulout.kube.client import Client
-from haulout.kube.objects import RawObject
-from haulout.kube.resources import NAMESPACES
 
 _PREFIX = "pod-security.kubernetes.io"
 

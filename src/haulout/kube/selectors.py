@@ -20,7 +20,7 @@ _SET = re.compile(rf"{_KEY}\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
 _NAME = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn", ">": "Gt", "<": "Lt"}
-_WANTS_VALUES = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
+_NEEDS_VALUES = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
 
 
 class SelectorError(ValueError):
@@ -40,7 +40,7 @@ class Requirement:
     operator: str  # In, NotIn, Exists, DoesNotExist, Gt, Lt
     values: tuple[str, ...] = ()
 
-    def holds(self, labels: Labels) -> bool:
+    def matches(self, labels: Labels) -> bool:
         """Tell whether labels fulfil it; one that is not there is not any of `values`."""
         found = labels.get(self.key)
         match self.operator:
@@ -73,7 +73,7 @@ class Selector:
 
     def matches(self, labels: Labels) -> bool:
         """Tell whether an object with these labels is meant."""
-        return all(requirement.holds(labels) for requirement in self.requirements)
+        return all(requirement.matches(labels) for requirement in self.requirements)
 
     def __str__(self) -> str:
         """Return it as text."""
@@ -90,7 +90,7 @@ def parse(text: str) -> Selector:
     return Selector(tuple(_requirement(part.strip()) for part in _COMMA.split(text)))
 
 
-def from_object(selector: Mapping[str, Any]) -> Selector:
+def from_label_selector(selector: Mapping[str, Any]) -> Selector:
     """Return what a LabelSelector object means; raise `SelectorError` where the API server would refuse it."""
     for key in selector:
         if key not in ("matchLabels", "matchExpressions"):
@@ -100,11 +100,14 @@ def from_object(selector: Mapping[str, Any]) -> Selector:
         raise SelectorError(f"found {labels!r}, expected labels and their values", path="matchLabels")
     if not isinstance(expressions, list):
         raise SelectorError(f"found {expressions!r}, expected a list", path="matchExpressions")
-    wanted = tuple(_checked(key, "In", (value,), path=f"matchLabels.{key}") for key, value in labels.items())
-    return Selector(wanted + tuple(_expression(it, f"matchExpressions[{n}]") for n, it in enumerate(expressions)))
+    requirements = tuple(_validated(key, "In", (value,), path=f"matchLabels.{key}") for key, value in labels.items())
+    return Selector(
+        requirements
+        + tuple(_expression(expression, f"matchExpressions[{n}]") for n, expression in enumerate(expressions))
+    )
 
 
-def is_key(key: Any) -> bool:
+def is_qualified_name(key: Any) -> bool:
     """Tell whether a label, an annotation or a finalizer can be called so: `name`, or `example.com/name`."""
     if not isinstance(key, str):
         return False
@@ -112,39 +115,39 @@ def is_key(key: Any) -> bool:
     return bool(_NAME.fullmatch(name)) and (not slash or bool(_PREFIX.fullmatch(prefix)))
 
 
-def is_value(value: Any) -> bool:
+def is_label_value(value: Any) -> bool:
     """Tell whether a label can have this value."""
     return isinstance(value, str) and (not value or bool(_NAME.fullmatch(value)))
 
 
 def _requirement(text: str) -> Requirement:
     if found := _EXISTS.fullmatch(text):
-        return _checked(found["key"], "DoesNotExist" if found["absent"] else "Exists", ())
+        return _validated(found["key"], "DoesNotExist" if found["absent"] else "Exists", ())
     if found := _SET.fullmatch(text):
         values = tuple(value.strip() for value in found["values"].split(","))
-        return _checked(found["key"], _OPERATORS[found["operator"]], values)
+        return _validated(found["key"], _OPERATORS[found["operator"]], values)
     if found := _COMPARES.fullmatch(text):
-        return _checked(found["key"], _OPERATORS[found["operator"]], (found["value"],))
+        return _validated(found["key"], _OPERATORS[found["operator"]], (found["value"],))
     raise SelectorError(f"found {text!r}, expected such as app=cart, app!=cart, app in (cart,shop), app or !app")
 
 
-def _expression(it: Any, path: str) -> Requirement:
-    if not isinstance(it, Mapping):
-        raise SelectorError(f"found {it!r}, expected key, operator and values", path=path)
-    operator, values = it.get("operator"), it.get("values") or ()
-    if not isinstance(operator, str) or operator not in _WANTS_VALUES:
+def _expression(expression: Any, path: str) -> Requirement:
+    if not isinstance(expression, Mapping):
+        raise SelectorError(f"found {expression!r}, expected key, operator and values", path=path)
+    operator, values = expression.get("operator"), expression.get("values") or ()
+    if not isinstance(operator, str) or operator not in _NEEDS_VALUES:
         raise SelectorError(f"found {operator!r}, expected In, NotIn, Exists or DoesNotExist", path=f"{path}.operator")
-    if not isinstance(values, (list, tuple)) or bool(values) is not _WANTS_VALUES[operator]:
-        expected = "a list of values" if _WANTS_VALUES[operator] else "none"
+    if not isinstance(values, (list, tuple)) or bool(values) is not _NEEDS_VALUES[operator]:
+        expected = "a list of values" if _NEEDS_VALUES[operator] else "none"
         raise SelectorError(f"found {values!r}, expected {expected} for {operator}", path=f"{path}.values")
-    return _checked(it.get("key"), operator, tuple(values), path=path)
+    return _validated(expression.get("key"), operator, tuple(values), path=path)
 
 
-def _checked(key: Any, operator: str, values: tuple[Any, ...], *, path: str = "") -> Requirement:
-    if not is_key(key):
+def _validated(key: Any, operator: str, values: tuple[Any, ...], *, path: str = "") -> Requirement:
+    if not is_qualified_name(key):
         raise SelectorError(f"found {key!r}, expected the name of a label", path=path)
     for value in values:
-        if not is_value(value):
+        if not is_label_value(value):
             raise SelectorError(f"found {value!r}, expected the value of a label", path=path)
         if operator in ("Gt", "Lt") and not value.isdecimal():
             raise SelectorError(f"found {value!r}, expected a whole number to compare {key} with", path=path)

@@ -1,11 +1,11 @@
 """How requests reach a cluster: the seam between what is asked and how the bytes travel.
 
 The client above prepares requests and understands answers; a transport below only moves bytes, and knows the
-credentials. There are two kinds: HTTP (`haulout.kube.network.http`), and in-process to a simulated cluster. Nothing
+credentials. There are two kinds: HTTP (`haulout.kube.transports.http`), and in-process to a simulated cluster. Nothing
 above this line can tell them apart.
 
 A transport answers with whatever status the server gave. It raises only `Unreachable` (no answer), `CredentialsError`,
-`GarbledAnswer` (the answer broke off), and what a request's `may_leave` raises. It never retries, except once after a
+`GarbledAnswer` (the answer broke off), and what a request's `before_send` raises. It never retries, except once after a
 401 with fresh credentials: only it can know that they were stale.
 """
 
@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     # For a stream this bounds the time until the answer begins, not how long it may last.
     timeout: timedelta = timedelta(seconds=30)
     # Asked when a connection is there and nothing stands between this and the first byte; raises to keep it back.
-    may_leave: Callable[[], None] | None = None
+    before_send: Callable[[], None] | None = None
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class Response(msgspec.Struct, frozen=True):
     content: Any = None
 
 
-class Told(NamedTuple):
+class DecodedEvent(NamedTuple):
     """A line of a watch that was never written: what a server in the same process tells. Nobody may change it."""
 
     type: str
@@ -76,10 +76,10 @@ class Stream(Protocol):
 
 
 @runtime_checkable
-class Telling(Protocol):
+class DecodedStream(Protocol):
     """A stream that need not write down what it has to say."""
 
-    def told(self) -> AsyncIterator[bytes | Told]:
+    def events(self) -> AsyncIterator[bytes | DecodedEvent]:
         """Yield each line as it arrives, as `lines` does, or what it says."""
         ...
 

@@ -1,12 +1,12 @@
 """What must hold at every revision of the API server, whatever fails: checkers for the history of a cluster.
 
-    violations = check(cluster.api.history, PodBudgetsKept(), OnlyOurCordonsLifted(operator={"operator"}))
+    violations = check(cluster.api.history, PodBudgetsKept(), OnlyOwnCordonsRemoved(operator={"operator"}))
 
     safety    DisruptionsWithinBudget, ControlPlaneOneAtATime     no more nodes at once than allowed
-              OnlyOurCordonsLifted                                uncordon what is ours and nobody wants any more
+              OnlyOwnCordonsRemoved                                uncordon what is ours and nobody wants any more
               PodsLeaveByPolicy, PodBudgetsKept, GraceHonoured    how pods leave
               OneMaintenancePerNode                               the others queue, in order
-              ForeignThingsUntouched                              labels, annotations, taints, conditions, finalizers
+              ForeignMetadataUntouched                              labels, annotations, taints, conditions, finalizers
               CalledOnce                                          notifications, hooks, cloud calls
     liveness  EndsOrExplains, Converges                           an end, or a reason; all well once faults stop
               EventsBecomeObjects, DeadlinesTold                  in time, or said in time
@@ -16,63 +16,63 @@
 Each is a frozen value that says what it has to know; `check` runs any number of them in one pass.
 """
 
-from support.invariants.budgets import PodBudgetsKept
-from support.invariants.calls import Call, CalledOnce
-from support.invariants.checking import Invariant, State, Violation, check
+from support.invariants.checker import Invariant, State, Violation, check
+from support.invariants.external_calls import CalledOnce, ExternalCall
 from support.invariants.liveness import (
     Converges,
-    DeadHoldNothing,
-    DeadlinesTold,
-    Death,
+    DeadProcessesReleaseAll,
     Delivery,
     EventsBecomeObjects,
+    MissedDeadlinesAnnounced,
+    ProcessDeath,
 )
 from support.invariants.maintenances import (
-    EndsOrExplains,
-    Entry,
+    EndsOrExplainsItself,
     Explanation,
     Maintenances,
     OneMaintenancePerNode,
+    RecordEntry,
     RecordReplays,
 )
 from support.invariants.nodes import (
     ControlPlaneOneAtATime,
     DisruptionsWithinBudget,
     NodeBudget,
-    OnlyOurCordonsLifted,
-    owners_in,
+    OnlyOwnCordonsRemoved,
+    cordon_owners_from,
 )
-from support.invariants.ownership import ForeignThingsUntouched
-from support.invariants.pods import GraceHonoured, PodsLeaveByPolicy, Policy, Window
+from support.invariants.ownership import ForeignMetadataUntouched
+from support.invariants.pod_disruption_budgets import PodDisruptionBudgetsRespected
+from support.invariants.pods import DrainRules, GracePeriodRespected, PodsLeaveByPolicy, TimeWindow
 
 __all__ = [
-    "Call",
     "CalledOnce",
     "ControlPlaneOneAtATime",
     "Converges",
-    "DeadHoldNothing",
-    "DeadlinesTold",
-    "Death",
+    "DeadProcessesReleaseAll",
     "Delivery",
     "DisruptionsWithinBudget",
-    "EndsOrExplains",
-    "Entry",
+    "DrainRules",
+    "EndsOrExplainsItself",
     "EventsBecomeObjects",
     "Explanation",
-    "ForeignThingsUntouched",
-    "GraceHonoured",
+    "ExternalCall",
+    "ForeignMetadataUntouched",
+    "GracePeriodRespected",
     "Invariant",
     "Maintenances",
+    "MissedDeadlinesAnnounced",
     "NodeBudget",
     "OneMaintenancePerNode",
-    "OnlyOurCordonsLifted",
-    "PodBudgetsKept",
+    "OnlyOwnCordonsRemoved",
+    "PodDisruptionBudgetsRespected",
     "PodsLeaveByPolicy",
-    "Policy",
+    "ProcessDeath",
+    "RecordEntry",
     "RecordReplays",
     "State",
+    "TimeWindow",
     "Violation",
-    "Window",
     "check",
-    "owners_in",
+    "cordon_owners_from",
 ]

@@ -8,62 +8,62 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar
 
-from haulout_sandbox.apiserver.kinds import JsonObject
-from haulout_sandbox.apiserver.store import Write
-from support.invariants.checking import Invariant, Judge, State, Violation
-from support.invariants.reading import Predicate
+from haulout_sandbox.apiserver.kinds.kind import JsonObject
+from haulout_sandbox.apiserver.storage.store import Write
+from support.invariants.checker import Checker, Invariant, State, Violation
+from support.invariants.object_fields import Predicate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converges(Invariant):
     """Once faults stop, all is as it should be within some time, and stays so.
 
-    `should` says what is not yet as it should be, empty if nothing; it is asked after each write to one of `of`.
+    `problem` says what is not yet as it should be, empty if nothing; it is asked after each write to one of `plurals`.
     """
 
-    asks_who: ClassVar[bool] = False
-    should: Callable[[State], str]
-    of: frozenset[str]
-    after: datetime  # when faults stopped
+    needs_writer: ClassVar[bool] = False
+    problem: Callable[[State], str]
+    plurals: frozenset[str]
+    faults_stopped_at: datetime  # when faults stopped
     within: timedelta
 
     @property
     def kinds(self) -> frozenset[str]:
         """The kinds that matter to it."""
-        return self.of
+        return self.plurals
 
-    def begin(self) -> Judge:
+    def new_checker(self) -> Checker:
         """Return a judge."""
-        return _ConvergenceJudge(self)
+        return _ConvergenceChecker(self)
 
 
-class _ConvergenceJudge(Judge):
+class _ConvergenceChecker(Checker):
     def __init__(self, rule: Converges) -> None:
         self._rule = rule
-        self._due = rule.after + rule.within
-        self._wrong = ""  # until now
+        self._due = rule.faults_stopped_at + rule.within
+        self._problem = ""  # until now
         self._is_late = False
 
-    def see(self, write: Write, state: State) -> Iterator[Violation]:
-        was_wrong, self._wrong = self._wrong, self._rule.should(state)
-        if write.at <= self._due:
+    def check_write(self, write: Write, state: State) -> Iterator[Violation]:
+        problem_before, self._problem = self._problem, self._rule.problem(state)
+        if write.written_at <= self._due:
             return
-        if was_wrong:
-            yield from self._late(write.at, was_wrong)
-        elif self._wrong:
+        if problem_before:
+            yield from self._report_late(write.written_at, problem_before)
+        elif self._problem:
             self._is_late = True  # and no more is said of it
-            what = f"it did not stay so: {self._wrong}"
-            yield Violation(revision=write.revision, at=write.at, who=write.who, what=what)
+            what = f"it did not stay so: {self._problem}"
+            yield Violation(revision=write.revision, at=write.written_at, who=write.username, what=what)
 
-    def end(self, at: datetime, state: State) -> Iterator[Violation]:
-        wrong = self._rule.should(state)
-        if wrong and at >= self._due:
-            yield from self._late(at, wrong)
+    def check_end(self, at: datetime, state: State) -> Iterator[Violation]:
+        problem = self._rule.problem(state)
+        if problem and at >= self._due:
+            yield from self._report_late(at, problem)
 
-    def _late(self, at: datetime, wrong: str) -> Iterator[Violation]:
+    def _report_late(self, at: datetime, problem: str) -> Iterator[Violation]:
         if not self._is_late:
             self._is_late = True
-            what = f"not within {self._rule.within} after faults stopped: {wrong}"
+            what = f"not within {self._rule.within} after faults stopped: {problem}"
             yield Violation(revision=0, at=at, who="", what=what)
 
 
@@ -79,7 +79,7 @@ class Delivery:
 class EventsBecomeObjects(Invariant):
     """Every event that a cloud delivers is an object of kind `plural` within some seconds; `event` tells which."""
 
-    asks_who: ClassVar[bool] = False
+    needs_writer: ClassVar[bool] = False
     deliveries: Sequence[Delivery]
     plural: str
     event: Callable[[JsonObject], str]
@@ -90,78 +90,78 @@ class EventsBecomeObjects(Invariant):
         """The kind of the objects."""
         return frozenset({self.plural})
 
-    def begin(self) -> Judge:
+    def new_checker(self) -> Checker:
         """Return a judge."""
-        return _DeliveryJudge(self)
+        return _DeliveryChecker(self)
 
 
-class _DeliveryJudge(Judge):
+class _DeliveryChecker(Checker):
     def __init__(self, rule: EventsBecomeObjects) -> None:
         self._rule = rule
-        self._seen_at: dict[str, datetime] = {}
+        self._created_at: dict[str, datetime] = {}
 
-    def see(self, write: Write, state: State) -> tuple[Violation, ...]:
+    def check_write(self, write: Write, state: State) -> tuple[Violation, ...]:
         del state
         if write.after is not None:
-            self._seen_at.setdefault(self._rule.event(write.after), write.at)
+            self._created_at.setdefault(self._rule.event(write.after), write.written_at)
         return ()
 
-    def end(self, at: datetime, state: State) -> Iterator[Violation]:
+    def check_end(self, at: datetime, state: State) -> Iterator[Violation]:
         del state
         for delivery in self._rule.deliveries:
-            took = self._seen_at.get(delivery.event, at) - delivery.at
+            took = self._created_at.get(delivery.event, at) - delivery.at
             if took > self._rule.within:
-                lacking = "" if delivery.event in self._seen_at else " and still is none"
-                what = f"event {delivery.event} was no object within {self._rule.within}{lacking}"
+                suffix = "" if delivery.event in self._created_at else " and still is none"
+                what = f"event {delivery.event} was no object within {self._rule.within}{suffix}"
                 yield Violation(revision=0, at=delivery.at + self._rule.within, who="", what=what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadlinesTold(Invariant):
+class MissedDeadlinesAnnounced(Invariant):
     """A deadline that cannot be met is said before it passes."""
 
-    asks_who: ClassVar[bool] = False
+    needs_writer: ClassVar[bool] = False
     plural: str
     deadline: Callable[[JsonObject], datetime | None]
     is_met: Predicate
-    is_told: Predicate  # the object says that its deadline will be missed
+    is_announced: Predicate  # the object says that its deadline will be missed
 
     @property
     def kinds(self) -> frozenset[str]:
         """The kind of the objects that have deadlines."""
         return frozenset({self.plural})
 
-    def begin(self) -> Judge:
+    def new_checker(self) -> Checker:
         """Return a judge."""
-        return _DeadlineJudge(self)
+        return _DeadlineChecker(self)
 
 
-class _DeadlineJudge(Judge):
-    def __init__(self, rule: DeadlinesTold) -> None:
+class _DeadlineChecker(Checker):
+    def __init__(self, rule: MissedDeadlinesAnnounced) -> None:
         self._rule = rule
-        self._blamed: set[tuple[str, datetime]] = set()
+        self._reported: set[tuple[str, datetime]] = set()
 
-    def see(self, write: Write, state: State) -> Iterator[Violation]:
+    def check_write(self, write: Write, state: State) -> Iterator[Violation]:
         del state
-        yield from self._missed(write.key, write.before, write.at)
+        yield from self._missed(write.key, write.before, write.written_at)
 
-    def end(self, at: datetime, state: State) -> Iterator[Violation]:
-        for key, obj in sorted(state.all(self._rule.plural).items()):
+    def check_end(self, at: datetime, state: State) -> Iterator[Violation]:
+        for key, obj in sorted(state.by_key(self._rule.plural).items()):
             yield from self._missed(key, obj, at)
 
     def _missed(self, key: str, obj: JsonObject | None, at: datetime) -> Iterator[Violation]:
         """Yield if the deadline passed while the object was as `obj` shows it."""
         due = self._rule.deadline(obj) if obj is not None else None
-        if obj is None or due is None or at < due or (key, due) in self._blamed:
+        if obj is None or due is None or at < due or (key, due) in self._reported:
             return
-        if not self._rule.is_met(obj) and not self._rule.is_told(obj):
-            self._blamed.add((key, due))
+        if not self._rule.is_met(obj) and not self._rule.is_announced(obj):
+            self._reported.add((key, due))
             what = f"the deadline of {key} passed, and nothing was said before"
             yield Violation(revision=0, at=due, who="", what=what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
+class ProcessDeath:
     """A process that ended without a word."""
 
     who: str
@@ -169,14 +169,14 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadHoldNothing(Invariant):
+class DeadProcessesReleaseAll(Invariant):
     """What a dead process held (slots, cordons, locks) is free or taken over within its lease time.
 
     `holders` has, for each kind, who holds an object of it.
     """
 
-    asks_who: ClassVar[bool] = False
-    deaths: Sequence[Death]
+    needs_writer: ClassVar[bool] = False
+    deaths: Sequence[ProcessDeath]
     holders: Mapping[str, Callable[[JsonObject], Collection[str]]]
     lease: timedelta
 
@@ -185,24 +185,24 @@ class DeadHoldNothing(Invariant):
         """The kinds of what can be held."""
         return frozenset(self.holders)
 
-    def begin(self) -> Judge:
+    def new_checker(self) -> Checker:
         """Return a judge."""
-        return _LegacyJudge(self)
+        return _ReleaseChecker(self)
 
 
-class _LegacyJudge(Judge):
-    def __init__(self, rule: DeadHoldNothing) -> None:
+class _ReleaseChecker(Checker):
+    def __init__(self, rule: DeadProcessesReleaseAll) -> None:
         self._rule = rule
-        self._blamed: set[tuple[str, str, str]] = set()
+        self._reported: set[tuple[str, str, str]] = set()
 
-    def see(self, write: Write, state: State) -> Iterator[Violation]:
+    def check_write(self, write: Write, state: State) -> Iterator[Violation]:
         del state
         if write.before is not None:
-            yield from self._held(write.kind.plural, write.key, write.before, write.at)
+            yield from self._held(write.kind.plural, write.key, write.before, write.written_at)
 
-    def end(self, at: datetime, state: State) -> Iterator[Violation]:
+    def check_end(self, at: datetime, state: State) -> Iterator[Violation]:
         for plural in sorted(self._rule.holders):
-            for key, obj in sorted(state.all(plural).items()):
+            for key, obj in sorted(state.by_key(plural).items()):
                 yield from self._held(plural, key, obj, at)
 
     def _held(self, plural: str, key: str, obj: JsonObject, at: datetime) -> Iterator[Violation]:
@@ -210,8 +210,8 @@ class _LegacyJudge(Judge):
         held_by = self._rule.holders[plural](obj)
         for death in self._rule.deaths:
             due = death.at + self._rule.lease
-            if at <= due or death.who not in held_by or (plural, key, death.who) in self._blamed:
+            if at <= due or death.who not in held_by or (plural, key, death.who) in self._reported:
                 continue
-            self._blamed.add((plural, key, death.who))
+            self._reported.add((plural, key, death.who))
             what = f"{plural} {key} is still held by {death.who}, which died at {death.at:%H:%M:%S}"
             yield Violation(revision=0, at=due, who=death.who, what=what)

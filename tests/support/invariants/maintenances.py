@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar
 
-from haulout_sandbox.apiserver.kinds import JsonObject
-from haulout_sandbox.apiserver.store import Write
-from support.invariants.checking import Invariant, Judge, State, Violation, blame
-from support.invariants.reading import Predicate, is_leaving
+from haulout_sandbox.apiserver.kinds.kind import JsonObject
+from haulout_sandbox.apiserver.storage.store import Write
+from support.invariants.checker import Checker, Invariant, State, Violation, violation_of
+from support.invariants.object_fields import Predicate, is_terminating
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,44 +25,46 @@ class Maintenances:
 class OneMaintenancePerNode(Invariant):
     """At most one maintenance of a node is active; the others wait, and come in the order of their creation."""
 
-    asks_who: ClassVar[bool] = False
+    needs_writer: ClassVar[bool] = False
     maintenances: tuple[Maintenances, ...]
 
     @property
     def kinds(self) -> frozenset[str]:
         """The kinds of maintenances."""
-        return frozenset(it.plural for it in self.maintenances)
+        return frozenset(maintenance.plural for maintenance in self.maintenances)
 
-    def begin(self) -> Judge:
+    def new_checker(self) -> Checker:
         """Return a judge."""
-        return _QueueJudge(self.maintenances)
+        return _QueueChecker(self.maintenances)
 
 
-class _QueueJudge(Judge):
+class _QueueChecker(Checker):
     def __init__(self, maintenances: tuple[Maintenances, ...]) -> None:
-        self._kinds = {it.plural: it for it in maintenances}
+        self._kinds = {maintenance.plural: maintenance for maintenance in maintenances}
         self._created: dict[tuple[str, str], int] = {}  # by plural and key: the revision
 
-    def see(self, write: Write, state: State) -> Iterator[Violation]:
-        mine, kind = (write.kind.plural, write.key), self._kinds[write.kind.plural]
+    def check_write(self, write: Write, state: State) -> Iterator[Violation]:
+        own_key, kind = (write.kind.plural, write.key), self._kinds[write.kind.plural]
         if write.after is None:
-            self._created.pop(mine, None)
+            self._created.pop(own_key, None)
             return
-        self._created.setdefault(mine, write.revision)
+        self._created.setdefault(own_key, write.revision)
         if not kind.is_active(write.after) or (write.before is not None and kind.is_active(write.before)):
             return
         node = kind.node(write.after)
         for plural, key in self._created:
             other = state.get(plural, key)
-            if (plural, key) == mine or other is None or not node or self._kinds[plural].node(other) != node:
+            if (plural, key) == own_key or other is None or not node or self._kinds[plural].node(other) != node:
                 continue
             if self._kinds[plural].is_active(other):
-                yield blame(write, f"{write.key} became active on {node}, where {key} is active")
-            elif self._waits(plural, other) and self._created[plural, key] < self._created[mine]:
-                yield blame(write, f"{write.key} became active on {node} before {key}, which waited there longer")
+                yield violation_of(write, f"{write.key} became active on {node}, where {key} is active")
+            elif self._waits(plural, other) and self._created[plural, key] < self._created[own_key]:
+                yield violation_of(
+                    write, f"{write.key} became active on {node} before {key}, which waited there longer"
+                )
 
     def _waits(self, plural: str, other: JsonObject) -> bool:
-        return not self._kinds[plural].has_ended(other) and not is_leaving(other)
+        return not self._kinds[plural].has_ended(other) and not is_terminating(other)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,18 +73,18 @@ class Explanation:
 
     reason: str
     waits_for: str
-    looks_again: datetime | None
+    next_reconcile_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndsOrExplains(Invariant):
+class EndsOrExplainsItself(Invariant):
     """Every maintenance reaches an end, or shows a reason, whom it waits for, and when it looks again.
 
     For no longer than `within` may one do neither, and an instant at which it wanted to look again may not lie back
     longer than that.
     """
 
-    asks_who: ClassVar[bool] = False
+    needs_writer: ClassVar[bool] = False
     maintenances: Maintenances
     explanation: Callable[[JsonObject], Explanation | None]
     within: timedelta = timedelta(seconds=30)
@@ -92,35 +94,37 @@ class EndsOrExplains(Invariant):
         """The kind of maintenances."""
         return frozenset({self.maintenances.plural})
 
-    def begin(self) -> Judge:
+    def new_checker(self) -> Checker:
         """Return a judge."""
-        return _ExplanationJudge(self)
+        return _ExplanationChecker(self)
 
 
-class _ExplanationJudge(Judge):
-    def __init__(self, rule: EndsOrExplains) -> None:
+class _ExplanationChecker(Checker):
+    def __init__(self, rule: EndsOrExplainsItself) -> None:
         self._rule = rule
-        self._silent_since: dict[str, datetime] = {}
+        self._unexplained_since: dict[str, datetime] = {}
 
-    def see(self, write: Write, state: State) -> Iterator[Violation]:
+    def check_write(self, write: Write, state: State) -> Iterator[Violation]:
         del state
-        yield from self._overdue(write.key, write.before, at=write.at, who=write.who, revision=write.revision)
+        yield from self._overdue(
+            write.key, write.before, at=write.written_at, who=write.username, revision=write.revision
+        )
         if write.after is None or self._is_settled(write.after):
-            self._silent_since.pop(write.key, None)
+            self._unexplained_since.pop(write.key, None)
         else:
-            self._silent_since.setdefault(write.key, write.at)
+            self._unexplained_since.setdefault(write.key, write.written_at)
 
-    def end(self, at: datetime, state: State) -> Iterator[Violation]:
-        for key, obj in sorted(state.all(self._rule.maintenances.plural).items()):
+    def check_end(self, at: datetime, state: State) -> Iterator[Violation]:
+        for key, obj in sorted(state.by_key(self._rule.maintenances.plural).items()):
             yield from self._overdue(key, obj, at=at)
 
     def _is_settled(self, obj: JsonObject) -> bool:
-        return self._rule.maintenances.has_ended(obj) or self._explains(obj) is not None
+        return self._rule.maintenances.has_ended(obj) or self._next_reconcile_at(obj) is not None
 
-    def _explains(self, obj: JsonObject) -> datetime | None:
+    def _next_reconcile_at(self, obj: JsonObject) -> datetime | None:
         """Return when it looks again, if it says all that it must."""
-        told = self._rule.explanation(obj)
-        return told.looks_again if told and told.reason and told.waits_for else None
+        explanation = self._rule.explanation(obj)
+        return explanation.next_reconcile_at if explanation and explanation.reason and explanation.waits_for else None
 
     def _overdue(
         self, key: str, obj: JsonObject | None, *, at: datetime, who: str = "", revision: int = 0
@@ -128,19 +132,19 @@ class _ExplanationJudge(Judge):
         """Yield what is wrong about how it was until `at`."""
         if obj is None or self._rule.maintenances.has_ended(obj):
             return
-        since = self._silent_since.get(key)
-        looks_again = self._explains(obj)
+        since = self._unexplained_since.get(key)
+        next_reconcile_at = self._next_reconcile_at(obj)
         if since is not None and at - since > self._rule.within:
             what = f"{key} has neither an end nor an explanation since {since:%H:%M:%S}"
-        elif since is None and looks_again is not None and at - looks_again > self._rule.within:
-            what = f"{key} wanted to look again at {looks_again:%H:%M:%S}, and did not"
+        elif since is None and next_reconcile_at is not None and at - next_reconcile_at > self._rule.within:
+            what = f"{key} wanted to look again at {next_reconcile_at:%H:%M:%S}, and did not"
         else:
             return
         yield Violation(revision=revision, at=at, who=who, what=what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class RecordEntry:
     """One line of a record: who or what brought something from one state to another, why, and with what result."""
 
     at: datetime
@@ -158,9 +162,9 @@ class RecordReplays(Invariant):
     A bounded record may forget its oldest entries. `status` returns the state of that which a record is about.
     """
 
-    asks_who: ClassVar[bool] = False
+    needs_writer: ClassVar[bool] = False
     plural: str
-    entries: Callable[[JsonObject], Sequence[Entry]]
+    entries: Callable[[JsonObject], Sequence[RecordEntry]]
     status: Callable[[JsonObject, State], str]
 
     @property
@@ -168,43 +172,43 @@ class RecordReplays(Invariant):
         """The kind of the record."""
         return frozenset({self.plural})
 
-    def begin(self) -> Judge:
+    def new_checker(self) -> Checker:
         """Return a judge."""
-        return _RecordJudge(self)
+        return _RecordChecker(self)
 
 
-class _RecordJudge(Judge):
+class _RecordChecker(Checker):
     def __init__(self, rule: RecordReplays) -> None:
         self._rule = rule
 
-    def see(self, write: Write, state: State) -> Iterator[Violation]:
+    def check_write(self, write: Write, state: State) -> Iterator[Violation]:
         del state
         if write.after is None:
             return
         old = list(self._rule.entries(write.before)) if write.before else []
         new = list(self._rule.entries(write.after))
-        if not _goes_on(old, new):
-            yield blame(write, f"the record {write.key} was changed where it should only grow")
+        if not _is_continuation(old, new):
+            yield violation_of(write, f"the record {write.key} was changed where it should only grow")
         for number, entry in enumerate(new):
             before = new[number - 1] if number else None
             if problem := _problem(before, entry):
-                yield blame(write, f"the record {write.key}, entry {number + 1}: {problem}")
+                yield violation_of(write, f"the record {write.key}, entry {number + 1}: {problem}")
 
-    def end(self, at: datetime, state: State) -> Iterator[Violation]:
-        for key, record in sorted(state.all(self._rule.plural).items()):
-            entries, shown = self._rule.entries(record), self._rule.status(record, state)
-            told = entries[-1].new if entries else ""
-            if told != shown:
-                what = f"the record {key} ends with {told or 'nothing'}, and the status is {shown or 'nothing'}"
+    def check_end(self, at: datetime, state: State) -> Iterator[Violation]:
+        for key, record in sorted(state.by_key(self._rule.plural).items()):
+            entries, status = self._rule.entries(record), self._rule.status(record, state)
+            last_state = entries[-1].new if entries else ""
+            if last_state != status:
+                what = f"the record {key} ends with {last_state or 'nothing'}, and the status is {status or 'nothing'}"
                 yield Violation(revision=0, at=at, who="", what=what)
 
 
-def _goes_on(old: list[Entry], new: list[Entry]) -> bool:
+def _is_continuation(old: list[RecordEntry], new: list[RecordEntry]) -> bool:
     """Tell whether `new` is `old` with some of its first entries, but not the last, forgotten and others added."""
     return not old or any(new[: len(old) - start] == old[start:] for start in range(len(old)))
 
 
-def _problem(before: Entry | None, entry: Entry) -> str:
+def _problem(before: RecordEntry | None, entry: RecordEntry) -> str:
     missing = [name for name in ("who", "new", "why", "result") if not getattr(entry, name)]
     if missing:
         return f"it does not tell {', '.join(missing)}"

@@ -4,11 +4,18 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from haulout_sandbox.apiserver.kinds import JsonObject
-from haulout_sandbox.apiserver.store import Write
-from haulout_sandbox.nodes.placement import CONTROL_PLANE
-from support.invariants.checking import Invariant, Judge, State, Violation, blame
-from support.invariants.reading import Predicate, condition, instant, is_cordoned, is_down, selects
+from haulout_sandbox.apiserver.kinds.kind import JsonObject
+from haulout_sandbox.apiserver.storage.store import Write
+from haulout_sandbox.nodes.scheduler.framework import CONTROL_PLANE_LABEL
+from support.invariants.checker import Checker, Invariant, State, Violation, violation_of
+from support.invariants.object_fields import (
+    Predicate,
+    condition,
+    is_cordoned,
+    is_down,
+    parse_instant,
+    selector_predicate,
+)
 
 _NODES = frozenset({"nodes"})
 
@@ -33,7 +40,7 @@ class NodeBudget:
         """Return which nodes are in the same group as `node`; a label that it does not have groups nothing."""
         labels = node["metadata"].get("labels", {})
         wanted = {key: labels[key] for key in self.group_by if labels.get(key)}
-        return lambda it: wanted.items() <= it["metadata"].get("labels", {}).items()
+        return lambda other: wanted.items() <= other["metadata"].get("labels", {}).items()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +48,13 @@ class DisruptionsWithinBudget(Invariant):
     """The operator begins no disruption beyond a budget, nodes that are already down counted in.
 
     That more nodes fall ill than a budget allows is nobody's fault, but then no further one may be taken. A disruption
-    is what `disrupts` says of a node: by default that it is cordoned. A node counts as down when it has been not ready
-    for `down_after`; an operator whose watch or clock is off by `lag` may be of another opinion for so long.
+    is what `is_disrupted` says of a node: by default that it is cordoned. A node counts as down when it has been not
+    ready for `down_after`; an operator whose watch or clock is off by `lag` may be of another opinion for so long.
     """
 
     operator: Collection[str]
     budgets: tuple[NodeBudget, ...]
-    disrupts: Predicate = is_cordoned
+    is_disrupted: Predicate = is_cordoned
     down_after: timedelta = timedelta()
     lag: timedelta = timedelta()
 
@@ -56,10 +63,10 @@ class DisruptionsWithinBudget(Invariant):
         """Nodes alone."""
         return _NODES
 
-    def begin(self) -> Judge:
+    def new_checker(self) -> Checker:
         """Return a judge."""
         limits = tuple((budget, budget.limit) for budget in self.budgets)
-        return _BudgetJudge(self.operator, self.disrupts, limits, down_after=self.down_after, lag=self.lag)
+        return _BudgetChecker(self.operator, self.is_disrupted, limits, down_after=self.down_after, lag=self.lag)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +74,8 @@ class ControlPlaneOneAtATime(Invariant):
     """The operator disrupts one node of the control plane at a time, and none if etcd's quorum would be at risk."""
 
     operator: Collection[str]
-    disrupts: Predicate = is_cordoned
-    labels: str = CONTROL_PLANE
+    is_disrupted: Predicate = is_cordoned
+    labels: str = CONTROL_PLANE_LABEL
     quorum: bool = True
 
     @property
@@ -76,20 +83,20 @@ class ControlPlaneOneAtATime(Invariant):
         """Nodes alone."""
         return _NODES
 
-    def begin(self) -> Judge:
+    def new_checker(self) -> Checker:
         """Return a judge."""
         budget = NodeBudget(name="the control plane", at_most=1, labels=self.labels)
-        return _BudgetJudge(self.operator, self.disrupts, ((budget, self._limit),))
+        return _BudgetChecker(self.operator, self.is_disrupted, ((budget, self._limit),))
 
     def _limit(self, nodes: int) -> int:
         return min(1, (nodes - 1) // 2) if self.quorum else 1
 
 
-class _BudgetJudge(Judge):
+class _BudgetChecker(Checker):
     def __init__(
         self,
         operator: Collection[str],
-        disrupts: Predicate,
+        is_disrupted: Predicate,
         limits: tuple[tuple[NodeBudget, Callable[[int], int]], ...],
         *,
         down_after: timedelta = timedelta(),
@@ -98,35 +105,40 @@ class _BudgetJudge(Judge):
         self._down_at_last = down_after + lag
         self._down_at_first = down_after - lag
         self._operator = operator
-        self._disrupts = disrupts
-        self._limits = [(budget, limit, selects(budget.labels)) for budget, limit in limits]
+        self._is_disrupted = is_disrupted
+        self._limits = [(budget, limit, selector_predicate(budget.labels)) for budget, limit in limits]
 
-    def see(self, write: Write, state: State) -> Iterator[Violation]:
-        if write.who not in self._operator or write.after is None or not self._disrupts(write.after):
+    def check_write(self, write: Write, state: State) -> Iterator[Violation]:
+        if write.username not in self._operator or write.after is None or not self._is_disrupted(write.after):
             return
-        if write.before is not None and self._is_away(write.before, write.at - self._down_at_first):
+        if write.before is not None and self._is_unavailable(write.before, write.written_at - self._down_at_first):
             return  # it was counted before, and takes nothing more
         for budget, limit, is_selected in self._limits:
             if not is_selected(write.after):
                 continue
-            is_beside = budget.group_of(write.after)
-            nodes = [node for node in state.all("nodes").values() if is_selected(node) and is_beside(node)]
-            away = sorted(
-                node["metadata"]["name"] for node in nodes if self._is_away(node, write.at - self._down_at_last)
+            is_in_group = budget.group_of(write.after)
+            nodes = [node for node in state.by_key("nodes").values() if is_selected(node) and is_in_group(node)]
+            unavailable = sorted(
+                node["metadata"]["name"]
+                for node in nodes
+                if self._is_unavailable(node, write.written_at - self._down_at_last)
             )
-            if len(away) > limit(len(nodes)):
+            if len(unavailable) > limit(len(nodes)):
                 rule = f"{limit(len(nodes))} of {len(nodes)} nodes allowed by {budget.name}"
-                yield blame(write, f"{write.key} was disrupted, and so {len(away)} are ({', '.join(away)}): {rule}")
+                yield violation_of(
+                    write,
+                    f"{write.key} was disrupted, and so {len(unavailable)} are ({', '.join(unavailable)}): {rule}",
+                )
 
-    def _is_away(self, node: JsonObject, already_at: datetime) -> bool:
+    def _is_unavailable(self, node: JsonObject, already_at: datetime) -> bool:
         """Tell whether a node is disrupted, or has been down at some instant and ever since."""
-        if self._disrupts(node) or not is_down(node):
-            return self._disrupts(node)
+        if self._is_disrupted(node) or not is_down(node):
+            return self._is_disrupted(node)
         since = condition(node, "Ready").get("lastTransitionTime")
-        return since is None or instant(since) <= already_at
+        return since is None or parse_instant(since) <= already_at
 
 
-def owners_in(annotation: str) -> Callable[[JsonObject], tuple[str, ...]]:
+def cordon_owners_from(annotation: str) -> Callable[[JsonObject], tuple[str, ...]]:
     """Return how to read the owners of a cordon from an annotation that lists them, divided by commas."""
 
     def owners(node: JsonObject) -> tuple[str, ...]:
@@ -137,7 +149,7 @@ def owners_in(annotation: str) -> Callable[[JsonObject], tuple[str, ...]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OnlyOurCordonsLifted(Invariant):
+class OnlyOwnCordonsRemoved(Invariant):
     """The operator uncordons a node only if it cordoned it, and when no owner of the cordon is left."""
 
     operator: Collection[str]
@@ -148,31 +160,31 @@ class OnlyOurCordonsLifted(Invariant):
         """Nodes alone."""
         return _NODES
 
-    def begin(self) -> Judge:
+    def new_checker(self) -> Checker:
         """Return a judge."""
-        return _CordonJudge(self.operator, self.owners)
+        return _CordonChecker(self.operator, self.owners)
 
 
-class _CordonJudge(Judge):
+class _CordonChecker(Checker):
     def __init__(self, operator: Collection[str], owners: Callable[[JsonObject], Collection[str]]) -> None:
         self._operator = operator
         self._owners = owners
         self._cordoned_by: dict[str, str] = {}
 
-    def see(self, write: Write, state: State) -> Iterator[Violation]:
+    def check_write(self, write: Write, state: State) -> Iterator[Violation]:
         del state
-        was = write.before is not None and is_cordoned(write.before)
-        if write.after is None or was == is_cordoned(write.after):
+        was_cordoned = write.before is not None and is_cordoned(write.before)
+        if write.after is None or was_cordoned == is_cordoned(write.after):
             return
-        if not was:
+        if not was_cordoned:
             # One that is created anew with the mark of its owners is still theirs.
             if write.before is not None or not self._owners(write.after):
-                self._cordoned_by[write.key] = write.who
+                self._cordoned_by[write.key] = write.username
             return
         by = self._cordoned_by.pop(write.key, "somebody before")
-        if write.who not in self._operator:
+        if write.username not in self._operator:
             return
         if by not in self._operator:
-            yield blame(write, f"{write.key} was uncordoned, which {by} had cordoned")
+            yield violation_of(write, f"{write.key} was uncordoned, which {by} had cordoned")
         elif left := sorted(self._owners(write.after)):
-            yield blame(write, f"{write.key} was uncordoned, though {', '.join(left)} still wanted it cordoned")
+            yield violation_of(write, f"{write.key} was uncordoned, though {', '.join(left)} still wanted it cordoned")

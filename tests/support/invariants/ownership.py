@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from haulout_sandbox.apiserver.kinds import JsonObject
-from haulout_sandbox.apiserver.store import Write
-from support.invariants.checking import Invariant, Judge, State, Violation, blame
+from haulout_sandbox.apiserver.kinds.kind import JsonObject
+from haulout_sandbox.apiserver.storage.store import Write
+from support.invariants.checker import Checker, Invariant, State, Violation, violation_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignThingsUntouched(Invariant):
+class ForeignMetadataUntouched(Invariant):
     """The operator changes no label, annotation, taint, condition or finalizer but its own.
 
     Its own are those whose name matches one of `ours` (`haulout.dev/*`, `DrainInProgress`; of one kind of object
@@ -22,20 +22,20 @@ class ForeignThingsUntouched(Invariant):
     operator: Collection[str]
     ours: tuple[str, ...]
 
-    def begin(self) -> Judge:
+    def new_checker(self) -> Checker:
         """Return a judge."""
-        return _OwnershipJudge(self.operator, self.ours)
+        return _OwnershipChecker(self.operator, self.ours)
 
 
-class _OwnershipJudge(Judge):
+class _OwnershipChecker(Checker):
     def __init__(self, operator: Collection[str], ours: tuple[str, ...]) -> None:
         self._operator = operator
         self._ours = ours
         self._created: set[str] = set()
 
-    def see(self, write: Write, state: State) -> Iterator[Violation]:
+    def check_write(self, write: Write, state: State) -> Iterator[Violation]:
         del state
-        is_operators = write.who in self._operator
+        is_operators = write.username in self._operator
         if write.before is None or write.after is None:
             self._created.discard(write.path)
             if is_operators and write.after is not None:
@@ -47,12 +47,14 @@ class _OwnershipJudge(Judge):
         for section, names in after.items():
             for name in _changed(before[section], names):
                 if not self._is_ours(write.kind.plural, name):
-                    how = _how(before[section], names, name)
-                    yield blame(write, f"{write.kind.plural} {write.key}: the {section} {name} of others was {how}")
+                    how = _change_kind(before[section], names, name)
+                    yield violation_of(
+                        write, f"{write.kind.plural} {write.key}: the {section} {name} of others was {how}"
+                    )
 
     def _is_ours(self, plural: str, name: str) -> bool:
         names = (name, f"{plural}/{name}")
-        return any(fnmatchcase(it, pattern) for it in names for pattern in self._ours)
+        return any(fnmatchcase(candidate, pattern) for candidate in names for pattern in self._ours)
 
 
 def _sections(obj: JsonObject) -> dict[str, dict[str, Any]]:
@@ -63,8 +65,8 @@ def _sections(obj: JsonObject) -> dict[str, dict[str, Any]]:
         "label": meta.get("labels", {}),
         "annotation": meta.get("annotations", {}),
         "finalizer": dict.fromkeys(meta.get("finalizers", ())),
-        "taint": {f"{it['key']}:{it['effect']}": it for it in taints},
-        "condition": {it["type"]: it for it in conditions},
+        "taint": {f"{item['key']}:{item['effect']}": item for item in taints},
+        "condition": {item["type"]: item for item in conditions},
     }
 
 
@@ -74,7 +76,7 @@ def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[st
             yield name
 
 
-def _how(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> str:
+def _change_kind(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> str:
     if name not in before:
         return "added"
     return "changed" if name in after else "removed"

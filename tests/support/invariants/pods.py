@@ -4,16 +4,16 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from haulout.kinds.clusterapi import DRAIN
-from haulout_sandbox.apiserver.kinds import JsonObject
-from haulout_sandbox.apiserver.store import Write
-from support.invariants.checking import Invariant, Judge, State, Violation, blame
-from support.invariants.reading import (
+from haulout.api.clusterapi import DRAIN
+from haulout_sandbox.apiserver.kinds.kind import JsonObject
+from haulout_sandbox.apiserver.storage.store import Write
+from support.invariants.checker import Checker, Invariant, State, Violation, violation_of
+from support.invariants.object_fields import (
     Predicate,
     controller_of,
     has_ended,
-    instant,
-    is_leaving,
+    is_terminating,
+    parse_instant,
     was_evicted,
 )
 
@@ -22,7 +22,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class TimeWindow:
     """A stretch of time in which something may happen."""
 
     start: datetime
@@ -41,27 +41,27 @@ def is_skipped_by_drains(pod: JsonObject) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class DrainRules:
     """When and how the operator may make pods leave a node.
 
-    Each predicate takes the pod or the node as it was before: `skips` a pod, `approved` a node, and `deletes` says of a
-    pod, at an instant, whether the ladder has come to deleting it rather than evicting it.
+    Each predicate takes the pod or the node as it was before: `is_skipped` a pod, `is_approved` a node, and
+    `may_delete` says of a pod, at an instant, whether the ladder has come to deleting it rather than evicting it.
     """
 
-    windows: tuple[Window, ...] | None = None  # None: at any time
-    skips: Predicate = is_skipped_by_drains
-    approved: Predicate = lambda _: True
-    deletes: Callable[[JsonObject, datetime], bool] = lambda _pod, _at: False
+    windows: tuple[TimeWindow, ...] | None = None  # None: at any time
+    is_skipped: Predicate = is_skipped_by_drains
+    is_approved: Predicate = lambda _: True
+    may_delete: Callable[[JsonObject, datetime], bool] = lambda _pod, _at: False
 
     def objection(self, pod: JsonObject, node: JsonObject | None, *, evicted: bool, at: datetime) -> str:
         """Return why the pod should not have been made to leave; empty if it may."""
         if self.windows is not None and not any(window.start <= at < window.end for window in self.windows):
             return "outside of every window"
-        if self.skips(pod):
+        if self.is_skipped(pod):
             return "though the rules skip it"
-        if node is not None and not self.approved(node):
+        if node is not None and not self.is_approved(node):
             return "before its node was approved"
-        if not evicted and not self.deletes(pod, at):
+        if not evicted and not self.may_delete(pod, at):
             return "by deletion, though the ladder says evict"
         return ""
 
@@ -71,96 +71,103 @@ class PodsLeaveByPolicy(Invariant):
     """The operator evicts and deletes pods only as its policy says."""
 
     operator: Collection[str]
-    policy: Policy
+    policy: DrainRules
 
     @property
     def kinds(self) -> frozenset[str]:
         """Pods alone."""
         return _PODS
 
-    def begin(self) -> Judge:
+    def new_checker(self) -> Checker:
         """Return a judge."""
-        return _PolicyJudge(self.operator, self.policy)
+        return _PolicyChecker(self.operator, self.policy)
 
 
-class _PolicyJudge(Judge):
-    def __init__(self, operator: Collection[str], policy: Policy) -> None:
+class _PolicyChecker(Checker):
+    def __init__(self, operator: Collection[str], policy: DrainRules) -> None:
         self._operator = operator
         self._policy = policy
 
-    def see(self, write: Write, state: State) -> Iterator[Violation]:
+    def check_write(self, write: Write, state: State) -> Iterator[Violation]:
         pod = write.before
-        if write.who not in self._operator or pod is None or not begins_to_leave(write):
+        if write.username not in self._operator or pod is None or not starts_termination(write):
             return
         node = state.get("nodes", pod["spec"].get("nodeName", ""))
         evicted = was_evicted(write.after or pod)
-        if objection := self._policy.objection(pod, node, evicted=evicted, at=write.at):
-            yield blame(write, f"pod {write.key} was made to leave {objection}")
+        if objection := self._policy.objection(pod, node, evicted=evicted, at=write.written_at):
+            yield violation_of(write, f"pod {write.key} was made to leave {objection}")
 
 
-def begins_to_leave(write: Write) -> bool:
+def starts_termination(write: Write) -> bool:
     """Tell whether a write is the one with which an object was asked to go."""
-    if write.before is None or is_leaving(write.before):
+    if write.before is None or is_terminating(write.before):
         return False
-    return write.after is None or is_leaving(write.after)
+    return write.after is None or is_terminating(write.after)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraceHonoured(Invariant):
+class GracePeriodRespected(Invariant):
     """A pod has the grace period that it asked for, in full, unless its kubelet says that it has stopped.
 
-    The operator may ask for less only if `hurries` says so of the pod at that instant: its deadline has passed. Nobody
-    but kubelets and those who `may_force` (people) may let a pod that still runs vanish before its time is over.
+    The operator may ask for less only if `may_shorten_grace` says so of the pod at that instant: its deadline has
+    passed. Nobody but kubelets and those who `may_force` (people) may let a pod that still runs vanish before its time
+    is over.
     """
 
     operator: Collection[str]
     kubelets: Collection[str] = ("kubelets", "kubelet")
     may_force: Collection[str] = ()
-    hurries: Callable[[JsonObject, datetime], bool] = lambda _pod, _at: False
+    may_shorten_grace: Callable[[JsonObject, datetime], bool] = lambda _pod, _at: False
 
     @property
     def kinds(self) -> frozenset[str]:
         """Pods alone."""
         return _PODS
 
-    def begin(self) -> Judge:
+    def new_checker(self) -> Checker:
         """Return a judge."""
-        return _GraceJudge(self)
+        return _GraceChecker(self)
 
 
-class _GraceJudge(Judge):
-    def __init__(self, rule: GraceHonoured) -> None:
+class _GraceChecker(Checker):
+    def __init__(self, rule: GracePeriodRespected) -> None:
         self._rule = rule
-        self._promised: dict[str, datetime] = {}  # by uid: until when a pod may take to stop
+        self._termination_deadlines: dict[str, datetime] = {}  # by uid: until when a pod may take to stop
 
-    def see(self, write: Write, state: State) -> Iterator[Violation]:
+    def check_write(self, write: Write, state: State) -> Iterator[Violation]:
         pod = write.before
-        if pod is None or not (write.after is None or is_leaving(write.after)):
+        if pod is None or not (write.after is None or is_terminating(write.after)):
             return
         uid = pod["metadata"].get("uid", write.key)
-        if begins_to_leave(write) and write.after is not None:
+        if starts_termination(write) and write.after is not None:
             meta = write.after["metadata"]
-            self._promised[uid] = instant(meta["deletionTimestamp"])
-            yield from self._asked_for_less(write, pod, meta.get("deletionGracePeriodSeconds", 0), state)
+            self._termination_deadlines[uid] = parse_instant(meta["deletionTimestamp"])
+            yield from self._check_requested_grace(write, pod, meta.get("deletionGracePeriodSeconds", 0), state)
             return
-        promised = self._promised.get(uid, write.at)
+        deadline = self._termination_deadlines.get(uid, write.written_at)
         if write.after is None:
-            self._promised.pop(uid, None)
-        elif instant(write.after["metadata"]["deletionTimestamp"]) >= promised:
+            self._termination_deadlines.pop(uid, None)
+        elif parse_instant(write.after["metadata"]["deletionTimestamp"]) >= deadline:
             return
         # Timestamps have whole seconds: what remains of a second is no haste.
-        if (promised - write.at).total_seconds() >= 1 and not self._may_hurry(write, pod, state):
+        if (deadline - write.written_at).total_seconds() >= 1 and not self._may_shorten_grace(write, pod, state):
             verb = "vanished" if write.after is None else "was hurried"
-            yield blame(write, f"pod {write.key} {verb} {promised - write.at} before its grace period was over")
+            yield violation_of(
+                write, f"pod {write.key} {verb} {deadline - write.written_at} before its grace period was over"
+            )
 
-    def _asked_for_less(self, write: Write, pod: JsonObject, grace: int, state: State) -> Iterator[Violation]:
+    def _check_requested_grace(self, write: Write, pod: JsonObject, grace: int, state: State) -> Iterator[Violation]:
         wanted = pod["spec"].get("terminationGracePeriodSeconds", 30)
-        if write.who not in self._rule.operator or grace >= wanted or self._may_hurry(write, pod, state):
+        if write.username not in self._rule.operator or grace >= wanted or self._may_shorten_grace(write, pod, state):
             return
-        yield blame(write, f"pod {write.key} was given {grace} s to stop, and it asks for {wanted} s")
+        yield violation_of(write, f"pod {write.key} was given {grace} s to stop, and it asks for {wanted} s")
 
-    def _may_hurry(self, write: Write, pod: JsonObject, state: State) -> bool:
+    def _may_shorten_grace(self, write: Write, pod: JsonObject, state: State) -> bool:
         rule, node = self._rule, pod["spec"].get("nodeName", "")
-        if write.who in rule.kubelets or write.who in rule.may_force or rule.hurries(pod, write.at):
+        if (
+            write.username in rule.kubelets
+            or write.username in rule.may_force
+            or rule.may_shorten_grace(pod, write.written_at)
+        ):
             return True
         return not node or state.get("nodes", node) is None or has_ended(pod)

@@ -8,68 +8,68 @@ from pathlib import Path
 
 import pytest
 
-from haulout.app import needs
-from haulout.app.configured import Configured
-from haulout.app.esx import Esx
-from haulout.app.names import PROFILES_LEASE
+from haulout.api.maintenancerecord import MAINTENANCE_RECORDS, custom_resource_definition
+from haulout.app import required_permissions
+from haulout.app.esx import EsxComponent
+from haulout.app.lease_names import PROFILES_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import Profiles
-from haulout.app.sandbox.operators import install, operate
-from haulout.app.vitals import Vitals
+from haulout.app.operator_status import OperatorStatus
+from haulout.app.profiles import ProfilesComponent
+from haulout.app.profiles_file import ProfilesFile
+from haulout.app.sandbox.operators import install, run_scenario_operator
+from haulout.controllers.esx import permissions
+from haulout.controllers.esx.labels import APPROVED, HOST
+from haulout.controllers.esx.vcenter import VCenter
+from haulout.controllers.profiles.config import loader
+from haulout.controllers.profiles.plugins.registry import registries
 from haulout.core.clock import Clock
 from haulout.errors import ConfigError, ConfigErrors
-from haulout.esx import permissions
-from haulout.esx.keys import APPROVED, HOST
-from haulout.esx.vcenter import VCenter
-from haulout.history.record import MAINTENANCE_RECORDS, definition
-from haulout.kube import locks
-from haulout.kube.access import lean
+from haulout.httpserver.metrics import Exposition
+from haulout.kube import lease_lock
 from haulout.kube.client import Client
-from haulout.profiles import config
-from haulout.profiles.plugins.registry import registries
-from haulout.web.metrics import Exposition
+from haulout.kube.rbac import without_redundant
 from haulout_sandbox.cluster import Cluster
-from haulout_sandbox.scenarios.loading import load, parse
-from haulout_sandbox.scenarios.stage import Stage
+from haulout_sandbox.scenarios.loader import load, parse
+from haulout_sandbox.scenarios.scenario_cluster import ScenarioCluster
 from haulout_sandbox.scenarios.timeline import Timeline
-from support.clusters import a_cluster
-from support.esx import PATIENCE, SETTINGS, Site, a_site
-from support.invariants import OnlyOurCordonsLifted, PodBudgetsKept
-from support.outside import FakeOutside
-from support.processes import Program
-from support.remembering import words
-from support.upheld import assert_upheld
+from support.clusters.cluster_plan import a_cluster
+from support.clusters.process import Program
+from support.expectations.history_entries import transition_texts
+from support.expectations.invariant_checks import assert_invariants
+from support.fakes.external_client import FakeExternalClient
+from support.invariants import OnlyOwnCordonsRemoved, PodDisruptionBudgetsRespected
+from support.platforms.esx import SETTINGS, TIMEOUT, EsxCluster, an_esx_cluster
 
 HOME = "haulout"
 MINUTE = timedelta(minutes=1)
-EMPTY = config.load(b"intervals: {requeue: 1m}\nprofiles: [{name: idle}]\n", registries(), {}).configuration
+EMPTY = loader.load(b"intervals: {requeue: 1m}\nprofiles: [{name: idle}]\n", registries(), {}).configuration
 
 
-def esx_of(site: Site) -> Esx:
-    return Esx(read=lambda: SETTINGS, connect=lambda _: site.standing_in())
+def esx_of(site: EsxCluster) -> EsxComponent:
+    return EsxComponent(read_settings=lambda: SETTINGS, connect=lambda _: site.connect_in_process())
 
 
-def operator(vitals: Vitals, *, who: str = "one") -> Program:
+def operator(vitals: OperatorStatus, *, who: str = "one") -> Program:
     """Return the whole operator as a program."""
 
     async def program(client: Client) -> None:
         await run_operator(
-            client, OperatorSettings(namespace=HOME, identity=who), profiles=vitals.profiles, vitals=vitals
+            client, OperatorSettings(namespace=HOME, identity=who), profiles=vitals.profiles, status=vitals
         )
 
     return program
 
 
 @asynccontextmanager
-async def at_home(clock: Clock, folder: Path) -> AsyncIterator[tuple[Site, Vitals]]:
-    async with a_site(clock, plan=a_cluster(clock).with_definition(definition())) as site:
+async def at_home(clock: Clock, folder: Path) -> AsyncIterator[tuple[EsxCluster, OperatorStatus]]:
+    async with an_esx_cluster(clock, plan=a_cluster(clock).with_crd(custom_resource_definition())) as site:
         await site.cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
-        configured = Configured(folder / "none.yaml", environ={}, clock=clock, may_lack=True)
-        yield site, Vitals(profiles=Profiles(configured, FakeOutside()), esx=esx_of(site))
+        configured = ProfilesFile(folder / "none.yaml", environ={}, clock=clock, is_optional=True)
+        yield site, OperatorStatus(profiles=ProfilesComponent(configured, FakeExternalClient()), esx=esx_of(site))
 
 
-def numbers(vitals: Vitals) -> dict[str, float]:
-    lines = Exposition(vitals.tallies).text().decode().splitlines()
+def numbers(vitals: OperatorStatus) -> dict[str, float]:
+    lines = Exposition(vitals.collect_metrics).text().decode().splitlines()
     return {name: float(it) for name, it in (line.rsplit(" ", 1) for line in lines if line.startswith("haulout_esx"))}
 
 
@@ -77,10 +77,10 @@ async def test_the_operator_sees_to_nodes_on_esx_hosts_and_tells_of_it(clock: Cl
     async with at_home(clock, tmp_path) as (site, vitals):
         site.cluster.run(operator(vitals))
         site.vcenter("a").enter_maintenance("esx-a1")
-        await site.labelled(n1="true", n2="true", n3="false", n4="false")
+        await site.wait_for_labels(n1="true", n2="true", n3="false", n4="false")
         await site.approve("n1", "n2")
-        await site.is_down("n1", "n2")
-        assert "[+] ESX: this replica sees to 3 hosts; in maintenance or alarm: 1" in vitals.told()
+        await site.wait_until_down("n1", "n2")
+        assert "[+] ESX: this replica sees to 3 hosts; in maintenance or alarm: 1" in vitals.status_lines()
         assert numbers(vitals) == {
             'haulout_esx_hosts{state="true"}': 1,
             'haulout_esx_hosts{state="false"}': 2,
@@ -91,30 +91,30 @@ async def test_the_operator_sees_to_nodes_on_esx_hosts_and_tells_of_it(clock: Cl
             'haulout_esx_nodes{stuck="true"}': 0,
         }
         assert site.label("n1", "cloud.sap/maintenance-state") is None, "without profiles nobody needs that label"
-        site.vcenter("a").leave_maintenance("esx-a1")
-        await site.is_back("n1", "n2")
-        await site.cluster.eventually(lambda: words(site.cluster, "n1", "ESX")[-1:] == ["Running → Ended"])
+        site.vcenter("a").exit_maintenance("esx-a1")
+        await site.wait_until_back("n1", "n2")
+        await site.cluster.eventually(lambda: transition_texts(site.cluster, "n1", "ESX")[-1:] == ["Running → Ended"])
         assert numbers(vitals)['haulout_esx_nodes{stuck="false"}'] == 0
         site.vcenter("b").faults.fail("Login", status=500, code="NoPermission", times=None)
         await site.cluster.eventually(lambda: any("ESX in zone b" in it for it in vitals.troubles()))
         assert numbers(vitals)['haulout_esx_vcenter_up{zone="b"}'] == 0
-        assert any(it.startswith("[-] ESX: in zone b: ") for it in vitals.told())
+        assert any(it.startswith("[-] ESX: in zone b: ") for it in vitals.status_lines())
 
 
 async def test_nothing_is_done_while_a_sap_maintenance_controller_leads(clock: Clock, tmp_path: Path) -> None:
     async with at_home(clock, tmp_path) as (site, vitals):
         lasts = timedelta(seconds=15)
-        await locks.acquire(site.cluster.me, PROFILES_LEASE, namespace=HOME, holder="sap_1", duration=lasts)
+        await lease_lock.acquire(site.cluster.admin, PROFILES_LEASE, namespace=HOME, holder="sap_1", duration=lasts)
         site.cluster.run(operator(vitals))
         for _ in range(12):
             await site.cluster.pass_time(seconds=5)
-            await locks.acquire(site.cluster.me, PROFILES_LEASE, namespace=HOME, holder="sap_1", duration=lasts)
+            await lease_lock.acquire(site.cluster.admin, PROFILES_LEASE, namespace=HOME, holder="sap_1", duration=lasts)
         assert site.label("n1") is None
         assert (
             "[+] ESX: this replica does not see to it; the leader does, or a SAP maintenance-controller"
-            in vitals.told()
+            in vitals.status_lines()
         )
-        await site.labelled(n1="false")
+        await site.wait_for_labels(n1="false")
 
 
 async def test_should_it_break_it_starts_again_and_all_else_goes_on(clock: Clock, tmp_path: Path) -> None:
@@ -125,42 +125,49 @@ async def test_should_it_break_it_starts_again_and_all_else_goes_on(clock: Clock
             raise broken[0]
 
         assert vitals.esx is not None
-        vitals.esx.connect = lambda _: connect if broken else site.standing_in()
+        vitals.esx.connect = lambda _: connect if broken else site.connect_in_process()
         site.cluster.run(operator(vitals))
         await site.cluster.eventually(lambda: any("ESX broke" in it for it in vitals.troubles()))
-        assert vitals.leads
+        assert vitals.is_leader
         broken.clear()
-        await site.labelled(n1="false")
+        await site.wait_for_labels(n1="false")
 
 
 async def test_another_replica_goes_on_where_the_leader_died(clock: Clock, tmp_path: Path) -> None:
     async with at_home(clock, tmp_path) as (site, vitals):
         first = site.cluster.run(operator(vitals, who="one"), name="one")
-        await site.labelled(n1="false")
-        second = Vitals(profiles=vitals.profiles, esx=esx_of(site))
+        await site.wait_for_labels(n1="false")
+        second = OperatorStatus(profiles=vitals.profiles, esx=esx_of(site))
         site.cluster.run(operator(second, who="two"), name="two")
         site.vcenter("a").enter_maintenance("esx-a1")
         await site.approve("n1")
         await site.cluster.eventually(lambda: site.annotation("n1"))
         first.kill()
-        await site.is_down("n1")
-        site.vcenter("a").leave_maintenance("esx-a1")
-        await site.is_back("n1")
+        await site.wait_until_down("n1")
+        site.vcenter("a").exit_maintenance("esx-a1")
+        await site.wait_until_back("n1")
 
 
 def test_it_needs_little_that_not_every_operator_may_do() -> None:
-    usual, lean_one = needs.permissions(namespace=HOME), needs.permissions(namespace=HOME, configuration=EMPTY)
-    assert lean((*usual, *permissions.permissions(namespace=HOME))) == lean(usual)
-    more = set(needs.permissions(namespace=HOME, configuration=EMPTY, with_esx=True)) - set(lean_one)
+    usual, lean_one = (
+        required_permissions.operator_permissions(namespace=HOME),
+        required_permissions.operator_permissions(namespace=HOME, configuration=EMPTY),
+    )
+    assert without_redundant((*usual, *permissions.permissions(namespace=HOME))) == without_redundant(usual)
+    more = set(required_permissions.operator_permissions(namespace=HOME, configuration=EMPTY, with_esx=True)) - set(
+        lean_one
+    )
     assert {it.resource for it in more} <= {"events", "nodes", "configmaps"}
-    without_force = permissions.permissions(SETTINGS.policy(in_a_hurry=False), namespace=HOME)
+    without_force = permissions.permissions(SETTINGS.drain_policy(immediate=False), namespace=HOME)
     assert not any("delete" in it.verbs for it in without_force)
     assert MAINTENANCE_RECORDS.plural not in {it.resource for it in without_force}
 
 
 def test_a_broken_file_is_a_trouble() -> None:
     problem = ConfigErrors([ConfigError("expected more", file="esx.yaml", line=3, key="intervals")])
-    esx = Esx(read=lambda: SETTINGS, connect=lambda _: pytest.fail("nobody connects"), problem=lambda: problem)
+    esx = EsxComponent(
+        read_settings=lambda: SETTINGS, connect=lambda _: pytest.fail("nobody connects"), file_problem=lambda: problem
+    )
     told = "what the file for ESX said before stays in force: esx.yaml:3: intervals: expected more"
     assert list(esx.troubles()) == [told]
 
@@ -186,25 +193,25 @@ async def test_the_scenario_plays_a_host_that_enters_maintenance_and_its_nodes_c
         await until(clock, lambda: any("alarm on ESX host" in it for it in told))
         await until(clock, lambda: sum(bool(it["spec"].get("unschedulable")) for it in nodes("nodes")) == 3)
         await until(clock, lambda: not any(it["spec"].get("unschedulable") for it in nodes("nodes")))
-        upheld = PodBudgetsKept(), OnlyOurCordonsLifted(operator={HOME})
-        assert_upheld(stage.cluster.api.history, *upheld, until=clock.now())
+        upheld = PodDisruptionBudgetsRespected(), OnlyOwnCordonsRemoved(operator={HOME})
+        assert_invariants(stage.cluster.api.history, *upheld, until=clock.now())
 
 
 @asynccontextmanager
-async def played(clock: Clock, folder: Path, told: list[str]) -> AsyncIterator[Stage]:
+async def played(clock: Clock, folder: Path, told: list[str]) -> AsyncIterator[ScenarioCluster]:
     """Have the scenario, and the operator in it."""
     loaded = load("esx")
     cluster = Cluster(clock, seed=0, heartbeat=timedelta(seconds=40), latency=timedelta())
-    stage = Stage(cluster, loaded)
+    stage = ScenarioCluster(cluster, loaded)
     async with cluster.running():
-        await stage.put_up()
+        await stage.deploy()
         await install(stage)
         await clock.sleep(3 * MINUTE)
-        configured = Configured(folder / "none.yaml", environ={}, clock=clock, may_lack=True)
-        vitals = Vitals(profiles=Profiles(configured, FakeOutside()))
+        configured = ProfilesFile(folder / "none.yaml", environ={}, clock=clock, is_optional=True)
+        vitals = OperatorStatus(profiles=ProfilesComponent(configured, FakeExternalClient()))
         async with asyncio.TaskGroup() as tasks:
-            timeline = Timeline(stage, tell=lambda _, what: told.append(what))
-            running = [timeline.run(), operate(cluster.client(HOME), stage, vitals)]
+            timeline = Timeline(stage, on_event=lambda _, what: told.append(what))
+            running = [timeline.run(), run_scenario_operator(cluster.client(HOME), stage, vitals)]
             started = [tasks.create_task(it) for it in running]
             yield stage
             for task in started:
@@ -212,7 +219,7 @@ async def played(clock: Clock, folder: Path, told: list[str]) -> AsyncIterator[S
 
 
 async def until(clock: Clock, holds: Callable[[], bool]) -> None:
-    ends = clock.now() + PATIENCE
+    ends = clock.now() + TIMEOUT
     while not holds():
         assert clock.now() < ends, "it did not come to that"
         await clock.sleep(timedelta(seconds=1))

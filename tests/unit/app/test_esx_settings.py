@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from haulout.app.esx_settings import EsxFile, read
+from haulout.controllers.profiles.config import loader
+from haulout.controllers.profiles.plugins.registry import registries
 from haulout.errors import ConfigError, ConfigErrors
-from haulout.profiles import config
-from haulout.profiles.plugins.registry import registries
 
 FILE = """\
 intervals:
@@ -60,9 +60,9 @@ def test_e02_alarms_and_the_way_to_each_vcenter() -> None:
 
 def test_times_mean_what_they_say() -> None:
     settings = read(FILE, file="config/esx.yaml", environ=ENVIRON)
-    assert (settings.period, settings.jitter) == (timedelta(minutes=1), 0.1)
-    assert (settings.looks_every, settings.shuts_down_within) == (timedelta(seconds=15), timedelta(minutes=3))
-    assert (settings.evicts_for, settings.deletes_for) == (None, None)
+    assert (settings.interval, settings.jitter) == (timedelta(minutes=1), 0.1)
+    assert (settings.shutdown_poll_interval, settings.shutdown_timeout) == (timedelta(seconds=15), timedelta(minutes=3))
+    assert (settings.eviction_timeout, settings.deletion_timeout) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_times_mean_what_they_say() -> None:
 def test_force_has_times(deletion: str, deletes_for: timedelta) -> None:
     text = FILE.replace("  podDeletion:\n    period: 20s\n    timeout: 5m\n", deletion)
     settings = read(text.replace("    timeout: 6m", "    timeout: 360\n    force: yes"), file="f", environ=ENVIRON)
-    assert (settings.evicts_for, settings.deletes_for) == (timedelta(minutes=6), deletes_for)
+    assert (settings.eviction_timeout, settings.deletion_timeout) == (timedelta(minutes=6), deletes_for)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_broken_edit_keeps_what_was_there_and_is_said_once(tmp_path: Path, cap
     assert "no such file" in str(file.problem)
     assert len(caplog.records) == 4
     path.write_text(FILE.replace("1m", "2m", 1))
-    assert file.settings().period == timedelta(minutes=2)
+    assert file.settings().interval == timedelta(minutes=2)
     assert file.problem is None
     path.write_text(FILE)
     assert file.settings() == good
@@ -140,6 +140,6 @@ def test_the_files_of_the_page_can_be_used() -> None:
     profiles, file = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     passwords = {"VCENTER_PASSWORD_A": "a", "VCENTER_PASSWORD_B": "b"}
     assert set(read(file, file="esx.yaml", environ=passwords).vcenters.credentials) == {"a", "b"}
-    loaded = config.load(profiles.encode(), registries(), {})
+    loaded = loader.load(profiles.encode(), registries(), {})
     assert "esx" in loaded.configuration.profiles
     assert loaded.warnings == ()

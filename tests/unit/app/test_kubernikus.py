@@ -9,36 +9,42 @@ from pathlib import Path
 
 import pytest
 
-from haulout.app import manifests
-from haulout.app.configured import Configured
-from haulout.app.kubernikus import Credentials, Kubernikus
+from haulout.api import maintenancerecord
+from haulout.api.objects import RawObject
+from haulout.app.kubernikus import Credentials, KubernikusComponent
 from haulout.app.kubernikus_settings import KubernikusFile, read
-from haulout.app.manifests import Installation
-from haulout.app.names import PROFILES_LEASE
+from haulout.app.lease_names import PROFILES_LEASE
+from haulout.app.manifests import operator_manifests
+from haulout.app.manifests.operator_manifests import Installation
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import Profiles
-from haulout.app.vitals import Vitals
+from haulout.app.operator_status import OperatorStatus
+from haulout.app.profiles import ProfilesComponent
+from haulout.app.profiles_file import ProfilesFile
+from haulout.compat.openstack_config import OpenStackSettings
+from haulout.controllers.kubernikus.controller import KubernikusController
+from haulout.controllers.kubernikus.labels import CORDON_OWNER
+from haulout.controllers.kubernikus.nova import ServerDocument
 from haulout.core.clock import Clock
-from haulout.core.cloudprovider import Settings
-from haulout.history import record
-from haulout.kube import locks
+from haulout.httpserver.metrics import Exposition
+from haulout.kube import lease_lock
 from haulout.kube.client import Client
-from haulout.kube.objects import RawObject
-from haulout.kubernikus.controller import Controller
-from haulout.kubernikus.keys import OWNER
-from haulout.kubernikus.nova import Document
-from haulout.web.metrics import Exposition
-from support.builders import a_namespace
-from support.clusters import ACCOUNT, ClusterPlan, a_cluster
-from support.kubernikus import kubernikus_on_the_sandbox, names, needs_update, order, told
-from support.live import SandboxCluster
-from support.openstack import OpenStackCloud
-from support.outside import FakeOutside
-from support.processes import Program
-from support.profiled import BY_ANNOTATIONS
-from support.remembering import words
+from support.builders.objects import a_namespace
+from support.clouds.openstack import OpenStackCloud
+from support.clusters.cluster_plan import SERVICE_ACCOUNT, ClusterPlan, a_cluster
+from support.clusters.live_cluster import SandboxCluster
+from support.clusters.process import Program
+from support.expectations.history_entries import transition_texts
+from support.fakes.external_client import FakeExternalClient
+from support.operators.profiles import ANNOTATION_CONFIGURATION
+from support.platforms.kubernikus import (
+    a_kubernikus_cluster_on_the_sandbox,
+    event_notes,
+    needs_update,
+    request_deletion,
+    server_names,
+)
 
-HOME = ACCOUNT[0]
+HOME = SERVICE_ACCOUNT[0]
 LASTS = timedelta(seconds=15)
 FILE = "intervals: {requeue: 5s, podDeletion: {period: 5s, timeout: 2m}, podEviction: {period: 20s, timeout: 5m}}\n"
 BY_SECRET = FILE + "cloudProviderSecret: {name: cloud, namespace: kube-system}\n"
@@ -51,7 +57,7 @@ region = "qa-de-1"
 domain-name = "kubernikus"
 tenant-id = "p1"
 """
-READ = Settings(
+READ = OpenStackSettings(
     auth_url="https://identity.example/v3",
     username="kubernikus",
     password='s3"cret#;',
@@ -67,9 +73,9 @@ class Keyed:
 
     cloud: OpenStackCloud
     credentials: Credentials | None
-    shown: list[Settings] = field(default_factory=list)
+    shown: list[OpenStackSettings] = field(default_factory=list)
 
-    async def servers(self, name: str) -> Sequence[Document]:
+    async def servers(self, name: str) -> Sequence[ServerDocument]:
         """Return servers."""
         await self._show()
         return await self.cloud.servers(name)
@@ -92,7 +98,7 @@ class World:
     folder: Path
     text: str = FILE
     asks_for_credentials: bool = False
-    vitals: Vitals = field(default_factory=Vitals)
+    vitals: OperatorStatus = field(default_factory=OperatorStatus)
     nova: Keyed | None = None
 
     @property
@@ -110,27 +116,29 @@ class World:
         self.path.write_text(self.text)
 
         async def program(client: Client) -> None:
-            kubernikus = Kubernikus(KubernikusFile(self.path, environ={}, clock=client.clock), nova=self.make)
+            kubernikus = KubernikusComponent(
+                KubernikusFile(self.path, environ={}, clock=client.clock), connect_nova=self.make
+            )
             settings = OperatorSettings(namespace=HOME, identity=identity, node=node)
             file = self.folder / "maintenance.yaml"
             if profiles:
                 file.write_text(profiles)
-            configured = Configured(file, environ={}, clock=client.clock, may_lack=True)
-            beside = Profiles(configured, FakeOutside())
-            await run_operator(client, settings, profiles=beside, kubernikus=kubernikus, vitals=self.vitals)
+            configured = ProfilesFile(file, environ={}, clock=client.clock, is_optional=True)
+            beside = ProfilesComponent(configured, FakeExternalClient())
+            await run_operator(client, settings, profiles=beside, kubernikus=kubernikus, status=self.vitals)
 
         return program
 
 
 def rights(text: str) -> list[RawObject]:
     settings = read(text, file="", environ={}).configuration
-    return manifests.permissions(Installation(image="example/haulout", kubernikus=settings))
+    return operator_manifests.role_objects(Installation(image="example/haulout", kubernikus=settings))
 
 
 @asynccontextmanager
 async def a_site(plan: ClusterPlan, *, nodes: int) -> AsyncIterator[tuple[SandboxCluster, OpenStackCloud]]:
     """Run a cluster of Kubernikus, with the namespace in which the operator lives."""
-    async with kubernikus_on_the_sandbox(plan, nodes=nodes) as (cluster, cloud):
+    async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=nodes) as (cluster, cloud):
         if not cluster.has("namespaces", HOME):
             await cluster.create(a_namespace(HOME))
         yield cluster, cloud
@@ -143,16 +151,16 @@ async def gone(cluster: SandboxCluster, node: str) -> None:
 async def test_the_operator_labels_and_deletes_with_the_rights_that_are_shipped(
     clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plan = a_cluster(clock).with_deployment("shop/cart", replicas=2).with_rights(*rights(BY_SECRET))
+    plan = a_cluster(clock).with_deployment("shop/cart", replicas=2).with_rbac(*rights(BY_SECRET))
     async with a_site(plan, nodes=2) as (cluster, cloud):
         world = World(cloud, tmp_path, BY_SECRET, asks_for_credentials=True)
         await cluster.create(a_secret())
         cluster.run(world.operator())
         await cluster.eventually(lambda: needs_update(cluster, "pool-2"), becomes="false")
-        await order(cluster, "pool-1")
+        await request_deletion(cluster, "pool-1")
         await gone(cluster, "pool-1")
         assert "forbidden" not in caplog.text
-        reasons = {it["reason"] for it in cluster.all("events").values()}
+        reasons = {it["reason"] for it in cluster.by_key("events").values()}
         assert {"DeletionOrdered", "ServerDeleted", "Evicting"} <= reasons
 
 
@@ -164,7 +172,7 @@ async def test_u05_credentials_are_in_the_file(tmp_path: Path, monkeypatch: pyte
     async with a_site(a_cluster(clock), nodes=1) as (cluster, cloud):
         world = World(cloud, tmp_path, asks_for_credentials=True)
         cluster.run(world.operator())
-        await order(cluster, "pool-1")
+        await request_deletion(cluster, "pool-1")
         await gone(cluster, "pool-1")
         assert world.nova is not None
         assert set(world.nova.shown) == {READ}
@@ -174,8 +182,10 @@ async def test_u06_credentials_are_in_a_secret_and_read_anew_each_time(tmp_path:
     async with a_site(a_cluster(clock), nodes=2) as (cluster, cloud):
         world = World(cloud, tmp_path, BY_SECRET, asks_for_credentials=True)
         cluster.run(world.operator())
-        await order(cluster, "pool-1")
-        await cluster.eventually(lambda: "Secret kube-system/cloud" in told(cluster, "pool-1").get("CloudSaysNo", ""))
+        await request_deletion(cluster, "pool-1")
+        await cluster.eventually(
+            lambda: "Secret kube-system/cloud" in event_notes(cluster, "pool-1").get("CloudSaysNo", "")
+        )
         await cluster.create(a_secret())
         await gone(cluster, "pool-1")
         assert world.nova is not None
@@ -195,8 +205,8 @@ def a_secret() -> RawObject:
 async def test_it_works_beside_profiles(tmp_path: Path, clock: Clock) -> None:
     async with a_site(a_cluster(clock), nodes=2) as (cluster, cloud):
         world = World(cloud, tmp_path)
-        cluster.run(world.operator(profiles=BY_ANNOTATIONS))
-        await order(cluster, "pool-1")
+        cluster.run(world.operator(profiles=ANNOTATION_CONFIGURATION))
+        await request_deletion(cluster, "pool-1")
         await gone(cluster, "pool-1")
         await cluster.eventually(
             lambda: cluster.get("nodes", "pool-2")["metadata"]["labels"].get("cloud.sap/maintenance-state")
@@ -209,7 +219,7 @@ async def test_beside_a_sap_maintenance_controller_it_does_nothing(tmp_path: Pat
 
         async def old(client: Client) -> None:
             while True:
-                await locks.acquire(
+                await lease_lock.acquire(
                     client, PROFILES_LEASE, namespace=HOME, holder="maintenance-controller-x_1", duration=LASTS
                 )
                 await client.clock.sleep(LASTS / 3)
@@ -217,11 +227,11 @@ async def test_beside_a_sap_maintenance_controller_it_does_nothing(tmp_path: Pat
         other = cluster.run(old, name="old")
         world = World(cloud, tmp_path)
         cluster.run(world.operator())
-        await order(cluster, "pool-1")
+        await request_deletion(cluster, "pool-1")
         await cluster.pass_time(minutes=5)
         assert needs_update(cluster, "pool-1") is None
-        assert names(cloud) == ["pool-1"]
-        assert any("this replica does not see to it" in it for it in world.vitals.told())
+        assert server_names(cloud) == ["pool-1"]
+        assert any("this replica does not see to it" in it for it in world.vitals.status_lines())
         other.kill()
         await gone(cluster, "pool-1")
 
@@ -231,8 +241,8 @@ async def test_an_edit_of_the_file_counts_and_a_broken_one_is_told(tmp_path: Pat
     async with a_site(plan, nodes=1) as (cluster, cloud):
         world = World(cloud, tmp_path)
         cluster.run(world.operator())
-        await order(cluster, "pool-1")
-        await cluster.eventually(lambda: "DrainBlocked" in told(cluster, "pool-1"))
+        await request_deletion(cluster, "pool-1")
+        await cluster.eventually(lambda: "DrainBlocked" in event_notes(cluster, "pool-1"))
         assert any("PodDisruptionBudget shop/cart" in it for it in world.vitals.troubles())
         world.path.write_text(FILE.replace("5s, podDel", "soon, podDel"))
         await cluster.eventually(lambda: any("intervals.requeue" in it for it in world.vitals.troubles()))
@@ -242,7 +252,7 @@ async def test_an_edit_of_the_file_counts_and_a_broken_one_is_told(tmp_path: Pat
 
 
 async def test_how_it_stands_is_told_to_people_and_to_prometheus(tmp_path: Path, clock: Clock) -> None:
-    plan = a_cluster(clock).with_definition(record.definition())
+    plan = a_cluster(clock).with_crd(maintenancerecord.custom_resource_definition())
     async with a_site(plan, nodes=3) as (cluster, cloud):
         world = World(cloud, tmp_path)
         cloud.faults.fail("ListServers", status=503, times=None)
@@ -250,18 +260,18 @@ async def test_how_it_stands_is_told_to_people_and_to_prometheus(tmp_path: Path,
         await cluster.eventually(
             lambda: "[+] Kubernikus: this replica sees to it; to be deleted: 0 nodes" in told_by(world)
         )
-        await order(cluster, "pool-1")
+        await request_deletion(cluster, "pool-1")
         await cluster.eventually(lambda: numbers(world), becomes={"true": 1.0, "false": 0.0})
         assert any(it.startswith("[-] Kubernikus: node pool-1: its server cannot be deleted") for it in told_by(world))
-        await cluster.eventually(lambda: words(cluster, "pool-1", OWNER), becomes=["→ Running"])
+        await cluster.eventually(lambda: transition_texts(cluster, "pool-1", CORDON_OWNER), becomes=["→ Running"])
 
 
 def told_by(world: World) -> Sequence[str]:
-    return world.vitals.told()
+    return world.vitals.status_lines()
 
 
 def numbers(world: World) -> dict[str, float]:
-    lines = Exposition(world.vitals.tallies).text().decode().splitlines()
+    lines = Exposition(world.vitals.collect_metrics).text().decode().splitlines()
     ours = [it for it in lines if it.startswith("haulout_kubernikus_deletions{")]
     return {it.split('"')[1]: float(it.rsplit(" ", 1)[1]) for it in ours}
 
@@ -269,19 +279,19 @@ def numbers(world: World) -> dict[str, float]:
 async def test_should_it_break_all_else_goes_on_and_it_starts_again(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, broken = Controller.run, [True]
+    work, broken = KubernikusController.run, [True]
 
-    async def run(self: Controller) -> None:
+    async def run(self: KubernikusController) -> None:
         if broken:
             broken.clear()
             raise RuntimeError("a defect")
         await work(self)
 
-    monkeypatch.setattr(Controller, "run", run)
+    monkeypatch.setattr(KubernikusController, "run", run)
     async with a_site(a_cluster(clock), nodes=1) as (cluster, cloud):
         world = World(cloud, tmp_path)
         cluster.run(world.operator())
-        await order(cluster, "pool-1")
+        await request_deletion(cluster, "pool-1")
         await cluster.eventually(lambda: any("Kubernikus broke" in it for it in world.vitals.troubles()))
         await gone(cluster, "pool-1")
 
@@ -293,7 +303,9 @@ async def test_the_leader_gives_way_before_its_own_node_goes(tmp_path: Path, clo
         cluster.run(world.operator(identity="one", node="pool-1"))
         await cluster.eventually(lambda: needs_update(cluster, "pool-1"), becomes="false")
         cluster.run(world.operator(identity="two", node="pool-2"), name="two")
-        await order(cluster, "pool-1")
+        await request_deletion(cluster, "pool-1")
         await gone(cluster, "pool-1")
-        evicting = {it.who for it in cluster.history if it.kind.plural == "pods" and it.who in ("operator", "two")}
+        evicting = {
+            it.username for it in cluster.history if it.kind.plural == "pods" and it.username in ("operator", "two")
+        }
         assert evicting == {"two"}

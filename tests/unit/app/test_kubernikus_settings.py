@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from haulout.app.kubernikus_settings import KubernikusFile, read
+from haulout.controllers.kubernikus.settings import KubernikusSettings, SecretKey
 from haulout.core.clock import Clock
-from haulout.drain.policy import Policy
+from haulout.drain.policy import DrainPolicy
 from haulout.errors import ConfigErrors
-from haulout.kubernikus.settings import SecretKey, Settings
-from support.commands import Haulout, runner
+from support.cli.command_runner import RunCommand, command_runner
 
 FILE = """\
 intervals:
@@ -32,24 +32,26 @@ GENTLE = "intervals: {requeue: 60, podDeletion: {period: 5, timeout: 2m}, podEvi
 
 
 @pytest.fixture
-def haulout(capsys: pytest.CaptureFixture[str]) -> Haulout:
-    return runner(capsys)
+def haulout(capsys: pytest.CaptureFixture[str]) -> RunCommand:
+    return command_runner(capsys)
 
 
-def settings(text: str, **environ: str) -> Settings:
+def settings(text: str, **environ: str) -> KubernikusSettings:
     return read(text, file="kubernikus.yaml", environ=environ).configuration
 
 
 def test_a_file_says_how_often_how_long_and_where_credentials_are() -> None:
-    assert settings(FILE, SECRET="cloud") == Settings(
+    assert settings(FILE, SECRET="cloud") == KubernikusSettings(
         interval=timedelta(seconds=30),
-        policy=Policy.like_smc(evicts_for=timedelta(minutes=5), deletes_for=timedelta(minutes=2)),
+        policy=DrainPolicy.like_smc(eviction_timeout=timedelta(minutes=5), deletion_timeout=timedelta(minutes=2)),
         secret=SecretKey(namespace="kube-system", name="cloud"),
     )
 
 
 def test_without_force_no_time_has_an_effect_and_a_bare_number_is_seconds() -> None:
-    assert settings(GENTLE) == Settings(interval=timedelta(minutes=1), policy=Policy.like_smc(), secret=None)
+    assert settings(GENTLE) == KubernikusSettings(
+        interval=timedelta(minutes=1), policy=DrainPolicy.like_smc(), secret=None
+    )
 
 
 @pytest.mark.parametrize("missing", ["requeue", "podDeletion", "podEviction"])
@@ -100,9 +102,9 @@ async def test_an_edit_counts_and_a_broken_one_changes_nothing(
 ) -> None:
     path = tmp_path / "kubernikus.yaml"
     path.write_text(GENTLE)
-    file, used = KubernikusFile(path, environ={}, clock=clock), list[Settings]()
+    file, used = KubernikusFile(path, environ={}, clock=clock), list[KubernikusSettings]()
     async with asyncio.TaskGroup() as group:
-        following = group.create_task(file.follow(used.append))
+        following = group.create_task(file.watch(used.append))
         await edited(path, GENTLE.replace("60", "soon"), clock)
         assert (used, file.settings.interval) == ([], timedelta(minutes=1))
         assert "intervals.requeue" in str(file.problem)
@@ -119,7 +121,7 @@ async def edited(path: Path, text: str, clock: Clock) -> None:
     await clock.sleep(timedelta(seconds=3))
 
 
-def test_haulout_check_explains_it(haulout: Haulout, tmp_path: Path) -> None:
+def test_haulout_check_explains_it(haulout: RunCommand, tmp_path: Path) -> None:
     path = tmp_path / "kubernikus.yaml"
     path.write_text(FILE)
     found = haulout("check", str(path), "--env", "SECRET=cloud")
@@ -134,7 +136,7 @@ def test_haulout_check_explains_it(haulout: Haulout, tmp_path: Path) -> None:
     assert {it["key"] for it in json.loads(broken.out)["errors"]} >= {"intervals.requeue"}
 
 
-def test_a_file_that_is_not_there_is_said_at_once(haulout: Haulout, tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_said_at_once(haulout: RunCommand, tmp_path: Path) -> None:
     found = haulout("run", "--kubernikus", str(tmp_path / "none.yaml"))
     assert found.code == 2
     assert "none.yaml: expected a file that can be read: no such file" in found.err

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from haulout.kinds.notice import Stage
-from haulout_sandbox.event_loops.virtual import VirtualClock
-from support.clusters import a_cluster
-from support.forewarned import Cloud, noticed, operating
+from haulout.api.maintenancenotice import NoticeStage
+from haulout_sandbox.event_loops.virtual_time import VirtualClock
+from support.clusters.cluster_plan import a_cluster
+from support.operators.announced_maintenance import AnnouncedMaintenance, notice_operator, with_notices
 
 FILE = """
 intervals: {requeue: 1m}
@@ -36,16 +36,16 @@ async def test_a_node_taken_forty_minutes_ahead_is_kept_until_the_maintenance_is
 ) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(FILE)
-    async with noticed(a_cluster(clock).with_nodes(2)).on_the_sandbox() as cluster:
-        cluster.run(operating(file))
-        cloud = Cloud(cluster, "n1")
-        await cloud.say(start=60, end=90)
-        await cloud.until(50)
+    async with with_notices(a_cluster(clock).with_nodes(2)).on_the_sandbox() as cluster:
+        cluster.run(notice_operator(file))
+        cloud = AnnouncedMaintenance(cluster, "n1")
+        await cloud.report(start=60, end=90)
+        await cloud.wait_until_minute(50)
         if moved_to is None:
-            await cloud.say(Stage.STARTED)
-            await cloud.until(80)
-            await cloud.say(Stage.ENDED)
+            await cloud.report(NoticeStage.STARTED)
+            await cloud.wait_until_minute(80)
+            await cloud.report(NoticeStage.ENDED)
         else:
-            await cloud.say(start=moved_to, end=moved_to + 30)
-        await cloud.until(100)
+            await cloud.report(start=moved_to, end=moved_to + 30)
+        await cloud.wait_until_minute(100)
         assert cloud.out_of_service() == [(20, 80 if moved_to is None else 50)]

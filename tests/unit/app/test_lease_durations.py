@@ -4,21 +4,21 @@ import asyncio
 from datetime import timedelta
 from random import Random
 
-from haulout.app.names import LEADER_LEASE
+from haulout.app.lease_names import LEADER_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
-from haulout.kube.lease_timing import LeaseTiming
+from haulout.kube.leaderelection_config import LeaderElectionConfig
 from haulout_sandbox.apiserver import ApiServer
-from support.builders import a_namespace
-from support.eventually import eventually
+from support.builders.objects import a_namespace
+from support.expectations.eventually import eventually
 
 
 async def test_an_operator_leads_by_the_lease_durations_of_its_settings(clock: Clock) -> None:
     api = ApiServer(clock)
     api.put(a_namespace("haulout"))
     fifteen, ten, two = (timedelta(seconds=it) for it in (15, 10, 2))
-    timing = LeaseTiming(lease_duration=fifteen, renew_deadline=ten, retry_period=two)
+    timing = LeaderElectionConfig(lease_duration=fifteen, renew_deadline=ten, retry_period=two)
     settings = OperatorSettings(namespace="haulout", identity="haulout-1_x", leases=timing)
     client = Client(api.transport(), clock=clock, random=Random(1))
 

@@ -4,13 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from haulout.api.maintenancenotice import MaintenanceKind
 from haulout.app.machine_settings import read
 from haulout.cli import main
-from haulout.core.windows import Open, openness
+from haulout.controllers.machines.desired_maintenance import NoticeFilter
+from haulout.controllers.machines.settings import MachineSettings
+from haulout.core.windows import Open, state_at
 from haulout.errors import ConfigErrors
-from haulout.kinds.notice import Kind
-from haulout.machines.records import Policy
-from haulout.machines.settings import Settings
 
 NIGHTS = "{weekdays: [mon, tue], start: '22:00', end: '04:00', acrossMidnight: true, timezone: Europe/Berlin}"
 
@@ -22,8 +22,8 @@ def wrong(**variables: str) -> list[str]:
 
 
 def test_without_variables_it_is_as_with_the_machine_maintenance_operator() -> None:
-    assert read({"PATH": "/bin", "HAULOUT_AWS": "true"}) == (Settings(), Policy())
-    assert read({"HAULOUT_MACHINES_LEAD": "", "HAULOUT_MACHINES_KINDS": " "}) == (Settings(), Policy())
+    assert read({"PATH": "/bin", "HAULOUT_AWS": "true"}) == (MachineSettings(), NoticeFilter())
+    assert read({"HAULOUT_MACHINES_LEAD": "", "HAULOUT_MACHINES_KINDS": " "}) == (MachineSettings(), NoticeFilter())
 
 
 def test_each_of_them_counts() -> None:
@@ -35,17 +35,17 @@ def test_each_of_them_counts() -> None:
             "HAULOUT_MACHINES_KINDS": "Stop, Reboot",
         }
     )
-    assert (settings.terms.lead, settings.terms.surge) == (timedelta(days=2), True)
-    assert policy == Policy(kinds=frozenset({Kind.STOP, Kind.REBOOT}))
-    windows = settings.terms.windows
+    assert (settings.policy.lead, settings.policy.surge) == (timedelta(days=2), True)
+    assert policy == NoticeFilter(kinds=frozenset({MaintenanceKind.STOP, MaintenanceKind.REBOOT}))
+    windows = settings.policy.windows
     assert windows is not None
     monday = datetime(2026, 11, 16, tzinfo=UTC)
-    assert isinstance(openness(windows, monday + timedelta(hours=21, minutes=1)), Open)
-    assert not isinstance(openness(windows, monday + timedelta(hours=20)), Open)
+    assert isinstance(state_at(windows, monday + timedelta(hours=21, minutes=1)), Open)
+    assert not isinstance(state_at(windows, monday + timedelta(hours=20)), Open)
 
 
 def test_nothing_can_be_replaced_for_notices() -> None:
-    assert read({"HAULOUT_MACHINES_KINDS": "none"})[1] == Policy(kinds=frozenset())
+    assert read({"HAULOUT_MACHINES_KINDS": "none"})[1] == NoticeFilter(kinds=frozenset())
 
 
 def test_all_that_is_wrong_is_told_with_what_was_expected() -> None:

@@ -8,70 +8,79 @@ from datetime import timedelta
 
 import pytest
 
+from haulout.api import machinemaintenance
+from haulout.api.machinemaintenance import object_name
+from haulout.api.objects import Node, RawObject
+from haulout.api.resources import NODES
 from haulout.app.machine_settings import read
-from haulout.app.machines import Machines, replace_machines
+from haulout.app.machines import MachinesComponent, replace_machines
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.vitals import Vitals
+from haulout.app.operator_status import OperatorStatus
+from haulout.controllers.machines.controller import MachineMaintenanceController
 from haulout.core.clock import Clock
-from haulout.kinds import machinemaintenance
-from haulout.kinds.machinemaintenance import name_of
-from haulout.kube.cache import Cache, Handler, as_is
+from haulout.httpserver.metrics import Exposition
 from haulout.kube.client import Client
-from haulout.kube.follow import Selection
-from haulout.kube.objects import Node, RawObject
-from haulout.kube.resources import NODES
-from haulout.machines.controller import Controller
-from haulout.web.metrics import Exposition
-from haulout_sandbox.openshift import definitions
-from support.clusters import a_cluster
-from support.live import SandboxCluster
-from support.openshift import BRISK, PATIENCE, leaving, machine_api, machines, openshift, ready, with_machine_set
-from support.processes import Program
-from support.replacing import completed, order
-from support.telling import EVENT, hear
+from haulout.kube.informer import Handler, Informer, as_is
+from haulout.kube.reflector import ListWatch
+from haulout_sandbox.openshift import custom_resource_definitions
+from support.clusters.cluster_plan import a_cluster
+from support.clusters.live_cluster import SandboxCluster
+from support.clusters.process import Program
+from support.platforms.machine_notices import EVENT, report_event
+from support.platforms.machinemaintenance import create_machinemaintenance, wait_until_completed
+from support.platforms.openshift import (
+    SHORT_DELAYS,
+    TIMEOUT,
+    create_machine_set,
+    machine_api,
+    machines,
+    ready_machines,
+    terminating_machines,
+    with_openshift,
+)
 
 HOME = "haulout"
 
 
-def operator(vitals: Vitals | None = None) -> Program:
+def operator(vitals: OperatorStatus | None = None) -> Program:
     """Return the whole operator as a program."""
 
     async def program(client: Client) -> None:
         settings = OperatorSettings(namespace=HOME, identity="one")
-        await run_operator(client, settings, vitals=vitals)
+        await run_operator(client, settings, status=vitals)
 
     return program
 
 
 @asynccontextmanager
 async def a_site(clock: Clock) -> AsyncIterator[SandboxCluster]:
-    async with openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=BRISK):
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
         await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
         yield cluster
 
 
-def counted(vitals: Vitals) -> dict[str, float]:
+def counted(vitals: OperatorStatus) -> dict[str, float]:
     """Return our numbers about Machines."""
-    lines = Exposition(vitals.tallies).text().decode().splitlines()
+    lines = Exposition(vitals.collect_metrics).text().decode().splitlines()
     ours = [it.rsplit(" ", 1) for it in lines if it.startswith("haulout_machine_maintenances")]
     return {name: float(number) for name, number in ours}
 
 
-def in_phase(vitals: Vitals, wanted: str) -> float:
+def in_phase(vitals: OperatorStatus, wanted: str) -> float:
     return counted(vitals).get(f'haulout_machine_maintenances{{phase="{wanted}"}}', -1)
 
 
 async def test_a_notice_becomes_a_record_and_its_machine_is_replaced(clock: Clock) -> None:
-    vitals = Vitals()
+    vitals = OperatorStatus()
     async with a_site(clock) as cluster:
-        first, second = await with_machine_set(cluster, "workers", replicas=2)
+        first, second = await create_machine_set(cluster, "workers", replicas=2)
         cluster.run(operator(vitals))
-        await hear(cluster, first)
-        await cluster.eventually(lambda: leaving(cluster), becomes=[first])
+        await report_event(cluster, first)
+        await cluster.eventually(lambda: terminating_machines(cluster), becomes=[first])
         await cluster.eventually(lambda: in_phase(vitals, "Replacing"), becomes=1)
-        assert "[+] machines: this replica sees to them; to be replaced: 1" in vitals.told()
-        await completed(cluster, name_of(first, EVENT))
-        await cluster.eventually(lambda: len(ready(cluster)), becomes=2, within=PATIENCE)
+        assert "[+] machines: this replica sees to them; to be replaced: 1" in vitals.status_lines()
+        await wait_until_completed(cluster, object_name(first, EVENT))
+        await cluster.eventually(lambda: len(ready_machines(cluster)), becomes=2, within=TIMEOUT)
         assert second in machines(cluster)
         assert in_phase(vitals, "Completed") == 1
         assert counted(vitals)["haulout_machine_maintenances_late"] == 0
@@ -79,9 +88,9 @@ async def test_a_notice_becomes_a_record_and_its_machine_is_replaced(clock: Cloc
 
 
 async def test_what_cannot_be_done_is_a_trouble(clock: Clock) -> None:
-    vitals = Vitals()
+    vitals = OperatorStatus()
     async with a_site(clock) as cluster:
-        (name,) = await with_machine_set(cluster, "workers", replicas=1)
+        (name,) = await create_machine_set(cluster, "workers", replicas=1)
         cluster.run(operator(vitals))
         await cluster.create(
             {
@@ -102,15 +111,15 @@ async def test_what_cannot_be_done_is_a_trouble(clock: Clock) -> None:
 async def test_a_machine_that_will_be_late_is_a_trouble(clock: Clock) -> None:
     window = "{weekdays: [sat], start: '02:00', end: '04:00'}"
     settings, policy = read({"HAULOUT_MACHINES_WINDOW": window})
-    vitals = Vitals(machines=Machines(settings=settings, policy=policy))
+    vitals = OperatorStatus(machines=MachinesComponent(settings=settings, policy=policy))
     async with a_site(clock) as cluster:
-        (name,) = await with_machine_set(cluster, "workers", replicas=1)
+        (name,) = await create_machine_set(cluster, "workers", replicas=1)
         cluster.run(operator(vitals))
-        await order(cluster, name, notbefore=(clock.now() + timedelta(minutes=5)).isoformat())
+        await create_machinemaintenance(cluster, name, notbefore=(clock.now() + timedelta(minutes=5)).isoformat())
         (told,) = await cluster.eventually(vitals.troubles)
         assert told.startswith("1 Machine will not be replaced before the cloud begins")
         assert counted(vitals)["haulout_machine_maintenances_late"] == 1
-        assert leaving(cluster) == []
+        assert terminating_machines(cluster) == []
 
 
 # Where they come later
@@ -118,23 +127,23 @@ async def test_a_machine_that_will_be_late_is_a_trouble(clock: Clock) -> None:
 
 async def test_what_is_missing_may_come_later_than_the_operator(clock: Clock) -> None:
     record = machinemaintenance.definition()
-    vitals = Vitals()
+    vitals = OperatorStatus()
     async with a_cluster(clock).on_the_sandbox() as cluster:
         await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
         operating = cluster.run(operator(vitals))
         await cluster.pass_time(minutes=30)
         assert len(asked(cluster)) == 1
-        assert [it for it in vitals.told() if "machines" in it] == []
-        install(cluster, *definitions())
-        async with machine_api(cluster, paces=BRISK):
-            (name,) = await with_machine_set(cluster, "workers", replicas=1)
+        assert [it for it in vitals.status_lines() if "machines" in it] == []
+        install(cluster, *custom_resource_definitions())
+        async with machine_api(cluster, paces=SHORT_DELAYS):
+            (name,) = await create_machine_set(cluster, "workers", replicas=1)
             await cluster.pass_time(minutes=60)
             assert len(asked(cluster)) <= 12
-            assert [it for it in vitals.told() if "machines" in it] == []
+            assert [it for it in vitals.status_lines() if "machines" in it] == []
             install(cluster, record)
             await cluster.pass_time(minutes=10)
-            await order(cluster, name)
-            await completed(cluster, name)
+            await create_machinemaintenance(cluster, name)
+            await wait_until_completed(cluster, name)
         operating.kill()
 
 
@@ -167,7 +176,7 @@ def asked(cluster: SandboxCluster) -> list[str]:
 async def test_a_part_that_breaks_is_started_again_and_hears_of_nodes_once(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Broken(Controller):
+    class Broken(MachineMaintenanceController):
         lives = 0
 
         def __init__(self, *args: object, **kwargs: object) -> None:
@@ -179,13 +188,13 @@ async def test_a_part_that_breaks_is_started_again_and_hears_of_nodes_once(
         async def _break(self) -> None:
             raise RuntimeError("a defect")
 
-    monkeypatch.setattr("haulout.machines.controller.Controller", Broken)
+    monkeypatch.setattr("haulout.controllers.machines.controller.MachineMaintenanceController", Broken)
     told: list[str] = []
     seen: list[Counting] = []
-    whole = Machines()
+    whole = MachinesComponent()
 
     async def program(client: Client) -> None:
-        nodes = Counting(client, Selection(NODES), row=as_is)
+        nodes = Counting(client, ListWatch(NODES), transform=as_is)
         seen.append(nodes)
 
         async def tell(note: str) -> None:
@@ -194,20 +203,20 @@ async def test_a_part_that_breaks_is_started_again_and_hears_of_nodes_once(
         async with asyncio.TaskGroup() as group:
             group.create_task(followed(nodes))
             work = lambda: replace_machines(client, whole, identity="one", nodes=nodes)  # noqa: E731 - as a part is run
-            await whole.part.run(work, client=client, tell=tell)
+            await whole.supervisor.run(work, client=client, report=tell)
 
     async with a_site(clock) as cluster:
-        (name,) = await with_machine_set(cluster, "workers", replicas=1)
+        (name,) = await create_machine_set(cluster, "workers", replicas=1)
         cluster.run(program)
-        await order(cluster, name)
-        await completed(cluster, name)
+        await create_machinemaintenance(cluster, name)
+        await wait_until_completed(cluster, name)
         assert len(told) == 2
         assert "replacing Machines broke" in told[0]
         assert "a defect" in next(whole.troubles())
         assert [it.handlers for it in seen] == [1]
 
 
-class Counting(Cache[Node]):
+class Counting(Informer[Node]):
     """Nodes that know how many listen."""
 
     handlers = 0
@@ -224,5 +233,5 @@ class Counting(Cache[Node]):
         return ended
 
 
-async def followed(nodes: Cache[Node]) -> None:
+async def followed(nodes: Informer[Node]) -> None:
     await nodes.run()

@@ -5,24 +5,24 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from haulout.app.configured import Configured
-from haulout.app.notices import Notices
+from haulout.api.maintenancenotice import definition
+from haulout.api.objects import Node, RawObject
+from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import Profiles
+from haulout.app.profiles import ProfilesComponent
+from haulout.app.profiles_file import ProfilesFile
 from haulout.core.clock import Clock
-from haulout.kinds.notice import definition
-from haulout.kube.cache import Cache
 from haulout.kube.client import Client
-from haulout.kube.objects import Node, RawObject
+from haulout.kube.informer import Informer
 from haulout.kube.timestamps import whole_seconds
-from haulout.notices.sources import Source
-from haulout.notices.sources.oci.source import OciSource
+from haulout.providers.event_source import EventSource
+from haulout.providers.oci.event_source import OciEventSource
 from haulout_sandbox.clouds.oci import OciCloud
 from haulout_sandbox.clouds.oci.cloud import COMPARTMENT
-from support.builders import a_node
-from support.outside import FakeOutside
-from support.processes import Process
-from support.replicas import HOME, a_site, told
+from support.builders.objects import a_node
+from support.clusters.process import Process
+from support.fakes.external_client import FakeExternalClient
+from support.operators.replicas import NAMESPACE, a_replica_cluster, event_notes
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 MONDAYS = """
@@ -50,22 +50,22 @@ async def test_a_cloud_moves_its_maintenance_into_the_window_of_the_profile_whic
     cloud = OciCloud(clock)
     machine = cloud.launch("n1")
 
-    def sources(client: Client, nodes: Cache[Node]) -> Sequence[Source]:
+    def sources(client: Client, nodes: Informer[Node]) -> Sequence[EventSource]:
         del nodes
-        return [OciSource(cloud.compute(), compartments=[COMPARTMENT], clock=client.clock, random=Random(1))]
+        return [OciEventSource(cloud.compute(), compartments=[COMPARTMENT], clock=client.clock, random=Random(1))]
 
     async def program(client: Client) -> None:
-        profiles = Profiles(Configured(file, environ={}, clock=client.clock), FakeOutside())
-        settings = OperatorSettings(namespace=HOME, identity="one")
-        await run_operator(client, settings, profiles=profiles, notices=Notices(sources))
+        profiles = ProfilesComponent(ProfilesFile(file, environ={}, clock=client.clock), FakeExternalClient())
+        settings = OperatorSettings(namespace=NAMESPACE, identity="one")
+        await run_operator(client, settings, profiles=profiles, notices=NoticesComponent(sources))
 
-    async with a_site(clock) as town:
+    async with a_replica_cluster(clock) as town:
         town.put(definition())
         labels = {"cloud.sap/maintenance-profile": "mondays"}
         town.put(a_node("n1", labels=labels).with_spec(providerID=machine))
         Process(town.cluster, "one", program).start()
         planned = clock.now().replace(hour=9, minute=50, second=0, microsecond=0)
-        cloud.schedule(machine, start=planned, due=planned + timedelta(days=3))
+        cloud.schedule(machine, start=planned, hard_due_date=planned + timedelta(days=3))
 
         def notice() -> RawObject:
             (found,) = town.api.objects("maintenancenotices") or [{}]
@@ -76,9 +76,9 @@ async def test_a_cloud_moves_its_maintenance_into_the_window_of_the_profile_whic
             return None if start is None else datetime.fromisoformat(start)
 
         suits = planned.replace(hour=10, minute=46)
-        await town.until(lambda: begins() == suits, within=HOUR)
-        assert {"MaintenanceMoveAsked", "MaintenanceMoved"} <= set(told(town, "n1"))
-        await town.until(
+        await town.wait_until(lambda: begins() == suits, within=HOUR)
+        assert {"MaintenanceMoveAsked", "MaintenanceMoved"} <= set(event_notes(town, "n1"))
+        await town.wait_until(
             lambda: "drainAt" in notice()["status"] and clock.now() >= suits - 14 * MINUTE, within=14 * HOUR
         )
         assert town.api.get("nodes", "n1")["spec"].get("unschedulable")
@@ -94,10 +94,10 @@ async def test_of_a_node_whose_profiles_do_not_go_by_notices_nobody_says_that_it
     file.write_text(MONDAYS)
 
     async def program(client: Client) -> None:
-        profiles = Profiles(Configured(file, environ={}, clock=client.clock), FakeOutside())
-        await run_operator(client, OperatorSettings(namespace=HOME, identity="one"), profiles=profiles)
+        profiles = ProfilesComponent(ProfilesFile(file, environ={}, clock=client.clock), FakeExternalClient())
+        await run_operator(client, OperatorSettings(namespace=NAMESPACE, identity="one"), profiles=profiles)
 
-    async with a_site(clock) as town:
+    async with a_replica_cluster(clock) as town:
         town.put(definition())
         for name, labels in {"n1": {"cloud.sap/maintenance-profile": "mondays"}, "n2": {}}.items():
             town.put(a_node(name, labels=labels))

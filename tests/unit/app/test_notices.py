@@ -9,31 +9,37 @@ from typing import Any
 
 import pytest
 
-from haulout.app.notice_tallies import NoticeTallies
-from haulout.app.notices import Notices, Sources
+from haulout.api.maintenancenotice import (
+    MAINTENANCE_NOTICES,
+    MaintenanceNotice,
+    MaintenanceNoticeSpec,
+    NoticePhase,
+    definition,
+)
+from haulout.api.notice_reports import MaintenancePlan
+from haulout.api.objects import Node
+from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS
+from haulout.app.notice_metrics import NoticeMetrics
+from haulout.app.notices import MakeSources, NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.vitals import Vitals
+from haulout.app.operator_status import OperatorStatus
+from haulout.controllers.notices.controller import MaintenanceNoticeController
 from haulout.core.clock import Clock
-from haulout.core.metering import Tally
-from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, Phase, Spec, definition
-from haulout.kinds.reports import Plan
-from haulout.kube.cache import Cache
+from haulout.core.metrics import MetricVec
 from haulout.kube.client import Client
-from haulout.kube.objects import Node
-from haulout.kube.resources import DEFINITIONS
-from haulout.notices.controller import Controller
-from haulout.notices.sources import Source
-from haulout.notices.sources.aws.settings import Settings
-from haulout.notices.sources.aws.source import AwsSource
-from haulout.notices.sources.oci.consumer import Place
-from haulout.notices.sources.oci.source import OciSource
+from haulout.kube.informer import Informer
+from haulout.providers.aws.event_source import AwsEventSource
+from haulout.providers.aws.settings import AwsSettings
+from haulout.providers.event_source import EventSource
+from haulout.providers.oci.event_source import OciEventSource
+from haulout.providers.oci.stream_consumer import ConsumerOptions
 from haulout_sandbox.clouds.aws import AwsCloud
 from haulout_sandbox.clouds.oci import OciCloud
-from support.builders import a_node
-from support.draining import Town
-from support.listening import Cloud, a_notice, listening_to
-from support.processes import Process
-from support.replicas import HOME, a_site, leader, told
+from support.builders.objects import a_node
+from support.clusters.drain_cluster import DrainCluster
+from support.clusters.process import Process
+from support.operators.event_sources import FakeCloud, a_notice, event_sources_of
+from support.operators.replicas import NAMESPACE, a_replica_cluster, event_notes, leader
 
 PLURAL = MAINTENANCE_NOTICES.plural
 SECOND, MINUTE, HOUR, DAY = (timedelta(**{it: 1}) for it in ("seconds", "minutes", "hours", "days"))
@@ -44,119 +50,121 @@ class Replica:
     """An operator, and what is known of it."""
 
     process: Process
-    notices: Notices
-    vitals: Vitals = field(default_factory=Vitals)
+    notices: NoticesComponent
+    vitals: OperatorStatus = field(default_factory=OperatorStatus)
 
 
-def replica(town: Town, name: str, *clouds: Cloud, sources: Sources | None = None) -> Replica:
+def replica(town: DrainCluster, name: str, *clouds: FakeCloud, sources: MakeSources | None = None) -> Replica:
     """Start an operator that listens to clouds."""
-    notices, vitals = Notices(sources or listening_to(*clouds)), Vitals()
+    notices, vitals = NoticesComponent(sources or event_sources_of(*clouds)), OperatorStatus()
 
     async def program(client: Client) -> None:
-        settings = OperatorSettings(namespace=HOME, identity=name)
-        await run_operator(client, settings, notices=notices, vitals=vitals)
+        settings = OperatorSettings(namespace=NAMESPACE, identity=name)
+        await run_operator(client, settings, notices=notices, status=vitals)
 
     process = Process(town.cluster, name, program)
     process.start()
     return Replica(process, notices, vitals)
 
 
-def install(town: Town) -> None:
+def install(town: DrainCluster) -> None:
     """Put up the definition of notices."""
     town.put(definition())
 
 
-async def announce(town: Town, name: str, node: str, *, start: timedelta, last: timedelta = HOUR, **spec: Any) -> None:
+async def announce(
+    town: DrainCluster, name: str, node: str, *, start: timedelta, last: timedelta = HOUR, **spec: Any
+) -> None:
     """Write a notice, as a person would."""
-    body = a_notice(name, node, start=town.cluster.clock.now() + start, last=last, **spec)
+    body = a_notice(name, node, start=town.cluster.clock.now() + start, duration=last, **spec)
     await town.cluster.client("person").create(MAINTENANCE_NOTICES, body)
 
 
-def status(town: Town, name: str) -> dict[str, Any]:
+def status(town: DrainCluster, name: str) -> dict[str, Any]:
     """Return the status of a notice; empty if there is none."""
     found = [it for it in town.api.objects("maintenancenotices") if it["metadata"]["name"] == name]
     return dict(found[0].get("status", {})) if found else {}
 
 
-def phase(town: Town, name: str) -> str:
+def phase(town: DrainCluster, name: str) -> str:
     """Return how a notice stands."""
     return str(status(town, name).get("phase", ""))
 
 
-def standing(town: Town) -> list[tuple[str, str]]:
+def standing(town: DrainCluster) -> list[tuple[str, str]]:
     """Return how the notices stand, by their nodes."""
     found = [it.get("status", {}) for it in town.api.objects("maintenancenotices")]
     return [(it.get("nodeName", ""), it.get("phase", "")) for it in found]
 
 
-def becomes(town: Town, name: str, wanted: Phase) -> Callable[[], bool]:
+def becomes(town: DrainCluster, name: str, wanted: NoticePhase) -> Callable[[], bool]:
     """Return whether a notice stands so."""
     return lambda: phase(town, name) == wanted
 
 
 async def test_a_notice_that_a_person_writes_goes_its_way_and_its_node_is_told(clock: Clock) -> None:
-    async with a_site(clock, "n1", "n2") as town:
+    async with a_replica_cluster(clock, "n1", "n2") as town:
         install(town)
         one = replica(town, "one")
         await announce(town, "disk", "n1", start=16 * MINUTE, last=MINUTE)
-        assert await town.until(becomes(town, "disk", Phase.PLANNED)) < 20
-        for then in (Phase.DUE, Phase.ACTIVE, Phase.COMPLETED):
-            await town.until(becomes(town, "disk", then), within=17 * MINUTE)
+        assert await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED)) < 20
+        for then in (NoticePhase.DUE, NoticePhase.ACTIVE, NoticePhase.COMPLETED):
+            await town.wait_until(becomes(town, "disk", then), within=17 * MINUTE)
         assert status(town, "disk")["nodeName"] == "n1"
         await clock.sleep(MINUTE)
         for about in ("disk", "n1"):
             assert {"MaintenanceAnnounced", "MaintenanceDue", "MaintenanceActive", "MaintenanceCompleted"} <= set(
-                told(town, about)
+                event_notes(town, about)
             )
         assert one.vitals.troubles() == []
 
 
 async def test_the_definition_may_come_later_than_the_operator_and_go_and_come_again(clock: Clock) -> None:
-    cloud = Cloud()
-    async with a_site(clock, "n1") as town:
+    cloud = FakeCloud()
+    async with a_replica_cluster(clock, "n1") as town:
         one = replica(town, "one", cloud)
-        await town.until(lambda: leader(town) == "one")
+        await town.wait_until(lambda: leader(town) == "one")
         await clock.sleep(10 * MINUTE)
         assert cloud.runs == 0
         asked = [it.request for it in one.process.transport.requests if PLURAL in it.request.path]
         assert len(asked) < 40  # as often as any cache looks whether its definition has come
         said = "MaintenanceNotice is not installed; `haulout manifests --crds-only` has it"
         assert list(one.vitals.troubles()) == [f"notices wait: {said}"]
-        assert list(one.vitals.told())[1:] == [
+        assert list(one.vitals.status_lines())[1:] == [
             f"[-] notices: {said}",
             "[+] source cloud: it waits until notices can be written",
         ]
         install(town)
         await announce(town, "disk", "n1", start=DAY)
-        assert await town.until(becomes(town, "disk", Phase.PLANNED)) < 60
-        cloud.says("e1", at=clock.now(), node_name="n1", plan=Plan(start=clock.now() + DAY))
-        assert await town.until(becomes(town, "cloud-e1", Phase.PLANNED)) < 60
-        await town.cluster.client("admin").delete(DEFINITIONS, "maintenancenotices.haulout.dev")
-        await town.until(lambda: bool(one.vitals.troubles()))
+        assert await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED)) < 60
+        cloud.report("e1", at=clock.now(), node_name="n1", plan=MaintenancePlan(start=clock.now() + DAY))
+        assert await town.wait_until(becomes(town, "cloud-e1", NoticePhase.PLANNED)) < 60
+        await town.cluster.client("admin").delete(CUSTOM_RESOURCE_DEFINITIONS, "maintenancenotices.haulout.dev")
+        await town.wait_until(lambda: bool(one.vitals.troubles()))
         install(town)
         await announce(town, "disk", "n1", start=DAY)
-        assert await town.until(becomes(town, "disk", Phase.PLANNED)) < 60
+        assert await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED)) < 60
         await clock.sleep(MINUTE)
-        assert list(one.vitals.told())[1:] == [
+        assert list(one.vitals.status_lines())[1:] == [
             "[+] notices: this replica sees to 1 notice",
             "[+] source cloud: this replica listens",
         ]
 
 
 async def test_a_successor_goes_on_with_notices_and_listens_to_clouds(clock: Clock) -> None:
-    cloud = Cloud()
-    async with a_site(clock, "n1") as town:
+    cloud = FakeCloud()
+    async with a_replica_cluster(clock, "n1") as town:
         install(town)
         one, two = replica(town, "one", cloud), replica(town, "two", cloud)
-        await town.until(lambda: cloud.runs == 1)
-        cloud.says("e1", at=clock.now(), node_name="n1", plan=Plan(start=clock.now() + 17 * MINUTE))
-        await town.until(becomes(town, "cloud-e1", Phase.PLANNED))
+        await town.wait_until(lambda: cloud.runs == 1)
+        cloud.report("e1", at=clock.now(), node_name="n1", plan=MaintenancePlan(start=clock.now() + 17 * MINUTE))
+        await town.wait_until(becomes(town, "cloud-e1", NoticePhase.PLANNED))
         assert two.notices.controller is None
         one.process.kill()
-        await town.until(lambda: leader(town) == "two" and cloud.runs == 2)
-        await town.until(becomes(town, "cloud-e1", Phase.DUE))
-        cloud.says("e2", at=clock.now(), node_name="n1", plan=Plan(start=clock.now() + DAY))
-        await town.until(becomes(town, "cloud-e2", Phase.PLANNED))
+        await town.wait_until(lambda: leader(town) == "two" and cloud.runs == 2)
+        await town.wait_until(becomes(town, "cloud-e1", NoticePhase.DUE))
+        cloud.report("e2", at=clock.now(), node_name="n1", plan=MaintenancePlan(start=clock.now() + DAY))
+        await town.wait_until(becomes(town, "cloud-e2", NoticePhase.PLANNED))
         history = [it["what"] for it in status(town, "cloud-e1")["history"]]
         assert len(history) == len(set(history))
 
@@ -164,102 +172,108 @@ async def test_a_successor_goes_on_with_notices_and_listens_to_clouds(clock: Clo
 async def test_whoever_leads_hears_both_clouds_and_nothing_is_lost_in_between(clock: Clock) -> None:
     """The leader dies; while nobody listens one maintenance begins and the other is cancelled."""
     oci, aws = OciCloud(clock), AwsCloud(clock)
-    nodes: list[Cache[Node]] = []
+    nodes: list[Informer[Node]] = []
 
-    def sources(client: Client, cache: Cache[Node]) -> Sequence[Source]:
+    def sources(client: Client, cache: Informer[Node]) -> Sequence[EventSource]:
         nodes.append(cache)
-        place = Place(instance=f"pod-{len(nodes)}")
+        place = ConsumerOptions(instance=f"pod-{len(nodes)}")
         stream, random = oci.streaming(), client.random
-        of_oci = OciSource(oci.compute(), streaming=stream, place=place, clock=client.clock, random=random)
-        settings = Settings(queue_url="https://queue")
-        return of_oci, AwsSource(ec2=aws, groups=aws, sqs=aws, client=client, nodes=cache, settings=settings)
+        of_oci = OciEventSource(
+            oci.compute(), streaming=stream, consumer_options=place, clock=client.clock, random=random
+        )
+        settings = AwsSettings(queue_url="https://queue")
+        return of_oci, AwsEventSource(ec2=aws, auto_scaling=aws, sqs=aws, client=client, nodes=cache, settings=settings)
 
-    async with a_site(clock, "n1") as town:
+    async with a_replica_cluster(clock, "n1") as town:
         install(town)
         machine, instance = oci.launch("o1"), aws.launch()
         town.put(a_node("o1").with_spec(providerID=machine))
         town.put(a_node("a1").with_spec(providerID=f"aws:///eu-west-1a/{instance}"))
         one, _ = replica(town, "one", sources=sources), replica(town, "two", sources=sources)
-        await town.until(lambda: leader(town) == "one")
+        await town.wait_until(lambda: leader(town) == "one")
         first = oci.schedule(machine, start=clock.now() + DAY)
         second = aws.schedule(instance, code="instance-reboot", start=clock.now() + DAY)
-        await town.until(lambda: sorted(standing(town)) == [("a1", Phase.PLANNED), ("o1", Phase.PLANNED)])
+        await town.wait_until(
+            lambda: sorted(standing(town)) == [("a1", NoticePhase.PLANNED), ("o1", NoticePhase.PLANNED)]
+        )
         assert list(one.vitals.troubles()) == []
         assert samples(one)["haulout_notices_source_up"] == {("aws",): 1, ("oci",): 1}
         assert set(samples(one)["haulout_notices_source_silent_seconds"]) == {("aws",), ("oci",)}
         outage = oci.faults.fail("", status=503, times=None)
-        await town.until(lambda: samples(one)["haulout_notices_source_up"] == {("aws",): 1, ("oci",): 0})
+        await town.wait_until(lambda: samples(one)["haulout_notices_source_up"] == {("aws",): 1, ("oci",): 0})
         assert {it.partition(":")[0] for it in one.vitals.troubles()} == {"oci"}
         assert one.vitals.unready() == []
-        oci.faults.lift(outage)
-        await town.until(lambda: not one.vitals.troubles())
+        oci.faults.remove(outage)
+        await town.wait_until(lambda: not one.vitals.troubles())
         one.process.kill()
-        oci.begin(first)
-        aws.cancel(instance, second)
-        await town.until(lambda: sorted(standing(town)) == [("a1", Phase.CANCELLED), ("o1", Phase.ACTIVE)])
+        oci.start_maintenance(first)
+        aws.cancel_event(instance, second)
+        await town.wait_until(
+            lambda: sorted(standing(town)) == [("a1", NoticePhase.CANCELLED), ("o1", NoticePhase.ACTIVE)]
+        )
         assert leader(town) == "two"
-        assert one.notices.listening == ()
+        assert one.notices.listeners == ()
         assert subscribers(nodes[0]) == []
 
 
 async def test_a_part_that_starts_again_leaves_nothing_behind(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    run, lives = Controller.run, 0
+    run, lives = MaintenanceNoticeController.run, 0
     left: list[str] = []
 
-    async def breaking(self: Controller) -> None:
+    async def breaking(self: MaintenanceNoticeController) -> None:
         nonlocal lives
         lives += 1
         left.extend(subscribers(self._node_cache))
         async with asyncio.timeout(1 if lives <= 3 else None):
             await run(self)
 
-    monkeypatch.setattr(Controller, "run", breaking)
-    async with a_site(clock, "n1") as town:
+    monkeypatch.setattr(MaintenanceNoticeController, "run", breaking)
+    async with a_replica_cluster(clock, "n1") as town:
         install(town)
         replica(town, "one")
-        await town.until(lambda: lives == 4)
+        await town.wait_until(lambda: lives == 4)
         assert left == []
         await announce(town, "disk", "n1", start=DAY)
-        await town.until(becomes(town, "disk", Phase.PLANNED))
+        await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED))
 
 
 async def test_a_source_that_breaks_starts_again_by_itself_and_disturbs_nobody(clock: Clock) -> None:
-    bad, good = Cloud("bad"), Cloud("good")
-    async with a_site(clock, "n1") as town:
+    bad, good = FakeCloud("bad"), FakeCloud("good")
+    async with a_replica_cluster(clock, "n1") as town:
         install(town)
         one = replica(town, "one", bad, good)
-        await town.until(lambda: bad.runs == good.runs == 1)
-        says = partial(bad.says, node_name="n1", plan=Plan(start=clock.now() + DAY))
+        await town.wait_until(lambda: bad.runs == good.runs == 1)
+        says = partial(bad.report, node_name="n1", plan=MaintenancePlan(start=clock.now() + DAY))
         says("e1", at=clock.now())
         bad.reports.put_nowait(RuntimeError("boom"))
         says("e2", at=clock.now())
-        await town.until(lambda: bool(one.vitals.troubles()))
+        await town.wait_until(lambda: bool(one.vitals.troubles()))
         assert list(one.vitals.troubles()) == [
             "source bad broke, and all else goes on: RuntimeError('boom'); the log tells where"
         ]
-        assert "[+] source good: this replica listens" in one.vitals.told()
+        assert "[+] source good: this replica listens" in one.vitals.status_lines()
         assert one.vitals.unready() == []
         assert samples(one)["haulout_notices_source_up"] == {("bad",): 0, ("good",): 1}
-        await town.until(becomes(town, "bad-e2", Phase.PLANNED))
+        await town.wait_until(becomes(town, "bad-e2", NoticePhase.PLANNED))
         assert (bad.runs, good.runs) == (2, 1)
         assert samples(one)["haulout_notices_source_up"] == {("bad",): 1, ("good",): 1}
         assert samples(one)["haulout_notices_messages_total"] == {("bad",): 2, ("good",): 0}
-        await town.until(lambda: "NoticesBroke" in told(town, HOME))
+        await town.wait_until(lambda: "NoticesBroke" in event_notes(town, NAMESPACE))
         await clock.sleep(11 * MINUTE)
         assert list(one.vitals.troubles()) == []
 
 
 async def test_what_makes_no_sense_is_counted_and_told_each_kind_once_an_hour(clock: Clock) -> None:
-    cloud = Cloud()
-    async with a_site(clock, "n1") as town:
+    cloud = FakeCloud()
+    async with a_replica_cluster(clock, "n1") as town:
         install(town)
         one = replica(town, "one", cloud)
-        await town.until(lambda: cloud.runs == 1)
+        await town.wait_until(lambda: cloud.runs == 1)
         source = one.notices.source("cloud")
         assert source is not None
         for number in range(30):
-            source.quarantine.put(where=f"offset {number}", why=f"expected JSON, found {number}", what="x")
-        source.quarantine.put(where="offset 30", why="expected a time, found 'soon'", what="x")
+            source.quarantine.add(where=f"offset {number}", why=f"expected JSON, found {number}", what="x")
+        source.quarantine.add(where="offset 30", why="expected a time, found 'soon'", what="x")
         await clock.sleep(MINUTE)
         assert sorted(unreadable(town)) == [
             "cloud: a message makes no sense, at offset 0: expected JSON, found 0; it is put aside",
@@ -269,11 +283,11 @@ async def test_what_makes_no_sense_is_counted_and_told_each_kind_once_an_hour(cl
         assert samples(one)["haulout_notices_source_up"] == {("cloud",): 1}
         assert len(one.vitals.troubles()) == 1
         for number in range(30):
-            source.quarantine.put(where=f"hostile {number}", why=f"strange{'!' * number}", what="x")
+            source.quarantine.add(where=f"hostile {number}", why=f"strange{'!' * number}", what="x")
         await clock.sleep(MINUTE)
         assert len(unreadable(town)) == 5
         await clock.sleep(61 * MINUTE)
-        source.quarantine.put(where="offset 99", why="expected JSON, found 99", what="x")
+        source.quarantine.add(where="offset 99", why="expected JSON, found 99", what="x")
         await clock.sleep(MINUTE)
         assert any("offset 99" in it for it in unreadable(town))
 
@@ -281,67 +295,67 @@ async def test_what_makes_no_sense_is_counted_and_told_each_kind_once_an_hour(cl
 async def test_sources_that_cannot_be_made_are_tried_again_and_notices_go_on(clock: Clock) -> None:
     calls = 0
 
-    def broken(*_: object) -> list[Source]:
+    def broken(*_: object) -> list[EventSource]:
         nonlocal calls
         calls += 1
         raise RuntimeError("no such thing")
 
-    async with a_site(clock, "n1") as town:
+    async with a_replica_cluster(clock, "n1") as town:
         install(town)
         one = replica(town, "one")
-        one.notices.sources = broken
+        one.notices.make_sources = broken
         await announce(town, "disk", "n1", start=DAY)
-        await town.until(becomes(town, "disk", Phase.PLANNED))
-        await town.until(lambda: calls == 2)
+        await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED))
+        await town.wait_until(lambda: calls == 2)
         assert list(one.vitals.troubles()) == [
             "listening to clouds broke, and all else goes on: RuntimeError('no such thing'); the log tells where"
         ]
 
 
 async def test_who_may_not_read_notices_says_so_and_goes_on_when_allowed(clock: Clock) -> None:
-    async with a_site(clock, "n1") as town:
+    async with a_replica_cluster(clock, "n1") as town:
         install(town)
         one = replica(town, "one")
         faults = one.process.transport.faults
-        refused = faults.before(answer=403, path=f"/apis/haulout.dev/v1alpha1/{PLURAL}", times=None)
-        await town.until(lambda: bool(one.vitals.troubles()))
+        refused = faults.fail_before_effect(response=403, path=f"/apis/haulout.dev/v1alpha1/{PLURAL}", times=None)
+        await town.wait_until(lambda: bool(one.vitals.troubles()))
         (said,) = one.vitals.troubles()
         assert said.startswith(f"notices wait: watching {PLURAL}.haulout.dev: ")
-        faults.lift(refused)
+        faults.remove(refused)
         await announce(town, "disk", "n1", start=DAY)
-        await town.until(becomes(town, "disk", Phase.PLANNED))
-        await town.until(lambda: not one.vitals.troubles())
+        await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED))
+        await town.wait_until(lambda: not one.vitals.troubles())
 
 
 async def test_a_notice_that_does_not_fit_is_named_and_stops_no_other(clock: Clock) -> None:
-    async with a_site(clock, "n1") as town:
+    async with a_replica_cluster(clock, "n1") as town:
         install(town)
         one = replica(town, "one")
         odd = a_notice("odd", "n1", start=clock.now())
         town.put({**odd, "spec": {"nodeName": 7}})
         await announce(town, "disk", "n1", start=DAY)
-        await town.until(becomes(town, "disk", Phase.PLANNED))
+        await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED))
         (said,) = one.vitals.troubles()
         assert said.startswith("notice odd is left out, as it does not fit its kind: ")
 
 
 def test_sources_that_people_invent_do_not_become_endless_series() -> None:
-    tallies = NoticeTallies()
-    notices = [MaintenanceNotice(spec=Spec(source=f"s{number}")) for number in range(80)]
-    tallies.look(notices, running=(), up={})
+    tallies = NoticeMetrics()
+    notices = [MaintenanceNotice(spec=MaintenanceNoticeSpec(source=f"s{number}")) for number in range(80)]
+    tallies.update(notices, running=(), up={})
     assert len(tallies.late.values) == 51
     assert ("others",) in tallies.late.values
 
 
 async def test_numbers_tell_of_notices_by_source_and_phase(clock: Clock) -> None:
-    cloud = Cloud()
-    async with a_site(clock, "n1") as town:
+    cloud = FakeCloud()
+    async with a_replica_cluster(clock, "n1") as town:
         install(town)
         one = replica(town, "one", cloud)
         await announce(town, "disk", "n1", start=DAY)
         for number, start in enumerate((DAY, DAY, MINUTE)):
-            cloud.says(f"e{number}", at=clock.now(), node_name="n1", plan=Plan(start=clock.now() + start))
-        await town.until(becomes(town, "cloud-e2", Phase.DUE))
+            cloud.report(f"e{number}", at=clock.now(), node_name="n1", plan=MaintenancePlan(start=clock.now() + start))
+        await town.wait_until(becomes(town, "cloud-e2", NoticePhase.DUE))
         found = samples(one)
         assert {key: it for key, it in found["haulout_notices"].items() if it} == {
             ("", "Planned"): 1,
@@ -353,17 +367,17 @@ async def test_numbers_tell_of_notices_by_source_and_phase(clock: Clock) -> None
         assert found["haulout_notices_source_silent_seconds"] == {("cloud",): 7}
 
 
-def subscribers(nodes: Cache[Node]) -> list[str]:
+def subscribers(nodes: Informer[Node]) -> list[str]:
     """Return who of notices hears of nodes."""
     found = [type(getattr(it, "__self__", None)) for it in nodes._handlers]
-    return [it.__qualname__ for it in found if it.__module__.startswith("haulout.notices")]
+    return [it.__qualname__ for it in found if it.__module__.startswith("haulout.controllers.notices")]
 
 
-def unreadable(town: Town) -> list[str]:
+def unreadable(town: DrainCluster) -> list[str]:
     """Return what events say of messages that make no sense."""
     return [str(it["message"]) for it in town.api.objects("events") if it["reason"] == "NoticeUnreadable"]
 
 
 def samples(replica: Replica) -> dict[str, dict[tuple[str, ...], float]]:
     """Return the numbers by name and labels."""
-    return {it.metric.name: dict(it.values) for it in replica.vitals.tallies() if isinstance(it, Tally)}
+    return {it.metric.name: dict(it.values) for it in replica.vitals.collect_metrics() if isinstance(it, MetricVec)}

@@ -10,25 +10,33 @@ from typing import Any
 import msgspec
 import pytest
 
-from haulout.app.configured import Configured
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
+from haulout.api.maintenancenotice import definition as notice_definition
+from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenanceStatus, PhaseTransition
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import Profiles
+from haulout.app.profiles import ProfilesComponent
+from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.nodemaintenance import notification
+from haulout.controllers.profiles.config.model import Member, NotificationRule
+from haulout.controllers.profiles.notify.object_notifications import ANNOTATION
+from haulout.controllers.profiles.notify.object_notifier import NotifiedKind, ObjectNotifier
+from haulout.controllers.profiles.plugins.notifications.webhook import Webhook
 from haulout.core.clock import Clock
-from haulout.errors import OutsideError
-from haulout.kinds.notice import MAINTENANCE_NOTICES
-from haulout.kinds.notice import definition as notice_definition
+from haulout.errors import ExternalError
 from haulout.kube.client import Client
-from haulout.kube.events import EventRecorder
-from haulout.maintenance import notification
-from haulout.maintenance.resource import NODE_MAINTENANCES, PhaseTransition, Status
-from haulout.profiles.model import Member, NotificationRule
-from haulout.profiles.object_notifications import ANNOTATION
-from haulout.profiles.object_notifier import NotifiedKind, ObjectNotifier
-from haulout.profiles.plugins.notifications.webhook import Webhook
-from support.crashes import Stage, survives_crashes
-from support.draining import Town, a_budget
-from support.outside import FakeOutside
-from support.replicas import HOME, a_site, is_done, leader, maintenance, order, replica_with_profiles
+from haulout.kube.recorder import EventRecorder
+from support.clusters.drain_cluster import DrainCluster, a_pdb
+from support.fakes.external_client import FakeExternalClient
+from support.faults.crash_test import CrashRun, assert_survives_crashes
+from support.operators.replicas import (
+    NAMESPACE,
+    a_replica_cluster,
+    create_maintenance,
+    is_done,
+    leader,
+    maintenance,
+    start_replica_with_profiles,
+)
 
 FILE = """
 instances:
@@ -51,12 +59,12 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def slack(outside: FakeOutside) -> list[str]:
+def slack(outside: FakeExternalClient) -> list[str]:
     """Return what Slack was told."""
     return [it.json["text"] for it in outside.requests if "slack" in it.url]
 
 
-def hooked(*outsides: FakeOutside) -> list[Any]:
+def hooked(*outsides: FakeExternalClient) -> list[Any]:
     """Return what the webhook was told."""
     return [it.json for outside in outsides for it in outside.requests if "hook.test" in it.url]
 
@@ -66,81 +74,81 @@ def named(told: Sequence[Any]) -> list[str]:
     return [it["event"] for it in told]
 
 
-async def a_blocked_order(town: Town) -> None:
+async def a_blocked_order(town: DrainCluster) -> None:
     """Have pods that may not be evicted, and order a maintenance of their node."""
     await town.run_pods("cart", 2, on="n1")
-    town.put(a_budget("cart", app="cart", minAvailable=2))
-    order(town, "n1", reason="new kernel")
+    town.put(a_pdb("cart", app="cart", minAvailable=2))
+    create_maintenance(town, "n1", reason="new kernel")
 
 
 async def test_a_maintenance_that_is_blocked_for_long_is_told_once_with_the_remedy(clock: Clock, file: Path) -> None:
-    async with a_site(clock, "n1", "n2") as town:
-        one = replica_with_profiles(town, "one", file)
+    async with a_replica_cluster(clock, "n1", "n2") as town:
+        one = start_replica_with_profiles(town, "one", file)
         await a_blocked_order(town)
         await clock.sleep(timedelta(minutes=4))
-        assert slack(one.outside) == []
+        assert slack(one.external_client) == []
         await clock.sleep(timedelta(minutes=2))
-        (told,) = slack(one.outside)
+        (told,) = slack(one.external_client)
         assert told.startswith("NodeMaintenance m1 of node n1 is blocked since ")
         assert "PodDisruptionBudget shop/cart" in told
-        (blocked,) = (it for it in hooked(one.outside) if it["event"] == "NodeMaintenanceBlocked")
+        (blocked,) = (it for it in hooked(one.external_client) if it["event"] == "NodeMaintenanceBlocked")
         assert (blocked["type"], blocked["reason"], blocked["node"]) == ("nodemaintenance.blocked", "new kernel", "n1")
         assert blocked["blockers"][0]["object"] == "PodDisruptionBudget shop/cart"
         assert blocked["blockers"][0]["remedy"] == "run more replicas, or let the budget allow a disruption"
         assert blocked["blockers"][0]["remedy"] in told
         assert set(json.loads(maintenance(town)["metadata"]["annotations"][ANNOTATION])) == {"ops-slack", "hook"}
         await clock.sleep(timedelta(minutes=15))
-        assert len(slack(one.outside)) == 1
-        assert named(hooked(one.outside)) == ["NodeMaintenanceStarted", "NodeMaintenanceBlocked"]
+        assert len(slack(one.external_client)) == 1
+        assert named(hooked(one.external_client)) == ["NodeMaintenanceStarted", "NodeMaintenanceBlocked"]
         town.api.remove("poddisruptionbudgets", "cart", "shop")
-        await town.until(lambda: is_done(town))
-        await town.until(lambda: named(hooked(one.outside))[-1] == "NodeMaintenanceSucceeded")
+        await town.wait_until(lambda: is_done(town))
+        await town.wait_until(lambda: named(hooked(one.external_client))[-1] == "NodeMaintenanceSucceeded")
 
 
 async def test_a_successor_tells_nothing_twice(clock: Clock, file: Path) -> None:
-    async with a_site(clock, "n1", "n2") as town:
-        one = replica_with_profiles(town, "one", file)
+    async with a_replica_cluster(clock, "n1", "n2") as town:
+        one = start_replica_with_profiles(town, "one", file)
         await a_blocked_order(town)
         await clock.sleep(timedelta(minutes=6))
-        assert len(slack(one.outside)) == 1
+        assert len(slack(one.external_client)) == 1
         one.process.kill()
-        two = replica_with_profiles(town, "two", file)
-        await town.until(lambda: leader(town) == "two")
+        two = start_replica_with_profiles(town, "two", file)
+        await town.wait_until(lambda: leader(town) == "two")
         await clock.sleep(timedelta(minutes=10))
-        assert slack(two.outside) == hooked(two.outside) == []
+        assert slack(two.external_client) == hooked(two.external_client) == []
 
 
 async def test_a_successor_tells_what_falls_due_later(clock: Clock, file: Path) -> None:
-    async with a_site(clock, "n1", "n2") as town:
-        one = replica_with_profiles(town, "one", file)
+    async with a_replica_cluster(clock, "n1", "n2") as town:
+        one = start_replica_with_profiles(town, "one", file)
         await a_blocked_order(town)
         await clock.sleep(timedelta(minutes=2))
         one.process.kill()
-        two = replica_with_profiles(town, "two", file)
+        two = start_replica_with_profiles(town, "two", file)
         await clock.sleep(timedelta(minutes=7))
-        assert slack(one.outside) == []
-        assert len(slack(two.outside)) == 1
+        assert slack(one.external_client) == []
+        assert len(slack(two.external_client)) == 1
 
 
 async def test_a_receiver_that_refuses_is_tried_again_and_stops_no_maintenance(clock: Clock, file: Path) -> None:
-    async with a_site(clock, "n1", "n2") as town:
-        one = replica_with_profiles(town, "one", file)
-        one.outside.answers = [OutsideError("https://hook.test: connection refused")] * 3
+    async with a_replica_cluster(clock, "n1", "n2") as town:
+        one = start_replica_with_profiles(town, "one", file)
+        one.external_client.replies = [ExternalError("https://hook.test: connection refused")] * 3
         await town.run_pods("cart", 2, on="n1", stop=1)
-        order(town, "n1")
-        await town.until(lambda: is_done(town))
+        create_maintenance(town, "n1")
+        await town.wait_until(lambda: is_done(town))
         await clock.sleep(timedelta(minutes=2))
-        told = hooked(one.outside)
+        told = hooked(one.external_client)
         assert len(told) > len({it["id"] for it in told}) == 2
         assert named(told)[-1] == "NodeMaintenanceSucceeded"
         assert "NotificationFailed" in {it["reason"] for it in town.api.objects("events")}
 
 
 async def test_a_notice_is_told_when_it_is_received(clock: Clock, file: Path) -> None:
-    async with a_site(clock, "n1", "n2") as town:
+    async with a_replica_cluster(clock, "n1", "n2") as town:
         town.put(notice_definition())
-        one = replica_with_profiles(town, "one", file)
-        await town.until(lambda: leader(town) == "one")
+        one = start_replica_with_profiles(town, "one", file)
+        await town.wait_until(lambda: leader(town) == "one")
         town.put(
             {
                 "apiVersion": MAINTENANCE_NOTICES.api_version,
@@ -150,63 +158,65 @@ async def test_a_notice_is_told_when_it_is_received(clock: Clock, file: Path) ->
             }
         )
         await clock.sleep(timedelta(minutes=1))
-        (told,) = slack(one.outside)
+        (told,) = slack(one.external_client)
         assert told == ("MaintenanceNotice chg-17 of node n1: dc announces Reboot, not before 2026-01-06 09:00 UTC")
-        assert named(hooked(one.outside)) == ["NoticeReceived"]
+        assert named(hooked(one.external_client)) == ["NoticeReceived"]
 
 
 async def test_what_is_old_when_the_operator_starts_is_no_news(clock: Clock, tmp_path: Path) -> None:
     silent = tmp_path / "silent.yaml"
     silent.write_text("budget: [{max: 5}]\n")
-    async with a_site(clock, "n1", "n2") as town:
-        one = replica_with_profiles(town, "one", silent)
-        order(town, "n1")
-        await town.until(lambda: is_done(town))
+    async with a_replica_cluster(clock, "n1", "n2") as town:
+        one = start_replica_with_profiles(town, "one", silent)
+        create_maintenance(town, "n1")
+        await town.wait_until(lambda: is_done(town))
         await clock.sleep(timedelta(minutes=31))
         silent.write_text(FILE)
         await clock.sleep(timedelta(minutes=1))
-        assert one.profiles.configured.configuration.notifications
-        assert one.outside.requests == []
+        assert one.profiles.file.configuration.notifications
+        assert one.external_client.requests == []
 
 
 def test_whichever_write_is_the_last_of_a_leader_nothing_is_told_twice(file: Path) -> None:
-    outsides: list[FakeOutside] = []
+    outsides: list[FakeExternalClient] = []
 
-    async def story(stage: Stage) -> None:
-        outsides.append(FakeOutside())
-        async with a_site(stage.clock, "n1", "n2") as town:
-            stage.begin(town.cluster)
-            await town.until(lambda: leader(town) == "operator")
+    async def story(stage: CrashRun) -> None:
+        outsides.append(FakeExternalClient())
+        async with a_replica_cluster(stage.clock, "n1", "n2") as town:
+            stage.start_operator(town.cluster)
+            await town.wait_until(lambda: leader(town) == "operator")
             await a_blocked_order(town)
             await stage.clock.sleep(timedelta(minutes=6))
             town.api.remove("poddisruptionbudgets", "cart", "shop")
-            await town.until(lambda: is_done(town))
+            await town.wait_until(lambda: is_done(town))
             await stage.clock.sleep(timedelta(minutes=1))
             told = named(hooked(outsides[-1]))
             assert len(told) == len(set(told)) >= 2
             assert len(slack(outsides[-1])) <= 1
 
     async def operator(client: Client) -> None:
-        profiles = Profiles(Configured(file, environ={}, clock=client.clock), outsides[-1])
-        await run_operator(client, OperatorSettings(namespace=HOME, identity="operator"), profiles=profiles)
+        profiles = ProfilesComponent(ProfilesFile(file, environ={}, clock=client.clock), outsides[-1])
+        await run_operator(client, OperatorSettings(namespace=NAMESPACE, identity="operator"), profiles=profiles)
 
-    writes = survives_crashes(story, operator=operator, compare=lambda _: {})
+    writes = assert_survives_crashes(story, operator=operator, compare=lambda _: {})
     assert writes >= 8
 
 
 async def test_of_two_who_believe_to_lead_one_tells(clock: Clock) -> None:
     """Both look at the same state of the object: the write of the second is refused."""
-    async with a_site(clock, "n1") as town:
-        order(town, "n1")
+    async with a_replica_cluster(clock, "n1") as town:
+        create_maintenance(town, "n1")
         change = PhaseTransition(number=1, phase="Running", time=clock.now())
-        outside, client = FakeOutside(), town.client
+        outside, client = FakeExternalClient(), town.client
         found = await client.get(NODE_MAINTENANCES, "m1")
-        seen = msgspec.structs.replace(found, status=Status(phase="Running", phase_transitions=(change,)))
+        seen = msgspec.structs.replace(
+            found, status=NodeMaintenanceStatus(phase="Running", phase_transitions=(change,))
+        )
         kind = NotifiedKind(
             resource=NODE_MAINTENANCES,
             get=lambda _: seen,
             all=lambda: [seen],
-            events=notification.events,
+            events=notification.object_events,
             involved_object=notification.involved_object,
         )
         rule = NotificationRule(members=(Member("hook", Webhook(url="https://hook.test/x")),))

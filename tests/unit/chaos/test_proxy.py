@@ -33,14 +33,14 @@ async def proxy() -> AsyncIterator[Proxy]:
     await runner.cleanup()
 
 
-def _trusting(proxy: Proxy) -> ssl.SSLContext:
+def _tls_context(proxy: Proxy) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=proxy.ca.decode())
 
 
 async def _ask(proxy: Proxy, body: str = "") -> tuple[int, str]:
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{proxy.address}/nodes?watch=1", data=body, ssl=_trusting(proxy)) as answer,
+        session.post(f"{proxy.address}/nodes?watch=1", data=body, ssl=_tls_context(proxy)) as answer,
     ):
         return answer.status, await answer.text()
 
@@ -49,7 +49,7 @@ async def test_requests_pass_whole_and_in_the_name_of_the_replica(proxy: Proxy) 
     assert await _ask(proxy, _LARGE) == (200, f"POST /nodes?watch=1 Bearer secret {_LARGE}")
 
 
-@pytest.mark.parametrize("fault", ["refuses", "truncates", "loses_answers"])
+@pytest.mark.parametrize("fault", ["resets_connections", "truncates", "loses_answers"])
 async def test_a_connection_that_breaks_is_an_error_to_the_replica(proxy: Proxy, fault: str) -> None:
     setattr(proxy.network, fault, True)
     with pytest.raises(aiohttp.ClientError):
@@ -64,7 +64,7 @@ async def test_an_overloaded_server_asks_to_come_back(proxy: Proxy) -> None:
 
 
 async def test_nothing_passes_a_partition_until_it_is_healed(proxy: Proxy) -> None:
-    proxy.network.passes.clear()
+    proxy.network.unblocked.clear()
     async with asyncio.TaskGroup() as group:
         asked = group.create_task(_ask(proxy))
         done, _ = await asyncio.wait([asked], timeout=0.2)
@@ -74,7 +74,7 @@ async def test_nothing_passes_a_partition_until_it_is_healed(proxy: Proxy) -> No
 
 
 async def test_open_connections_can_be_cut(proxy: Proxy) -> None:
-    proxy.network.passes.clear()
+    proxy.network.unblocked.clear()
     async with asyncio.TaskGroup() as group:
         asked = group.create_task(asyncio.wait_for(_fails(proxy), 10))
         while not proxy.connections:

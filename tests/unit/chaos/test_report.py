@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from chaos.faults import CLASSES
-from chaos.report import BEGIN, END, Round, Run, inserted, summary, table
-from chaos.suite import UnknownClass, chosen
+from chaos.report import BEGIN, END, Round, Run, insert_table, summary, table
+from chaos.suite import UnknownClass, select_classes
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations" / "reliability.md"
 RUN = Run(
@@ -36,13 +36,13 @@ def test_the_table_has_a_line_for_each_class_that_ran() -> None:
 
 def test_the_table_replaces_what_stands_between_the_markers() -> None:
     page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    assert inserted(page, "new") == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"
-    assert inserted(inserted(page, "new"), "new") == inserted(page, "new")
+    assert insert_table(page, "new") == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"
+    assert insert_table(insert_table(page, "new"), "new") == insert_table(page, "new")
 
 
 def test_a_page_without_markers_is_left_alone() -> None:
     with pytest.raises(ValueError, match="has no lines"):
-        inserted("before", "new")
+        insert_table("before", "new")
 
 
 def test_the_report_says_how_to_replay_a_round_with_violations() -> None:
@@ -50,16 +50,16 @@ def test_the_report_says_how_to_replay_a_round_with_violations() -> None:
 
 
 def test_classes_are_chosen_by_name_or_by_how_it_begins() -> None:
-    assert chosen("kill,lag, kill-both") == ["kill-leader", "kill-both", "kill-apiserver", "lag"]
-    assert chosen("") == list(CLASSES)
+    assert select_classes("kill,lag, kill-both") == ["kill-leader", "kill-both", "kill-apiserver", "lag"]
+    assert select_classes("") == list(CLASSES)
     with pytest.raises(UnknownClass, match="no class is called nothing; there are kill-leader"):
-        chosen("nothing")
+        select_classes("nothing")
 
 
 def test_the_page_explains_every_class_and_has_room_for_the_table() -> None:
     page = PAGE.read_text()
     assert [name for name in CLASSES if f"| `{name}` |" not in page.partition("## Fault classes")[2]] == []
-    assert inserted(page, "new").count("new\n\n<!--") == 1
+    assert insert_table(page, "new").count("new\n\n<!--") == 1
 
 
 def test_every_class_says_what_it_does() -> None:

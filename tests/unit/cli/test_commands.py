@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from support.sandboxes import Sandbox, sandbox
+from support.servers.sandbox_process import SandboxProcess, running_sandbox
 
 pytestmark = pytest.mark.real_time
 
@@ -30,26 +30,26 @@ NODES = ["a-01", "a-02", "a-03"]
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxProcess]:
     """Have a sandbox with a pod that a budget never lets go."""
     folder = tmp_path_factory.mktemp("sandbox")
     (folder / "scenario.yaml").write_text(SCENARIO)
     arguments = ["--scenario", str(folder / "scenario.yaml"), "--write-kubeconfig", str(folder / "kubeconfig")]
-    with sandbox(folder, *arguments) as there:
+    with running_sandbox(folder, *arguments) as there:
         yield there
 
 
-def command(running: Sandbox, *args: str) -> list[str]:
+def command(running: SandboxProcess, *args: str) -> list[str]:
     return [sys.executable, "-m", "haulout", *args, "--kubeconfig", str(running.kubeconfig)]
 
 
-def haulout(running: Sandbox, *args: str) -> subprocess.CompletedProcess[str]:
+def haulout(running: SandboxProcess, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(running, *args), capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
     )
 
 
-def blocked_and_free(running: Sandbox) -> tuple[str, str]:
+def blocked_and_free(running: SandboxProcess) -> tuple[str, str]:
     """Return a node that cannot be drained, and one that can."""
     done = haulout(running, "drain", *NODES, "--dry-run=server", "-o", "json")
     assert done.returncode == 1
@@ -57,7 +57,7 @@ def blocked_and_free(running: Sandbox) -> tuple[str, str]:
     return next(node for node in NODES if not would[node]), next(node for node in NODES if would[node])
 
 
-def test_a_node_goes_out_of_service_and_comes_back(running: Sandbox) -> None:
+def test_a_node_goes_out_of_service_and_comes_back(running: SandboxProcess) -> None:
     _, free = blocked_and_free(running)
     drained = haulout(running, "drain", free, "-o", "json")
     assert drained.returncode == 0, drained.stderr
@@ -69,7 +69,7 @@ def test_a_node_goes_out_of_service_and_comes_back(running: Sandbox) -> None:
     assert haulout(running, "status").stdout == "All 3 nodes are in service.\n"
 
 
-def test_ctrl_c_stops_and_says_what_is_left(running: Sandbox) -> None:
+def test_ctrl_c_stops_and_says_what_is_left(running: SandboxProcess) -> None:
     blocked, _ = blocked_and_free(running)
     process = subprocess.Popen(
         command(running, "drain", blocked, "-o", "json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -88,7 +88,7 @@ def test_ctrl_c_stops_and_says_what_is_left(running: Sandbox) -> None:
     assert haulout(running, "uncordon", blocked).returncode == 0
 
 
-def test_on_a_terminal_there_is_a_view_that_leaves_when_it_ends(running: Sandbox) -> None:
+def test_on_a_terminal_there_is_a_view_that_leaves_when_it_ends(running: SandboxProcess) -> None:
     blocked, _ = blocked_and_free(running)
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -121,7 +121,7 @@ def read_until(file: int, end: bytes) -> bytes:
     return seen
 
 
-def test_a_policy_is_read_and_complained_about_before_anything_is_done(running: Sandbox, tmp_path: Path) -> None:
+def test_a_policy_is_read_and_complained_about_before_anything_is_done(running: SandboxProcess, tmp_path: Path) -> None:
     (tmp_path / "night.yaml").write_text("timeuot: 3s\nforce: maybe\n")
     done = haulout(running, "drain", *NODES, "--policy", str(tmp_path / "night.yaml"))
     assert done.returncode == 2
@@ -132,7 +132,7 @@ def test_a_policy_is_read_and_complained_about_before_anything_is_done(running: 
     assert haulout(running, "status").stdout == "All 3 nodes are in service.\n"
 
 
-def test_why_judges_a_node_by_a_file_and_changes_nothing(running: Sandbox, tmp_path: Path) -> None:
+def test_why_judges_a_node_by_a_file_and_changes_nothing(running: SandboxProcess, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(
         "intervals: {requeue: 30s}\n"
@@ -146,7 +146,9 @@ def test_why_judges_a_node_by_a_file_and_changes_nothing(running: Sandbox, tmp_p
     assert haulout(running, "why", "a-99", "--config", str(file)).stderr == 'haulout: nodes "a-99" not found\n'
 
 
-def test_what_support_needs_is_gathered_and_what_is_not_to_be_had_is_told(running: Sandbox, tmp_path: Path) -> None:
+def test_what_support_needs_is_gathered_and_what_is_not_to_be_had_is_told(
+    running: SandboxProcess, tmp_path: Path
+) -> None:
     file = tmp_path / "for-support.tar.gz"
     done = haulout(running, "gather", "--file", str(file))
     assert done.returncode == 0, done.stderr
@@ -167,7 +169,7 @@ def test_what_support_needs_is_gathered_and_what_is_not_to_be_had_is_told(runnin
 
 
 def test_gathered_files_go_into_a_folder_for_those_who_carry_it_away_themselves(
-    running: Sandbox, tmp_path: Path
+    running: SandboxProcess, tmp_path: Path
 ) -> None:
     assert haulout(running, "gather", "--directory", str(tmp_path / "must-gather")).returncode == 0
     assert (tmp_path / "must-gather" / "version").read_text().startswith("haulout/haulout\n")

@@ -6,15 +6,21 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from haulout.cli.kubectl_flags import KubectlCommand, Switch, check_choice, chosen_nodes, dry_run
+from haulout.cli.kubectl_flags import (
+    KubectlCommand,
+    OptionalBoolOption,
+    check_node_options,
+    dry_run_option,
+    node_options,
+)
 
 
 @click.command(cls=KubectlCommand)
-@chosen_nodes
-@click.option("--force", cls=Switch, help="Do it.")
-@dry_run
+@node_options
+@click.option("--force", cls=OptionalBoolOption, help="Do it.")
+@dry_run_option
 def example(**given: Any) -> None:
-    check_choice(given["nodes"], given["selector"])
+    check_node_options(given["nodes"], given["selector"])
     click.echo(f"{given['force']} {given['dry_run']} {' '.join(given['nodes'])}")
 
 

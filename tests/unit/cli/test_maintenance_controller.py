@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from haulout.cli import main, operate
-from haulout.cli.goflags import Flag, parse
+from haulout.cli import main
+from haulout.cli.run import cluster_mode
+from haulout.compat.goflags import GoFlag, parse
 from haulout.errors import UsageError
-from haulout.web.listening import Address
+from haulout.httpserver.listener import ListenAddress
 
-FLAGS = {"addr": Flag(":80", ""), "devel": Flag(default=True, help="")}
+FLAGS = {"addr": GoFlag(":80", ""), "devel": GoFlag(default=True, help="")}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,9 @@ def test_flags_that_make_no_sense_are_refused(args: list[str], problem: str) -> 
 def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Return with what the operator was started."""
     calls: list[dict[str, Any]] = []
-    monkeypatch.setattr(operate, "operate", lambda wishes, **how: calls.append({"wishes": wishes, **how}))
+    monkeypatch.setattr(
+        cluster_mode, "run_operator_process", lambda wishes, **how: calls.append({"wishes": wishes, **how})
+    )
     return calls
 
 
@@ -65,7 +68,7 @@ def test_the_flags_of_the_published_chart_start_the_operator(
     assert call("--enable-leader-election", "--metrics-addr=:8080", "-health-addr", ":9081", "--zap-devel=false") == 0
     (how,) = started
     assert how["wishes"].health_port == 9081
-    assert (how["wishes"].metrics, how["wishes"].lingers) == (Address(8080), timedelta(seconds=65))
+    assert (how["wishes"].metrics, how["wishes"].metrics_linger) == (ListenAddress(8080), timedelta(seconds=65))
     assert (how["context"], how["kubeconfig"], how["as_json"]) == ("prod", None, True)
     assert (how["config"], how["level"]) == (Path("config/maintenance.yaml"), logging.INFO)
 
@@ -75,7 +78,10 @@ def test_what_is_typed_wins(started: list[dict[str, Any]], monkeypatch: pytest.M
     where = ("-metrics-addr=127.0.0.1:80", "-metrics-timeout=1m")
     assert call("-kubecontext=test", "-zap-log-level=3", "-zap-encoder", "console", "-config", "a.yaml", *where) == 0
     (how,) = started
-    assert (how["wishes"].metrics, how["wishes"].lingers) == (Address(80, "127.0.0.1"), timedelta(minutes=1))
+    assert (how["wishes"].metrics, how["wishes"].metrics_linger) == (
+        ListenAddress(80, "127.0.0.1"),
+        timedelta(minutes=1),
+    )
     assert (how["context"], how["as_json"], how["config"]) == ("test", False, Path("a.yaml"))
     assert how["level"] == logging.DEBUG
 

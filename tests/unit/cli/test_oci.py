@@ -11,10 +11,10 @@ import pytest
 from haulout.core.clock import Clock
 from haulout_sandbox.clouds.oci import OciCloud
 from haulout_sandbox.clouds.oci.cloud import STREAM
-from haulout_sandbox.clouds.oci.front import serving
-from support.commands import Haulout, runner
-from support.oci_events import BEGUN, EVENT, INSTANCE, envelope
-from support.oci_session import a_config_file
+from haulout_sandbox.clouds.oci.server import serve
+from support.cli.command_runner import RunCommand, command_runner
+from support.clouds.oci_config_file import a_config_file
+from support.clouds.oci_events import EVENT, INSTANCE, STARTED, envelope
 
 SAID = f"""\
 The operator will have notice oci-{EVENT} say:
@@ -28,12 +28,12 @@ The operator will have notice oci-{EVENT} say:
 
 
 @pytest.fixture
-def haulout(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Haulout:
+def haulout(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RunCommand:
     """Return a way to run a command line, in an empty folder and without a stream."""
     monkeypatch.chdir(tmp_path)
     for name in ("WD_STREAM_OCID", "WD_STREAM_ID", "WD_STREAM_ENDPOINT", "HAULOUT_OCI_COMPARTMENTS"):
         monkeypatch.delenv(name, raising=False)
-    return runner(capsys)
+    return command_runner(capsys)
 
 
 def write(document: object) -> str:
@@ -41,24 +41,24 @@ def write(document: object) -> str:
     return "event.json"
 
 
-def test_what_the_operator_would_make_of_an_event_is_said(haulout: Haulout) -> None:
+def test_what_the_operator_would_make_of_an_event_is_said(haulout: RunCommand) -> None:
     assert haulout("oci", "send-event", "--dry-run", write(envelope())) == (0, SAID, "")
-    code, said, _ = haulout("oci", "send-event", "--dry-run", write(envelope(BEGUN, timeWindowStart=None)))
+    code, said, _ = haulout("oci", "send-event", "--dry-run", write(envelope(STARTED, timeWindowStart=None)))
     assert (code, said.splitlines()[2:]) == (0, ["  stage     Started", "  start     now"])
 
 
-def test_what_is_about_something_else_is_said_to_be_so(haulout: Haulout) -> None:
+def test_what_is_about_something_else_is_said_to_be_so(haulout: RunCommand) -> None:
     code, said, _ = haulout("oci", "send-event", "--dry-run", write({"eventType": "other"}))
     assert (code, said.startswith("This is about something else")) == (0, True)
 
 
-def test_an_event_that_makes_no_sense_is_not_sent(haulout: Haulout) -> None:
+def test_an_event_that_makes_no_sense_is_not_sent(haulout: RunCommand) -> None:
     code, _, error = haulout("oci", "send-event", write(envelope(instanceId="")))
     assert code == 2
     assert error == "haulout: event.json: data.additionalDetails.instanceId: expected an OCID, found ''\n"
 
 
-def test_without_a_stream_it_is_said_how_to_name_one(haulout: Haulout) -> None:
+def test_without_a_stream_it_is_said_how_to_name_one(haulout: RunCommand) -> None:
     code, _, error = haulout("oci", "send-event", write(envelope()))
     assert code == 2
     assert "set WD_STREAM_OCID and WD_STREAM_ENDPOINT" in error
@@ -70,7 +70,7 @@ async def test_an_event_arrives_on_the_stream(clock: Clock, tmp_path: Path) -> N
     cloud = OciCloud(clock)
     event = tmp_path / "event.json"
     event.write_text(json.dumps(envelope()))
-    async with serving(cloud, host="127.0.0.1") as port:
+    async with serve(cloud, host="127.0.0.1") as port:
         environment = {
             "PYTHONPATH": ":".join(sys.path),
             "WD_STREAM_ID": STREAM,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from haulout.cli.times import away, instant, moment, span, told
+from haulout.cli.times import format_instant, format_relative, format_timestamp, parse_instant, parse_span
 
 NOW = datetime(2026, 11, 15, 23, 0, 0, 250_000, tzinfo=UTC)
 SECOND = NOW.replace(microsecond=0)
@@ -28,15 +28,15 @@ SECOND = NOW.replace(microsecond=0)
     ],
 )
 def test_an_instant_is_told_or_counted_from_now(text: str, meant: datetime) -> None:
-    assert instant(text, now=NOW) == meant
-    assert instant(text, now=NOW).tzinfo is UTC
+    assert parse_instant(text, now=NOW) == meant
+    assert parse_instant(text, now=NOW).tzinfo is UTC
 
 
 @pytest.mark.parametrize("text", ["2026-12-01 03:00", "2026-12-01T03:00:00"])
 def test_a_time_without_a_zone_is_refused_with_how_to_add_one(text: str) -> None:
     stamp = text.replace(" ", "T")
     with pytest.raises(ValueError, match=r"of which time zone is .* Add Z for UTC, or an offset") as refused:
-        instant(text, now=NOW)
+        parse_instant(text, now=NOW)
     assert str(refused.value).endswith(f"{stamp}Z, {stamp}+01:00")
 
 
@@ -62,22 +62,22 @@ def test_a_time_without_a_zone_is_refused_with_how_to_add_one(text: str) -> None
 )
 def test_what_is_no_time_is_refused(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=r"expected|Expected") as refused:
-        instant(text, now=NOW)
+        parse_instant(text, now=NOW)
     assert str(refused.value).startswith(says)
 
 
 def test_the_longest_span_ahead_is_a_time() -> None:
-    assert instant("+9999w99999d2562047h", now=NOW).year > 2700
+    assert parse_instant("+9999w99999d2562047h", now=NOW).year > 2700
 
 
 def test_times_are_told_in_utc_and_with_how_far_away_they_are() -> None:
-    assert told(SECOND + timedelta(minutes=20), now=SECOND) == "2026-11-15 23:20 UTC (in 20m0s)"
-    assert told(SECOND - timedelta(seconds=5), now=SECOND) == "2026-11-15 22:59:55 UTC (5s ago)"
-    assert away(SECOND, now=SECOND) == "0s ago"
-    assert moment(instant("2026-12-01T03:00+01:00", now=NOW)) == "2026-12-01 02:00"
+    assert format_instant(SECOND + timedelta(minutes=20), now=SECOND) == "2026-11-15 23:20 UTC (in 20m0s)"
+    assert format_instant(SECOND - timedelta(seconds=5), now=SECOND) == "2026-11-15 22:59:55 UTC (5s ago)"
+    assert format_relative(SECOND, now=SECOND) == "0s ago"
+    assert format_timestamp(parse_instant("2026-12-01T03:00+01:00", now=NOW)) == "2026-12-01 02:00"
 
 
 def test_spans_are_those_of_history() -> None:
-    assert span("1w2d3h") == timedelta(days=9, hours=3)
+    assert parse_span("1w2d3h") == timedelta(days=9, hours=3)
     with pytest.raises(ValueError, match="expected a span such as 90m, 12h, 7d or 2w, found 'soon'"):
-        span("soon")
+        parse_span("soon")

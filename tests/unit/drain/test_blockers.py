@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from haulout.drain.blockers import Kind, lingering, refused
+from haulout.api.objects import Pod
+from haulout.drain.blockers import BlockerKind, overdue_blocker, refusal_blocker
 from haulout.errors import ApiError, Cause, Forbidden, ServerFailure, TooManyRequests, Unreachable
-from haulout.kube.objects import Pod
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -51,15 +51,15 @@ def by_budget(text: str) -> TooManyRequests:
     ],
 )
 def test_a_budget_is_named_with_its_numbers(told: str, reason: str, advice: str) -> None:
-    blocker = refused(a_pod(), by_budget(told))
-    assert (blocker.kind, blocker.object) == (Kind.BUDGET, "PodDisruptionBudget shop/cart")
+    blocker = refusal_blocker(a_pod(), by_budget(told))
+    assert (blocker.kind, blocker.object) == (BlockerKind.DISRUPTION_BUDGET, "PodDisruptionBudget shop/cart")
     assert (blocker.reason, blocker.advice) == (reason, advice)
     assert blocker.workload == "ReplicaSet shop/cart-5d9"
 
 
 def test_words_of_a_budget_that_nobody_knows_are_shown_as_they_are() -> None:
-    blocker = refused(a_pod(), by_budget("Come back\ntomorrow"))
-    assert (blocker.kind, blocker.reason) == (Kind.BUDGET, "Come back tomorrow")
+    blocker = refusal_blocker(a_pod(), by_budget("Come back\ntomorrow"))
+    assert (blocker.kind, blocker.reason) == (BlockerKind.DISRUPTION_BUDGET, "Come back tomorrow")
 
 
 @pytest.mark.parametrize(
@@ -67,51 +67,55 @@ def test_words_of_a_budget_that_nobody_knows_are_shown_as_they_are() -> None:
     [
         (
             ServerFailure("This pod has more than one PodDisruptionBudget, which the eviction …", code=500),
-            Kind.SEVERAL_BUDGETS,
+            BlockerKind.SEVERAL_DISRUPTION_BUDGETS,
             "more than one PodDisruptionBudget selects the pod",
         ),
-        (ServerFailure("etcdserver: request timed out", code=500), Kind.API, "etcdserver: request timed out"),
-        (TooManyRequests("the server is overloaded", code=429), Kind.THROTTLING, "the API server is throttling"),
-        (Forbidden('pods "cart-0" is forbidden: User "x" cannot create', code=403), Kind.PERMISSION, "not allowed"),
+        (ServerFailure("etcdserver: request timed out", code=500), BlockerKind.API, "etcdserver: request timed out"),
+        (TooManyRequests("the server is overloaded", code=429), BlockerKind.THROTTLING, "the API server is throttling"),
+        (
+            Forbidden('pods "cart-0" is forbidden: User "x" cannot create', code=403),
+            BlockerKind.PERMISSION,
+            "not allowed",
+        ),
         (
             Forbidden("shop is being terminated", code=403, causes=[Cause("NamespaceTerminating", "", "")]),
-            Kind.NAMESPACE,
+            BlockerKind.NAMESPACE,
             "namespace shop is being deleted",
         ),
         (
             Forbidden('admission webhook "guard.example.dev" denied the request: not today', code=403),
-            Kind.WEBHOOK,
+            BlockerKind.WEBHOOK,
             "webhook guard.example.dev denies the eviction: not today",
         ),
         (
             TooManyRequests('admission webhook "guard.example.dev" denied the request: ', code=429),
-            Kind.WEBHOOK,
+            BlockerKind.WEBHOOK,
             "webhook guard.example.dev denies the eviction: it does not say why",
         ),
         (
             TooManyRequests(
                 'admission webhook "virt" denied the request: Evacuation in progress: VMI "shop/vm"', code=429
             ),
-            Kind.MIGRATION,
+            BlockerKind.MIGRATION,
             'Evacuation in progress: VMI "shop/vm"',
         ),
-        (ApiError("teapot", code=418), Kind.API, "teapot"),
-        (Unreachable("no answer within 30 s", sent=True), Kind.API, "no answer within 30 s"),
+        (ApiError("teapot", code=418), BlockerKind.API, "teapot"),
+        (Unreachable("no answer within 30 s", sent=True), BlockerKind.API, "no answer within 30 s"),
     ],
 )
-def test_each_refusal_is_told_apart(error: Any, kind: Kind, words: str) -> None:
-    blocker = refused(a_pod(), error)
+def test_each_refusal_is_told_apart(error: Any, kind: BlockerKind, words: str) -> None:
+    blocker = refusal_blocker(a_pod(), error)
     assert blocker.kind is kind
     assert words in blocker.reason
     assert blocker.pod == "shop/cart-0"
 
 
 def test_only_waiting_helps_while_a_machine_is_moved() -> None:
-    moving = refused(
+    moving = refusal_blocker(
         a_pod(), TooManyRequests('admission webhook "v" denied the request: Evacuation in progress', code=429)
     )
     assert moving.is_progress
-    assert not refused(
+    assert not refusal_blocker(
         a_pod(), by_budget("The disruption budget cart needs 2 healthy pods and has 2 currently")
     ).is_progress
 
@@ -119,32 +123,32 @@ def test_only_waiting_helps_while_a_machine_is_moved() -> None:
 @pytest.mark.parametrize("overdue_seconds", [-30, 0, 14])
 def test_a_pod_that_is_ending_blocks_nobody_while_its_time_runs(overdue_seconds: int) -> None:
     ends = NOW - timedelta(seconds=overdue_seconds)
-    assert lingering(a_pod(deletionTimestamp=ends.isoformat()), node_ready=True, now=NOW) is None
+    assert overdue_blocker(a_pod(deletionTimestamp=ends.isoformat()), node_ready=True, now=NOW) is None
 
 
 def test_a_pod_that_nobody_told_to_go_does_not_linger() -> None:
-    assert lingering(a_pod(), node_ready=True, now=NOW) is None
+    assert overdue_blocker(a_pod(), node_ready=True, now=NOW) is None
 
 
 def test_finalizers_are_named() -> None:
     pod = a_pod(deletionTimestamp="2026-01-05T08:59:00Z", finalizers=["example.dev/keep"])
-    blocker = lingering(pod, node_ready=False, now=NOW)
+    blocker = overdue_blocker(pod, node_ready=False, now=NOW)
     assert blocker is not None
-    assert blocker.kind is Kind.FINALIZER
+    assert blocker.kind is BlockerKind.FINALIZER
     assert blocker.reason == "it should have been gone since 08:59:00 UTC, but finalizers hold it: example.dev/keep"
 
 
 @pytest.mark.parametrize(("node_ready", "advice"), [(True, "look at the kubelet"), (False, "node n1 is not ready")])
 def test_a_kubelet_that_does_not_answer_is_named(*, node_ready: bool, advice: str) -> None:
-    blocker = lingering(a_pod(deletionTimestamp="2026-01-05T08:59:00Z"), node_ready=node_ready, now=NOW)
+    blocker = overdue_blocker(a_pod(deletionTimestamp="2026-01-05T08:59:00Z"), node_ready=node_ready, now=NOW)
     assert blocker is not None
-    assert (blocker.kind, blocker.object) == (Kind.KUBELET, "Node n1")
+    assert (blocker.kind, blocker.object) == (BlockerKind.KUBELET, "Node n1")
     assert advice in blocker.advice
 
 
 def test_a_blocker_reads_well_in_one_line() -> None:
     told = "The disruption budget cart needs 2 healthy pods and has 2 currently"
-    assert str(refused(a_pod(), by_budget(told))) == (
+    assert str(refusal_blocker(a_pod(), by_budget(told))) == (
         "shop/cart-0: PodDisruptionBudget shop/cart needs 2 healthy pods and has 2; "
         "run more replicas, or let the budget allow a disruption"
     )

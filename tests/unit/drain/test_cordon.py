@@ -9,30 +9,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from haulout.api.objects import Node, RawObject, Taint
 from haulout.drain.cordon import (
-    BACKUP,
-    MARK,
-    BadMark,
+    CORDON_ANNOTATION,
+    CORDON_BACKUP_ANNOTATION,
     Cordon,
-    Wishes,
+    CordonRequest,
+    InvalidCordonAnnotation,
     acquire,
-    before_of,
+    clear_cordon,
     cordon_by_hand,
     cordon_of,
-    forget,
+    describe_tampering,
     release,
-    repaired,
-    tampering,
+    repair,
+    state_before,
     uncordon_by_hand,
 )
-from haulout.kube.objects import Node, RawObject, Taint
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 DRAIN = Taint(key="medik8s.io/drain", effect="NoSchedule")
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 FOREIGN = Taint(key="dummy", value="x", effect="PreferNoSchedule", time_added=NOW)
 EXCLUDE = "remediation.medik8s.io/exclude-from-remediation"
-MEDIK8S = Wishes(taints=(UNSCHEDULABLE, DRAIN), labels={EXCLUDE: "true"})
+MEDIK8S = CordonRequest(taints=(UNSCHEDULABLE, DRAIN), labels={EXCLUDE: "true"})
 
 
 def a_node(**fields: Any) -> Node:
@@ -41,7 +41,7 @@ def a_node(**fields: Any) -> Node:
     return msgspec.convert(msgspec.to_builtins({"metadata": metadata, "spec": spec}), Node)
 
 
-def after(node: Node, change: RawObject | None) -> Node:
+def apply_change(node: Node, change: RawObject | None) -> Node:
     """Apply a merge patch, as the server would."""
     if change is None:
         return node
@@ -63,7 +63,7 @@ def _merged(target: RawObject, patch: RawObject) -> RawObject:
 
 def test_a_cordon_comes_with_taints_and_labels_in_one_change() -> None:
     node = a_node(taints=[FOREIGN])
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     assert held.spec.unschedulable
     assert held.spec.taints == (UNSCHEDULABLE, DRAIN, FOREIGN)
     assert held.metadata.labels == {"zone": "a", EXCLUDE: "true"}
@@ -74,12 +74,12 @@ def test_a_cordon_comes_with_taints_and_labels_in_one_change() -> None:
 
 def test_the_last_to_leave_restores_the_node() -> None:
     node = a_node(taints=[FOREIGN])
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
-    assert after(held, release(held, "nm/a")) == node
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    assert apply_change(held, release(held, "nm/a")) == node
 
 
 def test_nothing_is_written_when_nothing_changes() -> None:
-    held = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    held = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
     assert acquire(held, "nm/a", MEDIK8S, now=NOW + timedelta(hours=1)) is None
     assert release(held, "nm/b") is None
     assert release(a_node(), "nm/a") is None
@@ -87,70 +87,72 @@ def test_nothing_is_written_when_nothing_changes() -> None:
 
 def test_a_node_cordoned_by_a_person_stays_cordoned() -> None:
     node = a_node(unschedulable=True, taints=[UNSCHEDULABLE])
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
-    restored = after(held, release(held, "nm/a"))
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    restored = apply_change(held, release(held, "nm/a"))
     assert restored == node
 
 
 def test_labels_and_taints_that_were_there_before_stay() -> None:
     node = a_node(taints=[DRAIN], labels={EXCLUDE: "maybe"})
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     assert held.metadata.labels[EXCLUDE] == "true"
-    assert after(held, release(held, "nm/a")) == node
+    assert apply_change(held, release(held, "nm/a")) == node
 
 
 def test_a_cordon_lasts_until_its_last_owner_has_left() -> None:
-    other = Wishes(taints=(Taint(key="haulout.dev/drain", effect="NoSchedule"),))
+    other = CordonRequest(taints=(Taint(key="haulout.dev/drain", effect="NoSchedule"),))
     node = a_node()
-    first = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
-    both = after(first, acquire(first, "profile/b", other, now=NOW))
-    only_b = after(both, release(both, "nm/a"))
+    first = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    both = apply_change(first, acquire(first, "profile/b", other, now=NOW))
+    only_b = apply_change(both, release(both, "nm/a"))
     assert only_b.spec.unschedulable
     assert only_b.spec.taints == (UNSCHEDULABLE, *other.taints)
     assert only_b.metadata.labels == {"zone": "a"}
-    assert after(only_b, release(only_b, "profile/b")) == node
+    assert apply_change(only_b, release(only_b, "profile/b")) == node
 
 
 def test_what_two_wish_stays_for_the_second() -> None:
     node = a_node()
-    first = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
-    both = after(first, acquire(first, "nm/b", MEDIK8S, now=NOW))
-    only_b = after(both, release(both, "nm/a"))
+    first = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    both = apply_change(first, acquire(first, "nm/b", MEDIK8S, now=NOW))
+    only_b = apply_change(both, release(both, "nm/a"))
     assert only_b.spec.taints == (UNSCHEDULABLE, DRAIN)
     assert only_b.metadata.labels[EXCLUDE] == "true"
 
 
 def test_an_uncordon_by_others_is_undone_by_acquiring_again() -> None:
-    held = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
-    loosened = after(held, {"metadata": {"uid": "u1", "resourceVersion": "7"}, "spec": {"unschedulable": None}})
+    held = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    loosened = apply_change(held, {"metadata": {"uid": "u1", "resourceVersion": "7"}, "spec": {"unschedulable": None}})
     assert not loosened.spec.unschedulable
-    assert after(loosened, acquire(loosened, "nm/a", MEDIK8S, now=NOW)).spec.unschedulable
+    assert apply_change(loosened, acquire(loosened, "nm/a", MEDIK8S, now=NOW)).spec.unschedulable
 
 
 def test_a_label_that_others_changed_meanwhile_is_theirs() -> None:
-    held = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    held = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
     meta = {"uid": "u1", "resourceVersion": "7", "labels": {EXCLUDE: "false"}}
-    changed = after(held, {"metadata": meta})
-    assert after(changed, release(changed, "nm/a")).metadata.labels[EXCLUDE] == "false"
+    changed = apply_change(held, {"metadata": meta})
+    assert apply_change(changed, release(changed, "nm/a")).metadata.labels[EXCLUDE] == "false"
 
 
 def test_taints_that_came_meanwhile_stay() -> None:
-    held = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    held = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
     tainted = a_node(unschedulable=True, taints=[*held.spec.taints, FOREIGN], labels=held.metadata.labels)
     tainted = msgspec.structs.replace(tainted, metadata=held.metadata)
-    assert after(tainted, release(tainted, "nm/a")).spec.taints == (FOREIGN,)
+    assert apply_change(tainted, release(tainted, "nm/a")).spec.taints == (FOREIGN,)
 
 
 @pytest.mark.parametrize("raw", ["", "{", "[]", '{"owners": 7}'])
 def test_a_mark_that_somebody_wrote_over_is_reported(raw: str) -> None:
-    node = after(a_node(), {"metadata": {"uid": "u1", "resourceVersion": "7", "annotations": {MARK: raw}}})
-    with pytest.raises(BadMark, match=r"annotation haulout\.dev/cordon of node n1"):
+    node = apply_change(
+        a_node(), {"metadata": {"uid": "u1", "resourceVersion": "7", "annotations": {CORDON_ANNOTATION: raw}}}
+    )
+    with pytest.raises(InvalidCordonAnnotation, match=r"annotation haulout\.dev/cordon of node n1"):
         release(node, "nm/a")
 
 
 _taints = st.lists(st.sampled_from([DRAIN, UNSCHEDULABLE, FOREIGN]), unique=True, max_size=3)
 _wishes = st.builds(
-    lambda taints, labels: Wishes(taints=tuple(taints), labels=labels),
+    lambda taints, labels: CordonRequest(taints=tuple(taints), labels=labels),
     _taints,
     st.dictionaries(st.sampled_from(["zone", "x"]), st.sampled_from(["a", "b"]), max_size=2),
 )
@@ -163,7 +165,7 @@ _wishes = st.builds(
     order=st.randoms(use_true_random=False),
 )
 def test_whoever_comes_and_goes_in_whatever_order_the_node_is_as_before(
-    *, unschedulable: bool, taints: list[Taint], wishes: list[Wishes], order: Any
+    *, unschedulable: bool, taints: list[Taint], wishes: list[CordonRequest], order: Any
 ) -> None:
     # Owners agree about a label's value: two that do not would write over each other for ever.
     agreed = {key: value for each in wishes for key, value in each.labels.items()}
@@ -172,14 +174,14 @@ def test_whoever_comes_and_goes_in_whatever_order_the_node_is_as_before(
     before = a_node(unschedulable=unschedulable, taints=foreign)
     node = before
     for number, each in enumerate(wishes):
-        wish = Wishes(taints=each.taints, labels={key: agreed[key] for key in each.labels})
-        node = after(node, acquire(node, f"owner/{number}", wish, now=NOW))
+        wish = CordonRequest(taints=each.taints, labels={key: agreed[key] for key in each.labels})
+        node = apply_change(node, acquire(node, f"owner/{number}", wish, now=NOW))
         assert node.spec.unschedulable
     leaving = list(range(len(wishes)))
     order.shuffle(leaving)
     for number in leaving:
         assert node.spec.unschedulable
-        node = after(node, release(node, f"owner/{number}"))
+        node = apply_change(node, release(node, f"owner/{number}"))
     assert node.metadata == before.metadata
     assert node.spec.unschedulable == before.spec.unschedulable
     assert set(map(str, node.spec.taints)) == set(map(str, before.spec.taints))
@@ -190,50 +192,50 @@ def test_whoever_comes_and_goes_in_whatever_order_the_node_is_as_before(
 
 def test_by_hand_a_node_that_nobody_holds_is_cordoned_as_kubectl_does_it() -> None:
     node = a_node(taints=[FOREIGN])
-    cordoned = after(node, cordon_by_hand(node))
+    cordoned = apply_change(node, cordon_by_hand(node))
     assert cordoned.spec.unschedulable
-    assert MARK not in cordoned.metadata.annotations
+    assert CORDON_ANNOTATION not in cordoned.metadata.annotations
     assert cordon_by_hand(cordoned) is None
-    assert after(cordoned, uncordon_by_hand(cordoned)) == node
+    assert apply_change(cordoned, uncordon_by_hand(cordoned)) == node
     assert uncordon_by_hand(node) is None
 
 
 def test_who_cordons_a_node_that_is_held_finds_it_cordoned_afterwards() -> None:
-    held = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
-    cordoned = after(held, cordon_by_hand(held))
+    held = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    cordoned = apply_change(held, cordon_by_hand(held))
     assert list((cordon_of(cordoned) or Cordon()).owners) == ["nm/a"]
-    released = after(cordoned, release(cordoned, "nm/a"))
+    released = apply_change(cordoned, release(cordoned, "nm/a"))
     assert released == a_node(unschedulable=True)
 
 
 def test_a_cordon_by_hand_that_is_taken_back_leaves_the_node_to_those_who_hold_it() -> None:
     node = a_node(unschedulable=True)
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
-    taken_back = after(held, uncordon_by_hand(held))
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    taken_back = apply_change(held, uncordon_by_hand(held))
     assert taken_back.spec.unschedulable
     assert taken_back.spec.taints == held.spec.taints
-    assert after(taken_back, release(taken_back, "nm/a")) == a_node()
+    assert apply_change(taken_back, release(taken_back, "nm/a")) == a_node()
 
 
 def test_owners_that_are_no_more_can_be_let_go_for() -> None:
     node = a_node(unschedulable=True, taints=[FOREIGN])
-    one = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
-    two = after(one, acquire(one, "nm/b", Wishes(labels={"b": "1"}), now=NOW))
-    left = after(two, uncordon_by_hand(two, without=["nm/a"]))
+    one = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    two = apply_change(one, acquire(one, "nm/b", CordonRequest(labels={"b": "1"}), now=NOW))
+    left = apply_change(two, uncordon_by_hand(two, without=["nm/a"]))
     assert left.spec.unschedulable
     assert left.metadata.labels == {"zone": "a", "b": "1"}
     assert left.spec.taints == (UNSCHEDULABLE, FOREIGN)
-    assert after(two, uncordon_by_hand(two, without=["nm/a", "nm/b", "nm/c"])) == a_node(taints=[FOREIGN])
+    assert apply_change(two, uncordon_by_hand(two, without=["nm/a", "nm/b", "nm/c"])) == a_node(taints=[FOREIGN])
 
 
 def test_a_mark_that_nobody_can_read_can_be_forgotten() -> None:
     node = a_node(unschedulable=True, taints=[DRAIN])
     broken = msgspec.structs.replace(
-        node, metadata=msgspec.structs.replace(node.metadata, annotations={MARK: "?", "mine": "1"})
+        node, metadata=msgspec.structs.replace(node.metadata, annotations={CORDON_ANNOTATION: "?", "mine": "1"})
     )
-    with pytest.raises(BadMark):
+    with pytest.raises(InvalidCordonAnnotation):
         cordon_by_hand(broken)
-    forgotten = after(broken, forget(broken))
+    forgotten = apply_change(broken, clear_cordon(broken))
     assert forgotten.metadata.annotations == {"mine": "1"}
     assert not forgotten.spec.unschedulable
     assert forgotten.spec.taints == (DRAIN,)
@@ -244,37 +246,37 @@ def test_a_mark_that_nobody_can_read_can_be_forgotten() -> None:
 
 def test_what_another_operator_did_in_our_name_is_adopted_and_goes_with_us() -> None:
     node = a_node(unschedulable=True, taints=[UNSCHEDULABLE, DRAIN, FOREIGN], labels={EXCLUDE: "true"})
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW, adopting=True))
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW, adopting=True))
     assert (held.spec, held.metadata.labels) == (node.spec, node.metadata.labels), "only the mark is new"
-    free = after(held, release(held, "nm/a"))
+    free = apply_change(held, release(held, "nm/a"))
     assert free == a_node(taints=[FOREIGN])
 
 
 def test_adopting_completes_what_is_only_half_there() -> None:
     node = a_node(taints=[DRAIN])
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW, adopting=True))
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW, adopting=True))
     assert held.spec.unschedulable
     assert set(held.spec.taints) == {UNSCHEDULABLE, DRAIN}
-    assert after(held, release(held, "nm/a")) == a_node()
+    assert apply_change(held, release(held, "nm/a")) == a_node()
 
 
 def test_a_node_with_a_mark_is_not_adopted_again() -> None:
     node = a_node(unschedulable=True)
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
-    both = after(held, acquire(held, "nm/b", MEDIK8S, now=NOW, adopting=True))
-    alone = after(both, release(both, "nm/a"))
-    assert after(alone, release(alone, "nm/b")) == node, "it was cordoned before"
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    both = apply_change(held, acquire(held, "nm/b", MEDIK8S, now=NOW, adopting=True))
+    alone = apply_change(both, release(both, "nm/a"))
+    assert apply_change(alone, release(alone, "nm/b")) == node, "it was cordoned before"
 
 
 def test_while_another_holds_a_node_the_taint_of_kubernetes_itself_stays() -> None:
     """It would come back at once: two who took turns with it wrote the node thousands of times a second."""
     node = a_node()
-    one = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
-    two = after(one, acquire(one, "profile/os", Wishes(), now=NOW))
-    left = after(two, release(two, "nm/a"))
+    one = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    two = apply_change(one, acquire(one, "profile/os", CordonRequest(), now=NOW))
+    left = apply_change(two, release(two, "nm/a"))
     assert left.spec.taints == (UNSCHEDULABLE,)
-    assert acquire(left, "profile/os", Wishes(), now=NOW) is None
-    assert after(left, release(left, "profile/os")) == node
+    assert acquire(left, "profile/os", CordonRequest(), now=NOW) is None
+    assert apply_change(left, release(left, "profile/os")) == node
 
 
 # What people do to our annotations
@@ -282,12 +284,12 @@ def test_while_another_holds_a_node_the_taint_of_kubernetes_itself_stays() -> No
 
 def edited(node: Node, *, spec: RawObject | None = None, **annotations: str | None) -> Node:
     """Return a node after somebody edited it: `mark` and `backup` are our annotations."""
-    keys = {"mark": MARK, "backup": BACKUP}
+    keys = {"mark": CORDON_ANNOTATION, "backup": CORDON_BACKUP_ANNOTATION}
     metadata = {"uid": "u1", "resourceVersion": "7", "annotations": {keys[it]: annotations[it] for it in annotations}}
-    return after(node, {"metadata": metadata, "spec": spec or {}})
+    return apply_change(node, {"metadata": metadata, "spec": spec or {}})
 
 
-def marked(**fields: Any) -> str:
+def cordon_annotation(**fields: Any) -> str:
     """Return the text of a mark, with these members in place of what belongs there."""
     owners = {"nm/a": {"since": "2026-01-05T09:00:00Z", "wishes": msgspec.to_builtins(MEDIK8S)}}
     return json.dumps({"owners": owners} | fields)
@@ -303,158 +305,163 @@ def test_a_node_whose_mark_was_removed_or_overwritten_is_as_before_in_the_end(
     *, mark: str | None, was_cordoned: bool
 ) -> None:
     node = a_node(unschedulable=was_cordoned, taints=[UNSCHEDULABLE] if was_cordoned else [])
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     tampered = edited(held, mark=mark)
-    assert after(tampered, release(tampered, "nm/a")) == node
-    restored = after(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW + timedelta(hours=1)))
+    assert apply_change(tampered, release(tampered, "nm/a")) == node
+    restored = apply_change(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW + timedelta(hours=1)))
     assert restored == held
-    assert after(tampered, repaired(tampered, ["nm/a"])) == held
-    assert repaired(tampered, ["nm/b"]) is None, "it is not theirs"
+    assert apply_change(tampered, repair(tampered, ["nm/a"])) == held
+    assert repair(tampered, ["nm/b"]) is None, "it is not theirs"
 
 
 @LOST
 def test_all_owners_of_a_lost_mark_are_still_owners(mark: str | None) -> None:
     node = a_node()
-    one = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
-    two = after(one, acquire(one, "profile/b", Wishes(), now=NOW))
+    one = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    two = apply_change(one, acquire(one, "profile/b", CordonRequest(), now=NOW))
     tampered = edited(two, mark=mark)
-    left = after(tampered, release(tampered, "nm/a"))
+    left = apply_change(tampered, release(tampered, "nm/a"))
     assert left.spec.unschedulable
     assert list((cordon_of(left) or Cordon()).owners) == ["profile/b"]
-    assert after(left, release(left, "profile/b")) == node
+    assert apply_change(left, release(left, "profile/b")) == node
 
 
 @pytest.mark.parametrize("backup", [None, "{}", "?"])
 def test_a_lost_backup_is_written_again(backup: str | None) -> None:
     node = a_node()
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     tampered = edited(held, backup=backup)
-    assert after(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW)) == held
-    assert after(tampered, release(tampered, "nm/a")) == node
+    assert apply_change(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW)) == held
+    assert apply_change(tampered, release(tampered, "nm/a")) == node
 
 
 @LOST
 @WAS_CORDONED
 def test_an_owner_with_a_copy_of_its_own_needs_no_annotation(*, mark: str | None, was_cordoned: bool) -> None:
     node = a_node(unschedulable=was_cordoned, taints=[FOREIGN])
-    copy = before_of(node, MEDIK8S)
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    copy = state_before(node, MEDIK8S)
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     tampered = edited(held, mark=mark, backup=mark)
-    assert after(tampered, release(tampered, "nm/a", wishes=MEDIK8S, before=copy)) == node
-    restored = after(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW, before=copy))
+    assert apply_change(tampered, release(tampered, "nm/a", requested=MEDIK8S, before=copy)) == node
+    restored = apply_change(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW, before=copy))
     assert restored == held
 
 
 def test_a_node_that_was_also_uncordoned_is_schedulable_afterwards_whatever_the_copy_says() -> None:
     node = a_node(unschedulable=True)
-    copy = before_of(node, MEDIK8S)
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    copy = state_before(node, MEDIK8S)
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     free = edited(held, spec={"unschedulable": None}, mark=None, backup=None)
-    again = after(free, acquire(free, "nm/a", MEDIK8S, now=NOW, before=copy))
+    again = apply_change(free, acquire(free, "nm/a", MEDIK8S, now=NOW, before=copy))
     assert again.spec.unschedulable
-    assert after(again, release(again, "nm/a")) == a_node()
+    assert apply_change(again, release(again, "nm/a")) == a_node()
 
 
 def test_an_owner_that_was_edited_out_of_the_mark_leaves_nothing_behind() -> None:
     node = a_node()
-    copy = before_of(node, MEDIK8S)
-    one = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
-    two = after(one, acquire(one, "profile/b", Wishes(), now=NOW))
+    copy = state_before(node, MEDIK8S)
+    one = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    two = apply_change(one, acquire(one, "profile/b", CordonRequest(), now=NOW))
     without = json.dumps({"owners": {"profile/b": {"since": "2026-01-05T09:00:00Z"}}, "before": {}})
     tampered = edited(two, mark=without)
-    left = after(tampered, release(tampered, "nm/a", wishes=MEDIK8S, before=copy))
+    left = apply_change(tampered, release(tampered, "nm/a", requested=MEDIK8S, before=copy))
     assert left.spec.unschedulable
     assert (left.spec.taints, left.metadata.labels) == ((UNSCHEDULABLE,), {"zone": "a"})
-    assert not after(left, release(left, "profile/b")).spec.unschedulable
+    assert not apply_change(left, release(left, "profile/b")).spec.unschedulable
 
 
 def test_an_owner_is_written_back_into_the_mark_from_the_backup() -> None:
-    one = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
-    two = after(one, acquire(one, "profile/b", Wishes(), now=NOW))
-    tampered = edited(two, mark=marked())
-    assert after(tampered, repaired(tampered, ["profile/b"])) == two
-    assert after(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW)) == two
-    left = after(tampered, release(tampered, "nm/a"))
+    one = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    two = apply_change(one, acquire(one, "profile/b", CordonRequest(), now=NOW))
+    tampered = edited(two, mark=cordon_annotation())
+    assert apply_change(tampered, repair(tampered, ["profile/b"])) == two
+    assert apply_change(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW)) == two
+    left = apply_change(tampered, release(tampered, "nm/a"))
     assert list((cordon_of(left) or Cordon()).owners) == ["profile/b"]
 
 
 @pytest.mark.parametrize(
-    "mark", [marked(), marked(before={}), marked(before={"taints": {"medik8s.io/drain:NoSchedule": True}})]
+    "mark",
+    [
+        cordon_annotation(),
+        cordon_annotation(before={}),
+        cordon_annotation(before={"taints": {"medik8s.io/drain:NoSchedule": True}}),
+    ],
 )
 def test_an_edited_before_makes_nothing_of_ours_stay(mark: str) -> None:
     node = a_node()
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     tampered = edited(held, mark=mark)
-    again = after(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW))
-    assert after(again, release(again, "nm/a")) == node
-    assert after(tampered, release(tampered, "nm/a")) == node
+    again = apply_change(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW))
+    assert apply_change(again, release(again, "nm/a")) == node
+    assert apply_change(tampered, release(tampered, "nm/a")) == node
 
 
 def test_a_person_may_edit_that_the_node_was_cordoned_before() -> None:
     node = a_node()
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
-    tampered = edited(held, mark=marked(before={"unschedulable": True}))
-    left = after(tampered, release(tampered, "nm/a"))
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    tampered = edited(held, mark=cordon_annotation(before={"unschedulable": True}))
+    left = apply_change(tampered, release(tampered, "nm/a"))
     assert left.spec.unschedulable
     assert DRAIN not in left.spec.taints
 
 
 def test_wishes_edited_out_of_the_mark_go_with_their_owner() -> None:
     node = a_node()
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
-    tampered = edited(held, mark=marked(owners={"nm/a": {"since": "2026-01-05T09:00:00Z"}}))
-    assert after(tampered, release(tampered, "nm/a", wishes=MEDIK8S)) == node
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    tampered = edited(held, mark=cordon_annotation(owners={"nm/a": {"since": "2026-01-05T09:00:00Z"}}))
+    assert apply_change(tampered, release(tampered, "nm/a", requested=MEDIK8S)) == node
 
 
 def test_a_cordon_with_a_taint_of_ours_is_never_how_a_node_was_before() -> None:
     """Without mark, backup and copy, the taint tells that the cordon beside it was made for a NodeMaintenance."""
     node = a_node(unschedulable=True, taints=[UNSCHEDULABLE, DRAIN, FOREIGN], labels={EXCLUDE: "true"})
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
-    assert after(held, release(held, "nm/a")) == a_node(taints=[FOREIGN])
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    assert apply_change(held, release(held, "nm/a")) == a_node(taints=[FOREIGN])
 
 
 def test_the_taint_of_another_operator_does_not_make_its_cordon_that_of_a_profile() -> None:
     node = a_node(unschedulable=True, taints=[DRAIN])
-    held = after(node, acquire(node, "profile/os", Wishes(), now=NOW))
-    assert after(held, release(held, "profile/os")) == node
+    held = apply_change(node, acquire(node, "profile/os", CordonRequest(), now=NOW))
+    assert apply_change(held, release(held, "profile/os")) == node
 
 
 def test_a_mark_of_an_earlier_version_counts_without_a_backup() -> None:
     node = a_node()
-    held = edited(after(node, acquire(node, "nm/a", MEDIK8S, now=NOW)), backup=None)
+    held = edited(apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW)), backup=None)
     assert list((cordon_of(held) or Cordon()).owners) == ["nm/a"]
-    assert after(held, release(held, "nm/a")) == node
+    assert apply_change(held, release(held, "nm/a")) == node
 
 
 def test_a_backup_that_an_earlier_version_left_behind_holds_nothing() -> None:
     """It removes the mark and uncordons the node, and knows of no backup."""
-    held = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    held = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
     free = edited(held, spec={"unschedulable": None, "taints": None}, mark=None)
     assert cordon_of(free) is None
-    again = after(free, acquire(free, "nm/b", MEDIK8S, now=NOW))
+    again = apply_change(free, acquire(free, "nm/b", MEDIK8S, now=NOW))
     assert list((cordon_of(again) or Cordon()).owners) == ["nm/b"]
 
 
 @pytest.mark.parametrize("is_cordoned_again", [True, False])
 def test_a_node_that_a_person_uncordons_while_it_is_held_is_schedulable_afterwards(*, is_cordoned_again: bool) -> None:
     node = a_node(unschedulable=True)
-    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    held = apply_change(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
     loosened = edited(held, spec={"unschedulable": None})
     if is_cordoned_again:
-        loosened = after(loosened, acquire(loosened, "nm/a", MEDIK8S, now=NOW))
+        loosened = apply_change(loosened, acquire(loosened, "nm/a", MEDIK8S, now=NOW))
         assert loosened.spec.unschedulable
-    assert after(loosened, release(loosened, "nm/a")) == a_node()
+    assert apply_change(loosened, release(loosened, "nm/a")) == a_node()
 
 
 def test_what_somebody_changed_is_told() -> None:
-    held = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
-    assert tampering(held, MEDIK8S) == []
-    assert tampering(edited(held, mark=None), MEDIK8S) == ["annotation haulout.dev/cordon was removed"]
-    assert tampering(edited(held, mark="{}"), MEDIK8S) == ["annotation haulout.dev/cordon was emptied"]
-    assert tampering(edited(held, mark="?"), MEDIK8S) == ["annotation haulout.dev/cordon was overwritten"]
+    held = apply_change(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    assert describe_tampering(held, MEDIK8S) == []
+    assert describe_tampering(edited(held, mark=None), MEDIK8S) == ["annotation haulout.dev/cordon was removed"]
+    assert describe_tampering(edited(held, mark="{}"), MEDIK8S) == ["annotation haulout.dev/cordon was emptied"]
+    assert describe_tampering(edited(held, mark="?"), MEDIK8S) == ["annotation haulout.dev/cordon was overwritten"]
     free = edited(held, spec={"unschedulable": None, "taints": None})
     free = msgspec.structs.replace(free, metadata=msgspec.structs.replace(free.metadata, labels={}))
-    assert tampering(free, MEDIK8S) == [
+    assert describe_tampering(free, MEDIK8S) == [
         "the node was uncordoned",
         "taint node.kubernetes.io/unschedulable was removed",
         "taint medik8s.io/drain was removed",

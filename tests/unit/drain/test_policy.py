@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from haulout.drain.ladder import Limits
-from haulout.drain.policy import ANY_POD, Behavior, Order, Policy, Rule
-from haulout.drain.selection import Filters
-from haulout.drain.waves import Place, place_of
-from haulout.kube.objects import Pod
+from haulout.api.objects import Pod
+from haulout.drain.drain_order import OrderKey, order_key_of
+from haulout.drain.escalation import EscalationLimits
+from haulout.drain.pod_filters import PodFilters
+from haulout.drain.policy import DEFAULT_RULE, Behavior, DrainOrder, DrainPolicy, DrainRule
 from haulout.kube.selectors import parse
 
 MINUTE = timedelta(minutes=1)
@@ -24,9 +24,9 @@ def a_pod(*, app: str = "cart", namespace: str = "shop", kind: str = "ReplicaSet
 
 
 RULES = (
-    Rule(name="b", pods=parse("app=cart"), order=2),
-    Rule(name="a", namespaces=("shop",), pods=parse("app in (cart,web)"), order=1),
-    Rule(name="c", namespace_selector=parse("tier=batch"), behavior=Behavior.WAIT_COMPLETED),
+    DrainRule(name="b", pods=parse("app=cart"), order=2),
+    DrainRule(name="a", namespaces=("shop",), pods=parse("app in (cart,web)"), order=1),
+    DrainRule(name="c", namespace_selector=parse("tier=batch"), behavior=Behavior.WAIT_COMPLETED),
 )
 
 
@@ -40,73 +40,73 @@ RULES = (
     ],
 )
 def test_the_first_rule_by_name_that_matches_counts(pod: Pod, labels: dict[str, str], rule: str) -> None:
-    assert Policy(rules=RULES).rule_for(pod, labels).name == rule
+    assert DrainPolicy(rules=RULES).rule_for(pod, labels).name == rule
 
 
 def test_labels_of_namespaces_are_asked_for_only_if_a_rule_needs_them() -> None:
-    assert Policy(rules=RULES).asks_for_namespaces
-    assert not Policy(rules=RULES[:2]).asks_for_namespaces
+    assert DrainPolicy(rules=RULES).needs_namespaces
+    assert not DrainPolicy(rules=RULES[:2]).needs_namespaces
 
 
 def test_a_rule_overrides_what_the_policy_says() -> None:
-    policy = Policy(
-        filters=Filters(force=True),
+    policy = DrainPolicy(
+        filters=PodFilters(force=True),
         force_delete=True,
         grace_period=MINUTE,
         eviction_timeout=2 * MINUTE,
         deletion_timeout=3 * MINUTE,
     )
-    own = Rule(name="a", grace_period=4 * MINUTE, eviction_timeout=5 * MINUTE, deletion_timeout=6 * MINUTE)
-    assert policy.limits_for(a_pod(), ANY_POD) == Limits(
-        grace=MINUTE, override=MINUTE, eviction_timeout=2 * MINUTE, deletion_timeout=3 * MINUTE
+    own = DrainRule(name="a", grace_period=4 * MINUTE, eviction_timeout=5 * MINUTE, deletion_timeout=6 * MINUTE)
+    assert policy.limits_for(a_pod(), DEFAULT_RULE) == EscalationLimits(
+        grace=MINUTE, grace_override=MINUTE, eviction_timeout=2 * MINUTE, deletion_timeout=3 * MINUTE
     )
-    assert policy.limits_for(a_pod(), own) == Limits(
-        grace=4 * MINUTE, override=4 * MINUTE, eviction_timeout=5 * MINUTE, deletion_timeout=6 * MINUTE
+    assert policy.limits_for(a_pod(), own) == EscalationLimits(
+        grace=4 * MINUTE, grace_override=4 * MINUTE, eviction_timeout=5 * MINUTE, deletion_timeout=6 * MINUTE
     )
 
 
 def test_what_is_not_allowed_has_no_instant() -> None:
-    policy = Policy(eviction_timeout=MINUTE, deletion_timeout=MINUTE)
-    limits = policy.limits_for(a_pod(terminationGracePeriodSeconds=90), ANY_POD)
-    assert limits == Limits(grace=1.5 * MINUTE)
+    policy = DrainPolicy(eviction_timeout=MINUTE, deletion_timeout=MINUTE)
+    limits = policy.limits_for(a_pod(terminationGracePeriodSeconds=90), DEFAULT_RULE)
+    assert limits == EscalationLimits(grace=1.5 * MINUTE)
 
 
 def test_like_the_operator_and_like_kubectl() -> None:
-    filters = Filters(force=True, ignore_daemonsets=True, delete_emptydir_data=True)
-    assert Policy.like_nmo() == Policy.like_kubectl(filters) == Policy(filters=filters)
-    assert list(Policy.like_nmo().problems()) == []
-    assert Policy.like_kubectl(Filters(), timeout=MINUTE).timeout == MINUTE
+    filters = PodFilters(force=True, ignore_daemonsets=True, delete_emptydir_data=True)
+    assert DrainPolicy.like_nmo() == DrainPolicy.like_kubectl(filters) == DrainPolicy(filters=filters)
+    assert list(DrainPolicy.like_nmo().problems()) == []
+    assert DrainPolicy.like_kubectl(PodFilters(), timeout=MINUTE).timeout == MINUTE
 
 
 def test_like_the_other_operator_it_is_harsh_only_with_both_times() -> None:
-    calm, harsh = Policy.like_smc(), Policy.like_smc(evicts_for=MINUTE, deletes_for=2 * MINUTE)
+    calm, harsh = DrainPolicy.like_smc(), DrainPolicy.like_smc(eviction_timeout=MINUTE, deletion_timeout=2 * MINUTE)
     assert [*calm.problems(), *harsh.problems()] == []
-    assert calm.limits_for(a_pod(), ANY_POD) == Limits(grace=MINUTE / 2)
-    limits = harsh.limits_for(a_pod(), ANY_POD)
+    assert calm.limits_for(a_pod(), DEFAULT_RULE) == EscalationLimits(grace=MINUTE / 2)
+    limits = harsh.limits_for(a_pod(), DEFAULT_RULE)
     assert (limits.eviction_timeout, limits.deletion_timeout) == (MINUTE, 2 * MINUTE)
 
 
 def test_a_number_of_requests_must_make_sense() -> None:
-    assert list(Policy(parallel=0).problems()) == [("parallel", "found 0, expected a number from 1 to 500")]
+    assert list(DrainPolicy(parallel=0).problems()) == [("parallel", "found 0, expected a number from 1 to 500")]
 
 
 # Waves
 
 STORAGE = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-ALL = Order(by_priority=True, storage_last=True, daemon_sets_last=True)
+ALL = DrainOrder(by_priority=True, storage_last=True, daemon_sets_last=True)
 
 
 @pytest.mark.parametrize(
     ("order", "names"),
     [
-        (Order(), ["agent", "plain", "store", "vital", "last"]),
-        (Order(by_priority=True), ["plain", "store", "agent", "vital", "last"]),
-        (Order(storage_last=True), ["agent", "plain", "vital", "store", "last"]),
-        (Order(daemon_sets_last=True), ["plain", "store", "vital", "last", "agent"]),
+        (DrainOrder(), ["agent", "plain", "store", "vital", "last"]),
+        (DrainOrder(by_priority=True), ["plain", "store", "agent", "vital", "last"]),
+        (DrainOrder(storage_last=True), ["agent", "plain", "vital", "store", "last"]),
+        (DrainOrder(daemon_sets_last=True), ["plain", "store", "vital", "last", "agent"]),
         (ALL, ["plain", "vital", "store", "last", "agent"]),
     ],
 )
-def test_pods_leave_in_the_order_that_was_asked_for(order: Order, names: list[str]) -> None:
+def test_pods_leave_in_the_order_that_was_asked_for(order: DrainOrder, names: list[str]) -> None:
     pods = [
         a_pod(app="agent", kind="DaemonSet", priority=5),
         a_pod(app="last"),
@@ -114,23 +114,23 @@ def test_pods_leave_in_the_order_that_was_asked_for(order: Order, names: list[st
         a_pod(app="store", volumes=STORAGE),
         a_pod(app="vital", priority=1000),
     ]
-    policy = Policy(rules=(Rule(name="last", pods=parse("app=last"), order=7),), order=order)
-    places = {pod.name: place_of(pod, policy.rule_for(pod, {}), order) for pod in pods}
+    policy = DrainPolicy(rules=(DrainRule(name="last", pods=parse("app=last"), order=7),), order=order)
+    places = {pod.name: order_key_of(pod, policy.rule_for(pod, {}), order) for pod in pods}
     assert sorted(places, key=lambda name: places[name]) == names
 
 
 def test_waiting_for_an_end_holds_up_only_higher_orders() -> None:
-    waits = place_of(a_pod(), Rule(name="w", behavior=Behavior.WAIT_COMPLETED), ALL)
-    beside = place_of(a_pod(volumes=STORAGE, priority=2_000_000_000), ANY_POD, ALL)
-    after = place_of(a_pod(), Rule(name="x", order=1), ALL)
-    before = place_of(a_pod(), Rule(name="x", order=-1), ALL)
+    waits = order_key_of(a_pod(), DrainRule(name="w", behavior=Behavior.WAIT_COMPLETED), ALL)
+    beside = order_key_of(a_pod(volumes=STORAGE, priority=2_000_000_000), DEFAULT_RULE, ALL)
+    after = order_key_of(a_pod(), DrainRule(name="x", order=1), ALL)
+    before = order_key_of(a_pod(), DrainRule(name="x", order=-1), ALL)
     assert before < beside < waits < after
 
 
 def test_pods_of_daemon_sets_leave_after_all_orders_and_in_order_among_themselves() -> None:
-    highest = place_of(a_pod(), Rule(name="x", order=2**31 - 1), ALL)
+    highest = order_key_of(a_pod(), DrainRule(name="x", order=2**31 - 1), ALL)
     orders = (-(2**31), None, 2**31 - 1)
-    daemons = [place_of(a_pod(kind="DaemonSet"), Rule(name="d", order=order), ALL) for order in orders]
+    daemons = [order_key_of(a_pod(kind="DaemonSet"), DrainRule(name="d", order=order), ALL) for order in orders]
     assert [highest, *daemons] == sorted([*reversed(daemons), highest])
     assert str(daemons[1]) == "pods of DaemonSets"
     assert str(daemons[2]) == "order 2147483647, pods of DaemonSets"
@@ -139,16 +139,16 @@ def test_pods_of_daemon_sets_leave_after_all_orders_and_in_order_among_themselve
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        (Place(0), "order 0"),
-        (Place(3, 1, 10), "order 3, pods with storage, priority 10"),
-        (Place(0, 2), "pods of DaemonSets"),
-        (place_of(a_pod(), Rule(name="w", behavior=Behavior.WAIT_COMPLETED), ALL), "order 0"),
+        (OrderKey(0), "order 0"),
+        (OrderKey(3, 1, 10), "order 3, pods with storage, priority 10"),
+        (OrderKey(0, 2), "pods of DaemonSets"),
+        (order_key_of(a_pod(), DrainRule(name="w", behavior=Behavior.WAIT_COMPLETED), ALL), "order 0"),
     ],
 )
-def test_a_place_is_told_in_words(place: Place, words: str) -> None:
+def test_a_place_is_told_in_words(place: OrderKey, words: str) -> None:
     assert str(place) == words
 
 
 def test_policies_are_values() -> None:
-    assert replace(Policy.like_nmo(), parallel=3) == replace(Policy.like_nmo(), parallel=3)
-    assert hash(Policy(rules=RULES)) == hash(Policy(rules=RULES))
+    assert replace(DrainPolicy.like_nmo(), parallel=3) == replace(DrainPolicy.like_nmo(), parallel=3)
+    assert hash(DrainPolicy(rules=RULES)) == hash(DrainPolicy(rules=RULES))

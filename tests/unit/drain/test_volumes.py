@@ -8,27 +8,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from haulout.cli.draining.live import reasons
-from haulout.cli.draining.plain import Teller, standing
-from haulout.cli.draining.records import Record
+from haulout.api.objects import Pod, RawObject, Taint
+from haulout.cli.drain.live_progress import group_blockers
+from haulout.cli.drain.node_drain import NodeDrain
+from haulout.cli.drain.plain_progress import NodeReporter, progress_line
 from haulout.core.clock import Clock
-from haulout.drain.blockers import Kind
-from haulout.drain.memory import Checkpoint, Memory
+from haulout.drain.blockers import BlockerKind
+from haulout.drain.decision import DrainDecision, DrainObservation, decide
+from haulout.drain.metrics import ORDER, DrainMetrics
 from haulout.drain.permissions import permissions
-from haulout.drain.plan import Plan, View, decide
-from haulout.drain.policy import Behavior, Order, Policy, Rule
-from haulout.drain.progress import Ending, State
-from haulout.drain.selection import DaemonSetAnswer
-from haulout.drain.sorting import Question
-from haulout.drain.tallies import ORDER, DrainTallies
+from haulout.drain.pod_filters import DaemonSetInfo
+from haulout.drain.pod_selection import LookupRequest
+from haulout.drain.policy import Behavior, DrainOrder, DrainPolicy, DrainRule
+from haulout.drain.progress import OutcomeResult, PodDrainState
+from haulout.drain.state import Checkpoint, TrackedDrain
 from haulout.drain.volumes import VolumeAttachment
-from haulout.kube.objects import Pod, RawObject, Taint
 from haulout.kube.selectors import parse
-from support.draining import Town, a_pod, a_town
+from support.clusters.drain_cluster import DrainCluster, a_drain_cluster, a_pod
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
-WAITS = replace(Policy.like_nmo(), volume_detach_timeout=10 * MINUTE)
+WAITS = replace(DrainPolicy.like_nmo(), volume_detach_timeout=10 * MINUTE)
 DRIVER = "disk.example.com"
 TAINTED = (Taint(key="medik8s.io/drain", effect="NoSchedule"),)
 
@@ -62,13 +62,15 @@ def of_n1(*volumes: str, **more: Any) -> tuple[VolumeAttachment, ...]:
     )
 
 
-def look(*pods: Pod, at: datetime = NOW, memory: Memory | None = None, policy: Policy = WAITS, **view: Any) -> Plan:
-    memory = Memory(started=NOW) if memory is None else memory
-    return decide(View(node="n1", pods=pods, **view), memory, policy, now=at)
+def decide_for(
+    *pods: Pod, at: datetime = NOW, memory: TrackedDrain | None = None, policy: DrainPolicy = WAITS, **view: Any
+) -> DrainDecision:
+    memory = TrackedDrain(started=NOW) if memory is None else memory
+    return decide(DrainObservation(node="n1", pods=pods, **view), memory, policy, now=at)
 
 
-def waited_for(plan: Plan) -> list[str]:
-    assert {it.blocker.kind for it in plan.progress.blockers} <= {Kind.VOLUME}
+def waited_for(plan: DrainDecision) -> list[str]:
+    assert {it.blocker.kind for it in plan.progress.blockers} <= {BlockerKind.VOLUME}
     return [it.blocker.object for it in plan.progress.blockers]
 
 
@@ -77,41 +79,41 @@ def waited_for(plan: Plan) -> list[str]:
 
 def test_volumes_count_only_when_all_pods_have_left_and_the_policy_says_so() -> None:
     cart = on_node("cart", claim="data")
-    assert not look(cart).needs_volumes
-    empty = look()
-    assert (empty.ending, empty.needs_volumes, empty.progress.blockers) == (None, True, ())
-    usual = look(policy=Policy.like_nmo(), attachments=of_n1("pv-1"))
-    assert (usual.ending, usual.needs_volumes) == (Ending.DRAINED, False)
+    assert not decide_for(cart).needs_volumes
+    empty = decide_for()
+    assert (empty.result, empty.needs_volumes, empty.progress.blockers) == (None, True, ())
+    usual = decide_for(policy=DrainPolicy.like_nmo(), attachments=of_n1("pv-1"))
+    assert (usual.result, usual.needs_volumes) == (OutcomeResult.DRAINED, False)
 
 
 def test_a_volume_that_is_attached_is_named_with_its_claim_and_driver() -> None:
     error = {"message": "node is busy", "time": NOW}
-    plan = look(attachments=of_n1("pv-1", detachError=error), claims={"pv-1": "shop/data"})
+    plan = decide_for(attachments=of_n1("pv-1", detachError=error), claims={"pv-1": "shop/data"})
     (standing,) = plan.progress.blockers
     blocker = standing.blocker
-    assert (blocker.kind, blocker.object, standing.since) == (Kind.VOLUME, "PersistentVolume pv-1", NOW)
+    assert (blocker.kind, blocker.object, standing.since) == (BlockerKind.VOLUME, "PersistentVolume pv-1", NOW)
     assert blocker.reason == (
         "PersistentVolume pv-1 (claim shop/data, driver disk.example.com) is still attached to node n1; "
         "this is waited for until 2026-01-05 09:10:00 UTC; it cannot be detached: node is busy"
     )
     assert "kubectl describe volumeattachment csi-pv-1" in blocker.advice
     assert str(blocker).startswith("PersistentVolume pv-1")
-    assert (plan.ending, plan.wakes_at, plan.progress.percent) == (None, NOW + 10 * MINUTE, 0)
+    assert (plan.result, plan.requeue_at, plan.progress.percent) == (None, NOW + 10 * MINUTE, 0)
 
 
 def test_what_a_driver_says_is_shown_up_to_some_length() -> None:
-    plan = look(attachments=of_n1("pv-1", detachError={"message": "x" * 5000}))
+    plan = decide_for(attachments=of_n1("pv-1", detachError={"message": "x" * 5000}))
     assert len(plan.progress.blockers[0].blocker.reason) < 600
 
 
 def test_the_claim_of_a_volume_is_asked_for_and_waited_with_meanwhile() -> None:
-    plan = look(attachments=of_n1("pv-1", ""))
-    assert plan.questions == (Question("volume", "pv-1"),)
+    plan = decide_for(attachments=of_n1("pv-1", ""))
+    assert plan.lookups == (LookupRequest("volume", "pv-1"),)
     assert waited_for(plan) == ["PersistentVolume pv-1", "VolumeAttachment csi-"]
 
 
 def test_volumes_that_are_not_attached_yet_are_not_waited_for() -> None:
-    assert look(attachments=of_n1("pv-1", attached=False)).ending is Ending.DRAINED
+    assert decide_for(attachments=of_n1("pv-1", attached=False)).result is OutcomeResult.DRAINED
 
 
 @pytest.mark.parametrize(
@@ -131,37 +133,37 @@ def test_volumes_that_are_not_attached_yet_are_not_waited_for() -> None:
     ids=["of a DaemonSet", "of another namespace", "skipped", "static", "made for the pod", "finished"],
 )
 def test_volumes_of_pods_that_stay_are_not_waited_for(pod: Pod, claim: str, is_waited_for: bool) -> None:  # noqa: FBT001 - what is expected
-    sets = {"shop/agent": DaemonSetAnswer()}
-    plan = look(pod, attachments=of_n1("pv-1"), claims={"pv-1": claim}, daemon_sets=sets)
-    assert (plan.ending is None) is is_waited_for
+    sets = {"shop/agent": DaemonSetInfo()}
+    plan = decide_for(pod, attachments=of_n1("pv-1"), claims={"pv-1": claim}, daemon_sets=sets)
+    assert (plan.result is None) is is_waited_for
 
 
 def test_after_its_time_the_drain_goes_on_and_says_what_is_left() -> None:
-    first = look(attachments=of_n1("pv-1", "pv-2"), claims={"pv-1": "shop/data", "pv-2": ""})
-    seen: dict[str, Any] = {"memory": first.memory, "claims": {"pv-1": "shop/data"}}
-    plan = look(attachments=of_n1("pv-1"), at=NOW + 10 * MINUTE, **seen)
-    assert (plan.ending, plan.progress.blockers, plan.needs_volumes) == (Ending.DRAINED, (), False)
+    first = decide_for(attachments=of_n1("pv-1", "pv-2"), claims={"pv-1": "shop/data", "pv-2": ""})
+    seen: dict[str, Any] = {"memory": first.state, "claims": {"pv-1": "shop/data"}}
+    plan = decide_for(attachments=of_n1("pv-1"), at=NOW + 10 * MINUTE, **seen)
+    assert (plan.result, plan.progress.blockers, plan.needs_volumes) == (OutcomeResult.DRAINED, (), False)
     left = "still attached after 10m0s: PersistentVolume pv-1 (claim shop/data, driver disk.example.com)"
     assert (plan.progress.left_attached, plan.progress.warning) == (left, left)
-    again = look(at=NOW + 11 * MINUTE, memory=plan.memory)
-    assert (again.ending, again.needs_volumes, again.progress.warning) == (Ending.DRAINED, False, left)
+    again = decide_for(at=NOW + 11 * MINUTE, memory=plan.state)
+    assert (again.result, again.needs_volumes, again.progress.warning) == (OutcomeResult.DRAINED, False, left)
 
 
 def test_a_pod_that_comes_later_has_its_volumes_waited_for_anew() -> None:
-    done = look(attachments=())
-    assert done.ending is Ending.DRAINED
-    late = look(on_node("late", claim="data"), memory=done.memory, at=NOW + MINUTE)
-    plan = look(attachments=of_n1("pv-1"), memory=late.memory, at=NOW + 30 * MINUTE)
-    assert (plan.ending, plan.progress.volumes_until) == (None, NOW + 40 * MINUTE)
+    done = decide_for(attachments=())
+    assert done.result is OutcomeResult.DRAINED
+    late = decide_for(on_node("late", claim="data"), memory=done.state, at=NOW + MINUTE)
+    plan = decide_for(attachments=of_n1("pv-1"), memory=late.state, at=NOW + 30 * MINUTE)
+    assert (plan.result, plan.progress.volumes_until) == (None, NOW + 40 * MINUTE)
 
 
 def test_what_cannot_be_read_is_waited_for_no_longer_than_a_volume() -> None:
-    plan = look(attachments_problem="volumeattachments is forbidden")
+    plan = decide_for(attachments_problem="volumeattachments is forbidden")
     (standing,) = plan.progress.blockers
     assert "which volumes are attached to node n1 is not known: volumeattachments is forbidden" in str(standing)
     assert "list and watch volumeattachments.storage.k8s.io" in standing.blocker.advice
-    over = look(memory=plan.memory, at=NOW + 10 * MINUTE, attachments_problem="volumeattachments is forbidden")
-    assert over.ending is Ending.DRAINED
+    over = decide_for(memory=plan.state, at=NOW + 10 * MINUTE, attachments_problem="volumeattachments is forbidden")
+    assert over.result is OutcomeResult.DRAINED
     assert over.progress.warning == (
         "whether volumes are still attached could not be found out within 10m0s: volumeattachments is forbidden"
     )
@@ -169,95 +171,98 @@ def test_what_cannot_be_read_is_waited_for_no_longer_than_a_volume() -> None:
 
 def test_the_deadline_of_the_drain_ends_the_wait_and_the_node_is_drained() -> None:
     policy = replace(WAITS, timeout=5 * MINUTE)
-    first = look(attachments=of_n1("pv-1"), policy=policy, at=NOW + MINUTE)
+    first = decide_for(attachments=of_n1("pv-1"), policy=policy, at=NOW + MINUTE)
     assert first.progress.volumes_until == NOW + 5 * MINUTE
-    over = look(attachments=of_n1("pv-1"), policy=policy, memory=first.memory, at=NOW + 5 * MINUTE)
-    assert (over.ending, over.progress.left_attached.startswith("still attached after 4m0s")) == (Ending.DRAINED, True)
-    later = look(policy=policy, memory=over.memory, at=NOW + 6 * MINUTE)
-    assert later.ending is Ending.DRAINED
-    pod = look(on_node("cart"), policy=policy, memory=first.memory, at=NOW + 5 * MINUTE)
-    assert pod.ending is Ending.TIMED_OUT
+    over = decide_for(attachments=of_n1("pv-1"), policy=policy, memory=first.state, at=NOW + 5 * MINUTE)
+    assert (over.result, over.progress.left_attached.startswith("still attached after 4m0s")) == (
+        OutcomeResult.DRAINED,
+        True,
+    )
+    later = decide_for(policy=policy, memory=over.state, at=NOW + 6 * MINUTE)
+    assert later.result is OutcomeResult.DRAINED
+    pod = decide_for(on_node("cart"), policy=policy, memory=first.state, at=NOW + 5 * MINUTE)
+    assert pod.result is OutcomeResult.TIMED_OUT
 
 
 def test_daemons_that_leave_last_do_so_when_volumes_are_detached() -> None:
     """One of them may be what unmounts these volumes; its own is waited for when it has gone."""
-    policy = replace(WAITS, order=Order(daemon_sets_last=True), timeout=30 * MINUTE)
-    known: dict[str, Any] = {"daemon_sets": {"shop/csi": DaemonSetAnswer()}, "taints": TAINTED, "node_ready": True}
+    policy = replace(WAITS, order=DrainOrder(daemon_sets_last=True), timeout=30 * MINUTE)
+    known: dict[str, Any] = {"daemon_sets": {"shop/csi": DaemonSetInfo()}, "taints": TAINTED, "node_ready": True}
     known |= {"policy": policy, "claims": {"pv-1": "shop/data", "pv-2": "shop/own"}}
     csi = on_node("csi", claim="own", owner="DaemonSet")
     both, own = of_n1("pv-1", "pv-2"), of_n1("pv-2")
-    plan = look(csi, attachments=both, **known)
+    plan = decide_for(csi, attachments=both, **known)
     assert (plan.actions, waited_for(plan)) == ((), ["PersistentVolume pv-1"])
     (row,) = plan.progress.pods
-    assert (row.state, row.words) == (State.QUEUED, "leaves after volumes are detached")
-    turn = look(csi, attachments=own, memory=plan.memory, **known)
+    assert (row.state, row.message) == (PodDrainState.QUEUED, "leaves after volumes are detached")
+    turn = decide_for(csi, attachments=own, memory=plan.state, **known)
     assert ([it.pod.name for it in turn.actions], turn.needs_volumes) == (["csi"], True)
-    late = look(csi, attachments=both, memory=plan.memory, at=NOW + 10 * MINUTE, **known)
+    late = decide_for(csi, attachments=both, memory=plan.state, at=NOW + 10 * MINUTE, **known)
     assert [it.pod.name for it in late.actions] == ["csi"]
-    gone = look(attachments=own, memory=turn.memory, at=NOW + MINUTE, **known)
-    assert (gone.ending, waited_for(gone)) == (None, ["PersistentVolume pv-2"])
-    near = look(csi, attachments=both, at=NOW + 25 * MINUTE, **known)
+    gone = decide_for(attachments=own, memory=turn.state, at=NOW + MINUTE, **known)
+    assert (gone.result, waited_for(gone)) == (None, ["PersistentVolume pv-2"])
+    near = decide_for(csi, attachments=both, at=NOW + 25 * MINUTE, **known)
     assert near.progress.volumes_until == NOW + 30 * MINUTE - 45 * SECOND
 
 
 def test_a_successor_goes_on_with_the_same_time_and_none_begins_anew_on_a_drained_node() -> None:
-    plan = look(attachments=of_n1("pv-1"))
+    plan = decide_for(attachments=of_n1("pv-1"))
     checkpoint = plan.progress.checkpoint
     assert set(checkpoint.since.values()) == {NOW}
-    next_one = look(attachments=of_n1("pv-1"), memory=Memory.resume(checkpoint), at=NOW + 4 * MINUTE)
+    next_one = decide_for(attachments=of_n1("pv-1"), memory=TrackedDrain.resume(checkpoint), at=NOW + 4 * MINUTE)
     assert next_one.progress.volumes_until == NOW + 10 * MINUTE
-    unknown = look(memory=Memory.resume(checkpoint), at=NOW + 4 * MINUTE)
-    known = look(attachments=of_n1("pv-1"), memory=unknown.memory, at=NOW + 5 * MINUTE)
+    unknown = decide_for(memory=TrackedDrain.resume(checkpoint), at=NOW + 4 * MINUTE)
+    known = decide_for(attachments=of_n1("pv-1"), memory=unknown.state, at=NOW + 5 * MINUTE)
     assert known.progress.volumes_until == NOW + 10 * MINUTE
-    late = look(on_node("late"), memory=known.memory, at=NOW + 6 * MINUTE)
-    anew = look(attachments=of_n1("pv-1"), memory=late.memory, at=NOW + 7 * MINUTE)
+    late = decide_for(on_node("late"), memory=known.state, at=NOW + 6 * MINUTE)
+    anew = decide_for(attachments=of_n1("pv-1"), memory=late.state, at=NOW + 7 * MINUTE)
     assert anew.progress.volumes_until == NOW + 17 * MINUTE
-    done = Memory.resume(Checkpoint(started=NOW, is_drained=True))
-    assert look(attachments=of_n1("pv-1"), memory=done).ending is Ending.DRAINED
+    done = TrackedDrain.resume(Checkpoint(started=NOW, is_drained=True))
+    assert decide_for(attachments=of_n1("pv-1"), memory=done).result is OutcomeResult.DRAINED
 
 
 def test_nobody_waits_for_volumes_of_a_drain_that_the_policy_refuses() -> None:
-    begun = look(attachments=()).memory
+    begun = decide_for(attachments=()).state
     bare = on_node("bare", ownerReferences=[])
-    plan = look(bare, memory=begun, policy=Policy(volume_detach_timeout=MINUTE), attachments=of_n1("pv-1"))
-    assert plan.ending is Ending.REFUSED
+    plan = decide_for(bare, memory=begun, policy=DrainPolicy(volume_detach_timeout=MINUTE), attachments=of_n1("pv-1"))
+    assert plan.result is OutcomeResult.REFUSED
 
 
 def test_the_right_to_see_volumes_is_needed_only_by_a_policy_that_waits_for_them() -> None:
-    def named(policy: Policy | None) -> set[str]:
+    def named(policy: DrainPolicy | None) -> set[str]:
         return {it.resource for it in permissions(policy)}
 
     both = {"volumeattachments", "persistentvolumes"}
     assert both <= named(WAITS)
     assert both <= named(None), "any NodeMaintenance may have such a policy"
-    assert not both & named(Policy.like_nmo())
-    assert "daemonsets" not in named(Policy.like_smc())
-    assert "daemonsets" in named(replace(Policy.like_smc(), order=Order(daemon_sets_last=True)))
+    assert not both & named(DrainPolicy.like_nmo())
+    assert "daemonsets" not in named(DrainPolicy.like_smc())
+    assert "daemonsets" in named(replace(DrainPolicy.like_smc(), order=DrainOrder(daemon_sets_last=True)))
 
 
 def test_a_drain_that_waits_for_volumes_is_under_way_and_counted_as_blocked() -> None:
-    tallies = DrainTallies()
-    observed = tallies.of(ORDER).begin()
-    progress = look(attachments=of_n1("pv-1")).progress
-    observed.sees(progress, None, standing=progress.blockers, is_waiting=False, now=NOW)
-    running, _, blocked = tallies.look(now=NOW + MINUTE)[:3]
+    tallies = DrainMetrics()
+    observed = tallies.for_initiator(ORDER).start_drain()
+    progress = decide_for(attachments=of_n1("pv-1")).progress
+    observed.update(progress, None, blockers=progress.blockers, is_waiting=False, now=NOW)
+    running, _, blocked = tallies.collect(now=NOW + MINUTE)[:3]
     assert running.values[(ORDER,)] == 1
-    assert blocked.values[(ORDER, Kind.VOLUME)] == 1
-    assert tallies.blocked_seconds.values[(ORDER, Kind.VOLUME)] == 60
-    observed.sees(progress, None, standing=progress.blockers, is_waiting=True, now=NOW + MINUTE)
-    assert tallies.look(now=NOW + MINUTE)[0].values[(ORDER,)] == 0
+    assert blocked.values[(ORDER, BlockerKind.VOLUME)] == 1
+    assert tallies.blocked_seconds.values[(ORDER, BlockerKind.VOLUME)] == 60
+    observed.update(progress, None, blockers=progress.blockers, is_waiting=True, now=NOW + MINUTE)
+    assert tallies.collect(now=NOW + MINUTE)[0].values[(ORDER,)] == 0
 
 
 def test_the_command_line_tells_once_of_each_volume_it_waits_for() -> None:
-    progress = look(attachments=of_n1("pv-1"), claims={"pv-1": "shop/data"}).progress
-    teller = Teller(WAITS)
-    (line,) = teller.news(progress, now=NOW)
+    progress = decide_for(attachments=of_n1("pv-1"), claims={"pv-1": "shop/data"}).progress
+    teller = NodeReporter(WAITS)
+    (line,) = teller.new_lines(progress, now=NOW)
     assert line.text.startswith("waiting: PersistentVolume pv-1 (claim shop/data, driver disk.example.com)")
-    assert list(teller.news(progress, now=NOW + MINUTE)) == []
-    record = Record("n1", progress=progress, started=NOW)
-    assert "blocked for 1m0s: PersistentVolume pv-1 " in standing(record, now=NOW + MINUTE)
-    (reason,) = reasons(record)
-    assert (reason.blocker.kind, reason.pods) == (Kind.VOLUME, ())
+    assert list(teller.new_lines(progress, now=NOW + MINUTE)) == []
+    record = NodeDrain("n1", progress=progress, started=NOW)
+    assert "blocked for 1m0s: PersistentVolume pv-1 " in progress_line(record, now=NOW + MINUTE)
+    (reason,) = group_blockers(record)
+    assert (reason.blocker.kind, reason.pods) == (BlockerKind.VOLUME, ())
 
 
 # The drain
@@ -282,29 +287,34 @@ def with_claim(name: str) -> list[RawObject]:
     return [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
 
 
-def requests(town: Town) -> Iterator[str]:
-    return (it.request.path for it in town.line.requests if "volume" in it.request.path)
+def requests(town: DrainCluster) -> Iterator[str]:
+    return (it.request.path for it in town.transport.requests if "volume" in it.request.path)
 
 
 async def test_a_drain_ends_the_moment_the_last_volume_is_detached(clock: Clock) -> None:
-    async with a_town(clock, "n1", "n2") as town:
+    async with a_drain_cluster(clock, "n1", "n2") as town:
         town.put(a_pod("db", on="n1", volumes=with_claim("data")), a_pod("kept", on="n1", volumes=with_claim("own")))
         town.put(a_volume("pv-1", "shop/data"), a_volume("pv-2", "shop/own"), a_volume("pv-3", "shop/else"))
         town.put(attachment("pv-1"), attachment("pv-2"), attachment("pv-3", node="n2"))
         labelled = town.api.get("pods", "kept", "shop")
         labelled["metadata"]["labels"] = {"app": "kept"}
         town.put(labelled)
-        keep = Rule(name="keep", pods=parse("app=kept"), behavior=Behavior.SKIP)
+        keep = DrainRule(name="keep", pods=parse("app=kept"), behavior=Behavior.SKIP)
         drain = town.new_drain("n1", replace(WAITS, rules=(keep,)))
-        running = town.start(drain)
-        await town.until(lambda: [it.blocker.object for it in drain.progress.blockers] == ["PersistentVolume pv-1"])
-        assert town.names(on="n1") == ["kept"]
+        running = town.start_drain(drain)
+        await town.wait_until(
+            lambda: [it.blocker.object for it in drain.progress.blockers] == ["PersistentVolume pv-1"]
+        )
+        assert town.pod_names(on="n1") == ["kept"]
         await clock.sleep(3 * MINUTE)
         assert not running.done()
         began = clock.monotonic()
         town.api.remove("volumeattachments", "csi-pv-1")
         outcome = await running
-        assert (outcome.ending, outcome.progress.warning) == (Ending.DRAINED, "skipping Pods by rule keep: shop/kept")
+        assert (outcome.result, outcome.progress.warning) == (
+            OutcomeResult.DRAINED,
+            "skipping Pods by rule keep: shop/kept",
+        )
         assert clock.monotonic() - began < 0.1
         asked = list(requests(town))
         assert asked.count("/apis/storage.k8s.io/v1/volumeattachments") <= 2, "nothing is polled"
@@ -315,28 +325,28 @@ async def test_a_drain_ends_the_moment_the_last_volume_is_detached(clock: Clock)
 
 
 async def test_volumes_that_stay_attached_do_not_keep_a_drain_from_its_end(clock: Clock) -> None:
-    async with a_town(clock, "n1") as town:
+    async with a_drain_cluster(clock, "n1") as town:
         town.put(attachment("pv-1"))
         outcome = await town.drain("n1", WAITS)
         assert outcome.is_drained
         assert 600 <= clock.monotonic() < 660
-        assert outcome.why.endswith("still attached after 10m0s: PersistentVolume pv-1 (driver disk.example.com)")
+        assert outcome.message.endswith("still attached after 10m0s: PersistentVolume pv-1 (driver disk.example.com)")
 
 
 async def test_without_the_right_to_see_them_the_drain_says_so_and_ends(clock: Clock) -> None:
-    async with a_town(clock, "n1") as town:
-        town.line.faults.before(answer=403, path="/volumeattachments", times=None)
+    async with a_drain_cluster(clock, "n1") as town:
+        town.transport.faults.fail_before_effect(response=403, path="/volumeattachments", times=None)
         drain = town.new_drain("n1", WAITS)
-        running = town.start(drain)
-        await town.until(lambda: bool(drain.progress.blockers))
+        running = town.start_drain(drain)
+        await town.wait_until(lambda: bool(drain.progress.blockers))
         (standing,) = drain.progress.blockers
-        assert (standing.blocker.kind, standing.blocker.object) == (Kind.VOLUME, "VolumeAttachments")
+        assert (standing.blocker.kind, standing.blocker.object) == (BlockerKind.VOLUME, "VolumeAttachments")
         outcome = await running
         assert (outcome.is_drained, "forbidden" in outcome.progress.warning) == (True, True)
 
 
 async def test_a_policy_that_does_not_wait_for_volumes_asks_for_none(clock: Clock) -> None:
-    async with a_town(clock, "n1") as town:
+    async with a_drain_cluster(clock, "n1") as town:
         town.put(attachment("pv-1"))
         await town.run_pods("web", 2, on="n1")
         assert (await town.drain("n1")).is_drained
@@ -344,29 +354,29 @@ async def test_a_policy_that_does_not_wait_for_volumes_asks_for_none(clock: Cloc
 
 
 async def test_a_lasting_drain_stops_to_follow_volumes_when_the_node_is_drained(clock: Clock) -> None:
-    async with a_town(clock, "n1") as town:
+    async with a_drain_cluster(clock, "n1") as town:
         town.put(attachment("pv-1"), a_volume("pv-1", "shop/data"))
-        drain = town.new_drain("n1", WAITS, lasting=True)
-        town.start(drain)
-        await town.until(lambda: bool(drain.progress.volumes))
+        drain = town.new_drain("n1", WAITS, keep_running=True)
+        town.start_drain(drain)
+        await town.wait_until(lambda: bool(drain.progress.volumes))
         town.api.remove("volumeattachments", "csi-pv-1")
-        await town.until(lambda: drain.outcome is not None)
+        await town.wait_until(lambda: drain.outcome is not None)
         before = len(list(requests(town)))
         await clock.sleep(timedelta(hours=1))
         assert len(list(requests(town))) == before
         town.put(attachment("pv-1"))
         town.put(a_pod("late", on="n1", volumes=with_claim("data")))
-        await town.until(lambda: bool(drain.progress.volumes))
+        await town.wait_until(lambda: bool(drain.progress.volumes))
         assert drain.outcome is None
         town.api.remove("volumeattachments", "csi-pv-1")
-        await town.until(lambda: drain.outcome is not None)
+        await town.wait_until(lambda: drain.outcome is not None)
 
 
 async def test_a_policy_that_no_longer_waits_for_volumes_ends_the_wait(clock: Clock) -> None:
-    async with a_town(clock, "n1") as town:
+    async with a_drain_cluster(clock, "n1") as town:
         town.put(attachment("pv-1"))
         drain = town.new_drain("n1", WAITS)
-        running = town.start(drain)
-        await town.until(lambda: bool(drain.progress.volumes))
-        drain.change(Policy.like_nmo())
+        running = town.start_drain(drain)
+        await town.wait_until(lambda: bool(drain.progress.volumes))
+        drain.set_policy(DrainPolicy.like_nmo())
         assert (await running).is_drained

@@ -8,87 +8,91 @@ from random import Random
 
 import pytest
 
-from haulout.core.clock import Clock
-from haulout.history.keeper import Keeper
-from haulout.history.record import (
+from haulout.api.maintenancerecord import (
     CREATED,
     DELETED,
     MAINTENANCE_RECORDS,
     NODE,
-    NODE_DELETED,
-    NODE_UID,
+    NODE_DELETED_ANNOTATION,
+    NODE_UID_ANNOTATION,
     Entry,
-    Note,
-    Record,
+    MaintenanceRecord,
+    NewEntry,
 )
-from haulout.history.retention import Action, DeletedNodes, Retention, RetentionSettings, decide, expires_at
+from haulout.api.objects import ObjectMeta, OwnerReference, RawObject
+from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES
+from haulout.controllers.nodemaintenance.informers import node_cache
+from haulout.core.clock import Clock
+from haulout.history.retention import DeletedNodes, Retention, RetentionAction, RetentionSettings, decide, expires_at
+from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
-from haulout.kube.objects import Metadata, OwnerReference, RawObject
 from haulout.kube.patches import merge_patch
-from haulout.kube.resources import DEFINITIONS, NODES
 from haulout.kube.transport import Request
-from haulout.maintenance.sight import node_cache
-from haulout_sandbox.event_loops.virtual import EPOCH
-from support.clusters import a_cluster
-from support.live import SandboxCluster
-from support.recorded import DEFINITION, PLURAL, entries, moves, recorded, writes
+from haulout_sandbox.event_loops.virtual_time import EPOCH
+from support.clusters.cluster_plan import a_cluster
+from support.clusters.live_cluster import SandboxCluster
+from support.expectations.maintenance_records import CRD, PLURAL, entries, transitions, with_record_crd, write_count
 
 OPERATOR = "operator"
 OS, MAINTENANCE = "profile/os", "NodeMaintenance/patch"
-KEPT = RetentionSettings(keep_for=timedelta(minutes=30), most=3)
-_SETTLED = 5  # seconds
+SETTINGS = RetentionSettings(keep_for=timedelta(minutes=30), most=3)
+_SETTLE_SECONDS = 5  # seconds
 
 
 class Operator:
     """What the leader runs of the history."""
 
     def __init__(self, cluster: SandboxCluster, settings: RetentionSettings, name: str) -> None:
-        client = Client(cluster.line(name), clock=cluster.clock, random=Random(1))
+        client = Client(cluster.transport(name), clock=cluster.clock, random=Random(1))
         self.nodes = node_cache(client)
         self.retention = Retention(client, self.nodes, is_off=lambda: self.keeper.is_off, settings=settings)
-        self.keeper = Keeper(client, created=self.retention.add)
-        self.keeper.subscribe(self.retention.survey)
+        self.keeper = HistoryWriter(client, on_created=self.retention.enqueue)
+        self.keeper.subscribe(self.retention.relist)
 
 
 @asynccontextmanager
-async def operating(
-    cluster: SandboxCluster, *, settings: RetentionSettings = KEPT, name: str = OPERATOR
+async def running_operator(
+    cluster: SandboxCluster, *, settings: RetentionSettings = SETTINGS, name: str = OPERATOR
 ) -> AsyncIterator[Operator]:
     """Run it in the cluster."""
-    it = Operator(cluster, settings, name)
+    operator = Operator(cluster, settings, name)
     async with asyncio.TaskGroup() as group:
-        running = [group.create_task(one) for one in (it.nodes.run(), it.keeper.run(), it.retention.run())]
-        await cluster.pass_time(seconds=_SETTLED)
-        yield it
+        running = [
+            group.create_task(one) for one in (operator.nodes.run(), operator.keeper.run(), operator.retention.run())
+        ]
+        await cluster.pass_time(seconds=_SETTLE_SECONDS)
+        yield operator
         for one in running:
             one.cancel()
 
 
 @asynccontextmanager
-async def a_town(clock: Clock, *, nodes: int = 1) -> AsyncIterator[SandboxCluster]:
-    async with recorded(a_cluster(clock)).with_nodes(nodes).on_the_sandbox() as cluster:
+async def a_recorded_cluster(clock: Clock, *, nodes: int = 1) -> AsyncIterator[SandboxCluster]:
+    async with with_record_crd(a_cluster(clock)).with_nodes(nodes).on_the_sandbox() as cluster:
         yield cluster
 
 
-def a_note(number: int = 0, *, what: str = OS, to: str = "in-maintenance", time: datetime = EPOCH) -> Note:
+def a_new_entry(number: int = 0, *, what: str = OS, to: str = "in-maintenance", time: datetime = EPOCH) -> NewEntry:
     instance, count = ("uid-of-order", number + 1) if what == MAINTENANCE else ("", 0)
     entry = Entry(time=time + timedelta(hours=number), what=what, to=to, why="why", instance=instance, number=count)
-    return Note(entry=entry, begins_in="operational")
+    return NewEntry(entry=entry, initial_state="operational")
 
 
-async def happens(cluster: SandboxCluster, it: Operator, *names: str, note: Note | None = None) -> None:
+async def add_entry(
+    cluster: SandboxCluster, operator: Operator, *names: str, new_entry: NewEntry | None = None
+) -> None:
     for name in names:
-        it.keeper.note(await cluster.me.get(NODES, name), note or a_note())
-    await cluster.pass_time(seconds=_SETTLED)
+        operator.keeper.add(await cluster.admin.get(NODES, name), new_entry or a_new_entry())
+    await cluster.pass_time(seconds=_SETTLE_SECONDS)
 
 
-async def deleted(cluster: SandboxCluster, *names: str) -> None:
+async def delete_nodes(cluster: SandboxCluster, *names: str) -> None:
     for name in names:
         await cluster.delete("nodes", name)
-        await cluster.pass_time(seconds=_SETTLED)
+        await cluster.pass_time(seconds=_SETTLE_SECONDS)
 
 
-def again(cluster: SandboxCluster, name: str) -> RawObject:
+def recreate_node(cluster: SandboxCluster, name: str) -> RawObject:
     """Have a node of this name once more; return it."""
     cluster.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": {}, "status": {}})
     found: RawObject = cluster.get("nodes", name)
@@ -100,69 +104,69 @@ def annotations(cluster: SandboxCluster, name: str = "n1") -> dict[str, str]:
     return found
 
 
-def about_node(cluster: SandboxCluster, name: str = "n1") -> list[str]:
-    return [it["result"] for it in entries(cluster, name) if it["what"] == NODE]
+def node_results(cluster: SandboxCluster, name: str = "n1") -> list[str]:
+    return [entry["result"] for entry in entries(cluster, name) if entry["what"] == NODE]
 
 
-def kept(cluster: SandboxCluster, count: int) -> list[str]:
+def existing_records(cluster: SandboxCluster, count: int) -> list[str]:
     names = (f"n{number}" for number in range(1, count + 1))
-    return [it for it in names if cluster.has(PLURAL, it)]
+    return [name for name in names if cluster.has(PLURAL, name)]
 
 
 # The node is deleted
 
 
 async def test_the_history_of_a_deleted_node_stays_and_says_when_it_was_deleted(clock: Clock) -> None:
-    async with a_town(clock, nodes=2) as cluster, operating(cluster) as it:
-        await happens(cluster, it, "n1")
+    async with a_recorded_cluster(clock, nodes=2) as cluster, running_operator(cluster) as operator:
+        await add_entry(cluster, operator, "n1")
         await cluster.pass_time(hours=1)
         at = clock.now()
-        await deleted(cluster, "n1", "n2")
+        await delete_nodes(cluster, "n1", "n2")
         await cluster.pass_time(minutes=1)
-        assert moves(cluster, "n1") == [(OS, "", "in-maintenance")]
-        assert about_node(cluster) == [DELETED]
-        assert datetime.fromisoformat(annotations(cluster)[NODE_DELETED]) == at.replace(microsecond=0)
+        assert transitions(cluster, "n1") == [(OS, "", "in-maintenance")]
+        assert node_results(cluster) == [DELETED]
+        assert datetime.fromisoformat(annotations(cluster)[NODE_DELETED_ANNOTATION]) == at.replace(microsecond=0)
         assert not cluster.has(PLURAL, "n2"), "a record is made only for a node that had entries"
-        assert writes(cluster, "n1") == 2
+        assert write_count(cluster, "n1") == 2
 
 
 async def test_it_goes_at_the_exact_time_and_nothing_is_asked_until_then(clock: Clock) -> None:
-    async with a_town(clock) as cluster, operating(cluster) as it:
-        await happens(cluster, it, "n1")
+    async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as operator:
+        await add_entry(cluster, operator, "n1")
         at = clock.now()
-        await deleted(cluster, "n1")
-        before = len(about_records(cluster))
-        await cluster.pass_time(seconds=(at + KEPT.keep_for - clock.now()).total_seconds() - 2)
+        await delete_nodes(cluster, "n1")
+        before = len(record_requests(cluster))
+        await cluster.pass_time(seconds=(at + SETTINGS.keep_for - clock.now()).total_seconds() - 2)
         assert cluster.has(PLURAL, "n1")
-        assert len(about_records(cluster)) == before
+        assert len(record_requests(cluster)) == before
         await cluster.pass_time(seconds=3)
         assert not cluster.has(PLURAL, "n1")
 
 
 async def test_what_happened_last_to_a_node_is_written_before_its_end(clock: Clock) -> None:
-    async with a_town(clock) as cluster, operating(cluster) as it:
-        await happens(cluster, it, "n1")
-        it.keeper.note(await cluster.me.get(NODES, "n1"), a_note(1, to="operational"))
-        await deleted(cluster, "n1")
+    async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as operator:
+        await add_entry(cluster, operator, "n1")
+        operator.keeper.add(await cluster.admin.get(NODES, "n1"), a_new_entry(1, to="operational"))
+        await delete_nodes(cluster, "n1")
         assert [one["what"] for one in entries(cluster, "n1")] == [OS, OS, NODE]
 
 
 async def test_a_record_that_is_made_after_the_node_is_gone_expires_too(clock: Clock) -> None:
-    async with a_town(clock) as cluster, operating(cluster) as it:
-        node = await cluster.me.get(NODES, "n1")
-        await deleted(cluster, "n1")
-        it.keeper.note(node, a_note())
-        await cluster.pass_time(seconds=_SETTLED)
-        assert NODE_DELETED in annotations(cluster)
-        await cluster.pass_time(seconds=KEPT.keep_for.total_seconds())
+    async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as operator:
+        node = await cluster.admin.get(NODES, "n1")
+        await delete_nodes(cluster, "n1")
+        operator.keeper.add(node, a_new_entry())
+        await cluster.pass_time(seconds=_SETTLE_SECONDS)
+        assert NODE_DELETED_ANNOTATION in annotations(cluster)
+        await cluster.pass_time(seconds=SETTINGS.keep_for.total_seconds())
         assert not cluster.has(PLURAL, "n1")
 
 
 async def test_without_retention_a_record_goes_with_its_node(clock: Clock) -> None:
     none = RetentionSettings(keep_for=timedelta())
-    async with a_town(clock) as cluster, operating(cluster, settings=none) as it:
-        await happens(cluster, it, "n1")
-        await deleted(cluster, "n1")
+    async with a_recorded_cluster(clock) as cluster, running_operator(cluster, settings=none) as operator:
+        await add_entry(cluster, operator, "n1")
+        await delete_nodes(cluster, "n1")
         assert not cluster.has(PLURAL, "n1")
 
 
@@ -170,66 +174,66 @@ async def test_without_retention_a_record_goes_with_its_node(clock: Clock) -> No
 
 
 async def test_of_too_many_the_nodes_that_were_deleted_first_go(clock: Clock) -> None:
-    async with a_town(clock, nodes=6) as cluster, operating(cluster) as it:
-        await happens(cluster, it, *(f"n{number}" for number in range(1, 7)))
-        await deleted(cluster, "n5", "n2", "n4", "n1", "n3")
-        assert kept(cluster, 6) == ["n1", "n3", "n4", "n6"]
+    async with a_recorded_cluster(clock, nodes=6) as cluster, running_operator(cluster) as operator:
+        await add_entry(cluster, operator, *(f"n{number}" for number in range(1, 7)))
+        await delete_nodes(cluster, "n5", "n2", "n4", "n1", "n3")
+        assert existing_records(cluster, 6) == ["n1", "n3", "n4", "n6"]
 
 
 async def test_a_successor_that_may_keep_fewer_deletes_the_others(clock: Clock) -> None:
     names = [f"n{number}" for number in range(1, 5)]
-    async with a_town(clock, nodes=4) as cluster:
-        async with operating(cluster, settings=RetentionSettings()) as it:
-            await happens(cluster, it, *names)
-            await deleted(cluster, *names)
-            assert kept(cluster, 4) == names
-        async with operating(cluster, settings=RetentionSettings(most=1), name="successor"):
-            assert kept(cluster, 4) == ["n4"]
+    async with a_recorded_cluster(clock, nodes=4) as cluster:
+        async with running_operator(cluster, settings=RetentionSettings()) as operator:
+            await add_entry(cluster, operator, *names)
+            await delete_nodes(cluster, *names)
+            assert existing_records(cluster, 4) == names
+        async with running_operator(cluster, settings=RetentionSettings(most=1), name="successor"):
+            assert existing_records(cluster, 4) == ["n4"]
 
 
 # The operator was away
 
 
 async def test_a_node_deleted_while_no_operator_ran_is_noticed_at_the_start(clock: Clock) -> None:
-    async with a_town(clock) as cluster:
-        async with operating(cluster) as it:
-            await happens(cluster, it, "n1")
+    async with a_recorded_cluster(clock) as cluster:
+        async with running_operator(cluster) as operator:
+            await add_entry(cluster, operator, "n1")
         await cluster.delete("nodes", "n1")
         await cluster.pass_time(minutes=2)
-        async with operating(cluster, name="successor"):
+        async with running_operator(cluster, name="successor"):
             (end,) = (one for one in entries(cluster, "n1") if one["what"] == NODE)
             assert (end["result"], end["reconstructed"]) == (DELETED, True)
-            await cluster.pass_time(seconds=KEPT.keep_for.total_seconds() - 60)
+            await cluster.pass_time(seconds=SETTINGS.keep_for.total_seconds() - 60)
             assert cluster.has(PLURAL, "n1")
             await cluster.pass_time(seconds=60)
             assert not cluster.has(PLURAL, "n1")
 
 
 async def test_a_successor_counts_from_the_deletion_and_writes_nothing_again(clock: Clock) -> None:
-    async with a_town(clock) as cluster:
-        async with operating(cluster) as it:
-            await happens(cluster, it, "n1")
-            await deleted(cluster, "n1")
+    async with a_recorded_cluster(clock) as cluster:
+        async with running_operator(cluster) as operator:
+            await add_entry(cluster, operator, "n1")
+            await delete_nodes(cluster, "n1")
         await cluster.pass_time(minutes=29)
-        before = writes(cluster, "n1")
-        async with operating(cluster, name="successor"):
-            assert (cluster.has(PLURAL, "n1"), writes(cluster, "n1")) == (True, before)
+        before = write_count(cluster, "n1")
+        async with running_operator(cluster, name="successor"):
+            assert (cluster.has(PLURAL, "n1"), write_count(cluster, "n1")) == (True, before)
             await cluster.pass_time(minutes=1)
             assert not cluster.has(PLURAL, "n1")
 
 
 async def test_what_expired_while_no_operator_ran_goes_at_the_start(clock: Clock) -> None:
-    async with a_town(clock) as cluster:
-        async with operating(cluster) as it:
-            await happens(cluster, it, "n1")
-            await deleted(cluster, "n1")
+    async with a_recorded_cluster(clock) as cluster:
+        async with running_operator(cluster) as operator:
+            await add_entry(cluster, operator, "n1")
+            await delete_nodes(cluster, "n1")
         await cluster.pass_time(minutes=31)
-        async with operating(cluster, name="successor"):
+        async with running_operator(cluster, name="successor"):
             assert not cluster.has(PLURAL, "n1")
 
 
 async def test_a_record_of_an_older_version_is_released_from_its_node_and_outlives_it(clock: Clock) -> None:
-    async with a_town(clock) as cluster:
+    async with a_recorded_cluster(clock) as cluster:
         uid = cluster.get("nodes", "n1")["metadata"]["uid"]
         owners = [
             {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid},
@@ -240,125 +244,129 @@ async def test_a_record_of_an_older_version_is_released_from_its_node_and_outliv
         meta = {"name": "n1", "ownerReferences": owners}
         cluster.pause("garbage")
         await cluster.create({**record, "metadata": meta, "total": 1, "entries": [entry]})
-        async with operating(cluster):
+        async with running_operator(cluster):
             found = cluster.get(PLURAL, "n1")["metadata"]
             assert [one["kind"] for one in found["ownerReferences"]] == ["Namespace"], "what others wrote stays"
-            assert found["annotations"][NODE_UID] == uid
+            assert found["annotations"][NODE_UID_ANNOTATION] == uid
             await cluster.delete("nodes", "n1")
             await cluster.pass_time(minutes=5)
-            assert about_node(cluster) == [DELETED]
+            assert node_results(cluster) == [DELETED]
 
 
 # The node comes again
 
 
 async def test_a_node_that_is_created_again_continues_the_history_of_its_name(clock: Clock) -> None:
-    async with a_town(clock) as cluster, operating(cluster) as it:
-        await happens(cluster, it, "n1")
-        await happens(cluster, it, "n1", note=a_note(what=MAINTENANCE, to="Running"))
-        await deleted(cluster, "n1")
+    async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as operator:
+        await add_entry(cluster, operator, "n1")
+        await add_entry(cluster, operator, "n1", new_entry=a_new_entry(what=MAINTENANCE, to="Running"))
+        await delete_nodes(cluster, "n1")
         await cluster.pass_time(minutes=1)
-        new = again(cluster, "n1")["metadata"]["uid"]
-        await happens(cluster, it, "n1", note=a_note(1, what=MAINTENANCE, to="Succeeded"))
-        assert about_node(cluster) == [DELETED, CREATED]
-        assert [to for _, _, to in moves(cluster, "n1")] == ["in-maintenance", "Running", "Succeeded"]
-        assert annotations(cluster)[NODE_UID] == new
-        assert NODE_DELETED not in annotations(cluster)
+        new = recreate_node(cluster, "n1")["metadata"]["uid"]
+        await add_entry(cluster, operator, "n1", new_entry=a_new_entry(1, what=MAINTENANCE, to="Succeeded"))
+        assert node_results(cluster) == [DELETED, CREATED]
+        assert [to for _, _, to in transitions(cluster, "n1")] == ["in-maintenance", "Running", "Succeeded"]
+        assert annotations(cluster)[NODE_UID_ANNOTATION] == new
+        assert NODE_DELETED_ANNOTATION not in annotations(cluster)
         await cluster.pass_time(minutes=60)
         assert cluster.has(PLURAL, "n1"), "it is the record of a node that exists"
 
 
 async def test_the_new_node_begins_without_the_states_of_the_old_one(clock: Clock) -> None:
-    async with a_town(clock) as cluster, operating(cluster) as it:
-        await happens(cluster, it, "n1")
-        await deleted(cluster, "n1")
-        again(cluster, "n1")
+    async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as operator:
+        await add_entry(cluster, operator, "n1")
+        await delete_nodes(cluster, "n1")
+        recreate_node(cluster, "n1")
         required = Entry(time=clock.now(), what=OS, from_="operational", to="maintenance-required", since=EPOCH)
-        await happens(cluster, it, "n1", note=Note(entry=required, begins_in="operational"))
-        assert moves(cluster, "n1") == [(OS, "", "in-maintenance"), (OS, "operational", "maintenance-required")]
+        await add_entry(cluster, operator, "n1", new_entry=NewEntry(entry=required, initial_state="operational"))
+        assert transitions(cluster, "n1") == [(OS, "", "in-maintenance"), (OS, "operational", "maintenance-required")]
         assert not [one for one in entries(cluster, "n1") if one["what"] == "history"], "there is no gap"
 
 
 async def test_a_late_note_about_the_old_node_does_not_take_the_record_from_the_new_one(clock: Clock) -> None:
-    async with a_town(clock) as cluster, operating(cluster) as it:
-        old = await cluster.me.get(NODES, "n1")
-        await happens(cluster, it, "n1")
-        await deleted(cluster, "n1")
-        new = again(cluster, "n1")["metadata"]["uid"]
-        await happens(cluster, it, "n1", note=a_note(1, what=MAINTENANCE, to="Running"))
-        it.keeper.note(old, a_note(2, to="operational"))
-        await cluster.pass_time(seconds=_SETTLED)
-        assert annotations(cluster)[NODE_UID] == new
-        assert about_node(cluster) == [DELETED, CREATED]
-        assert moves(cluster, "n1")[-1] == (OS, "", "operational")
+    async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as operator:
+        old = await cluster.admin.get(NODES, "n1")
+        await add_entry(cluster, operator, "n1")
+        await delete_nodes(cluster, "n1")
+        new = recreate_node(cluster, "n1")["metadata"]["uid"]
+        await add_entry(cluster, operator, "n1", new_entry=a_new_entry(1, what=MAINTENANCE, to="Running"))
+        operator.keeper.add(old, a_new_entry(2, to="operational"))
+        await cluster.pass_time(seconds=_SETTLE_SECONDS)
+        assert annotations(cluster)[NODE_UID_ANNOTATION] == new
+        assert node_results(cluster) == [DELETED, CREATED]
+        assert transitions(cluster, "n1")[-1] == (OS, "", "operational")
 
 
 async def test_a_node_that_comes_back_at_the_last_moment_is_not_robbed(clock: Clock) -> None:
     """It continues the record between the read and the deletion, which then is refused."""
-    async with a_town(clock) as cluster, operating(cluster) as it:
-        await happens(cluster, it, "n1")
-        await deleted(cluster, "n1")
-        await cluster.pass_time(seconds=KEPT.keep_for.total_seconds() - 60)
-        again(cluster, "n1")
-        cluster.line(OPERATOR).faults.slow(timedelta(seconds=25), where=lambda it: it.method == "DELETE")
-        await cluster.pass_time(seconds=60 - _SETTLED + 1)
+    async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as item:
+        await add_entry(cluster, item, "n1")
+        await delete_nodes(cluster, "n1")
+        await cluster.pass_time(seconds=SETTINGS.keep_for.total_seconds() - 60)
+        recreate_node(cluster, "n1")
+        cluster.transport(OPERATOR).faults.delay(timedelta(seconds=25), where=lambda item: item.method == "DELETE")
+        await cluster.pass_time(seconds=60 - _SETTLE_SECONDS + 1)
         assert cluster.has(PLURAL, "n1"), "the deletion is on its way"
-        await happens(cluster, it, "n1", note=a_note(1, what=MAINTENANCE, to="Running"))
+        await add_entry(cluster, item, "n1", new_entry=a_new_entry(1, what=MAINTENANCE, to="Running"))
         await cluster.pass_time(minutes=5)
-        assert [one.request.method for one in cluster.line(OPERATOR).requests].count("DELETE") == 1
-        assert about_node(cluster) == [DELETED, CREATED]
+        assert [one.request.method for one in cluster.transport(OPERATOR).requests].count("DELETE") == 1
+        assert node_results(cluster) == [DELETED, CREATED]
 
 
 async def test_a_node_that_a_cache_does_not_show_yet_is_not_taken_for_deleted(clock: Clock) -> None:
-    async with a_town(clock) as cluster, operating(cluster) as it:
-        await happens(cluster, it, "n1")
-        row = it.nodes.get("n1")
+    async with a_recorded_cluster(clock) as cluster, running_operator(cluster) as operator:
+        await add_entry(cluster, operator, "n1")
+        row = operator.nodes.get("n1")
         assert row is not None
-        it.nodes.forget([row])
-        it.retention.survey()
-        await cluster.pass_time(seconds=_SETTLED)
-        assert NODE_DELETED not in annotations(cluster)
+        operator.nodes.remove([row])
+        operator.retention.relist()
+        await cluster.pass_time(seconds=_SETTLE_SECONDS)
+        assert NODE_DELETED_ANNOTATION not in annotations(cluster)
 
 
 # Trouble
 
 
 async def test_a_definition_that_comes_later_is_noticed(clock: Clock) -> None:
-    async with a_cluster(clock).with_nodes(1).on_the_sandbox() as cluster, operating(cluster) as it:
+    async with a_cluster(clock).with_nodes(1).on_the_sandbox() as cluster, running_operator(cluster) as operator:
         await cluster.pass_time(minutes=2)
-        assert it.keeper.is_off
-        asked = len(about_records(cluster))
+        assert operator.keeper.is_off
+        asked = len(record_requests(cluster))
         await cluster.pass_time(minutes=30)
-        assert len(about_records(cluster)) == asked
-        await cluster.me.create(DEFINITIONS, DEFINITION)
+        assert len(record_requests(cluster)) == asked
+        await cluster.admin.create(CUSTOM_RESOURCE_DEFINITIONS, CRD)
         await cluster.pass_time(minutes=2)
-        await happens(cluster, it, "n1")
-        await deleted(cluster, "n1")
-        assert about_node(cluster) == [DELETED]
+        await add_entry(cluster, operator, "n1")
+        await delete_nodes(cluster, "n1")
+        assert node_results(cluster) == [DELETED]
 
 
 async def test_an_annotation_that_somebody_wrote_costs_no_node_its_history(clock: Clock) -> None:
-    async with a_town(clock) as cluster:
-        async with operating(cluster) as it:
-            await happens(cluster, it, "n1")
-        wrong = merge_patch({"metadata": {"annotations": {NODE_DELETED: "2020-01-01T00:00:00Z"}}})
-        await cluster.me.patch(MAINTENANCE_RECORDS, "n1", wrong)
-        async with operating(cluster, name="successor"):
+    async with a_recorded_cluster(clock) as cluster:
+        async with running_operator(cluster) as operator:
+            await add_entry(cluster, operator, "n1")
+        wrong = merge_patch({"metadata": {"annotations": {NODE_DELETED_ANNOTATION: "2020-01-01T00:00:00Z"}}})
+        await cluster.admin.patch(MAINTENANCE_RECORDS, "n1", wrong)
+        async with running_operator(cluster, name="successor"):
             assert cluster.has(PLURAL, "n1")
-            assert NODE_DELETED not in annotations(cluster)
+            assert NODE_DELETED_ANNOTATION not in annotations(cluster)
 
 
-def about_records(cluster: SandboxCluster) -> list[Request]:
-    return [it.request for it in cluster.line(OPERATOR).requests if PLURAL in it.request.path]
+def record_requests(cluster: SandboxCluster) -> list[Request]:
+    return [
+        recorded_request.request
+        for recorded_request in cluster.transport(OPERATOR).requests
+        if PLURAL in recorded_request.request.path
+    ]
 
 
 # Decisions
 
 
-def a_record(*, uid: str = "u1", gone: str = "", owned: bool = False) -> Record:
-    notes = {NODE_UID: uid} | ({NODE_DELETED: gone} if gone else {})
+def a_record(*, uid: str = "u1", gone: str = "", owned: bool = False) -> MaintenanceRecord:
+    notes = {NODE_UID_ANNOTATION: uid} | ({NODE_DELETED_ANNOTATION: gone} if gone else {})
     owners = (OwnerReference(api_version="v1", kind="Node", name="n1", uid=uid),) if owned else ()
-    return Record(metadata=Metadata(name="n1", annotations=notes, owner_references=owners))
+    return MaintenanceRecord(metadata=ObjectMeta(name="n1", annotations=notes, owner_references=owners))
 
 
 GONE = "2026-01-01T00:00:00Z"
@@ -368,27 +376,37 @@ GONE_AT = datetime.fromisoformat(GONE)
 @pytest.mark.parametrize(
     ("record", "node", "after", "surplus", "action"),
     [
-        pytest.param(a_record(), "u1", 0, False, Action.KEEP, id="it exists"),
-        pytest.param(a_record(owned=True), "u1", 0, False, Action.RELEASE, id="it owns its record"),
-        pytest.param(a_record(owned=True), None, 0, False, Action.MARK, id="it is gone, and owned its record"),
-        pytest.param(a_record(), "u2", 0, False, Action.MARK, id="there is another"),
-        pytest.param(a_record(gone=GONE), None, 29, False, Action.KEEP, id="it is kept"),
-        pytest.param(a_record(gone=GONE), None, 30, False, Action.DELETE, id="its time is over"),
-        pytest.param(a_record(gone=GONE), "u2", 30, False, Action.DELETE, id="so it is, though there is another"),
-        pytest.param(a_record(gone=GONE), None, 0, True, Action.DELETE, id="there are too many"),
-        pytest.param(a_record(gone=GONE), "u1", 99, True, Action.UNMARK, id="it exists after all"),
-        pytest.param(a_record(gone="soon"), None, 0, False, Action.MARK, id="nobody can read when it went"),
-        pytest.param(a_record(gone="2026-01-01T00:00:00"), None, 0, False, Action.MARK, id="nor without a zone"),
-        pytest.param(a_record(uid="", gone=GONE), None, 30, False, Action.DELETE, id="nobody knows which it was"),
+        pytest.param(a_record(), "u1", 0, False, RetentionAction.KEEP, id="it exists"),
+        pytest.param(a_record(owned=True), "u1", 0, False, RetentionAction.RELEASE, id="it owns its record"),
+        pytest.param(
+            a_record(owned=True), None, 0, False, RetentionAction.MARK_DELETED, id="it is gone, and owned its record"
+        ),
+        pytest.param(a_record(), "u2", 0, False, RetentionAction.MARK_DELETED, id="there is another"),
+        pytest.param(a_record(gone=GONE), None, 29, False, RetentionAction.KEEP, id="it is kept"),
+        pytest.param(a_record(gone=GONE), None, 30, False, RetentionAction.DELETE, id="its time is over"),
+        pytest.param(
+            a_record(gone=GONE), "u2", 30, False, RetentionAction.DELETE, id="so it is, though there is another"
+        ),
+        pytest.param(a_record(gone=GONE), None, 0, True, RetentionAction.DELETE, id="there are too many"),
+        pytest.param(a_record(gone=GONE), "u1", 99, True, RetentionAction.UNMARK_DELETED, id="it exists after all"),
+        pytest.param(
+            a_record(gone="soon"), None, 0, False, RetentionAction.MARK_DELETED, id="nobody can read when it went"
+        ),
+        pytest.param(
+            a_record(gone="2026-01-01T00:00:00"), None, 0, False, RetentionAction.MARK_DELETED, id="nor without a zone"
+        ),
+        pytest.param(
+            a_record(uid="", gone=GONE), None, 30, False, RetentionAction.DELETE, id="nobody knows which it was"
+        ),
     ],
 )
 def test_what_is_done_about_a_record(
-    record: Record, node: str | None, after: int, *, surplus: bool, action: Action
+    record: MaintenanceRecord, node: str | None, after: int, *, surplus: bool, action: RetentionAction
 ) -> None:
-    found = decide(record, node, now=GONE_AT + timedelta(minutes=after), settings=KEPT, is_surplus=surplus)
+    found = decide(record, node, now=GONE_AT + timedelta(minutes=after), settings=SETTINGS, is_surplus=surplus)
     assert found.action is action
-    is_waiting = action is Action.KEEP and record.node_deleted is not None
-    assert found.requeue_at == (GONE_AT + KEPT.keep_for if is_waiting else None)
+    is_waiting = action is RetentionAction.KEEP and record.node_deleted is not None
+    assert found.requeue_at == (GONE_AT + SETTINGS.keep_for if is_waiting else None)
 
 
 def test_a_time_beyond_the_calendar_never_comes() -> None:
@@ -401,6 +419,6 @@ def test_the_ones_deleted_first_are_too_many() -> None:
         nodes.put(name, GONE_AT + timedelta(hours=hour))
     nodes.discard("unknown")
     assert list(nodes.surplus(1)) == ["b", "c"]
-    assert [nodes.is_surplus(it, 1) for it in ("a", "b", "c", "unknown")] == [False, True, True, False]
+    assert [nodes.is_surplus(node_name, 1) for node_name in ("a", "b", "c", "unknown")] == [False, True, True, False]
     nodes.discard("b")
     assert (len(nodes), list(nodes.surplus(2))) == (2, [])

@@ -11,7 +11,7 @@ TESTS = Path(__file__).parents[2]
 SOURCES = Path(haulout.__file__).parents[1]
 
 
-def histories(*runs: tuple[int, str], story: str = "support.chaos") -> list[str]:
+def histories(*runs: tuple[int, str], story: str = "support.faults.seeded_chaos") -> list[str]:
     """Return the digests of stories, each by its seed and told in a process with its own hashes, all at once."""
     path = os.pathsep.join((str(TESTS), str(SOURCES)))
     processes = [
@@ -37,6 +37,6 @@ def test_the_same_seed_gives_the_same_history_though_hashes_differ_and_faults_st
 
 def test_the_same_seed_gives_the_same_history_of_a_larger_cluster() -> None:
     """Caches, shared parts and batches of work leave no trace of hashes or addresses."""
-    first, again = histories((7, "1"), (7, "2"), story="support.restarts")
+    first, again = histories((7, "1"), (7, "2"), story="support.faults.seeded_restarts")
     assert first == again
     assert int(first.split()[1]) > 1000

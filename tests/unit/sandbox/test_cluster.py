@@ -6,9 +6,9 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout_sandbox.cluster import Cluster
-from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
+from haulout_sandbox.event_loops.virtual_time import VirtualClock, run_virtual
 from haulout_sandbox.nodes import Machine
-from support.builders import SHOP, a_workload
+from support.builders.objects import SHOP, a_workload
 
 TWO_MINUTES = timedelta(minutes=2)
 
@@ -68,7 +68,9 @@ def test_the_same_seed_gives_the_same_history() -> None:
         async with cluster.running():
             cluster.api.put(a_workload("Deployment", "shop/cart", replicas=3))
             await clock.sleep(TWO_MINUTES)
-        return [(write.at, write.who, write.verb, write.path, write.after) for write in cluster.api.history]
+        return [
+            (write.written_at, write.username, write.verb, write.path, write.after) for write in cluster.api.history
+        ]
 
     first, second = run_virtual(story()), run_virtual(story())
     assert len(first) > 30
@@ -80,8 +82,8 @@ async def test_events_tell_what_the_components_do(clock: Clock) -> None:
     async with cluster.running():
         cluster.api.put(a_workload("Deployment", "shop/cart", replicas=1))
         await clock.sleep(TWO_MINUTES)
-    told = {(it["reportingComponent"], it["reason"]) for it in cluster.api.objects("events")}
-    assert told >= {
+    reported = {(event["reportingComponent"], event["reason"]) for event in cluster.api.objects("events")}
+    assert reported >= {
         ("deployment-controller", "ScalingReplicaSet"),
         ("replicaset-controller", "SuccessfulCreate"),
         ("default-scheduler", "Scheduled"),

@@ -4,46 +4,46 @@ from datetime import timedelta
 
 import pytest
 
+from haulout.api.resources import NODES
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
-from haulout.kube.resources import NODES
 from haulout.kube.transport import Request
 from haulout_sandbox.apiserver import Write
-from support.builders import a_node
-from support.clusters import a_cluster
-from support.crashes import Crash, CrashesNotSurvived, Stage, is_counted, survives_crashes
-from support.endings import end_state
-from support.histories import History
-from support.invariants import ForeignThingsUntouched
-from support.labeller import DONE, careful, hasty
+from support.builders.objects import a_node
+from support.builders.write_history import WriteHistory
+from support.clusters.cluster_plan import a_cluster
+from support.expectations.end_state import end_state
+from support.fakes.labeller import DONE_LABEL, crash_safe_labeller, crash_unsafe_labeller
+from support.faults.crash_test import Crash, CrashesNotSurvived, CrashRun, assert_survives_crashes, counts_as_write
+from support.invariants import ForeignMetadataUntouched
 
-OURS = ForeignThingsUntouched(operator={"operator"}, ours=("example.com/*",))
+OURS = ForeignMetadataUntouched(operator={"operator"}, ours=("example.com/*",))
 
 
-async def two_nodes(stage: Stage) -> None:
+async def two_nodes(stage: CrashRun) -> None:
     async with a_cluster(stage.clock).with_nodes(2).on_the_sandbox() as cluster:
-        stage.begin(cluster.cluster)
+        stage.start_operator(cluster.cluster)
         await cluster.pass_time(minutes=1)
 
 
 def test_an_operator_that_goes_on_where_it_stopped_survives_a_crash_at_any_write() -> None:
-    assert survives_crashes(two_nodes, operator=careful, invariants=[OURS]) == 4
+    assert assert_survives_crashes(two_nodes, operator=crash_safe_labeller, invariants=[OURS]) == 4
 
 
 def test_one_that_forgets_is_caught_with_the_write_at_which_it_died() -> None:
     with pytest.raises(CrashesNotSurvived) as caught:
-        survives_crashes(two_nodes, operator=hasty)
+        assert_survives_crashes(two_nodes, operator=crash_unsafe_labeller)
     said = str(caught.value)
     assert said.startswith("4 of 8 crashes:")
     assert "a crash after write 1 (PATCH /api/v1/nodes/n1): it came to another end" in said
     assert "a crash before write 2 (PATCH /api/v1/nodes/n1): it came to another end" in said
-    assert f"nodes n1.metadata.labels.{DONE} gone" in said
+    assert f"nodes n1.metadata.labels.{DONE_LABEL} gone" in said
     assert "a crash after write 2 " not in said
 
 
 def test_of_crashes_that_leave_the_same_one_is_tried_where_nothing_matters_but_what_is_left() -> None:
     with pytest.raises(CrashesNotSurvived) as caught:
-        survives_crashes(two_nodes, operator=hasty, inward=True)
+        assert_survives_crashes(two_nodes, operator=crash_unsafe_labeller, writes_only_to_api=True)
     said = str(caught.value)
     assert said.startswith("2 of 5 crashes:")
     assert "a crash after write 1 (PATCH /api/v1/nodes/n1): it came to another end" in said
@@ -60,45 +60,47 @@ def test_a_crash_is_not_taken_for_the_one_before_if_something_happens_in_between
                 await client.clock.sleep(timedelta(seconds=1))
             if number and meanwhile != "time passes":
                 other = clients[-1] if meanwhile == "another writes" else client
-                await other.patch(NODES, "n2", merge_patch({"metadata": {"labels": {DONE: "true"}}}))
-            await client.patch(NODES, "n1", merge_patch({"metadata": {"labels": {f"{DONE}-{number}": "true"}}}))
+                await other.patch(NODES, "n2", merge_patch({"metadata": {"labels": {DONE_LABEL: "true"}}}))
+            await client.patch(NODES, "n1", merge_patch({"metadata": {"labels": {f"{DONE_LABEL}-{number}": "true"}}}))
         await client.clock.sleep(timedelta(days=1))
 
-    async def story(stage: Stage) -> None:
+    async def story(stage: CrashRun) -> None:
         async with a_cluster(stage.clock).with_nodes(2).on_the_sandbox() as cluster:
             clients.append(cluster.cluster.client("another"))
-            stage.begin(cluster.cluster)
+            stage.start_operator(cluster.cluster)
             await cluster.pass_time(minutes=1)
 
     def counts(request: Request) -> bool:
-        return is_counted(request) and request.path.endswith("/n1")
+        return counts_as_write(request) and request.path.endswith("/n1")
 
     with pytest.raises(CrashesNotSurvived, match=r"^4 of 4 crashes"):
-        survives_crashes(story, operator=slow, counts=counts, compare=lambda _: object(), inward=True)
+        assert_survives_crashes(
+            story, operator=slow, counts=counts, compare=lambda _: object(), writes_only_to_api=True
+        )
 
 
 def test_one_crash_can_be_run_alone() -> None:
-    survives_crashes(two_nodes, operator=hasty, only=Crash(2))
+    assert_survives_crashes(two_nodes, operator=crash_unsafe_labeller, only=Crash(2))
     with pytest.raises(CrashesNotSurvived, match=r"alone: only=Crash\(number=1, before=False\)"):
-        survives_crashes(two_nodes, operator=hasty, only=Crash(1))
+        assert_survives_crashes(two_nodes, operator=crash_unsafe_labeller, only=Crash(1))
 
 
 def test_invariants_are_checked_on_the_history_of_each_run() -> None:
-    strict = ForeignThingsUntouched(operator={"operator"}, ours=())
+    strict = ForeignMetadataUntouched(operator={"operator"}, ours=())
     with pytest.raises(
-        CrashesNotSurvived, match="even without a crash: ForeignThingsUntouched: nodes n1: the annotation"
+        CrashesNotSurvived, match="even without a crash: ForeignMetadataUntouched: nodes n1: the annotation"
     ):
-        survives_crashes(two_nodes, operator=careful, invariants=[strict])
+        assert_survives_crashes(two_nodes, operator=crash_safe_labeller, invariants=[strict])
 
 
 def test_what_fails_in_a_story_is_told_with_its_crash() -> None:
-    async def story(stage: Stage) -> None:
+    async def story(stage: CrashRun) -> None:
         async with a_cluster(stage.clock).with_nodes(1).on_the_sandbox() as cluster:
-            stage.begin(cluster.cluster)
-            await cluster.eventually(lambda: DONE in cluster.get("nodes", "n1")["metadata"]["labels"])
+            stage.start_operator(cluster.cluster)
+            await cluster.eventually(lambda: DONE_LABEL in cluster.get("nodes", "n1")["metadata"]["labels"])
 
     with pytest.raises(CrashesNotSurvived, match=r"a crash after write 1 .*: AssertionError: not within 0:05:00"):
-        survives_crashes(story, operator=hasty)
+        assert_survives_crashes(story, operator=crash_unsafe_labeller)
 
 
 def test_a_story_that_does_not_repeat_itself_is_found_out() -> None:
@@ -106,11 +108,11 @@ def test_a_story_that_does_not_repeat_itself_is_found_out() -> None:
 
     async def fickle(client: Client) -> None:
         if next(lives) == 0:
-            await careful(client)
+            await crash_safe_labeller(client)
         await client.clock.sleep(timedelta())
 
     with pytest.raises(CrashesNotSurvived, match="had only 0 writes: the story does not repeat itself"):
-        survives_crashes(two_nodes, operator=fickle)
+        assert_survives_crashes(two_nodes, operator=fickle)
 
 
 @pytest.mark.parametrize(
@@ -125,12 +127,12 @@ def test_a_story_that_does_not_repeat_itself_is_found_out() -> None:
     ],
 )
 def test_what_counts_as_a_write(request_: Request, *, counted: bool) -> None:
-    assert is_counted(request_) is counted
+    assert counts_as_write(request_) is counted
 
 
 def a_history(*, uid: str, at: str, suffix: str) -> list[Write]:
     node = a_node(f"n-{suffix}").annotated({"at": at, "of": f"{suffix} {uid}"}).ready()
-    return History().put({**node, "metadata": {**node["metadata"], "uid": uid, "resourceVersion": suffix}})
+    return WriteHistory().put({**node, "metadata": {**node["metadata"], "uid": uid, "resourceVersion": suffix}})
 
 
 def test_ends_are_compared_without_what_differs_from_run_to_run() -> None:
@@ -141,5 +143,5 @@ def test_ends_are_compared_without_what_differs_from_run_to_run() -> None:
     def renamed(text: str) -> str:
         return text.replace("xyz", "SUFFIX").replace("abc", "SUFFIX")
 
-    assert end_state(one, renamed=renamed) == end_state(other, renamed=renamed)
-    assert end_state(History().put(a_node("a")).lose("nodes", "a")) == {}
+    assert end_state(one, normalize_name=renamed) == end_state(other, normalize_name=renamed)
+    assert end_state(WriteHistory().put(a_node("a")).delete("nodes", "a")) == {}

@@ -6,40 +6,49 @@ from typing import Any
 
 import pytest
 
-from haulout.kube.objects import RawObject
+from haulout.api.objects import RawObject
 from haulout_sandbox.apiserver import Write
-from haulout_sandbox.event_loops.virtual import EPOCH
-from support.builders import PodThing, Thing, a_budget, a_deployment, a_lease, a_node, a_pod, a_workload
-from support.histories import History
+from haulout_sandbox.event_loops.virtual_time import EPOCH
+from support.builders.objects import (
+    KubernetesObject,
+    PodObject,
+    a_deployment,
+    a_lease,
+    a_node,
+    a_pdb,
+    a_pod,
+    a_workload,
+)
+from support.builders.write_history import WriteHistory
 from support.invariants import (
-    Call,
     CalledOnce,
     ControlPlaneOneAtATime,
     Converges,
-    DeadHoldNothing,
-    DeadlinesTold,
-    Death,
+    DeadProcessesReleaseAll,
     Delivery,
     DisruptionsWithinBudget,
-    EndsOrExplains,
-    Entry,
+    DrainRules,
+    EndsOrExplainsItself,
     EventsBecomeObjects,
     Explanation,
-    ForeignThingsUntouched,
-    GraceHonoured,
+    ExternalCall,
+    ForeignMetadataUntouched,
+    GracePeriodRespected,
     Invariant,
     Maintenances,
+    MissedDeadlinesAnnounced,
     NodeBudget,
     OneMaintenancePerNode,
-    OnlyOurCordonsLifted,
-    PodBudgetsKept,
+    OnlyOwnCordonsRemoved,
+    PodDisruptionBudgetsRespected,
     PodsLeaveByPolicy,
-    Policy,
+    ProcessDeath,
+    RecordEntry,
     RecordReplays,
     State,
-    Window,
+    TimeWindow,
     check,
-    owners_in,
+    cordon_owners_from,
 )
 
 OURS = frozenset({"operator"})
@@ -51,18 +60,18 @@ def told(history: Sequence[Write], *invariants: Invariant, **options: Any) -> li
     return [violation.what for violation in check(history, *invariants, **options)]
 
 
-def ready_nodes(*names: str, **labels: str) -> History:
-    history = History()
+def ready_nodes(*names: str, **labels: str) -> WriteHistory:
+    history = WriteHistory()
     for name in names:
         history.put(a_node(name, labels=labels).ready())
     return history
 
 
-def cordon(history: History, name: str, *, by: str = "operator") -> History:
+def cordon(history: WriteHistory, name: str, *, by: str = "operator") -> WriteHistory:
     return history.put(a_node(name).ready().cordoned(), by=by)
 
 
-def uncordon(history: History, name: str, *, by: str = "operator") -> History:
+def uncordon(history: WriteHistory, name: str, *, by: str = "operator") -> WriteHistory:
     return history.put(a_node(name).ready(), by=by)
 
 
@@ -127,7 +136,7 @@ def test_what_people_do_is_their_own_business() -> None:
 
 # 2: cordons
 
-CORDONS = OnlyOurCordonsLifted(operator=OURS, owners=owners_in(OWNERS))
+CORDONS = OnlyOwnCordonsRemoved(operator=OURS, owners=cordon_owners_from(OWNERS))
 
 
 def test_a_node_cordoned_by_a_person_must_stay_cordoned() -> None:
@@ -137,7 +146,7 @@ def test_a_node_cordoned_by_a_person_must_stay_cordoned() -> None:
 
 @pytest.mark.parametrize(("mark", "blamed"), [("x", []), ("", ["a was uncordoned, which test had cordoned"])])
 def test_a_node_created_anew_with_the_mark_of_its_owners_is_still_theirs(mark: str, blamed: list[str]) -> None:
-    history = cordon(ready_nodes("a"), "a").lose("nodes", "a", by="test")
+    history = cordon(ready_nodes("a"), "a").delete("nodes", "a", by="test")
     for node, owners, who in (a_node("a").ready().cordoned(), mark, "test"), (a_node("a").ready(), "", "operator"):
         node["metadata"] = {**node["metadata"], "annotations": {OWNERS: owners}}
         history.put(node, by=who)
@@ -145,7 +154,7 @@ def test_a_node_created_anew_with_the_mark_of_its_owners_is_still_theirs(mark: s
 
 
 def test_a_node_that_was_cordoned_before_all_history_was_not_cordoned_by_us() -> None:
-    history = History().put(a_node("a").cordoned())
+    history = WriteHistory().put(a_node("a").cordoned())
     assert told(uncordon(history, "a"), CORDONS) == ["a was uncordoned, which people had cordoned"]
 
 
@@ -167,23 +176,25 @@ def test_a_cordon_of_ours_without_owners_may_be_lifted_and_people_may_lift_any()
 # 3: how pods leave
 
 
-def a_cart(number: int = 0, *, owner: str = "ReplicaSet/cart") -> PodThing:
+def a_cart(number: int = 0, *, owner: str = "ReplicaSet/cart") -> PodObject:
     return a_pod(f"shop/cart-{number}", on="a", labels={"app": "cart"}, owner=owner).running()
 
 
-def leaving(pod: PodThing, *, at: str = "09:00:30", grace: int = 30) -> RawObject:
+def leaving(pod: PodObject, *, at: str = "09:00:30", grace: int = 30) -> RawObject:
     meta = {"deletionTimestamp": f"2026-01-05T{at}Z", "deletionGracePeriodSeconds": grace}
     return {**pod, "metadata": {**pod["metadata"], **meta}}
 
 
-def evict(history: History, pod: PodThing, *, by: str = "operator", **how: Any) -> History:
+def evict(history: WriteHistory, pod: PodObject, *, by: str = "operator", **how: Any) -> WriteHistory:
     target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     marked = pod.with_status(conditions=[*pod["status"]["conditions"], target])
     return history.put(marked, by=by, verb="evict").put(leaving(marked, **how), by=by, verb="evict")
 
 
 def test_an_eviction_in_its_window_is_by_policy() -> None:
-    policy = Policy(windows=(Window(EPOCH, EPOCH + HOUR),), approved=lambda node: "ok" in node["metadata"]["labels"])
+    policy = DrainRules(
+        windows=(TimeWindow(EPOCH, EPOCH + HOUR),), is_approved=lambda node: "ok" in node["metadata"]["labels"]
+    )
     history = evict(ready_nodes("a", ok="").put(a_cart()), a_cart())
     assert told(history, PodsLeaveByPolicy(operator=OURS, policy=policy)) == []
 
@@ -191,13 +202,13 @@ def test_an_eviction_in_its_window_is_by_policy() -> None:
 @pytest.mark.parametrize(
     ("policy", "objection"),
     [
-        (Policy(windows=(Window(EPOCH + HOUR, EPOCH + 2 * HOUR),)), "outside of every window"),
-        (Policy(windows=()), "outside of every window"),
-        (Policy(approved=lambda _: False), "before its node was approved"),
-        (Policy(skips=lambda pod: pod["metadata"]["name"] == "cart-0"), "though the rules skip it"),
+        (DrainRules(windows=(TimeWindow(EPOCH + HOUR, EPOCH + 2 * HOUR),)), "outside of every window"),
+        (DrainRules(windows=()), "outside of every window"),
+        (DrainRules(is_approved=lambda _: False), "before its node was approved"),
+        (DrainRules(is_skipped=lambda pod: pod["metadata"]["name"] == "cart-0"), "though the rules skip it"),
     ],
 )
-def test_an_eviction_outside_of_policy_is_caught(policy: Policy, objection: str) -> None:
+def test_an_eviction_outside_of_policy_is_caught(policy: DrainRules, objection: str) -> None:
     history = evict(ready_nodes("a").put(a_cart()), a_cart())
     found = told(history, PodsLeaveByPolicy(operator=OURS, policy=policy))
     assert found == [f"pod shop/cart-0 was made to leave {objection}"]
@@ -207,29 +218,29 @@ def test_an_eviction_outside_of_policy_is_caught(policy: Policy, objection: str)
 def test_pods_of_daemon_sets_are_skipped_by_default() -> None:
     pod = a_cart(owner="DaemonSet/logs")
     history = evict(ready_nodes("a").put(pod), pod)
-    assert len(told(history, PodsLeaveByPolicy(operator=OURS, policy=Policy()))) == 1
+    assert len(told(history, PodsLeaveByPolicy(operator=OURS, policy=DrainRules()))) == 1
 
 
 def test_deletion_while_the_ladder_says_evict_is_caught() -> None:
     history = ready_nodes("a").put(a_cart()).put(leaving(a_cart()), by="operator", verb="delete")
-    (found,) = told(history, PodsLeaveByPolicy(operator=OURS, policy=Policy()))
+    (found,) = told(history, PodsLeaveByPolicy(operator=OURS, policy=DrainRules()))
     assert "though the ladder says evict" in found
-    deadline = Policy(deletes=lambda _, at: at >= EPOCH)
+    deadline = DrainRules(may_delete=lambda _, at: at >= EPOCH)
     assert told(history, PodsLeaveByPolicy(operator=OURS, policy=deadline)) == []
-    gone_at_once = ready_nodes("a").put(a_cart()).lose("pods", "shop/cart-0", by="operator")
-    assert len(told(gone_at_once, PodsLeaveByPolicy(operator=OURS, policy=Policy()))) == 1
+    gone_at_once = ready_nodes("a").put(a_cart()).delete("pods", "shop/cart-0", by="operator")
+    assert len(told(gone_at_once, PodsLeaveByPolicy(operator=OURS, policy=DrainRules()))) == 1
 
 
 # PodDisruptionBudgets
 
 
-def four_carts(**budget: Any) -> History:
+def four_carts(**budget: Any) -> WriteHistory:
     history = ready_nodes("a")
     deployment = a_deployment("shop/cart", replicas=4).labelled({})
     history.put({**deployment, "metadata": {**deployment["metadata"], "uid": "uid-of-cart"}})
     replica_set = a_workload("ReplicaSet", "shop/cart", replicas=4).owned_by(deployment)
     history.put({**replica_set, "metadata": {**replica_set["metadata"], "uid": "uid-of-cart"}})
-    history.put(a_budget("shop/cart", **budget))
+    history.put(a_pdb("shop/cart", **budget))
     for number in range(4):
         history.put(a_cart(number))
     return history
@@ -241,62 +252,64 @@ def four_carts(**budget: Any) -> History:
 )
 def test_an_eviction_below_a_budget_is_caught_and_one_within_is_not(budget: dict[str, Any]) -> None:
     history = evict(four_carts(**budget), a_cart(0), by="anybody")
-    assert told(history, PodBudgetsKept()) == []
+    assert told(history, PodDisruptionBudgetsRespected()) == []
     evict(history, a_cart(1), by="anybody")
-    assert told(history, PodBudgetsKept()) == ["pod shop/cart-1 was evicted: 2 healthy are left, and shop/cart needs 3"]
+    assert told(history, PodDisruptionBudgetsRespected()) == [
+        "pod shop/cart-1 was evicted: 2 healthy are left, and shop/cart needs 3"
+    ]
 
 
 def test_a_pod_that_fell_ill_counts_against_a_budget_once_that_could_be_known() -> None:
     ill = a_cart(3).running(ready=False)
     at_once = evict(four_carts(minAvailable=3).put(ill), a_cart(0))
-    assert told(at_once, PodBudgetsKept()) == []
-    later = evict(four_carts(minAvailable=3).put(ill).later(seconds=5), a_cart(0))
-    assert len(told(later, PodBudgetsKept())) == 1
+    assert told(at_once, PodDisruptionBudgetsRespected()) == []
+    later = evict(four_carts(minAvailable=3).put(ill).advance(seconds=5), a_cart(0))
+    assert len(told(later, PodDisruptionBudgetsRespected())) == 1
 
 
 def test_pods_that_are_not_healthy_and_pods_of_others_may_go() -> None:
-    history = four_carts(minAvailable=4).put(a_cart(3).running(ready=False)).later(seconds=5)
+    history = four_carts(minAvailable=4).put(a_cart(3).running(ready=False)).advance(seconds=5)
     evict(history, a_cart(3).running(ready=False))
     stranger = a_pod("shop/other", on="a").running()
     evict(history.put(stranger), stranger)
-    assert told(history, PodBudgetsKept()) == []
+    assert told(history, PodDisruptionBudgetsRespected()) == []
 
 
 # 4: grace periods
 
-GRACE = GraceHonoured(operator=OURS)
+GRACE = GracePeriodRespected(operator=OURS)
 
 
 def test_a_pod_that_its_kubelet_says_has_stopped_may_vanish_early() -> None:
     history = ready_nodes("a").put(a_cart()).put(leaving(a_cart()), by="operator")
-    history.later(seconds=3).put(leaving(a_cart(), at="09:00:03", grace=0), by="kubelets")
-    assert told(history.lose("pods", "shop/cart-0", by="kubelets"), GRACE) == []
+    history.advance(seconds=3).put(leaving(a_cart(), at="09:00:03", grace=0), by="kubelets")
+    assert told(history.delete("pods", "shop/cart-0", by="kubelets"), GRACE) == []
 
 
 def test_a_pod_that_vanishes_before_its_time_is_caught() -> None:
     history = ready_nodes("a").put(a_cart()).put(leaving(a_cart()), by="operator")
-    history.later(seconds=10).lose("pods", "shop/cart-0", by="operator")
+    history.advance(seconds=10).delete("pods", "shop/cart-0", by="operator")
     assert told(history, GRACE) == ["pod shop/cart-0 vanished 0:00:20 before its grace period was over"]
-    assert told(history, GraceHonoured(operator=OURS, may_force=OURS)) == []
+    assert told(history, GracePeriodRespected(operator=OURS, may_force=OURS)) == []
 
 
 def test_a_grace_period_cut_short_is_caught() -> None:
     asked = ready_nodes("a").put(a_cart()).put(leaving(a_cart(), at="09:00:05", grace=5), by="operator")
     assert told(asked, GRACE) == ["pod shop/cart-0 was given 5 s to stop, and it asks for 30 s"]
-    hurried = ready_nodes("a").put(a_cart()).put(leaving(a_cart()), by="operator").later(seconds=1)
+    hurried = ready_nodes("a").put(a_cart()).put(leaving(a_cart()), by="operator").advance(seconds=1)
     hurried.put(leaving(a_cart(), at="09:00:02", grace=1), by="operator")
     assert told(hurried, GRACE) == ["pod shop/cart-0 was hurried 0:00:29 before its grace period was over"]
-    late = GraceHonoured(operator=OURS, hurries=lambda _, at: at >= EPOCH)
+    late = GracePeriodRespected(operator=OURS, may_shorten_grace=lambda _, at: at >= EPOCH)
     assert told(hurried, late) == told(asked, late) == []
 
 
 def test_pods_of_which_nothing_runs_have_no_grace() -> None:
     ended = a_cart().with_status(phase="Succeeded")
-    history = ready_nodes("a").put(ended).put(leaving(ended), by="operator").lose("pods", "shop/cart-0", by="gc")
+    history = ready_nodes("a").put(ended).put(leaving(ended), by="operator").delete("pods", "shop/cart-0", by="gc")
     unbound = a_pod("shop/new")
-    history.put(unbound).lose("pods", "shop/new", by="operator")
+    history.put(unbound).delete("pods", "shop/new", by="operator")
     lost = a_cart(1).on("nowhere")
-    history.put(lost).put(leaving(lost), by="gc").lose("pods", "shop/cart-1", by="gc")
+    history.put(lost).put(leaving(lost), by="gc").delete("pods", "shop/cart-1", by="gc")
     assert told(history, GRACE) == []
 
 
@@ -311,60 +324,60 @@ ORDERS = Maintenances(
 ONE = OneMaintenancePerNode(maintenances=(ORDERS,))
 
 
-def an_order(name: str, phase: str = "Waiting", *, node: str = "a", **status: Any) -> Thing:
+def an_order(name: str, phase: str = "Waiting", *, node: str = "a", **status: Any) -> KubernetesObject:
     meta, state = {"name": name}, {"phase": phase, **status}
-    return Thing(apiVersion="haulout.dev/v1", kind="Order", metadata=meta, spec={"node": node}, status=state)
+    return KubernetesObject(apiVersion="haulout.dev/v1", kind="Order", metadata=meta, spec={"node": node}, status=state)
 
 
 def test_a_second_active_maintenance_of_a_node_is_caught() -> None:
-    history = History().put(an_order("one")).put(an_order("two")).put(an_order("elsewhere", node="b"))
+    history = WriteHistory().put(an_order("one")).put(an_order("two")).put(an_order("elsewhere", node="b"))
     history.put(an_order("one", "Active")).put(an_order("elsewhere", "Active", node="b"))
     assert told(history, ONE) == []
     assert told(history.put(an_order("two", "Active")), ONE) == ["two became active on a, where one is active"]
 
 
 def test_maintenances_come_in_their_order() -> None:
-    jumped = History().put(an_order("one")).put(an_order("two")).put(an_order("two", "Active"))
+    jumped = WriteHistory().put(an_order("one")).put(an_order("two")).put(an_order("two", "Active"))
     assert told(jumped, ONE) == ["two became active on a before one, which waited there longer"]
-    fair = History().put(an_order("one")).put(an_order("two")).put(an_order("one", "Active"))
-    fair.put(an_order("one", "Done")).put(an_order("two", "Active")).lose("orders", "two")
+    fair = WriteHistory().put(an_order("one")).put(an_order("two")).put(an_order("one", "Active"))
+    fair.put(an_order("one", "Done")).put(an_order("two", "Active")).delete("orders", "two")
     assert told(fair.put(an_order("three")).put(an_order("three", "Active")), ONE) == []
 
 
 def explanation(order: RawObject) -> Explanation | None:
     why = order["status"].get("why")
-    return why and Explanation(reason=why[0], waits_for=why[1], looks_again=why[2])
+    return why and Explanation(reason=why[0], waits_for=why[1], next_reconcile_at=why[2])
 
 
-ENDS = EndsOrExplains(maintenances=ORDERS, explanation=explanation)
+ENDS = EndsOrExplainsItself(maintenances=ORDERS, explanation=explanation)
 
 
 def test_a_maintenance_that_neither_ends_nor_explains_itself_is_caught() -> None:
-    history = History().put(an_order("one"))
+    history = WriteHistory().put(an_order("one"))
     assert told(history, ENDS, until=EPOCH + timedelta(seconds=30)) == []
     assert told(history, ENDS, until=EPOCH + timedelta(seconds=31)) == [
         "one has neither an end nor an explanation since 09:00:00"
     ]
-    half = History().put(an_order("one", why=("budget", "", EPOCH + HOUR)))
+    half = WriteHistory().put(an_order("one", why=("budget", "", EPOCH + HOUR)))
     assert len(told(half, ENDS, until=EPOCH + timedelta(minutes=1))) == 1
 
 
 def test_a_maintenance_that_waits_must_look_again_when_it_said() -> None:
-    history = History().put(an_order("one", why=("budget", "shop/cart", EPOCH + HOUR)))
+    history = WriteHistory().put(an_order("one", why=("budget", "shop/cart", EPOCH + HOUR)))
     assert told(history, ENDS, until=EPOCH + HOUR) == []
     assert told(history, ENDS, until=EPOCH + 2 * HOUR) == ["one wanted to look again at 10:00:00, and did not"]
-    assert told(history.later(hours=1).put(an_order("one", "Done")), ENDS, until=EPOCH + 24 * HOUR) == []
+    assert told(history.advance(hours=1).put(an_order("one", "Done")), ENDS, until=EPOCH + 24 * HOUR) == []
 
 
 # 6: what belongs to others
 
-FOREIGN = ForeignThingsUntouched(operator=OURS, ours=("haulout.dev/*", "DrainInProgress"))
+FOREIGN = ForeignMetadataUntouched(operator=OURS, ours=("haulout.dev/*", "DrainInProgress"))
 
 
 def test_our_own_marks_may_come_and_go() -> None:
-    history = History().put(a_node("a").labelled({"pool": "x"}).ready())
+    history = WriteHistory().put(a_node("a").labelled({"pool": "x"}).ready())
     ours = a_node("a").labelled({"pool": "x", "haulout.dev/state": "drain"}).annotated({"haulout.dev/why": "disk"})
-    ours = ours.held_by("haulout.dev/hold").tainted("haulout.dev/drain").cordoned().ready()
+    ours = ours.with_finalizers("haulout.dev/hold").tainted("haulout.dev/drain").cordoned().ready()
     history.put(ours, by="operator")
     conditions = [*ours["status"]["conditions"], {"type": "DrainInProgress", "status": "True"}]
     history.put(ours.with_status(conditions=conditions), by="operator")
@@ -372,9 +385,9 @@ def test_our_own_marks_may_come_and_go() -> None:
 
 
 def test_a_condition_may_be_ours_on_one_kind_and_others_on_another() -> None:
-    ready = History().put(a_node("a")).put(a_node("a").ready(), by="operator")
-    assert told(ready, ForeignThingsUntouched(operator=OURS, ours=("nodes/Ready",))) == []
-    assert told(ready, ForeignThingsUntouched(operator=OURS, ours=("pods/Ready",))) != []
+    ready = WriteHistory().put(a_node("a")).put(a_node("a").ready(), by="operator")
+    assert told(ready, ForeignMetadataUntouched(operator=OURS, ours=("nodes/Ready",))) == []
+    assert told(ready, ForeignMetadataUntouched(operator=OURS, ours=("pods/Ready",))) != []
 
 
 @pytest.mark.parametrize(
@@ -383,26 +396,26 @@ def test_a_condition_may_be_ours_on_one_kind_and_others_on_another() -> None:
         (a_node("a").labelled({"pool": "y"}), "the label pool of others was changed"),
         (a_node("a").labelled({"pool": "x", "new": ""}), "the label new of others was added"),
         (a_node("a").annotated({"note": "mine"}), "the annotation note of others was changed"),
-        (a_node("a").held_by(), "the finalizer cloud.example/lb of others was removed"),
+        (a_node("a").with_finalizers(), "the finalizer cloud.example/lb of others was removed"),
         (a_node("a").with_spec(taints=[]), "the taint dedicated:NoSchedule of others was removed"),
         (a_node("a").ready("False"), "the condition Ready of others was changed"),
     ],
 )
-def test_what_others_put_there_must_stay(change: Thing, said: str) -> None:
-    theirs = a_node("a").labelled({"pool": "x"}).annotated({"note": "theirs"}).held_by("cloud.example/lb")
+def test_what_others_put_there_must_stay(change: KubernetesObject, said: str) -> None:
+    theirs = a_node("a").labelled({"pool": "x"}).annotated({"note": "theirs"}).with_finalizers("cloud.example/lb")
     theirs = theirs.tainted("dedicated").ready()
     changed = {
         **change,
         "spec": {**theirs["spec"], **change["spec"]},
         "status": {**theirs["status"], **change.get("status", {})},
     }
-    history = History().put(theirs).put(changed, by="operator")
+    history = WriteHistory().put(theirs).put(changed, by="operator")
     assert told(history, FOREIGN) == [f"nodes a: {said}"]
-    assert told(History().put(theirs).put(changed), FOREIGN) == []
+    assert told(WriteHistory().put(theirs).put(changed), FOREIGN) == []
 
 
 def test_what_the_operator_created_is_its_own_and_what_the_server_marks_for_it_is_not_its_doing() -> None:
-    history = History().put(a_lease("shop/lock"), by="operator")
+    history = WriteHistory().put(a_lease("shop/lock"), by="operator")
     history.put(a_lease("shop/lock").labelled({"any": "thing"}), by="operator")
     assert told(evict(history.put(a_cart()), a_cart()), FOREIGN) == []
 
@@ -411,8 +424,8 @@ def test_what_the_operator_created_is_its_own_and_what_the_server_marks_for_it_i
 
 
 def test_a_call_repeated_for_the_same_transition_is_caught() -> None:
-    calls = [Call(at=EPOCH, receiver=receiver, transition="a drained") for receiver in ("slack", "pager")]
-    again = Call(at=EPOCH + HOUR, receiver="slack", transition="a drained", who="operator")
+    calls = [ExternalCall(at=EPOCH, receiver=receiver, transition="a drained") for receiver in ("slack", "pager")]
+    again = ExternalCall(at=EPOCH + HOUR, receiver="slack", transition="a drained", who="operator")
     assert told(ready_nodes("a"), CalledOnce(calls=calls)) == []
     calls.append(again)
     assert told(ready_nodes("a"), CalledOnce(calls=calls)) == ["slack was called again about a drained, after 09:00:00"]
@@ -443,30 +456,30 @@ def test_a_control_plane_that_would_lose_its_quorum_is_left_alone(names: str) ->
 
 
 def all_open(state: State) -> str:
-    cordoned = [key for key, node in state.all("nodes").items() if node["spec"].get("unschedulable")]
+    cordoned = [key for key, node in state.by_key("nodes").items() if node["spec"].get("unschedulable")]
     return f"{', '.join(cordoned)} cordoned" if cordoned else ""
 
 
 def test_what_does_not_converge_in_time_is_caught() -> None:
-    rule = Converges(should=all_open, of=frozenset({"nodes"}), after=EPOCH, within=HOUR)
+    rule = Converges(problem=all_open, plurals=frozenset({"nodes"}), faults_stopped_at=EPOCH, within=HOUR)
     history = cordon(ready_nodes("a"), "a")
     assert told(history, rule, until=EPOCH + HOUR / 2) == []
     assert told(history, rule, until=EPOCH + HOUR) == ["not within 1:00:00 after faults stopped: a cordoned"]
-    assert told(uncordon(history.later(minutes=50), "a"), rule, until=EPOCH + 2 * HOUR) == []
-    relapse = history.later(minutes=50).put(a_node("a").ready().cordoned()).put(a_node("b").ready())
+    assert told(uncordon(history.advance(minutes=50), "a"), rule, until=EPOCH + 2 * HOUR) == []
+    relapse = history.advance(minutes=50).put(a_node("a").ready().cordoned()).put(a_node("b").ready())
     assert told(relapse, rule) == ["it did not stay so: a cordoned"]
 
 
 def test_what_converges_too_late_is_caught_though_it_is_well_in_the_end() -> None:
-    rule = Converges(should=all_open, of=frozenset({"nodes"}), after=EPOCH, within=HOUR)
-    late = uncordon(cordon(ready_nodes("a"), "a").later(hours=2), "a")
+    rule = Converges(problem=all_open, plurals=frozenset({"nodes"}), faults_stopped_at=EPOCH, within=HOUR)
+    late = uncordon(cordon(ready_nodes("a"), "a").advance(hours=2), "a")
     assert told(late, rule) == ["not within 1:00:00 after faults stopped: a cordoned"]
 
 
 def test_a_cloud_event_that_becomes_no_object_in_time_is_caught() -> None:
     deliveries = [Delivery(at=EPOCH, event="one"), Delivery(at=EPOCH, event="two")]
     rule = EventsBecomeObjects(deliveries=deliveries, plural="orders", event=lambda it: str(it["metadata"]["name"]))
-    history = History().put(an_order("one")).later(seconds=11)
+    history = WriteHistory().put(an_order("one")).advance(seconds=11)
     assert told(history, rule, until=EPOCH + timedelta(seconds=10)) == []
     assert told(history, rule, until=EPOCH + HOUR) == ["event two was no object within 0:00:10 and still is none"]
     assert told(history.put(an_order("two")), rule) == ["event two was no object within 0:00:10"]
@@ -474,58 +487,58 @@ def test_a_cloud_event_that_becomes_no_object_in_time_is_caught() -> None:
 
 def test_a_deadline_that_passes_in_silence_is_caught() -> None:
     due = EPOCH + HOUR
-    rule = DeadlinesTold(
+    rule = MissedDeadlinesAnnounced(
         plural="orders",
         deadline=lambda it: due if it["spec"]["node"] == "a" else None,
         is_met=ORDERS.has_ended,
-        is_told=lambda it: bool(it["status"].get("late")),
+        is_announced=lambda it: bool(it["status"].get("late")),
     )
-    history = History().put(an_order("one")).put(an_order("free", node="b"))
+    history = WriteHistory().put(an_order("one")).put(an_order("free", node="b"))
     assert told(history, rule, until=due - timedelta(seconds=1)) == []
     assert told(history, rule, until=due) == ["the deadline of one passed, and nothing was said before"]
-    too_late = History().put(an_order("one")).later(hours=2).put(an_order("one", late=True))
+    too_late = WriteHistory().put(an_order("one")).advance(hours=2).put(an_order("one", late=True))
     assert len(told(too_late, rule)) == 1
-    in_time = History().put(an_order("one")).put(an_order("two")).put(an_order("one", late=True))
+    in_time = WriteHistory().put(an_order("one")).put(an_order("two")).put(an_order("one", late=True))
     assert told(in_time.put(an_order("two", "Done")), rule, until=due) == []
 
 
 def test_what_the_dead_still_hold_is_caught() -> None:
-    rule = DeadHoldNothing(
-        deaths=[Death(who="op-1", at=EPOCH)],
+    rule = DeadProcessesReleaseAll(
+        deaths=[ProcessDeath(who="op-1", at=EPOCH)],
         holders={"leases": lambda it: (it["spec"]["holderIdentity"],)},
         lease=timedelta(seconds=15),
     )
-    history = History().put(a_lease("shop/slot", holder="op-1")).put(a_lease("shop/free", holder=""))
+    history = WriteHistory().put(a_lease("shop/slot", holder="op-1")).put(a_lease("shop/free", holder=""))
     assert told(history, rule, until=EPOCH + timedelta(seconds=15)) == []
     still = ["leases shop/slot is still held by op-1, which died at 09:00:00"]
     assert told(history, rule, until=EPOCH + HOUR) == still
     taken = a_lease("shop/slot", holder="op-2")
-    assert told([*history, *History().put(taken)], rule, until=EPOCH + HOUR) == []
-    assert told(history.later(hours=1).put(taken), rule) == still
+    assert told([*history, *WriteHistory().put(taken)], rule, until=EPOCH + HOUR) == []
+    assert told(history.advance(hours=1).put(taken), rule) == still
 
 
 # 13: the record
 
 
-def record(*entries: Entry) -> Thing:
-    return Thing(apiVersion="haulout.dev/v1", kind="Record", metadata={"name": "a"}, entries=entries)
+def record(*entries: RecordEntry) -> KubernetesObject:
+    return KubernetesObject(apiVersion="haulout.dev/v1", kind="Record", metadata={"name": "a"}, entries=entries)
 
 
-def entry(old: str, new: str, *, minute: int = 0, **other: str) -> Entry:
+def entry(old: str, new: str, *, minute: int = 0, **other: str) -> RecordEntry:
     words = {"who": "operator", "why": "disk", "result": "done", **other}
-    return Entry(at=EPOCH + timedelta(minutes=minute), old=old, new=new, **words)
+    return RecordEntry(at=EPOCH + timedelta(minutes=minute), old=old, new=new, **words)
 
 
 REPLAYS = RecordReplays(
     plural="records",
     entries=lambda it: it["entries"],
-    status=lambda _, state: str(state.all("orders")["one"]["status"]["phase"]),
+    status=lambda _, state: str(state.by_key("orders")["one"]["status"]["phase"]),
 )
 
 
 def test_a_record_that_grows_in_order_to_the_status_there_is_is_good() -> None:
     first, second = entry("Waiting", "Active"), entry("Active", "Done", minute=5)
-    history = History().put(record(first)).put(record(first, second)).put(record(second))
+    history = WriteHistory().put(record(first)).put(record(first, second)).put(record(second))
     assert told(history.put(an_order("one", "Done")), REPLAYS) == []
 
 
@@ -539,8 +552,8 @@ def test_a_record_that_grows_in_order_to_the_status_there_is_is_good() -> None:
         ((record(entry("", "Done", why="")),), "entry 1: it does not tell why"),
     ],
 )
-def test_a_record_that_does_not_lead_to_the_status_is_caught(records: tuple[Thing, ...], said: str) -> None:
-    history = History().put(an_order("one", "Done"))
+def test_a_record_that_does_not_lead_to_the_status_is_caught(records: tuple[KubernetesObject, ...], said: str) -> None:
+    history = WriteHistory().put(an_order("one", "Done"))
     for it in records:
         history.put(it)
     (found,) = told(history, REPLAYS)
@@ -553,7 +566,7 @@ def test_a_record_that_does_not_lead_to_the_status_is_caught(records: tuple[Thin
 def test_violations_read_as_sentences_with_their_revision_and_time() -> None:
     (violation,) = check(uncordon(cordon(ready_nodes("a"), "a", by="people"), "a"), CORDONS)
     what = "a was uncordoned, which people had cordoned"
-    assert str(violation) == f"OnlyOurCordonsLifted: {what} (revision 3, 2026-01-05 09:00:00, by operator)"
+    assert str(violation) == f"OnlyOwnCordonsRemoved: {what} (revision 3, 2026-01-05 09:00:00, by operator)"
 
 
 def test_an_invariant_can_be_checked_on_any_number_of_histories() -> None:

@@ -5,24 +5,24 @@ from random import Random
 
 import pytest
 
+from haulout.api.resources import NODES
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
-from haulout.kube.resources import NODES
 from haulout_sandbox.apiserver import ApiServer
-from support.builders import a_config_map, a_deployment, a_lease, a_node, a_pod
-from support.clusters import a_cluster
-from support.eventually import eventually
-from support.histories import History
-from support.invariants import OnlyOurCordonsLifted
-from support.narration import latest
-from support.upheld import Upheld
+from support.builders.objects import a_config_map, a_deployment, a_lease, a_node, a_pod
+from support.builders.write_history import WriteHistory
+from support.clusters.cluster_plan import a_cluster
+from support.expectations.eventually import eventually
+from support.expectations.history_text import recent_writes
+from support.expectations.invariant_checks import InvariantChecks
+from support.invariants import OnlyOwnCordonsRemoved
 
 
 async def test_a_cluster_with_pools_and_workloads_takes_one_line(clock: Clock) -> None:
     shop = a_cluster(clock).with_nodes(6, zones=3).with_deployment("shop/cart", replicas=4, budget="75%")
     async with shop.running() as cluster:
-        assert cluster.ready("shop/cart") == 4
+        assert cluster.ready_pod_count("shop/cart") == 4
         assert {node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in cluster.objects("nodes")} == {
             "z1",
             "z2",
@@ -45,9 +45,11 @@ async def test_waiting_in_vain_tells_what_was_seen_and_what_happened_last(clock:
     async with a_cluster(clock).with_nodes(1).with_deployment("shop/cart", replicas=2).running() as cluster:
         await cluster.cordon("n1")
         with pytest.raises(AssertionError) as caught:
-            await cluster.eventually(lambda: cluster.ready("shop/cart"), becomes=3, within=timedelta(minutes=1))
+            await cluster.eventually(
+                lambda: cluster.ready_pod_count("shop/cart"), becomes=3, within=timedelta(minutes=1)
+            )
     said = str(caught.value)
-    assert said.startswith("not within 0:01:00: await cluster.eventually(lambda: cluster.ready")
+    assert said.startswith("not within 0:01:00: lambda: cluster.ready_pod_count")
     assert "it was 2, and not 3" in said
     assert "me patch nodes n1: spec.unschedulable = True" in said
 
@@ -61,7 +63,7 @@ async def test_waiting_outlasts_what_is_not_there_yet(clock: Clock) -> None:
 
 
 async def test_what_is_to_be_upheld_is_checked_on_the_whole_history(clock: Clock) -> None:
-    plan = a_cluster(clock).with_nodes(1).upholding(OnlyOurCordonsLifted(operator={"me"}))
+    plan = a_cluster(clock).with_nodes(1).with_invariants(OnlyOwnCordonsRemoved(operator={"me"}))
     async with plan.running() as cluster:
         await cluster.cordon("n1")
         await cluster.uncordon("n1")
@@ -76,45 +78,47 @@ async def test_what_is_to_be_upheld_is_checked_on_the_whole_history(clock: Clock
         await lift_anothers_cordon()
 
 
-async def test_a_bare_server_has_its_invariants_upheld_too(clock: Clock, uphold: Upheld) -> None:
-    server, wrong = ApiServer(clock), Upheld()
-    ours, theirs = OnlyOurCordonsLifted(operator={"nobody"}), OnlyOurCordonsLifted(operator={"test"})
-    uphold(lambda: server.history, ours)
+async def test_a_bare_server_has_its_invariants_upheld_too(clock: Clock, check_invariants: InvariantChecks) -> None:
+    server, wrong = ApiServer(clock), InvariantChecks()
+    ours, theirs = OnlyOwnCordonsRemoved(operator={"nobody"}), OnlyOwnCordonsRemoved(operator={"test"})
+    check_invariants(lambda: server.history, ours)
     wrong(lambda: server.history, ours, theirs)
     server.put(a_node().ready())
     wrong.check()
     people = Client(server.transport("people"), clock=clock, random=Random(1))
     await people.patch(NODES, "n1", merge_patch({"spec": {"unschedulable": True}}))
     server.put(a_node().ready())
-    with pytest.raises(AssertionError, match="what must hold did not:\n  OnlyOurCordonsLifted: n1 was uncordoned"):
+    with pytest.raises(AssertionError, match="what must hold did not:\n  OnlyOwnCordonsRemoved: n1 was uncordoned"):
         wrong.check()
 
 
 def test_a_write_is_told_in_one_line() -> None:
     pod = a_pod("shop/cart-0").on("n1")
-    history = History().put(pod, by="me", verb="create").later(seconds=1.5)
-    history.put(pod.running(), by="kubelets").lose("pods", "shop/cart-0", by="kubelets").put(a_lease("shop/lock"))
-    assert latest(history) == [
+    history = WriteHistory().put(pod, by="me", verb="create").advance(seconds=1.5)
+    history.put(pod.running(), by="kubelets").delete("pods", "shop/cart-0", by="kubelets").put(a_lease("shop/lock"))
+    assert recent_writes(history) == [
         "09:00:00.000 #1 me create pods shop/cart-0: new",
         "09:00:01.500 #2 kubelets patch pods shop/cart-0: status.phase Pending -> Running, status.conditions",
         "09:00:01.500 #3 kubelets delete pods shop/cart-0: gone",
     ]
-    assert len(latest(history, noise=True)) == 4
-    assert latest(history, 1)[0].endswith("gone")
+    assert len(recent_writes(history, noise=True)) == 4
+    assert recent_writes(history, 1)[0].endswith("gone")
 
 
 def test_many_changes_are_told_in_short() -> None:
     names = [f"label-{number}" for number in range(9)]
-    history = History().put(a_node()).put(a_node().labelled(dict.fromkeys(names, "x")))
+    history = WriteHistory().put(a_node()).put(a_node().labelled(dict.fromkeys(names, "x")))
     history.put(a_node().labelled({"a": "x"} | dict.fromkeys(names, "y" * 50)))
-    assert latest(history)[1].endswith("metadata.labels")
-    assert latest(history)[2].endswith("metadata.labels.label-4, and 4 more")
+    assert recent_writes(history)[1].endswith("metadata.labels")
+    assert recent_writes(history)[2].endswith("metadata.labels.label-4, and 4 more")
 
 
 def test_sentences_about_objects_add_up_and_change_nothing_that_was_said_before() -> None:
     deployment = a_deployment("shop/cart")
     plain = a_pod("shop/cart-0")
-    pod = plain.on("n1").owned_by(deployment).labelled({"app": "cart"}).acting({"hang": "true"}).running()
+    pod = (
+        plain.on("n1").owned_by(deployment).labelled({"app": "cart"}).with_kubelet_behaviour({"hang": "true"}).running()
+    )
     assert pod["spec"]["nodeName"] == "n1"
     assert pod["metadata"] == {
         "name": "cart-0",

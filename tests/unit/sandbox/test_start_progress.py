@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from haulout.core.clock import Clock
-from haulout_sandbox.start_progress import StartProgress
-from support.clusters import a_cluster
+from haulout_sandbox.running_sandbox import StartProgress
+from support.clusters.cluster_plan import a_cluster
 
 
 async def test_the_start_is_reported_twice_a_second_with_what_there_is(clock: Clock) -> None:

@@ -9,12 +9,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from haulout.app import daemon, workload
+from haulout.api.objects import RawObject
+from haulout.app.manifests import agent_manifests, workload
 from haulout.cli.entry import haulout
-from haulout.kube.objects import RawObject
-from haulout.notices.agent import health
-from support.helm import CHART, NAMESPACE, RELEASE, helm, one, written
-from tools.packages import chart, kustomize
+from haulout.providers.agent import health
+from support.packaging.helm import CHART, NAMESPACE, RELEASE, helm, only_object, values_file
+from tools.packages import kustomize
+from tools.packages.helm import chart
 
 KINDS = {
     "ServiceAccount",
@@ -32,13 +33,13 @@ def rendered(folder: Path, values: Mapping[str, Any]) -> list[RawObject]:
     for path, text in chart.files("0.1.0").items():
         (folder / "chart" / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / "chart" / path).write_text(text)
-    with written(values) as file:
+    with values_file(values) as file:
         text = helm("template", RELEASE, str(folder / "chart"), "--namespace", NAMESPACE, "--values", str(file))
-    return of_agents(list(yaml.safe_load_all(text)))
+    return agent_objects(list(yaml.safe_load_all(text)))
 
 
-def of_agents(objects: list[RawObject]) -> list[RawObject]:
-    return [it for it in objects if it and it["metadata"]["name"] == daemon.NAME]
+def agent_objects(objects: list[RawObject]) -> list[RawObject]:
+    return [obj for obj in objects if obj and obj["metadata"]["name"] == agent_manifests.NAME]
 
 
 @pytest.mark.real_time
@@ -50,14 +51,14 @@ def test_the_chart_has_no_agent_unless_it_is_wanted(tmp_path: Path) -> None:
 def test_the_chart_has_what_the_plain_manifests_have(tmp_path: Path) -> None:
     image = {"image": {"repository": "haulout", "tag": "1"}}
     found = rendered(tmp_path, {"agent": {"enabled": True}, **image})
-    plain = daemon.everything("haulout:1", NAMESPACE)
-    assert {it["kind"] for it in found} == KINDS
+    plain = agent_manifests.agent_objects("haulout:1", NAMESPACE)
+    assert {obj["kind"] for obj in found} == KINDS
     for kind in KINDS - {"DaemonSet", "ServiceAccount"}:
-        mine, theirs = one(kind, found), one(kind, plain)
-        assert {key: it for key, it in mine.items() if key != "metadata"} == {
-            key: it for key, it in theirs.items() if key != "metadata"
+        mine, theirs = only_object(kind, found), only_object(kind, plain)
+        assert {key: obj for key, obj in mine.items() if key != "metadata"} == {
+            key: obj for key, obj in theirs.items() if key != "metadata"
         }
-    (mine,), (theirs,) = (_pod(it)["containers"] for it in (found, plain))
+    (mine,), (theirs,) = (_pod(obj)["containers"] for obj in (found, plain))
     assert mine == {**theirs, "imagePullPolicy": "IfNotPresent"}
     assert {**_pod(found), "containers": []} == {**_pod(plain), "containers": []}
 
@@ -72,33 +73,37 @@ def test_values_reach_the_agents(tmp_path: Path) -> None:
 
 
 def _pod(objects: list[RawObject]) -> RawObject:
-    return dict(one("DaemonSet", objects)["spec"]["template"]["spec"])
+    return dict(only_object("DaemonSet", objects)["spec"]["template"]["spec"])
 
 
 def test_the_command_prints_agents_only_if_they_are_wanted() -> None:
     args = ["manifests", "--image", "haulout:1", "--namespace", "ops"]
     without = list(yaml.safe_load_all(CliRunner().invoke(haulout, args).stdout))
     with_agents = list(yaml.safe_load_all(CliRunner().invoke(haulout, [*args, "--agent"]).stdout))
-    assert of_agents(without) == []
-    assert of_agents(with_agents) == daemon.everything("haulout:1", "ops")
-    others = [it for it in with_agents if it not in of_agents(with_agents)]
-    assert [it for it in others if it["kind"] != "Namespace"] == [it for it in without if it["kind"] != "Namespace"]
+    assert agent_objects(without) == []
+    assert agent_objects(with_agents) == agent_manifests.agent_objects("haulout:1", "ops")
+    others = [item for item in with_agents if item not in agent_objects(with_agents)]
+    assert [item for item in others if item["kind"] != "Namespace"] == [
+        item for item in without if item["kind"] != "Namespace"
+    ]
 
 
 def test_kustomize_has_agents_as_a_component() -> None:
     files = kustomize.files("haulout:1", alerts=None)
-    assert list(yaml.safe_load_all(files["components/agent/agent.yaml"])) == daemon.everything("haulout:1", "haulout")
+    assert list(yaml.safe_load_all(files["components/agent/agent.yaml"])) == agent_manifests.agent_objects(
+        "haulout:1", "haulout"
+    )
     assert "agent.yaml" in files["components/agent/kustomization.yaml"]
 
 
 def test_an_agent_may_write_notices_and_nothing_else() -> None:
-    (rule,) = daemon.role()["rules"]
+    (rule,) = agent_manifests.cluster_role()["rules"]
     assert rule["resources"] == ["maintenancenotices"]
     assert not {"delete", "update", "*"} & set(rule["verbs"])
 
 
 def test_its_pods_are_asked_where_they_answer_and_are_not_taken_for_the_operators() -> None:
-    made = daemon.daemon_set(image="x", namespace="ops")
+    made = agent_manifests.daemon_set(image="x", namespace="ops")
     pod = made["spec"]["template"]
     (container,) = pod["spec"]["containers"]
     for probe in ("livenessProbe", "readinessProbe"):

@@ -4,22 +4,22 @@ from typing import Any
 
 import pytest
 
-from haulout.app import manifests
-from haulout.kube.objects import RawObject
-from support.argocd import HEALTH, health
-from support.kstatus import CURRENT, IN_PROGRESS, kstatus
+from haulout.api.objects import RawObject
+from haulout.app.manifests import operator_manifests
+from support.expectations.kstatus import CURRENT, IN_PROGRESS, kstatus
+from support.packaging.argocd import HEALTH, health
 
 KINDS = [
     (f"{it['spec']['group']}/{it['spec']['versions'][0]['name']}", it["spec"]["names"]["kind"])
-    for it in manifests.definitions(with_machines=True)
+    for it in operator_manifests.definitions(with_machines=True)
 ]
 WITH_STATUS = [it for it in KINDS if it[1] != "MaintenanceRecord"]
 
 
 def an_object(kind: tuple[str, str], *conditions: tuple[str, str], **status: Any) -> RawObject:
-    said = [{"type": name, "status": value, "message": f"{name} it is"} for name, value in conditions]
+    condition_list = [{"type": name, "status": value, "message": f"{name} it is"} for name, value in conditions]
     obj: RawObject = {"apiVersion": kind[0], "kind": kind[1], "metadata": {"name": "any", "generation": 2}}
-    return obj | {"status": {"observedGeneration": 2, "conditions": said, **status}}
+    return obj | {"status": {"observedGeneration": 2, "conditions": condition_list, **status}}
 
 
 @pytest.mark.parametrize("kind", WITH_STATUS, ids=[it[1] for it in WITH_STATUS])
@@ -38,13 +38,13 @@ def test_what_nobody_has_looked_at_is_not_healthy(kind: tuple[str, str]) -> None
     edited = an_object(kind, ("Ready", "True"), observedGeneration=1)
     silent = an_object(kind)
     bare = {name: value for name, value in an_object(kind).items() if name != "status"}
-    assert {health(it)[0] for it in (new, edited, silent, bare)} == {"Progressing"}
-    assert {kstatus(it) for it in (new, edited)} == {IN_PROGRESS}
+    assert {health(statu)[0] for statu in (new, edited, silent, bare)} == {"Progressing"}
+    assert {kstatus(statu) for statu in (new, edited)} == {IN_PROGRESS}
 
 
 def test_a_record_is_healthy_because_it_is_there() -> None:
     """It is data: it has no status, and kstatus takes it for current."""
-    kind = next(it for it in KINDS if it[1] == "MaintenanceRecord")
+    kind = next(candidate for candidate in KINDS if candidate[1] == "MaintenanceRecord")
     record: RawObject = {"apiVersion": kind[0], "kind": kind[1], "metadata": {"name": "n1", "generation": 7}}
     record |= {"total": 1, "entries": [{"time": "2026-01-01T00:00:00Z", "what": "profile/os"}]}
     assert kstatus(record) == CURRENT

@@ -9,29 +9,30 @@ from typing import Any
 import pytest
 import yaml
 
-from haulout.app import manifests, needs
-from haulout.app.configured import USUAL
-from haulout.app.manifests import Installation
-from haulout.kube.objects import RawObject
-from haulout.kubernikus.settings import SecretKey, Settings
-from haulout.profiles import config
-from haulout.profiles.model import Configuration
-from haulout.profiles.plugins.registry import registries
-from support.helm import (
+from haulout.api.objects import RawObject
+from haulout.app import required_permissions
+from haulout.app.manifests import operator_manifests
+from haulout.app.manifests.operator_manifests import Installation
+from haulout.app.profiles_file import DEFAULT_PATH
+from haulout.controllers.kubernikus.settings import KubernikusSettings, SecretKey
+from haulout.controllers.profiles.config import loader
+from haulout.controllers.profiles.config.model import Configuration
+from haulout.controllers.profiles.plugins.registry import registries
+from support.packaging.helm import (
+    ALL_VALUES,
     BUDGET,
     CHART,
-    EVERYTHING,
-    LEAST,
+    MINIMAL_VALUES,
     NAMESPACE,
     REPOSITORY,
     HelmFailed,
-    allowed,
+    allowed_verbs,
+    granted_permissions,
     helm,
-    of_operator,
-    one,
-    permissions,
-    template,
-    written,
+    only_object,
+    operator_roles,
+    render_chart,
+    values_file,
 )
 
 pytestmark = pytest.mark.real_time  # it starts helm
@@ -76,77 +77,77 @@ profiles:
 """
 
 
-OF_KUBERNIKUS = Settings(secret=SecretKey(namespace="cloud", name="conf"))
+KUBERNIKUS_SETTINGS = KubernikusSettings(secret=SecretKey(namespace="cloud", name="conf"))
 
 
 def configuration(text: str) -> Configuration:
     variables = dict.fromkeys(re.findall(r"\$\{(\w+)", text), "https://example.com/x")
-    return config.load(text.encode(), registries(), variables, file="maintenance.yaml").configuration
+    return loader.load(text.encode(), registries(), variables, file="maintenance.yaml").configuration
 
 
 def container(objects: list[RawObject]) -> RawObject:
-    (found,) = one("Deployment", objects)["spec"]["template"]["spec"]["containers"]
+    (found,) = only_object("Deployment", objects)["spec"]["template"]["spec"]["containers"]
     return dict(found)
 
 
 # What is rendered
 
 
-@pytest.mark.parametrize("values", [{}, EVERYTHING, LEAST], ids=["defaults", "everything", "least"])
+@pytest.mark.parametrize("values", [{}, ALL_VALUES, MINIMAL_VALUES], ids=["defaults", "everything", "least"])
 def test_helm_finds_nothing_wrong(values: Mapping[str, Any]) -> None:
-    with written(values) as file:
+    with values_file(values) as file:
         assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), "--values", str(file))
 
 
-@pytest.mark.parametrize("values", [{}, EVERYTHING, LEAST], ids=["defaults", "everything", "least"])
+@pytest.mark.parametrize("values", [{}, ALL_VALUES, MINIMAL_VALUES], ids=["defaults", "everything", "least"])
 def test_no_object_is_there_twice_and_all_say_whose_they_are(values: Mapping[str, Any]) -> None:
-    objects = template(values, definitions=not values)
-    keys = [(it["kind"], it["metadata"].get("namespace"), it["metadata"]["name"]) for it in objects]
+    objects = render_chart(values, definitions=not values)
+    keys = [(obj["kind"], obj["metadata"].get("namespace"), obj["metadata"]["name"]) for obj in objects]
     assert len(set(keys)) == len(keys)
-    for it in objects:
-        labels = it["metadata"]["labels"]
+    for obj in objects:
+        labels = obj["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == "haulout"
         assert labels["app.kubernetes.io/managed-by"] == "Helm"
 
 
 def test_by_default_the_chart_installs_what_the_plain_manifests_do() -> None:
     """But for what a chart adds: labels, and what it is told by values."""
-    plain = manifests.everything(Installation(image="x", namespace=NAMESPACE))
-    rendered = template(definitions=True)
-    ours, theirs = one("Deployment", plain)["spec"], one("Deployment", rendered)["spec"]
-    pod, their_pod = (copy.deepcopy(it["template"]["spec"]) for it in (ours, theirs))
+    plain = operator_manifests.all_objects(Installation(image="x", namespace=NAMESPACE))
+    rendered = render_chart(definitions=True)
+    ours, theirs = only_object("Deployment", plain)["spec"], only_object("Deployment", rendered)["spec"]
+    pod, their_pod = (copy.deepcopy(item["template"]["spec"]) for item in (ours, theirs))
     added = {"image", "imagePullPolicy", "args"}
-    for it in (pod, their_pod):
-        it["containers"] = [{key: value for key, value in it["containers"][0].items() if key not in added}]
+    for item in (pod, their_pod):
+        item["containers"] = [{key: value for key, value in item["containers"][0].items() if key not in added}]
     assert their_pod == pod
     assert (theirs["replicas"], theirs["selector"]) == (ours["replicas"], ours["selector"])
-    keys = {(it["kind"], it["metadata"]["name"]) for it in rendered}
-    wanted = {(it["kind"], it["metadata"]["name"]) for it in plain if it["kind"] not in ("Role", "RoleBinding")}
+    keys = {(item["kind"], item["metadata"]["name"]) for item in rendered}
+    wanted = {(item["kind"], item["metadata"]["name"]) for item in plain if item["kind"] not in ("Role", "RoleBinding")}
     assert wanted - keys == {("Namespace", NAMESPACE)}, "which helm makes"
     for kind in ("Service", "CustomResourceDefinition", "PodDisruptionBudget", "ClusterRole"):
-        for it in plain:
-            if it["kind"] == kind and it["metadata"]["name"] != "haulout":
-                same = one(kind, rendered, name=it["metadata"]["name"])
-                assert {**same, "metadata": ""} == {**it, "metadata": ""}
+        for item in plain:
+            if item["kind"] == kind and item["metadata"]["name"] != "haulout":
+                same = only_object(kind, rendered, name=item["metadata"]["name"])
+                assert {**same, "metadata": ""} == {**item, "metadata": ""}
 
 
 def test_the_pods_are_found_by_all_who_look_for_them() -> None:
-    objects = template()
-    labels = one("Deployment", objects)["spec"]["template"]["metadata"]["labels"]
-    ports = {it["name"]: it["containerPort"] for it in container(objects)["ports"]}
-    for service in (it for it in objects if it["kind"] == "Service"):
+    objects = render_chart()
+    labels = only_object("Deployment", objects)["spec"]["template"]["metadata"]["labels"]
+    ports = {item["name"]: item["containerPort"] for item in container(objects)["ports"]}
+    for service in (item for item in objects if item["kind"] == "Service"):
         assert service["spec"]["selector"].items() <= labels.items()
         for port in service["spec"]["ports"]:
             assert port["targetPort"] in (*ports, *ports.values())
     for kind in ("PodDisruptionBudget", "NetworkPolicy"):
-        spec = one(kind, objects)["spec"]
+        spec = only_object(kind, objects)["spec"]
         assert (spec.get("selector") or spec["podSelector"])["matchLabels"].items() <= labels.items()
 
 
 def test_alerts_lead_to_a_runbook_that_is_served_elsewhere() -> None:
     values = {"prometheusRule": {"enabled": True, "runbookUrl": "https://docs.example/alerts.html"}}
-    [group] = one("PrometheusRule", template({"metrics": values}))["spec"]["groups"]
-    leads = {it["alert"]: it["annotations"]["runbook_url"] for it in group["rules"]}
+    [group] = only_object("PrometheusRule", render_chart({"metrics": values}))["spec"]["groups"]
+    leads = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in group["rules"]}
     assert leads == {name: f"https://docs.example/alerts.html#{name.lower()}" for name in leads}
     assert "HauloutAbsent" in leads
 
@@ -154,40 +155,40 @@ def test_alerts_lead_to_a_runbook_that_is_served_elsewhere() -> None:
 def test_the_retention_of_history_becomes_flags_and_is_not_given_unless_set() -> None:
     values = {"history": {"retention": "0", "deletedNodes": 5000}}
     flags = ["--history-retention=0", "--history-deleted-nodes=5000"]
-    assert [it for it in container(template(values))["args"] if it in flags] == flags
-    assert not any(it.startswith("--history") for it in container(template())["args"])
+    assert [argument for argument in container(render_chart(values))["args"] if argument in flags] == flags
+    assert not any(argument.startswith("--history") for argument in container(render_chart())["args"])
 
 
 def test_lease_durations_become_flags_and_are_not_given_unless_set() -> None:
     values = {"leaderElection": {"leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s"}}
     flags = ["--lease-duration=15s", "--renew-deadline=10s", "--retry-period=2s"]
-    assert [it for it in container(template(values))["args"] if it in flags] == flags
-    assert not any(it.startswith("--lease-duration") for it in container(template())["args"])
+    assert [argument for argument in container(render_chart(values))["args"] if argument in flags] == flags
+    assert not any(argument.startswith("--lease-duration") for argument in container(render_chart())["args"])
 
 
 def test_values_reach_what_they_are_for() -> None:
-    objects = template(EVERYTHING)
-    deployment, runs = one("Deployment", objects), container(objects)
+    objects = render_chart(ALL_VALUES)
+    deployment, runs = only_object("Deployment", objects), container(objects)
     pod = deployment["spec"]["template"]["spec"]
     assert runs["image"] == "registry.example/team/haulout:1-oci"
     args = ["--webhook=folder:/certificates", "--no-quorum-check", "--dashboard-auth=token"]
     args.append("--dashboard-host=m.example.com")
     assert runs["args"] == ["run", *args, "--kubernikus=/kubernikus/kubernikus.yaml", "--log-format=text"]
-    env = {it["name"]: it.get("value") for it in runs["env"]}
+    env = {item["name"]: item.get("value") for item in runs["env"]}
     assert {"HAULOUT_AWS_SECRET", "WD_NAMESPACE", "HAULOUT_MACHINES_LEAD", "HAULOUT_MACHINES_SURGE", "TZ"} <= set(env)
-    assert [it["secretRef"]["name"] for it in runs["envFrom"] if "secretRef" in it] == ["tokens", "aws-keys"]
-    assert pod["serviceAccountName"] == one("ServiceAccount", objects)["metadata"]["name"] == "sailor"
+    assert [item["secretRef"]["name"] for item in runs["envFrom"] if "secretRef" in item] == ["tokens", "aws-keys"]
+    assert pod["serviceAccountName"] == only_object("ServiceAccount", objects)["metadata"]["name"] == "sailor"
     assert pod["affinity"] == {"nodeAffinity": {}}
     assert deployment["metadata"]["labels"]["cost"] == "shared"
     assert deployment["spec"]["template"]["metadata"]["labels"]["team"] == "sre"
-    assert one("ConfigMap", objects, name="haulout-clouds")["data"] == {"QUEUE_URL": "https://sqs.example/1/q"}
-    assert one("ServiceMonitor", objects)["metadata"]["labels"]["release"] == "prometheus"
-    policy = one("NetworkPolicy", objects)["spec"]
+    assert only_object("ConfigMap", objects, name="haulout-clouds")["data"] == {"QUEUE_URL": "https://sqs.example/1/q"}
+    assert only_object("ServiceMonitor", objects)["metadata"]["labels"]["release"] == "prometheus"
+    policy = only_object("NetworkPolicy", objects)["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
-    assert [len(it.get("from", ())) for it in policy["ingress"]] == [0, 2, 1]
-    (rule,) = one("Ingress", objects)["spec"]["rules"]
+    assert [len(item.get("from", ())) for item in policy["ingress"]] == [0, 2, 1]
+    (rule,) = only_object("Ingress", objects)["spec"]["rules"]
     assert rule["http"]["paths"][0]["backend"]["service"] == {"name": "haulout", "port": {"number": 8080}}
-    (reader,) = one("ClusterRoleBinding", objects, name="haulout-metrics-readers")["subjects"]
+    (reader,) = only_object("ClusterRoleBinding", objects, name="haulout-metrics-readers")["subjects"]
     assert reader == {"kind": "ServiceAccount", "namespace": "monitoring", "name": "prometheus-k8s"}
 
 
@@ -201,77 +202,94 @@ def test_values_reach_what_they_are_for() -> None:
     ],
 )
 def test_the_dashboard_asks_who_somebody_is_unless_that_is_turned_off(auth: str | None, wanted: str) -> None:
-    objects = template({} if auth is None else {"dashboard": {"auth": auth}})
+    objects = render_chart({} if auth is None else {"dashboard": {"auth": auth}})
     assert f"--dashboard-auth={wanted}" in container(objects)["args"]
 
 
 @pytest.mark.parametrize("acts", ["narrow", "wide"])
 def test_only_an_account_of_its_own_impersonates_people_and_only_behind_a_proxy(acts: str) -> None:
     def impersonating(objects: list[RawObject], account: str) -> bool:
-        granted = permissions(of_operator(objects, account=account))
-        return any(verb.startswith("impersonate") for it in granted for verb in it.verbs)
+        granted = granted_permissions(operator_roles(objects, account=account))
+        return any(verb.startswith("impersonate") for item in granted for verb in item.verbs)
 
-    behind = template({"dashboard": {"auth": "proxy", "acts": acts}})
-    assert one("ServiceAccount", behind, name="haulout-dashboard")
+    behind = render_chart({"dashboard": {"auth": "proxy", "acts": acts}})
+    assert only_object("ServiceAccount", behind, name="haulout-dashboard")
     assert impersonating(behind, "haulout-dashboard")
     assert not impersonating(behind, "haulout")
-    (tokens,) = [it for it in permissions(of_operator(behind)) if it.resource == "serviceaccounts/token"]
+    (tokens,) = [
+        permission
+        for permission in granted_permissions(operator_roles(behind))
+        if permission.resource == "serviceaccounts/token"
+    ]
     assert (tokens.verbs, tokens.namespace, tokens.names) == (("create",), NAMESPACE, ("haulout-dashboard",))
-    assert not [it for it in template({"dashboard": {"acts": acts}}) if "impersonate" in str(it)]
+    assert not [
+        permission for permission in render_chart({"dashboard": {"acts": acts}}) if "impersonate" in str(permission)
+    ]
 
 
 def test_an_image_by_its_digest_is_exactly_that_one() -> None:
     digest = f"sha256:{'0' * 64}"
-    assert container(template({"image": {"digest": digest}}))["image"] == f"haulout@{digest}"
+    assert container(render_chart({"image": {"digest": digest}}))["image"] == f"haulout@{digest}"
 
 
 @pytest.mark.parametrize("value", [QUIET, yaml.safe_load(QUIET)], ids=["as a text", "as an object"])
 def test_the_configuration_is_found_where_the_operator_looks_for_it(value: Any) -> None:
-    objects = template({"profiles": {"config": value}})
-    file = one("ConfigMap", objects)
-    (volume,) = [it for it in one("Deployment", objects)["spec"]["template"]["spec"]["volumes"] if "configMap" in it]
+    objects = render_chart({"profiles": {"config": value}})
+    file = only_object("ConfigMap", objects)
+    (volume,) = [
+        item
+        for item in only_object("Deployment", objects)["spec"]["template"]["spec"]["volumes"]
+        if "configMap" in item
+    ]
     assert volume["configMap"]["name"] == file["metadata"]["name"]
-    assert configuration(file["data"][USUAL.name]) == configuration(QUIET)
+    assert configuration(file["data"][DEFAULT_PATH.name]) == configuration(QUIET)
     runs = container(objects)
-    (mounted,) = [it["mountPath"] for it in runs["volumeMounts"] if it["name"] == volume["name"]]
-    assert mounted == str((Path(runs["workingDir"]) / USUAL).parent)
+    (mounted,) = [item["mountPath"] for item in runs["volumeMounts"] if item["name"] == volume["name"]]
+    assert mounted == str((Path(runs["workingDir"]) / DEFAULT_PATH).parent)
 
 
 # Certificates of the webhook
 
 
 def test_a_certificate_of_its_own_is_the_operators_work() -> None:
-    objects = template()
-    hook = one("ValidatingWebhookConfiguration", objects)["webhooks"][0]
+    objects = render_chart()
+    hook = only_object("ValidatingWebhookConfiguration", objects)["webhooks"][0]
     assert "caBundle" not in hook["clientConfig"], "or every upgrade would take away what the operator wrote"
     assert "--webhook=self" in container(objects)["args"]
 
 
 def test_cert_manager_makes_it_for_the_names_that_are_called() -> None:
-    objects = template({"webhook": {"certificate": {"from": "cert-manager"}}})
-    certificate, configured = one("Certificate", objects), one("ValidatingWebhookConfiguration", objects)
+    objects = render_chart({"webhook": {"certificate": {"from": "cert-manager"}}})
+    certificate, configured = (
+        only_object("Certificate", objects),
+        only_object("ValidatingWebhookConfiguration", objects),
+    )
     called = configured["webhooks"][0]["clientConfig"]["service"]
     assert f"{called['name']}.{called['namespace']}.svc" in certificate["spec"]["dnsNames"]
     key = f"{certificate['metadata']['namespace']}/{certificate['metadata']['name']}"
     assert configured["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": key}
-    (volume,) = [it for it in one("Deployment", objects)["spec"]["template"]["spec"]["volumes"] if "secret" in it]
+    (volume,) = [
+        candidate
+        for candidate in only_object("Deployment", objects)["spec"]["template"]["spec"]["volumes"]
+        if "secret" in candidate
+    ]
     assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
-    assert certificate["spec"]["issuerRef"]["name"] == one("Issuer", objects)["metadata"]["name"]
+    assert certificate["spec"]["issuerRef"]["name"] == only_object("Issuer", objects)["metadata"]["name"]
 
 
 def test_a_certificate_that_is_given_needs_no_permission_for_secrets() -> None:
     given = {"from": "secret", "secretName": "tls", "caBundle": "Q0E="}
-    objects = template({"webhook": {"certificate": given}})
-    hook = one("ValidatingWebhookConfiguration", objects)["webhooks"][0]
+    objects = render_chart({"webhook": {"certificate": given}})
+    hook = only_object("ValidatingWebhookConfiguration", objects)["webhooks"][0]
     assert hook["clientConfig"]["caBundle"] == "Q0E="
-    granted = permissions(of_operator(objects))
-    assert not [it for it in granted if it.resource in ("secrets", "validatingwebhookconfigurations")]
+    granted = granted_permissions(operator_roles(objects))
+    assert not [item for item in granted if item.resource in ("secrets", "validatingwebhookconfigurations")]
 
 
 # Permissions
 
 
-def _drains(how: str) -> str:
+def _drain_configuration(how: str) -> str:
     """Return a configuration that drains by these options."""
     return f"""
 intervals: {{requeue: 60s}}
@@ -286,9 +304,9 @@ profiles:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_configuration_is_granted_what_its_plugins_need_and_no_more(recipe: str) -> None:
     file = (COOKBOOK / f"{recipe}.yaml").read_text()
-    needed = needs.permissions(namespace=NAMESPACE, configuration=configuration(file))
-    granted = permissions(of_operator(template({"profiles": {"config": file}})))
-    assert allowed(granted) == allowed(needed)
+    needed = required_permissions.operator_permissions(namespace=NAMESPACE, configuration=configuration(file))
+    granted = granted_permissions(operator_roles(render_chart({"profiles": {"config": file}})))
+    assert allowed_verbs(granted) == allowed_verbs(needed)
 
 
 @pytest.mark.parametrize(
@@ -312,8 +330,8 @@ def test_a_configuration_is_granted_what_its_plugins_need_and_no_more(recipe: st
         ),
         *(
             pytest.param(
-                {"profiles": {"config": _drains(how)}},
-                {"configuration": configuration(_drains(how))},
+                {"profiles": {"config": _drain_configuration(how)}},
+                {"configuration": configuration(_drain_configuration(how))},
                 id=f"a drain with {how}",
             )
             for how in (
@@ -332,7 +350,7 @@ def test_a_configuration_is_granted_what_its_plugins_need_and_no_more(recipe: st
         ),
         pytest.param(
             {"profiles": {"config": QUIET}, "kubernikus": {"enabled": True, "secret": "cloud/conf"}},
-            {"configuration": configuration(QUIET), "kubernikus_settings": OF_KUBERNIKUS},
+            {"configuration": configuration(QUIET), "kubernikus_settings": KUBERNIKUS_SETTINGS},
             id="nodes of Kubernikus",
         ),
         pytest.param(
@@ -358,13 +376,15 @@ def test_a_configuration_is_granted_what_its_plugins_need_and_no_more(recipe: st
     ],
 )
 def test_a_feature_that_is_on_is_granted_what_it_declares(values: Mapping[str, Any], needed: Mapping[str, Any]) -> None:
-    objects = template(values)
-    assert allowed(permissions(of_operator(objects))) == allowed(needs.permissions(namespace=NAMESPACE, **needed))
+    objects = render_chart(values)
+    assert allowed_verbs(granted_permissions(operator_roles(objects))) == allowed_verbs(
+        required_permissions.operator_permissions(namespace=NAMESPACE, **needed)
+    )
 
 
 def test_nodes_on_esx_hosts_are_seen_to_by_a_secret() -> None:
     values = {"esx": {"enabled": True, "secretName": "mine"}, "image": {"variant": "vsphere"}}
-    pod = one("Deployment", template(values))["spec"]["template"]["spec"]
+    pod = only_object("Deployment", render_chart(values))["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert "--esx=/esx/esx.yaml" in container["args"]
     assert container["image"].endswith("-vsphere")
@@ -373,7 +393,7 @@ def test_nodes_on_esx_hosts_are_seen_to_by_a_secret() -> None:
 
 
 def test_no_rule_is_wider_than_it_has_to_be() -> None:
-    roles = [it for it in template(EVERYTHING) if it["kind"].endswith("Role")]
+    roles = [item for item in render_chart(ALL_VALUES) if item["kind"].endswith("Role")]
     rules = [rule for role in roles for rule in role["rules"]]
     assert not any("*" in part for rule in rules for parts in rule.values() for part in parts)
     secrets = [rule for rule in rules if rule.get("resources") == ["secrets"] and rule["verbs"] != ["create"]]
@@ -404,7 +424,7 @@ def test_no_rule_is_wider_than_it_has_to_be() -> None:
 )
 def test_what_makes_no_sense_is_refused_by_its_name(values: Mapping[str, Any], complaint: str) -> None:
     with pytest.raises(HelmFailed) as refused:
-        template(values)
+        render_chart(values)
     said = str(refused.value)
     assert complaint.rpartition(".")[2] in said
     assert complaint in said.replace("/", ".")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from haulout.api.objects import object_key
 from haulout.core.clock import RealClock
-from haulout.kube.objects import object_key
 from haulout_sandbox.apiserver import ApiServer
-from haulout_sandbox.apiserver.builtin_kinds import ALL
-from support.helm import CHART, helm
-from support.kubectl import served
+from haulout_sandbox.apiserver.kinds.builtin import BUILTIN_KINDS
+from support.cli.kubectl import serve_sandbox
+from support.packaging.helm import CHART, helm
 
 NAMES = ("haulout", "-n", "ops")
 LEASES = "medik8s-leases"
@@ -35,15 +35,15 @@ KINDS = (
 @pytest.mark.real_time
 async def test_what_is_installed_is_upgraded_and_removed(tmp_path: Path) -> None:
     api = ApiServer(RealClock())
-    for kind in ALL:
-        api.know(kind)
+    for kind in BUILTIN_KINDS:
+        api.add_kind(kind)
 
     def there() -> set[str]:
-        found = ((kind, it["metadata"]) for kind in KINDS for it in api.objects(kind))
-        return {f"{kind} {object_key(it['name'], it.get('namespace'))}" for kind, it in found}
+        found = ((kind, item["metadata"]) for kind in KINDS for item in api.objects(kind))
+        return {f"{kind} {object_key(item['name'], item.get('namespace'))}" for kind, item in found}
 
     before = there()
-    async with served(api, tmp_path) as kubeconfig:
+    async with serve_sandbox(api, tmp_path) as kubeconfig:
 
         async def run(*args: str) -> str:
             return await asyncio.to_thread(helm, *args, kubeconfig=kubeconfig)
@@ -52,7 +52,7 @@ async def test_what_is_installed_is_upgraded_and_removed(tmp_path: Path) -> None
         await run("upgrade", *NAMES, str(CHART), "--set", "crds.keep=false,replicas=3,webhook.enabled=false")
         (deployment,) = api.objects("deployments")
         assert deployment["spec"]["replicas"] == 3
-        services = {it for it in there() if it.startswith("services ")}
+        services = {item for item in there() if item.startswith("services ")}
         assert services == {"services ops/haulout"}, "the others are of the webhook"
         await run("uninstall", *NAMES)
     assert there() == before
@@ -63,8 +63,8 @@ async def test_leases_of_other_operators_outlive_the_release_and_the_next_one_ta
     tmp_path: Path,
 ) -> None:
     api = ApiServer(RealClock())
-    for kind in ALL:
-        api.know(kind)
+    for kind in BUILTIN_KINDS:
+        api.add_kind(kind)
 
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
@@ -77,7 +77,7 @@ async def test_leases_of_other_operators_outlive_the_release_and_the_next_one_ta
         active = api.has("namespaces", LEASES) and "deletionTimestamp" not in api.get("namespaces", LEASES)["metadata"]
         return active and api.has("leases", "node-n1", LEASES)
 
-    async with served(api, tmp_path) as kubeconfig:
+    async with serve_sandbox(api, tmp_path) as kubeconfig:
 
         async def run(*args: str) -> str:
             return await asyncio.to_thread(helm, *args, kubeconfig=kubeconfig)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tools.docsite import figures
-from tools.docsite.building import build
-from tools.docsite.contents import Entry, contents
+from tools.docsite.navigation import Entry, parse_index
+from tools.docsite.site import build
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -35,11 +35,11 @@ class Links(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Remember."""
-        said = {name: value or "" for name, value in attrs}
-        self.places |= {said["id"]} if "id" in said else set()
-        self.loads += [said["src"]] if "src" in said else []
-        if "href" in said:
-            (self.loads if tag == "link" else self.leads).append(said["href"])
+        attributes = {name: value or "" for name, value in attrs}
+        self.places |= {attributes["id"]} if "id" in attributes else set()
+        self.loads += [attributes["src"]] if "src" in attributes else []
+        if "href" in attributes:
+            (self.loads if tag == "link" else self.leads).append(attributes["href"])
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +50,15 @@ def found(site: Path) -> dict[Path, Links]:
 
 def test_every_page_of_the_documentation_is_on_the_site(site: Path) -> None:
     missing = [
-        it for it in DOCS.rglob("*.md") if it.name != "README.md" and not _shown(site, it.relative_to(DOCS)).exists()
+        path
+        for path in DOCS.rglob("*.md")
+        if path.name != "README.md" and not _page_on_site(site, path.relative_to(DOCS)).exists()
     ]
     assert missing == []
     assert (site / "index.html").exists()
 
 
-def _shown(site: Path, page: Path) -> Path:
+def _page_on_site(site: Path, page: Path) -> Path:
     return site / page.with_suffix(".html")
 
 
@@ -65,12 +67,12 @@ def test_every_link_of_the_site_leads_to_a_page_and_a_heading_of_it(site: Path, 
         f"{page.relative_to(site)}: {link}"
         for page, links in found.items()
         for link in links.leads
-        if not re.match(r"[a-z]+:", link) and not _leads(found, page, link)
+        if not re.match(r"[a-z]+:", link) and not _link_exists(found, page, link)
     ]
     assert lost == []
 
 
-def _leads(found: dict[Path, Links], page: Path, link: str) -> bool:
+def _link_exists(found: dict[Path, Links], page: Path, link: str) -> bool:
     name, _, heading = link.partition("#")
     target = (page.parent / name).resolve() if name else page
     if target.suffix == ".png":
@@ -79,8 +81,8 @@ def _leads(found: dict[Path, Links], page: Path, link: str) -> bool:
 
 
 def test_nothing_is_loaded_from_elsewhere(site: Path, found: dict[Path, Links]) -> None:
-    loaded = {(page, it) for page, links in found.items() for it in links.loads if it != "data:,"}
-    assert [it for page, it in loaded if not (page.parent / it).exists()] == []
+    loaded = {(page, load) for page, links in found.items() for load in links.loads if load != "data:,"}
+    assert [load for page, load in loaded if not (page.parent / load).exists()] == []
     for name in ("site.css", "site.js"):
         assert "://" not in (site / name).read_text(encoding="utf-8")
 
@@ -133,19 +135,19 @@ def test_a_folder_that_is_something_else_is_not_replaced(tmp_path: Path) -> None
 def test_the_index_is_the_table_of_contents() -> None:
     listed = "## How\n\n- [A `b`](a.md)\n  - [C\n    d](c.md)\n"
     index = f"{listed}\n## Words\n\n| | |\n| --- | --- |\n| of it | [X](x.md), [A](a.md) |\n"
-    assert contents(index) == [
-        Entry("How", below=[Entry("A b", "a.md", [Entry("C d", "c.md")])]),
-        Entry("Words", below=[Entry("of it", below=[Entry("X", "x.md")])]),
+    assert parse_index(index) == [
+        Entry("How", children=[Entry("A b", "a.md", [Entry("C d", "c.md")])]),
+        Entry("Words", children=[Entry("of it", children=[Entry("X", "x.md")])]),
     ]
 
 
 def test_the_figures_about_sizing_are_those_that_were_measured() -> None:
     page = figures.PAGE.read_text(encoding="utf-8")
-    assert page == figures.written(page, figures.RESULTS.read_text(encoding="utf-8")), "make reference"
+    assert page == figures.fill_tables(page, figures.RESULTS.read_text(encoding="utf-8")), "make reference"
 
 
 def test_a_figure_is_taken_as_it_was_measured() -> None:
     results = figures.RESULTS.read_text(encoding="utf-8")
-    memory = figures.measured(results)["1,000 nodes: memory"][0]
+    memory = figures.parse_results(results)["1,000 nodes: memory"][0]
     others = results.replace(f"| {memory} ", "| 999 MB ")
-    assert "| 1,000 | 999 MB |" in figures.written(figures.PAGE.read_text(encoding="utf-8"), others)
+    assert "| 1,000 | 999 MB |" in figures.fill_tables(figures.PAGE.read_text(encoding="utf-8"), others)

@@ -8,30 +8,39 @@ import pytest
 import yaml
 
 import haulout
-from haulout.app import hub_manifests, manifests, needs, workload
-from haulout.app.hub_manifests import HubInstallation
-from haulout.app.manifests import Installation
-from haulout.kube.objects import RawObject
-from support.helm import CHART, DEPLOY, allowed, of_operator, one, permissions, template
-from tools.packages import everything
-from tools.packages.gotemplate import Filled, Inset, Noted, When, document, text
-from tools.packages.versions import semantic
+from haulout.api.objects import RawObject
+from haulout.app import required_permissions
+from haulout.app.manifests import hub_manifests, operator_manifests, workload
+from haulout.app.manifests.hub_manifests import HubInstallation
+from haulout.app.manifests.operator_manifests import Installation
+from support.packaging.helm import (
+    CHART,
+    DEPLOY,
+    allowed_verbs,
+    granted_permissions,
+    only_object,
+    operator_roles,
+    render_chart,
+)
+from tools.packages import all_packages
+from tools.packages.helm.gotemplate import Commented, Conditional, Expression, IndentedExpression, document, text
+from tools.packages.semver import to_semver
 
 IMAGE = f"haulout:{haulout.__version__}"
-PLAIN = manifests.everything(Installation(image=IMAGE))
+PLAIN = operator_manifests.all_objects(Installation(image=IMAGE))
 
 
 def loaded(path: Path) -> list[RawObject]:
-    return [it for it in yaml.safe_load_all(path.read_text()) if it]
+    return [item for item in yaml.safe_load_all(path.read_text()) if item]
 
 
 def test_what_is_committed_is_what_is_made() -> None:
     """`make packages` makes it."""
-    wanted = everything.files(DEPLOY, haulout.__version__)
+    wanted = all_packages.files(DEPLOY, haulout.__version__)
     differing = [
         path for path, text in wanted.items() if not (DEPLOY / path).is_file() or (DEPLOY / path).read_text() != text
     ]
-    assert (differing, everything.stale(DEPLOY, wanted)) == ([], []), "make packages"
+    assert (differing, all_packages.stale(DEPLOY, wanted)) == ([], []), "make packages"
 
 
 def test_packages_are_written_once_and_what_is_made_no_more_is_removed(tmp_path: Path) -> None:
@@ -40,10 +49,10 @@ def test_packages_are_written_once_and_what_is_made_no_more_is_removed(tmp_path:
     for path in (old, by_hand):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("kind: Job\n")
-    changed = list(everything.write(tmp_path, "1.2.3"))
+    changed = list(all_packages.write(tmp_path, "1.2.3"))
     assert {"helm/haulout/templates/job.yaml", "helm/haulout/Chart.yaml"} <= set(changed)
     assert (old.exists(), by_hand.exists()) == (False, True)
-    assert list(everything.write(tmp_path, "1.2.3")) == []
+    assert list(all_packages.write(tmp_path, "1.2.3")) == []
     assert loaded(tmp_path / "helm" / "haulout" / "Chart.yaml")[0]["version"] == "1.2.3"
 
 
@@ -53,19 +62,21 @@ def test_alerts_and_the_dashboard_are_packaged_as_they_are(tmp_path: Path) -> No
     rule = {"alert": "HauloutNobodyLeads", "annotations": {"summary": "lease {{ $labels.name }}"}}
     alerts = {"groups": [{"name": "haulout", "rules": [rule]}]}
     dashboard = '{"legend": "{{node}}"}\n'
-    for path, content in ((everything.ALERTS, yaml.safe_dump(alerts)), (everything.DASHBOARD, dashboard)):
+    for path, content in ((all_packages.ALERTS, yaml.safe_dump(alerts)), (all_packages.DASHBOARD, dashboard)):
         (tmp_path / path).parent.mkdir()
         (tmp_path / path).write_text(content)
     chart = tmp_path / "helm" / "haulout"
     shutil.copytree(CHART / "templates", chart / "templates")
-    list(everything.write(tmp_path, "1.2.3"))
-    objects = template({"metrics": {it: {"enabled": True} for it in ("prometheusRule", "dashboard")}}, chart=chart)
-    assert one("PrometheusRule", objects)["spec"] == alerts
-    shown = one("ConfigMap", objects)
+    list(all_packages.write(tmp_path, "1.2.3"))
+    objects = render_chart(
+        {"metrics": {name: {"enabled": True} for name in ("prometheusRule", "dashboard")}}, chart=chart
+    )
+    assert only_object("PrometheusRule", objects)["spec"] == alerts
+    shown = only_object("ConfigMap", objects)
     assert shown["data"] == {"haulout.json": dashboard}
     assert shown["metadata"]["labels"]["grafana_dashboard"] == "1"
     kustomized = loaded(tmp_path / "kustomize" / "components" / "monitoring" / "monitoring.yaml")
-    assert one("PrometheusRule", kustomized)["spec"] == alerts
+    assert only_object("PrometheusRule", kustomized)["spec"] == alerts
 
 
 @pytest.mark.parametrize(
@@ -73,12 +84,12 @@ def test_alerts_and_the_dashboard_are_packaged_as_they_are(tmp_path: Path) -> No
     [("1.2.3", "1.2.3"), ("0.1.0.dev0", "0.1.0-dev.0"), ("2.0.0rc1", "2.0.0-rc.1")],
 )
 def test_versions_are_such_as_helm_and_olm_compare(version: str, wanted: str) -> None:
-    assert semantic(version) == wanted
+    assert to_semver(version) == wanted
 
 
 def test_a_version_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="expected a version such as"):
-        semantic("newest")
+        to_semver("newest")
 
 
 # Plain manifests, and kustomize
@@ -88,35 +99,37 @@ def test_the_plain_manifests_are_those_that_the_command_prints() -> None:
     assert loaded(DEPLOY / "manifests" / "haulout.yaml") == PLAIN
 
 
-def kustomized(folder: Path) -> list[RawObject]:
+def kustomization_objects(folder: Path) -> list[RawObject]:
     """Return what a kustomization and those that it names list, as they are."""
     found: list[RawObject] = []
     (kustomization,) = loaded(folder / "kustomization.yaml")
     for name in (*kustomization.get("resources", ()), *kustomization.get("components", ())):
         path = folder / name
-        found += kustomized(path) if path.is_dir() else loaded(path)
+        found += kustomization_objects(path) if path.is_dir() else loaded(path)
     return found
 
 
 def test_the_base_has_all_that_the_plain_manifests_have() -> None:
     def in_order(objects: list[RawObject]) -> list[str]:
-        return sorted(json.dumps(it, sort_keys=True) for it in objects)
+        return sorted(json.dumps(obj, sort_keys=True) for obj in objects)
 
-    assert in_order(kustomized(DEPLOY / "kustomize" / "base")) == in_order(PLAIN)
+    assert in_order(kustomization_objects(DEPLOY / "kustomize" / "base")) == in_order(PLAIN)
 
 
 def test_the_overlay_for_openshift_grants_what_replacing_machines_needs() -> None:
-    objects = kustomized(DEPLOY / "kustomize" / "overlays" / "openshift")
-    needed = needs.permissions(namespace="haulout", with_machines=True)
-    assert allowed(permissions(of_operator(objects))) == allowed(needed)
-    assert one("ServiceMonitor", objects)["spec"]["endpoints"][0]["port"] == "https"
-    assert one("CustomResourceDefinition", objects, name="machinemaintenances.machinemaintenance.managed.openshift.io")
+    objects = kustomization_objects(DEPLOY / "kustomize" / "overlays" / "openshift")
+    needed = required_permissions.operator_permissions(namespace="haulout", with_machines=True)
+    assert allowed_verbs(granted_permissions(operator_roles(objects))) == allowed_verbs(needed)
+    assert only_object("ServiceMonitor", objects)["spec"]["endpoints"][0]["port"] == "https"
+    assert only_object(
+        "CustomResourceDefinition", objects, name="machinemaintenances.machinemaintenance.managed.openshift.io"
+    )
 
 
-HUB = hub_manifests.everything(HubInstallation(image=IMAGE))
-WAYS = {
+HUB = hub_manifests.hub_objects(HubInstallation(image=IMAGE))
+PACKAGES = {
     "plain manifests": PLAIN,
-    "kustomize": kustomized(DEPLOY / "kustomize" / "base"),
+    "kustomize": kustomization_objects(DEPLOY / "kustomize" / "base"),
     "hub": HUB,
     "bundle": [it for path in sorted((DEPLOY / "olm" / "manifests").glob("*.yaml")) for it in loaded(path)],
 }
@@ -124,44 +137,46 @@ WAYS = {
 
 def pods_of(objects: list[RawObject]) -> RawObject:
     """Return the pod template of the operator, or of a hub."""
-    found = [it["spec"] for it in objects if it["kind"] == "Deployment"]
-    csv = [it for it in objects if it["kind"] == "ClusterServiceVersion"]
-    found += [deployment["spec"] for it in csv for deployment in it["spec"]["install"]["spec"]["deployments"]]
+    found = [obj["spec"] for obj in objects if obj["kind"] == "Deployment"]
+    csv = [obj for obj in objects if obj["kind"] == "ClusterServiceVersion"]
+    found += [deployment["spec"] for obj in csv for deployment in obj["spec"]["install"]["spec"]["deployments"]]
     (spec,) = found
     template: RawObject = spec["template"]
     return template
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", PACKAGES)
 def test_every_way_to_install_opens_only_ports_that_somebody_has_to_reach(way: str) -> None:
-    template, policy = pods_of(WAYS[way]), one("NetworkPolicy", WAYS[way])
+    template, policy = pods_of(PACKAGES[way]), only_object("NetworkPolicy", PACKAGES[way])
     assert policy["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
     assert policy["spec"]["policyTypes"] == ["Ingress"]
     opened = {port["port"]: rule.get("from") for rule in policy["spec"]["ingress"] for port in rule["ports"]}
     replicas = [{"podSelector": policy["spec"]["podSelector"]}]
     everywhere = {} if way == "hub" else {"webhook": None, "https": None}
     assert opened == {**everywhere, "metrics": replicas}
-    assert set(opened) <= {it["name"] for it in template["spec"]["containers"][0]["ports"]}
+    assert set(opened) <= {candidate["name"] for candidate in template["spec"]["containers"][0]["ports"]}
 
 
 def test_namespaces_that_are_named_reach_the_dashboard_and_nothing_else() -> None:
     named = ("ingress-nginx", "monitoring")
-    operator = manifests.everything(Installation(image=IMAGE, allowed_namespaces=named))
-    hub = hub_manifests.everything(HubInstallation(image=IMAGE, allowed_namespaces=named))
+    operator = operator_manifests.all_objects(Installation(image=IMAGE, allowed_namespaces=named))
+    hub = hub_manifests.hub_objects(HubInstallation(image=IMAGE, allowed_namespaces=named))
     for objects in (operator, hub):
-        *others, dashboard = one("NetworkPolicy", objects)["spec"]["ingress"]
-        assert not any("from" in it for it in others)
+        *others, dashboard = only_object("NetworkPolicy", objects)["spec"]["ingress"]
+        assert not any("from" in other for other in others)
         assert dashboard["ports"] == [{"port": "metrics"}]
-        selectors = [it["namespaceSelector"]["matchLabels"] for it in dashboard["from"] if "namespaceSelector" in it]
-        assert selectors == [{"kubernetes.io/metadata.name": it} for it in named]
+        selectors = [
+            other["namespaceSelector"]["matchLabels"] for other in dashboard["from"] if "namespaceSelector" in other
+        ]
+        assert selectors == [{"kubernetes.io/metadata.name": other} for other in named]
 
 
 @pytest.mark.parametrize("way", ["plain manifests", "kustomize", "hub"])
 def test_namespaces_let_in_only_pods_that_are_restricted(way: str) -> None:
-    namespaces = [it for it in WAYS[way] if it["kind"] == "Namespace"]
+    namespaces = [item for item in PACKAGES[way] if item["kind"] == "Namespace"]
     assert namespaces
-    for it in namespaces:
-        assert set(it["metadata"]["labels"].items()) >= {
+    for item in namespaces:
+        assert set(item["metadata"]["labels"].items()) >= {
             (f"pod-security.kubernetes.io/{mode}", "restricted") for mode in ("enforce", "audit", "warn")
         }
 
@@ -169,19 +184,21 @@ def test_namespaces_let_in_only_pods_that_are_restricted(way: str) -> None:
 @pytest.mark.parametrize("name", ["kube-system", "wd"])
 def test_a_namespace_that_may_hold_pods_of_others_is_not_restricted(name: str) -> None:
     """Pods of others, such as kube-proxy, could not start there any more."""
-    operator = manifests.everything(Installation(image=IMAGE, namespace=name, lease_namespace=name, agent=True))
-    hub = hub_manifests.everything(HubInstallation(image=IMAGE, namespace=name))
+    operator = operator_manifests.all_objects(
+        Installation(image=IMAGE, namespace=name, lease_namespace=name, agent=True)
+    )
+    hub = hub_manifests.hub_objects(HubInstallation(image=IMAGE, namespace=name))
     for objects in (operator, hub):
-        assert one("Namespace", objects)["metadata"] == {"name": name}
+        assert only_object("Namespace", objects)["metadata"] == {"name": name}
 
 
 def test_the_namespace_of_agents_lets_them_in_and_no_other_does() -> None:
     """They use the network of their node, which only the level `privileged` allows."""
-    objects = manifests.everything(Installation(image=IMAGE, agent=True, machines=True))
+    objects = operator_manifests.all_objects(Installation(image=IMAGE, agent=True, machines=True))
     levels = {
-        it["metadata"]["name"]: it["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
-        for it in objects
-        if it["kind"] == "Namespace"
+        item["metadata"]["name"]: item["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for item in objects
+        if item["kind"] == "Namespace"
     }
     assert levels == {
         "haulout": "privileged",
@@ -189,8 +206,8 @@ def test_the_namespace_of_agents_lets_them_in_and_no_other_does() -> None:
         "machine-maintenance-operator": "baseline",
     }
     (component,) = loaded(DEPLOY / "kustomize" / "components" / "agent" / "kustomization.yaml")
-    (patch,) = (yaml.safe_load(it["patch"]) for it in component["patches"])
-    assert patch == one("Namespace", objects, name="haulout")
+    (patch,) = (yaml.safe_load(item["patch"]) for item in component["patches"])
+    assert patch == only_object("Namespace", objects, name="haulout")
 
 
 # The bundle for the Operator Lifecycle Manager
@@ -211,7 +228,7 @@ def test_a_subscription_to_the_node_maintenance_operator_can_follow() -> None:
     assert annotations[f"{prefix}.channels.v1"] == annotations[f"{prefix}.channel.default.v1"] == "stable"
     csv = bundle(CSV)
     assert csv["metadata"]["annotations"]["olm.skipRange"] == ">=0.12.0"
-    modes = {it["type"]: it["supported"] for it in csv["spec"]["installModes"]}
+    modes = {install_mode["type"]: install_mode["supported"] for install_mode in csv["spec"]["installModes"]}
     assert modes == {"OwnNamespace": False, "SingleNamespace": False, "MultiNamespace": False, "AllNamespaces": True}
     (deployment,) = csv["spec"]["install"]["spec"]["deployments"]
     assert deployment["name"] == "node-maintenance-operator-controller-manager"
@@ -228,15 +245,18 @@ def test_a_subscription_to_the_node_maintenance_operator_can_follow() -> None:
 
 def test_the_bundle_brings_the_definitions_that_it_says_it_owns() -> None:
     owned = bundle(CSV)["spec"]["customresourcedefinitions"]["owned"]
-    for it in owned:
-        definition = bundle(f"manifests/{it['name']}.yaml")
-        assert it["version"] in [version["name"] for version in definition["spec"]["versions"]]
-    (maintenance,) = [it for it in owned if it["kind"] == "NodeMaintenance"]
-    described = {part: [it["path"] for it in maintenance[f"{part}Descriptors"]] for part in ("spec", "status")}
+    for spec_descriptor in owned:
+        definition = bundle(f"manifests/{spec_descriptor['name']}.yaml")
+        assert spec_descriptor["version"] in [version["name"] for version in definition["spec"]["versions"]]
+    (maintenance,) = [spec_descriptor for spec_descriptor in owned if spec_descriptor["kind"] == "NodeMaintenance"]
+    described = {
+        part: [spec_descriptor["path"] for spec_descriptor in maintenance[f"{part}Descriptors"]]
+        for part in ("spec", "status")
+    }
     assert described["spec"][:2] == ["nodeName", "reason"]
     of_nmo = {"phase", "drainProgress", "lastUpdate", "lastError", "pendingPods", "totalpods", "evictionPods"}
     assert of_nmo <= set(described["status"])
-    assert all(it["description"] for it in maintenance["specDescriptors"])
+    assert all(spec_descriptor["description"] for spec_descriptor in maintenance["specDescriptors"])
     (example,) = json.loads(bundle(CSV)["metadata"]["annotations"]["alm-examples"])
     assert example["kind"] == maintenance["kind"]
 
@@ -245,16 +265,16 @@ def test_the_bundle_grants_what_is_needed_where_olm_can_grant_it() -> None:
     """In the operator's own namespace, and in all; OLM knows no others. Certificates are OLM's work."""
     spec = bundle(CSV)["spec"]["install"]["spec"]
     (cluster,), (home,) = spec["clusterPermissions"], spec["permissions"]
-    names = {it["serviceAccountName"] for it in (cluster, home)}
+    names = {item["serviceAccountName"] for item in (cluster, home)}
     assert names == {spec["deployments"][0]["spec"]["template"]["spec"]["serviceAccountName"]}
-    granted = permissions(
-        {"metadata": {"namespace": namespace}, "rules": it["rules"]}
-        for namespace, it in ((None, cluster), ("ops", home))
+    granted = granted_permissions(
+        {"metadata": {"namespace": namespace}, "rules": item["rules"]}
+        for namespace, item in ((None, cluster), ("ops", home))
     )
-    for needed in needs.permissions(namespace="ops", own_certificate=False):
+    for needed in required_permissions.operator_permissions(namespace="ops", own_certificate=False):
         for verb in needed.verbs:
-            assert any(it.covers(needed, verb) for it in granted), f"{verb} {needed}"
-    assert not any("*" in it.verbs or it.resource == "secrets" for it in granted)
+            assert any(item.covers(needed, verb) for item in granted), f"{verb} {needed}"
+    assert not any("*" in item.verbs or item.resource == "secrets" for item in granted)
 
 
 def test_the_image_of_the_bundle_says_what_its_metadata_say() -> None:
@@ -278,7 +298,7 @@ def test_pods_have_no_more_rights_on_their_node_than_they_need() -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert not any(pod.get(it) for it in ("hostNetwork", "hostPID", "hostIPC"))
+    assert not any(pod.get(name) for name in ("hostNetwork", "hostPID", "hostIPC"))
 
 
 # How templates are written
@@ -287,13 +307,13 @@ def test_pods_have_no_more_rights_on_their_node_than_they_need() -> None:
 def test_templates_decide_fill_in_and_repeat() -> None:
     written = text(
         {
-            "a": Filled(".x"),
-            "b": Inset("toYaml .y"),
-            "c": When(".c", True, False),
+            "a": Expression(".x"),
+            "b": IndentedExpression("toYaml .y"),
+            "c": Conditional(".c", True, False),
             "l": [
-                Noted("why", {"x": "{{ .a }}/b", "verbs": ["get", "true"]}),
-                When(".q", [{"k": 1}], word="range"),
-                Inset("toYaml .z"),
+                Commented("why", {"x": "{{ .a }}/b", "verbs": ["get", "true"]}),
+                Conditional(".q", [{"k": 1}], keyword="range"),
+                IndentedExpression("toYaml .z"),
             ],
             "d": {},
             "e": [],

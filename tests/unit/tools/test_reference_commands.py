@@ -27,12 +27,12 @@ def test_the_page_is_not_stale() -> None:
 def test_every_command_is_there_with_its_options_and_exit_codes(path: str, command: click.Command) -> None:
     section = re.search(rf"^## haulout {path}\n(.*?)(?=^## |\Z)", page(REFERENCE), re.DOTALL | re.MULTILINE)
     assert section
-    options = {name for it in command.params if isinstance(it, click.Option) for name in it.opts}
-    assert [it for it in options - {"-v", "--verbose"} if it not in section[1]] == []
+    options = {name for item in command.params if isinstance(item, click.Option) for name in item.opts}
+    assert [item for item in options - {"-v", "--verbose"} if item not in section[1]] == []
     silent = isinstance(command, click.Group) or path in {"version", "maintenance-controller", "manifests"}
     assert silent or "Exit codes:" in section[1]
 
 
 def test_what_is_the_default_is_told_in_its_own_column() -> None:
-    row = next(it for it in page(REFERENCE).splitlines() if it.startswith("| `--speed"))
+    row = next(line for line in page(REFERENCE).splitlines() if line.startswith("| `--speed"))
     assert row == "| `--speed FACTOR` | How many times faster than life the cluster's clock runs. | 1 |"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from haulout.app.machine_settings import NAMES
-from haulout.app.manifests import definitions
-from haulout.notices.sources.aws import settings as of_aws
-from haulout.notices.sources.oci import settings as of_oci
+from haulout.app.machine_settings import VARIABLES
+from haulout.app.manifests.operator_manifests import definitions
+from haulout.providers.aws import settings as of_aws
+from haulout.providers.oci import settings as of_oci
 from tools.reference.resources import page, pages
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
@@ -23,7 +23,7 @@ def test_the_page_of_a_kind_is_not_stale(name: str, text: str) -> None:
 
 
 def test_nobody_wrote_a_page_there_by_hand() -> None:
-    assert {it.name for it in (REFERENCE / "resources").iterdir()} == set(pages())
+    assert {path.name for path in (REFERENCE / "resources").iterdir()} == set(pages())
 
 
 @pytest.mark.parametrize("definition", definitions(with_machines=True), ids=lambda it: it["spec"]["names"]["kind"])
@@ -37,6 +37,6 @@ def test_every_field_of_ours_says_what_it_is_for(definition: dict[str, object]) 
 def test_every_variable_is_on_the_page_of_variables() -> None:
     text = (REFERENCE / "environment.md").read_text(encoding="utf-8")
     in_code = {name for file in SOURCE.rglob("*.py") for name in LOOKED_UP.findall(file.read_text(encoding="utf-8"))}
-    known = {*NAMES, *of_aws.VARIABLES, *of_aws.TURN_ON, *of_oci.VARIABLES, *in_code}
+    known = {*VARIABLES, *of_aws.VARIABLES, *of_aws.ENABLING_VARIABLES, *of_oci.VARIABLES, *in_code}
     assert {"NODE_NAME", "KUBERNETES_SERVICE_HOST"} <= in_code
     assert sorted(name for name in known if f"`{name}`" not in text and f"{name}_PROXY" not in text) == []

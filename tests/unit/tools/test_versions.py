@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 import haulout
-from haulout.kube.objects import RawObject
-from support.helm import CHART, DEPLOY, REPOSITORY, one, template
-from tools.packages.settings import IMAGE
-from tools.packages.values import Value
-from tools.packages.versions import semantic
-from tools.reference.versions import files, stamped
+from haulout.api.objects import RawObject
+from support.packaging.helm import CHART, DEPLOY, REPOSITORY, only_object, render_chart
+from tools.packages.helm.settings import IMAGE
+from tools.packages.helm.values import Value
+from tools.packages.semver import to_semver
+from tools.reference.versions import files, with_version
 
 TAG = haulout.__version__
 OPERATOR = f"haulout:{TAG}"
@@ -25,38 +25,38 @@ NAMED = re.compile(r"(?:registry\.example(?:\.com)?/|[ `])haulout:([0-9A-Za-z.-]
 PLACEHOLDERS = re.compile(r"TAG(-(aws|oci))?")
 
 
-def built(target: str) -> str:
+def image_tag(target: str) -> str:
     """Return the name that `make image` gives to an image."""
     command = ["make", "--no-print-directory", "--dry-run", "image", f"TARGET={target}", f"REGISTRY={REGISTRY}"]
     environment = {"PATH": "/usr/bin:/bin:/usr/local/bin"}  # without what a `make` around this one passes on
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
-    (line,) = (it for it in done.stdout.splitlines() if " build " in it)
-    words = line.split()
-    assert words[words.index("--target") + 1] == target
-    return words[words.index("--tag") + 1]
+    (build_line,) = (candidate for candidate in done.stdout.splitlines() if " build " in candidate)
+    arguments = build_line.split()
+    assert arguments[arguments.index("--target") + 1] == target
+    return arguments[arguments.index("--tag") + 1]
 
 
 def images(found: object) -> Iterator[str]:
     """Yield all images that objects name."""
     if isinstance(found, dict):
-        yield from (it for key, it in found.items() if key in ("image", "containerImage"))
-        yield from (name for it in found.values() for name in images(it))
+        yield from (item for key, item in found.items() if key in ("image", "containerImage"))
+        yield from (name for item in found.values() for name in images(item))
     elif isinstance(found, list):
-        yield from (name for it in found for name in images(it))
+        yield from (name for item in found for name in images(item))
 
 
 def loaded(path: Path) -> list[RawObject]:
-    return [it for it in yaml.safe_load_all(path.read_text()) if it]
+    return [item for item in yaml.safe_load_all(path.read_text()) if item]
 
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("target", ["base", *SDKS])
 def test_the_chart_pulls_the_image_that_make_builds(target: str) -> None:
     variant = "" if target == "base" else target
-    objects = template({"image": {"registry": REGISTRY, "variant": variant}, "agent": {"enabled": True}})
-    pulled = {name for it in objects if it["kind"] in ("Deployment", "DaemonSet") for name in images(it)}
+    objects = render_chart({"image": {"registry": REGISTRY, "variant": variant}, "agent": {"enabled": True}})
+    pulled = {name for obj in objects if obj["kind"] in ("Deployment", "DaemonSet") for name in images(obj)}
     wanted = f"{REGISTRY}/{OPERATOR}-{variant}" if variant else f"{REGISTRY}/{OPERATOR}"
-    assert (pulled, built(target)) == ({wanted}, wanted)
+    assert (pulled, image_tag(target)) == ({wanted}, wanted)
 
 
 def test_there_is_a_target_for_each_variant_of_the_chart() -> None:
@@ -68,24 +68,24 @@ def test_there_is_a_target_for_each_variant_of_the_chart() -> None:
 
 def test_the_chart_is_of_this_version() -> None:
     (chart,) = loaded(CHART / "Chart.yaml")
-    assert (chart["appVersion"], chart["version"]) == (TAG, semantic(TAG))
+    assert (chart["appVersion"], chart["version"]) == (TAG, to_semver(TAG))
 
 
 @pytest.mark.parametrize("folder", ["manifests", "kustomize", "olm"])
 def test_all_other_packages_name_the_image_that_make_builds(folder: str) -> None:
-    found = {name for path in (DEPLOY / folder).rglob("*.yaml") for it in loaded(path) for name in images(it)}
-    assert {f"{REGISTRY}/{it}" for it in found} == {built("base")}
+    found = {name for path in (DEPLOY / folder).rglob("*.yaml") for item in loaded(path) for name in images(item)}
+    assert {f"{REGISTRY}/{item}" for item in found} == {image_tag("base")}
 
 
 def test_kustomize_replaces_the_image_by_one_of_this_version() -> None:
     (base,) = loaded(DEPLOY / "kustomize" / "base" / "kustomization.yaml")
-    assert [f"{it['newName']}:{it['newTag']}" for it in base["images"]] == [OPERATOR]
+    assert [f"{image['newName']}:{image['newTag']}" for image in base["images"]] == [OPERATOR]
 
 
 def test_the_bundle_is_of_this_version() -> None:
     paths = sorted((DEPLOY / "olm" / "manifests").glob("*.yaml"))
-    csv = one("ClusterServiceVersion", [it for path in paths for it in loaded(path)])
-    assert (csv["metadata"]["name"], csv["spec"]["version"]) == (f"haulout.v{semantic(TAG)}", semantic(TAG))
+    csv = only_object("ClusterServiceVersion", [item for path in paths for item in loaded(path)])
+    assert (csv["metadata"]["name"], csv["spec"]["version"]) == (f"haulout.v{to_semver(TAG)}", to_semver(TAG))
 
 
 def test_packages_of_python_are_of_this_version() -> None:
@@ -99,20 +99,20 @@ def test_packages_of_python_are_of_this_version() -> None:
 )
 def test_files_name_the_version_that_make_builds(page: Path, pattern: re.Pattern[str]) -> None:
     """`make reference` writes the version into them."""
-    there = {TAG, *(f"{TAG}-{it}" for it in SDKS)}
+    there = {TAG, *(f"{TAG}-{item}" for item in SDKS)}
     named = (found for found in NAMED.findall(page.read_text()) if not PLACEHOLDERS.fullmatch(found))
-    assert [it for it in named if it not in there] == []
-    assert stamped(page.read_text(), TAG, pattern) == page.read_text(), "run `make reference`"
+    assert [item for item in named if item not in there] == []
+    assert with_version(page.read_text(), TAG, pattern) == page.read_text(), "run `make reference`"
 
 
 @pytest.mark.parametrize("name", ["container", "install"])
 def test_the_pages_about_images_name_the_one_that_is_built(name: str) -> None:
     page = (REPOSITORY / "docs" / "operations" / f"{name}.md").read_text()
-    assert {built("base"), built("oci")} <= set(re.findall(rf"{REGISTRY}/haulout:[\w.-]+\w", page))
+    assert {image_tag("base"), image_tag("oci")} <= set(re.findall(rf"{REGISTRY}/haulout:[\w.-]+\w", page))
 
 
 def test_a_page_gets_the_version_and_keeps_all_else() -> None:
     page = 'x/haulout:0.1.0.dev0-oci, x/haulout:1. newTag: "1"} R/haulout:TAG haulout:8080 haulout: 1.2\n'
-    assert stamped(page, "2.0.0rc1") == (
+    assert with_version(page, "2.0.0rc1") == (
         'x/haulout:2.0.0rc1-oci, x/haulout:2.0.0rc1. newTag: "2.0.0rc1"} R/haulout:TAG haulout:8080 haulout: 1.2\n'
     )

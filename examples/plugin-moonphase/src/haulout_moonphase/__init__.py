@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from haulout.profiles.options import option
-from haulout.profiles.plugin import Check, Scene, Verdict, fails, passes
+from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.plugin import Check, CheckResult, PluginContext, fails, passes
 
 PHASES = ("new", "waxing", "full", "waning")
 
@@ -27,12 +27,12 @@ class MoonPhase(Check):
 
     phases: tuple[str, ...] = option("The phases in which it passes.", required=True)
 
-    def look(self, scene: Scene) -> Verdict:
+    def evaluate(self, context: PluginContext) -> CheckResult:
         """Return the verdict, and when it may be another one: so nobody has to ask every minute."""
-        phase, ends = phase_at(scene.now)
+        phase, ends = phase_at(context.now)
         if phase in self.phases:
-            return passes(f"the moon is {phase}", wakes_at=ends, phase=phase)
-        return fails(f"the moon is {phase}, expected {' or '.join(self.phases)}", wakes_at=ends, phase=phase)
+            return passes(f"the moon is {phase}", requeue_at=ends, phase=phase)
+        return fails(f"the moon is {phase}, expected {' or '.join(self.phases)}", requeue_at=ends, phase=phase)
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield what makes no sense in the configuration: `haulout check` tells it with its line."""

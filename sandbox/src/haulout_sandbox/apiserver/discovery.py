@@ -1,4 +1,4 @@
-"""Discovery of the sandbox's API server, made from the rows of `kinds`; the shapes are those of `api/discovery`.
+"""Discovery of the sandbox's API server, made from the rows of `kind`; the shapes are those of `api/discovery`.
 
 There are two forms: the plain one, a document for each group and version, and the aggregated one, which says all of
 `/api` or `/apis` at once to clients that ask for it.
@@ -6,14 +6,14 @@ There are two forms: the plain one, a document for each group and version, and t
 
 from collections.abc import Iterable, Sequence
 
-from haulout_sandbox.apiserver.builtin_kinds import SERVICE_ACCOUNT
-from haulout_sandbox.apiserver.crds import version_order
-from haulout_sandbox.apiserver.kinds import NAMESPACE, POD, JsonObject, Kind
+from haulout_sandbox.apiserver.apiextensions.crds import version_order
+from haulout_sandbox.apiserver.kinds.builtin import SERVICE_ACCOUNT
+from haulout_sandbox.apiserver.kinds.kind import NAMESPACE, POD, JsonObject, Kind
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-_CHANGES = ("get", "patch", "update")
-_OF_PODS = {  # what they answer with, and what can be done
+_UPDATE_VERBS = ("get", "patch", "update")
+_POD_SUBRESOURCES = {  # what they answer with, and what can be done
     "attach": ("PodAttachOptions", "create", "get"),
     "binding": ("Binding", "create"),
     "eviction": ("policy/v1/Eviction", "create"),
@@ -30,14 +30,14 @@ VERSION = {
     "compiler": "gc",
     "platform": "linux/amd64",
 }
-_CORE: JsonObject = {
+_CORE_VERSIONS: JsonObject = {
     "kind": "APIVersions",
     "versions": ["v1"],
     "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": "10.0.0.1:6443"}],
 }
 
 
-def discovery(kinds: Sequence[Kind], path: str, *, aggregated: bool) -> JsonObject | None:
+def discovery_document(kinds: Sequence[Kind], path: str, *, aggregated: bool) -> JsonObject | None:
     """Return the discovery document at `path`, or None if there is none."""
     match path.strip("/").split("/"):
         case ["api" | "apis" as root]:
@@ -57,7 +57,7 @@ def _root(kinds: Sequence[Kind], root: str, *, aggregated: bool) -> JsonObject:
         items = [_group_discovery(kinds, group) for group in groups]
         return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
     if root == "api":
-        return _CORE
+        return _CORE_VERSIONS
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(kinds, group) for group in groups]}
 
 
@@ -66,7 +66,7 @@ def _versions(kinds: Iterable[Kind], group: str) -> list[str]:
 
 
 def _group(kinds: Sequence[Kind], group: str) -> JsonObject:
-    versions = [{"groupVersion": f"{group}/{it}", "version": it} for it in _versions(kinds, group)]
+    versions = [{"groupVersion": f"{group}/{version}", "version": version} for version in _versions(kinds, group)]
     return {"name": group, "versions": versions, "preferredVersion": versions[0]}
 
 
@@ -80,36 +80,38 @@ def _resources(kinds: Sequence[Kind], *, group: str, version: str) -> JsonObject
 
 
 def _members(kinds: Sequence[Kind], group: str, version: str) -> list[Kind]:
-    return sorted((it for it in kinds if (it.group, it.version) == (group, version)), key=lambda it: it.plural)
+    return sorted(
+        (kind for kind in kinds if (kind.group, kind.version) == (group, version)), key=lambda kind: kind.plural
+    )
 
 
 def _resource_entries(kind: Kind) -> list[JsonObject]:
-    own: JsonObject = {
+    resource: JsonObject = {
         "name": kind.plural,
         "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
         "verbs": _verbs(kind),
     }
-    own |= _names(kind)
-    below = [
+    resource |= _names(kind)
+    subresources = [
         {
-            "name": f"{kind.plural}/{it['subresource']}",
+            "name": f"{kind.plural}/{subresource['subresource']}",
             "singularName": "",
             "namespaced": kind.namespaced,
-            **_other_type(it["responseKind"], kind),
-            "verbs": it["verbs"],
+            **_response_type(subresource["responseKind"], kind),
+            "verbs": subresource["verbs"],
         }
-        for it in _subresources(kind)
+        for subresource in _subresources(kind)
     ]
-    return [own, *below]
+    return [resource, *subresources]
 
 
-def _other_type(named: JsonObject, kind: Kind) -> JsonObject:
+def _response_type(response_kind: JsonObject, kind: Kind) -> JsonObject:
     """Return how the plain form names a kind: with group and version if they are not those around it."""
-    if named["group"] == kind.group:
-        return {"kind": named["kind"]}
-    return {name: value for name, value in named.items() if value}
+    if response_kind["group"] == kind.group:
+        return {"kind": response_kind["kind"]}
+    return {name: value for name, value in response_kind.items() if value}
 
 
 def _names(kind: Kind) -> JsonObject:
@@ -124,18 +126,20 @@ def _verbs(kind: Kind) -> list[str]:
 
 
 def _subresources(kind: Kind) -> list[JsonObject]:
-    found: list[JsonObject] = []
+    subresources: list[JsonObject] = []
     if kind is POD:
-        found += [_subresource(name, *row) for name, row in _OF_PODS.items()]
+        subresources += [_subresource(name, *row) for name, row in _POD_SUBRESOURCES.items()]
     if kind is NAMESPACE:
-        found.append(_subresource("finalize", kind.kind, "update"))
+        subresources.append(_subresource("finalize", kind.kind, "update"))
     if kind is SERVICE_ACCOUNT:
-        found.append(_subresource("token", "authentication.k8s.io/v1/TokenRequest", "create"))
-    if kind.scale:
-        found.append(_subresource("scale", "autoscaling/v1/Scale", *_CHANGES))
+        subresources.append(_subresource("token", "authentication.k8s.io/v1/TokenRequest", "create"))
+    if kind.scale_paths:
+        subresources.append(_subresource("scale", "autoscaling/v1/Scale", *_UPDATE_VERBS))
     if kind.has_status:
-        found.append({"subresource": "status", "responseKind": _response_kind(kind), "verbs": list(_CHANGES)})
-    return found
+        subresources.append(
+            {"subresource": "status", "responseKind": _response_kind(kind), "verbs": list(_UPDATE_VERBS)}
+        )
+    return subresources
 
 
 def _subresource(name: str, kind: str, *verbs: str) -> JsonObject:
@@ -151,7 +155,7 @@ def _response_kind(kind: Kind) -> JsonObject:
     """Return how the aggregated form names the kind: built-in ones leave out what the group and version say."""
     return (
         {"group": kind.group, "version": kind.version, "kind": kind.kind}
-        if kind.rules
+        if kind.custom_resource
         else {"group": "", "version": "", "kind": kind.kind}
     )
 
@@ -169,13 +173,13 @@ def _group_discovery(kinds: Sequence[Kind], group: str) -> JsonObject:
 
 
 def _resource_discovery(kind: Kind) -> JsonObject:
-    found: JsonObject = {
+    resource: JsonObject = {
         "resource": kind.plural,
         "responseKind": _response_kind(kind),
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
         "verbs": _verbs(kind),
     } | _names(kind)
-    if below := _subresources(kind):
-        found["subresources"] = below
-    return found
+    if subresources := _subresources(kind):
+        resource["subresources"] = subresources
+    return resource

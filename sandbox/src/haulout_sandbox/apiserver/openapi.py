@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from haulout.kube.transport import Response
-from haulout_sandbox.apiserver.apply import APPLY_PATCH
-from haulout_sandbox.apiserver.kinds import JsonObject, Kind
-from haulout_sandbox.apiserver.patches import JSON_PATCH, MERGE_PATCH
-from haulout_sandbox.apiserver.scale import SCALE
-from haulout_sandbox.apiserver.shapes import Term, facts
-from haulout_sandbox.apiserver.status import JSON, answer
-from haulout_sandbox.apiserver.strategic import STRATEGIC_MERGE_PATCH
+from haulout_sandbox.apiserver.kinds.kind import JsonObject, Kind
+from haulout_sandbox.apiserver.patch.json_patch import JSON_PATCH, MERGE_PATCH
+from haulout_sandbox.apiserver.patch.merge_schema import SchemaTerm, builtin_types
+from haulout_sandbox.apiserver.patch.server_side_apply import APPLY_PATCH
+from haulout_sandbox.apiserver.patch.strategic_merge import STRATEGIC_MERGE_PATCH
+from haulout_sandbox.apiserver.status import JSON, json_response
+from haulout_sandbox.apiserver.subresources.scale import SCALE
 
 OPENAPI_V2 = "/openapi/v2"
 
@@ -35,7 +35,7 @@ _SCALARS: Mapping[str, JsonObject] = {
     "number": {"type": "integer"},
     "boolean": {"type": "boolean"},
 }
-_FRACTIONS = {"apiextensions.v1.JSONSchemaProps": ("maximum", "minimum", "multipleOf")}
+_FLOAT_FIELDS = {"apiextensions.v1.JSONSchemaProps": ("maximum", "minimum", "multipleOf")}
 _PACKAGES = {
     "meta": "io.k8s.apimachinery.pkg.apis.meta",
     "apiextensions": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
@@ -51,13 +51,15 @@ _WRITES = {"post", "put", "patch"}
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 
 
-def openapi(kinds: Sequence[Kind], path: str, *, custom: Mapping[str, JsonObject] | None = None) -> JsonObject | None:
+def openapi_document(
+    kinds: Sequence[Kind], path: str, *, custom: Mapping[str, JsonObject] | None = None
+) -> JsonObject | None:
     """Return the index or the document at `path`, or None if there is none."""
-    wanted = path.rstrip("/")
-    if wanted == _ROOT:
-        return {"paths": {name: _entry(name, kinds, custom or {}) for name in _versions(kinds)}}
-    name = wanted.removeprefix(f"{_ROOT}/")
-    return _document(name, kinds, custom or {}) if name != wanted and name in _versions(kinds) else None
+    requested = path.rstrip("/")
+    if requested == _ROOT:
+        return {"paths": {name: _index_entry(name, kinds, custom or {}) for name in _versions(kinds)}}
+    name = requested.removeprefix(f"{_ROOT}/")
+    return _document(name, kinds, custom or {}) if name != requested and name in _versions(kinds) else None
 
 
 def _versions(kinds: Iterable[Kind]) -> list[str]:
@@ -68,14 +70,14 @@ def _version(kind: Kind) -> str:
     return f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}"
 
 
-def _entry(name: str, kinds: Sequence[Kind], custom: Mapping[str, JsonObject]) -> JsonObject:
+def _index_entry(name: str, kinds: Sequence[Kind], custom: Mapping[str, JsonObject]) -> JsonObject:
     members = _members(name, kinds)
-    digest = _digest(_takes_parameters(custom[name])) if name in custom else _built_in_digest(members)
+    digest = _digest(_with_parameters(custom[name])) if name in custom else _builtin_digest(members)
     return {"serverRelativeURL": f"{_ROOT}/{name}?hash={digest}"}
 
 
 def _document(name: str, kinds: Sequence[Kind], custom: Mapping[str, JsonObject]) -> JsonObject:
-    return _takes_parameters(custom[name]) if name in custom else _built_in(_members(name, kinds))
+    return _with_parameters(custom[name]) if name in custom else _builtin_document(_members(name, kinds))
 
 
 def _members(name: str, kinds: Iterable[Kind]) -> tuple[Kind, ...]:
@@ -87,63 +89,63 @@ def _digest(document: JsonObject) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _built_in_digest(kinds: tuple[Kind, ...]) -> str:
-    return _digest(_built_in(kinds))
+def _builtin_digest(kinds: tuple[Kind, ...]) -> str:
+    return _digest(_builtin_document(kinds))
 
 
 @functools.lru_cache(maxsize=256)
-def _built_in(kinds: tuple[Kind, ...]) -> JsonObject:
+def _builtin_document(kinds: tuple[Kind, ...]) -> JsonObject:
     schemas: JsonObject = {}
     paths: JsonObject = {}
     for kind in kinds:
-        shape = "" if kind.custom else facts().kinds.get(f"{kind.api_version} {kind.kind}", "")
-        own = _name(shape or f"{kind.group}.{kind.version}.{kind.kind}")
-        schemas |= type_schemas(shape) if shape else {own: _ANYTHING}
-        schemas[own] = schemas[own] | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
-        paths |= _paths(kind, own)
-        if kind.scale:
+        type_name = "" if kind.is_custom else builtin_types().kinds.get(f"{kind.api_version} {kind.kind}", "")
+        schema_name = _model_name(type_name or f"{kind.group}.{kind.version}.{kind.kind}")
+        schemas |= type_schemas(type_name) if type_name else {schema_name: _ANYTHING}
+        schemas[schema_name] = schemas[schema_name] | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
+        paths |= _paths(kind, schema_name)
+        if kind.scale_paths:
             schemas |= type_schemas(_SCALE)
     info = {"title": _TITLE, "version": "1.36"}
     return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
 
-def type_schemas(shape: str) -> JsonObject:
+def type_schemas(root_type: str) -> JsonObject:
     """Return the schema of a type and those of all types it needs."""
     schemas: JsonObject = {}
-    waiting = [shape]
-    while waiting:
-        each = waiting.pop()
-        if _name(each) not in schemas:
-            term = facts().types[each]
-            schemas[_name(each)] = _schema(term)
-            for name in _FRACTIONS.get(each, ()):
-                schemas[_name(each)]["properties"][name] = {"type": "number"}
-            waiting += _references(term)
+    pending = [root_type]
+    while pending:
+        type_name = pending.pop()
+        if _model_name(type_name) not in schemas:
+            term = builtin_types().types[type_name]
+            schemas[_model_name(type_name)] = _schema(term)
+            for field in _FLOAT_FIELDS.get(type_name, ()):
+                schemas[_model_name(type_name)]["properties"][field] = {"type": "number"}
+            pending += _referenced_types(term)
     return schemas
 
 
-def _references(term: Term) -> Iterator[str]:
+def _referenced_types(term: SchemaTerm) -> Iterator[str]:
     if isinstance(term, str):
         yield from (term[1:],) if term.startswith("#") else ()
         return
     yield from (term["ref"],) if "ref" in term else ()
-    for below in (*term.get("fields", {}).values(), *(term[name] for name in ("list", "map") if name in term)):
-        yield from _references(below)
+    for inner in (*term.get("fields", {}).values(), *(term[name] for name in ("list", "map") if name in term)):
+        yield from _referenced_types(inner)
 
 
-def _schema(term: Term) -> JsonObject:
+def _schema(term: SchemaTerm) -> JsonObject:
     if isinstance(term, str):
-        return {"$ref": _reference(term[1:])} if term.startswith("#") else dict(_SCALARS.get(term, _ANYTHING))
-    told = {extension: term[name] for name, extension in _EXTENSIONS.items() if name in term}
+        return {"$ref": _schema_ref(term[1:])} if term.startswith("#") else dict(_SCALARS.get(term, _ANYTHING))
+    extensions = {extension: term[name] for name, extension in _EXTENSIONS.items() if name in term}
     if term.get("atomic"):
-        told["x-kubernetes-map-type"] = "atomic"
+        extensions["x-kubernetes-map-type"] = "atomic"
     if "ref" in term:
-        return {"allOf": [{"$ref": _reference(term["ref"])}], **told}
+        return {"allOf": [{"$ref": _schema_ref(term["ref"])}], **extensions}
     if "list" in term:
-        return {"type": "array", "items": _schema(term["list"]), **told}
-    schema: JsonObject = {"type": "object", **told}
+        return {"type": "array", "items": _schema(term["list"]), **extensions}
+    schema: JsonObject = {"type": "object", **extensions}
     if "fields" in term:
-        schema["properties"] = {name: _schema(below) for name, below in term["fields"].items()}
+        schema["properties"] = {name: _schema(inner) for name, inner in term["fields"].items()}
     if "map" in term:
         schema["additionalProperties"] = _schema(term["map"])
     if "required" in term:
@@ -151,11 +153,11 @@ def _schema(term: Term) -> JsonObject:
     return schema
 
 
-def _reference(name: str) -> str:
-    return f"#/components/schemas/{_name(name)}"
+def _schema_ref(name: str) -> str:
+    return f"#/components/schemas/{_model_name(name)}"
 
 
-def _name(name: str) -> str:
+def _model_name(name: str) -> str:
     """Return a type's name as the real server's documents have it: `io.k8s.api.core.v1.Pod`."""
     group, _, rest = name.partition(".")
     return f"{_PACKAGES.get(group, f'io.k8s.api.{group}')}.{rest}"
@@ -167,15 +169,15 @@ def _gvk(kind: Kind) -> JsonObject:
 
 def _paths(kind: Kind, schema: str) -> JsonObject:
     root = f"/{_version(kind)}"
-    everywhere = f"{root}/{kind.plural}"
-    there = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else everywhere
-    paths = {everywhere: _operations(kind, schema, "get")}
-    paths[there] = _operations(kind, schema, "get", "post", "delete")
-    paths[f"{there}/{{name}}"] = _operations(kind, schema, "get", "put", "patch", "delete")
+    all_namespaces_path = f"{root}/{kind.plural}"
+    collection_path = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else all_namespaces_path
+    paths = {all_namespaces_path: _operations(kind, schema, "get")}
+    paths[collection_path] = _operations(kind, schema, "get", "post", "delete")
+    paths[f"{collection_path}/{{name}}"] = _operations(kind, schema, "get", "put", "patch", "delete")
     if kind.has_status:
-        paths[f"{there}/{{name}}/status"] = _operations(kind, schema, "get", "put", "patch")
-    if kind.scale:
-        paths[f"{there}/{{name}}/scale"] = _operations(SCALE, _name(_SCALE), "get", "put", "patch")
+        paths[f"{collection_path}/{{name}}/status"] = _operations(kind, schema, "get", "put", "patch")
+    if kind.scale_paths:
+        paths[f"{collection_path}/{{name}}/scale"] = _operations(SCALE, _model_name(_SCALE), "get", "put", "patch")
     return paths
 
 
@@ -190,17 +192,21 @@ def _operation(kind: Kind, schema: str, verb: str) -> JsonObject:
         operation["parameters"] = _parameters(verb)
         operation["requestBody"] = {"required": True, "content": content}
     if verb == "patch":
-        types = (APPLY_PATCH, JSON_PATCH, MERGE_PATCH, *(() if kind.custom else (STRATEGIC_MERGE_PATCH,)))
-        operation["requestBody"]["content"] = {each: {"schema": {"type": "object"}} for each in types}
+        types = (APPLY_PATCH, JSON_PATCH, MERGE_PATCH, *(() if kind.is_custom else (STRATEGIC_MERGE_PATCH,)))
+        operation["requestBody"]["content"] = {content_type: {"schema": {"type": "object"}} for content_type in types}
     return operation | {"x-kubernetes-group-version-kind": _gvk(kind)}
 
 
 def _parameters(verb: str) -> list[JsonObject]:
-    texts = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _WRITE_PARAMETERS]
-    return [*texts, {"name": "force", "in": "query", "schema": {"type": "boolean"}}] if verb == "patch" else texts
+    parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _WRITE_PARAMETERS]
+    return (
+        [*parameters, {"name": "force", "in": "query", "schema": {"type": "boolean"}}]
+        if verb == "patch"
+        else parameters
+    )
 
 
-def _takes_parameters(document: JsonObject) -> JsonObject:
+def _with_parameters(document: JsonObject) -> JsonObject:
     """Return a document whose writing operations say which parameters they take."""
     paths = {
         path: {
@@ -222,8 +228,10 @@ def openapi_v2(version: str, *, accept: str) -> Response:
     document first, and skips what that does not know. It knows nothing here: items are validated when they are sent.
     """
     if "protobuf" not in accept:
-        told = {"title": _TITLE, "version": version}
-        return answer(200, {"swagger": "2.0", "info": told, "paths": {}, "definitions": {}}, content_type=JSON)
+        info_json = {"title": _TITLE, "version": version}
+        return json_response(
+            200, {"swagger": "2.0", "info": info_json, "paths": {}, "definitions": {}}, content_type=JSON
+        )
     info = _protobuf_field(1, _TITLE.encode()) + _protobuf_field(2, version.encode())
     return Response(200, {"content-type": _V2_PROTOBUF}, _protobuf_field(1, b"2.0") + _protobuf_field(2, info))
 

@@ -1,7 +1,7 @@
 """How the sandbox's API server says no: Status objects.
 
-Handlers raise `Refused`; the server turns it into an answer. `NotYet` is not an answer: the server would wait and
-look again, and whoever drives it lets the time pass.
+Handlers raise `StatusError`; the server turns it into an answer. `RetryLater` is not an answer: the server would wait
+and look again, and whoever drives it lets the time pass.
 """
 
 import json
@@ -10,11 +10,11 @@ from datetime import timedelta
 from typing import Any
 
 from haulout.kube.transport import Response
-from haulout_sandbox.apiserver.kinds import JsonObject, Kind
-from haulout_sandbox.apiserver.values import encoded
+from haulout_sandbox.apiserver.kinds.kind import JsonObject, Kind
+from haulout_sandbox.apiserver.storage.stored_object import encode_json
 
 JSON = "application/json"
-MODIFIED_MEANWHILE = "the object has been modified; please apply your changes to the latest version and try again"
+OBJECT_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 _GENERIC = {  # code: reason, message; as apimachinery's NewGenericServerResponse has them
     400: ("BadRequest", "the server rejected our request for an unknown reason"),
@@ -32,7 +32,7 @@ _GENERIC = {  # code: reason, message; as apimachinery's NewGenericServerRespons
 }
 
 
-class Refused(Exception):
+class StatusError(Exception):
     """The server's answer is a Status that says no."""
 
     def __init__(self, status: JsonObject) -> None:
@@ -40,32 +40,32 @@ class Refused(Exception):
         super().__init__(status["message"])
 
 
-class NotYet(Exception):
+class RetryLater(Exception):
     """The server waits this long and looks again."""
 
-    def __init__(self, wait: timedelta) -> None:
-        self.wait = wait
-        super().__init__(f"look again in {wait}")
+    def __init__(self, delay: timedelta) -> None:
+        self.delay = delay
+        super().__init__(f"look again in {delay}")
 
 
-_TOLD = {"content-type": JSON}
+_JSON_HEADERS = {"content-type": JSON}
 
 
-def answer(status: int, body: Any, *, content_type: str = JSON) -> Response:
+def json_response(status: int, body: Any, *, content_type: str = JSON) -> Response:
     """Return `body` as a JSON answer; a Status that names a time to wait also gets the header."""
     headers = {"content-type": content_type}
     details = body.get("details") if isinstance(body, dict) and body.get("kind") == "Status" else None
     if details and details.get("retryAfterSeconds"):
         headers["retry-after"] = str(details["retryAfterSeconds"])
-    return Response(status, headers, encoded(body))
+    return Response(status, headers, encode_json(body))
 
 
-def told(status: int, obj: Any) -> Response:
+def decoded_response(status: int, obj: Any) -> Response:
     """Return an answer to somebody in the same process, who need not read it."""
-    return Response(status, _TOLD, b"", obj)
+    return Response(status, _JSON_HEADERS, b"", obj)
 
 
-def warned(response: Response, warnings: Sequence[str]) -> Response:
+def with_warnings(response: Response, warnings: Sequence[str]) -> Response:
     """Return the answer with warnings: the values of several Warning headers, which may be joined to one."""
     if not warnings:
         return response
@@ -74,11 +74,11 @@ def warned(response: Response, warnings: Sequence[str]) -> Response:
 
 def warning_headers(warnings: Sequence[str]) -> dict[str, str]:
     """Return the header that says `warnings`, none of them twice."""
-    said = (text.replace("\\", "\\\\").replace('"', '\\"') for text in dict.fromkeys(warnings))
-    return {"warning": ", ".join(f'299 - "{text}"' for text in said)} if warnings else {}
+    escaped = (text.replace("\\", "\\\\").replace('"', '\\"') for text in dict.fromkeys(warnings))
+    return {"warning": ", ".join(f'299 - "{text}"' for text in escaped)} if warnings else {}
 
 
-def failure(code: int, reason: str, message: str, details: JsonObject | None = None) -> JsonObject:
+def failure_status(code: int, reason: str, message: str, details: JsonObject | None = None) -> JsonObject:
     """Return a Status; empty values are left out as the real server does."""
     status: JsonObject = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     status["message"] = message
@@ -89,7 +89,7 @@ def failure(code: int, reason: str, message: str, details: JsonObject | None = N
     return status | {"code": code}
 
 
-def success(*, code: int | None = None, details: JsonObject | None = None) -> JsonObject:
+def success_status(*, code: int | None = None, details: JsonObject | None = None) -> JsonObject:
     """Return the Status of something done."""
     status: JsonObject = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details is not None:
@@ -97,89 +97,93 @@ def success(*, code: int | None = None, details: JsonObject | None = None) -> Js
     return status | ({"code": code} if code is not None else {})
 
 
-def generic(code: int, *, retry_after: int = 0) -> JsonObject:
+def generic_status(code: int, *, retry_after: int = 0) -> JsonObject:
     """Return the Status the server's outer layers give for `code`."""
     reason, message = _GENERIC.get(code, ("", f"the server responded with the status code {code}"))
-    return failure(code, reason, message, {"retryAfterSeconds": retry_after})
+    return failure_status(code, reason, message, {"retryAfterSeconds": retry_after})
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return `text` in quotation marks, with what is not printable escaped."""
     return json.dumps(text, ensure_ascii=False)
 
 
-def not_found(kind: Kind, name: str) -> Refused:
+def not_found(kind: Kind, name: str) -> StatusError:
     """Say that there is no object of that name."""
-    return Refused(failure(404, "NotFound", f"{kind.resource} {quoted(name)} not found", _details(kind, name)))
+    return StatusError(
+        failure_status(404, "NotFound", f"{kind.resource} {quote(name)} not found", _details(kind, name))
+    )
 
 
-def already_exists(kind: Kind, name: str, *, generated: bool, terminating: bool) -> Refused:
+def already_exists(kind: Kind, name: str, *, generated: bool, terminating: bool) -> StatusError:
     """Say that the name is taken."""
-    message = f"{kind.resource} {quoted(name)} already exists"
+    message = f"{kind.resource} {quote(name)} already exists"
     details = _details(kind, name)
     if generated:
         message += ", the server was not able to generate a unique name for the object"
         details["retryAfterSeconds"] = 1
     if terminating:
         message = f"object is being deleted: {message}"
-    return Refused(failure(409, "AlreadyExists", message, details))
+    return StatusError(failure_status(409, "AlreadyExists", message, details))
 
 
-def conflict(kind: Kind, name: str, why: str) -> Refused:
+def conflict(kind: Kind, name: str, detail: str) -> StatusError:
     """Say that a precondition failed."""
-    message = f"Operation cannot be fulfilled on {kind.resource} {quoted(name)}: {why}"
-    return Refused(failure(409, "Conflict", message, _details(kind, name)))
+    message = f"Operation cannot be fulfilled on {kind.resource} {quote(name)}: {detail}"
+    return StatusError(failure_status(409, "Conflict", message, _details(kind, name)))
 
 
-def uid_conflict(kind: Kind, name: str, *, wanted: str, found: str) -> Refused:
+def uid_conflict(kind: Kind, name: str, *, expected: str, actual: str) -> StatusError:
     """Say that another object has this name now."""
-    return conflict(kind, name, f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}")
+    return conflict(kind, name, f"Precondition failed: UID in precondition: {expected}, UID in object meta: {actual}")
 
 
-def forbidden(group: str, resource: str, name: str, why: str) -> Refused:
+def forbidden(group: str, resource: str, name: str, detail: str) -> StatusError:
     """Say that it is not allowed."""
-    message = f'{resource}.{group} "{name}" is forbidden: {why}'
-    return Refused(failure(403, "Forbidden", message, {"name": name, "group": group, "kind": resource}))
+    message = f'{resource}.{group} "{name}" is forbidden: {detail}'
+    return StatusError(failure_status(403, "Forbidden", message, {"name": name, "group": group, "kind": resource}))
 
 
-def field_error(reason: str, field: str, message: str) -> JsonObject:
+def status_cause(reason: str, field: str, message: str) -> JsonObject:
     """Return one cause of an Invalid."""
     return {"reason": reason, "message": message, "field": field}
 
 
-def invalid(group: str, kind: str, name: str, causes: Sequence[JsonObject]) -> Refused:
+def invalid(group: str, kind: str, name: str, causes: Sequence[JsonObject]) -> StatusError:
     """Say that the object was understood and is wrong."""
     problems = list(dict.fromkeys(f"{cause['field']}: {cause['message']}" for cause in causes))
-    said = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+    message = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
     qualified = f"{kind}.{group}" if group else kind
     details = {"name": name, "group": group, "kind": kind, "causes": list(causes)}
-    return Refused(failure(422, "Invalid", f"{qualified} {quoted(name)} is invalid: {said}", details))
+    return StatusError(failure_status(422, "Invalid", f"{qualified} {quote(name)} is invalid: {message}", details))
 
 
-def bad_request(message: str) -> Refused:
+def bad_request(message: str) -> StatusError:
     """Say that the request makes no sense."""
-    return Refused(failure(400, "BadRequest", message))
+    return StatusError(failure_status(400, "BadRequest", message))
 
 
-def expired(message: str, *, go_on: str = "") -> Refused:
-    """Say that the revision is compacted; `go_on` is a token that continues a list inconsistently."""
-    status = failure(410, "Expired", message)
-    if go_on:
-        status["metadata"] = {"continue": go_on}
-    return Refused(status)
+def expired(message: str, *, continue_token: str = "") -> StatusError:
+    """Say that the revision is compacted; `continue_token` is a token that continues a list inconsistently."""
+    status = failure_status(410, "Expired", message)
+    if continue_token:
+        status["metadata"] = {"continue": continue_token}
+    return StatusError(status)
 
 
-def too_large(wanted: int, current: int) -> Refused:
+def resource_version_too_large(requested: int, current: int) -> StatusError:
     """Say that the revision is still to come."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
-    return Refused(failure(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1}))
+    message = f"Timeout: Too large resource version: {requested}, current: {current}"
+    return StatusError(failure_status(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1}))
 
 
-def too_many_requests(message: str, *, cause: str, retry_after: int) -> Refused:
+def too_many_requests(message: str, *, cause: str, retry_after: int) -> StatusError:
     """Say that a PodDisruptionBudget does not allow it."""
     causes = [{"reason": "DisruptionBudget", "message": cause}]
-    return Refused(failure(429, "TooManyRequests", message, {"causes": causes, "retryAfterSeconds": retry_after}))
+    return StatusError(
+        failure_status(429, "TooManyRequests", message, {"causes": causes, "retryAfterSeconds": retry_after})
+    )
 
 
 def _details(kind: Kind, name: str) -> JsonObject:

@@ -18,24 +18,24 @@ from haulout.core.clock import Clock
 from haulout.errors import CloudError
 
 T = TypeVar("T")
-_MOST_CALLS = 10_000
+_MAX_RECORDED_CALLS = 10_000
 
 
 @dataclass(slots=True)
-class Rule:
+class CloudFaultRule:
     """One thing that goes wrong, some times or for ever."""
 
     operation: str  # empty: any
     error: CloudError | None
     after: bool  # the call takes effect first
-    lasting: timedelta | None  # how long it takes; None: it never comes back
-    left: int | None
+    delay: timedelta | None  # how long it takes; None: it never comes back
+    remaining: int | None
 
-    def strikes(self, operation: str, *, after: bool) -> bool:
+    def try_consume(self, operation: str, *, after: bool) -> bool:
         """Tell whether it is the turn of this rule, and count that."""
-        if self.after is not after or self.left == 0 or self.operation not in ("", operation):
+        if self.after is not after or self.remaining == 0 or self.operation not in ("", operation):
             return False
-        self.left = None if self.left is None else self.left - 1
+        self.remaining = None if self.remaining is None else self.remaining - 1
         return True
 
 
@@ -43,10 +43,10 @@ class Faults:
     """Has calls fail, hang or take long."""
 
     def __init__(self, clock: Clock) -> None:
-        self.calls: deque[str] = deque(maxlen=_MOST_CALLS)
-        self.watcher: Callable[[str, bool], Awaitable[None]] | None = None  # hears of each call, before and after it
+        self.calls: deque[str] = deque(maxlen=_MAX_RECORDED_CALLS)
+        self.on_call: Callable[[str, bool], Awaitable[None]] | None = None  # hears of each call, before and after it
         self._clock = clock
-        self._rules: list[Rule] = []
+        self._rules: list[CloudFaultRule] = []
 
     def fail(
         self,
@@ -58,44 +58,44 @@ class Faults:
         times: int | None = 1,
         after: bool = False,
         retry_after: timedelta | None = None,
-    ) -> Rule:
+    ) -> CloudFaultRule:
         """Have calls answered with an error; a status of 0 is no answer."""
         error = CloudError(message, doing=operation or "a call", status=status, code=code, retry_after=retry_after)
-        return self._add(Rule(operation, error, after, timedelta(), times))
+        return self._add_rule(CloudFaultRule(operation, error, after, timedelta(), times))
 
-    def hang(self, operation: str = "", *, times: int | None = 1, after: bool = False) -> Rule:
+    def hang(self, operation: str = "", *, times: int | None = 1, after: bool = False) -> CloudFaultRule:
         """Have calls never come back."""
-        return self._add(Rule(operation, None, after, None, times))
+        return self._add_rule(CloudFaultRule(operation, None, after, None, times))
 
-    def slow(self, operation: str = "", *, by: timedelta, times: int | None = None) -> Rule:
+    def delay(self, operation: str = "", *, duration: timedelta, times: int | None = None) -> CloudFaultRule:
         """Have calls take longer."""
-        return self._add(Rule(operation, None, after=False, lasting=by, left=times))
+        return self._add_rule(CloudFaultRule(operation, None, after=False, delay=duration, remaining=times))
 
-    def lift(self, *rules: Rule) -> None:
+    def remove(self, *rules: CloudFaultRule) -> None:
         """Have things go well again; without rules, all of them."""
-        self._rules = [it for it in self._rules if rules and it not in rules]
+        self._rules = [rule for rule in self._rules if rules and rule not in rules]
 
     async def call(self, operation: str, work: Callable[[], T]) -> T:
         """Do `work`, unless something goes wrong."""
         self.calls.append(operation)
-        await self._befall(operation, after=False)
+        await self._inject(operation, after=False)
         result = work()
-        await self._befall(operation, after=True)
+        await self._inject(operation, after=True)
         return result
 
-    def _add(self, rule: Rule) -> Rule:
+    def _add_rule(self, rule: CloudFaultRule) -> CloudFaultRule:
         self._rules.append(rule)
         return rule
 
-    async def _befall(self, operation: str, *, after: bool) -> None:
-        if self.watcher is not None:
-            await self.watcher(operation, after)
+    async def _inject(self, operation: str, *, after: bool) -> None:
+        if self.on_call is not None:
+            await self.on_call(operation, after)
         for rule in self._rules:
-            if not rule.strikes(operation, after=after):
+            if not rule.try_consume(operation, after=after):
                 continue
-            if rule.lasting is None:
+            if rule.delay is None:
                 await asyncio.Event().wait()
-            elif rule.lasting:
-                await self._clock.sleep(rule.lasting)
+            elif rule.delay:
+                await self._clock.sleep(rule.delay)
             if rule.error is not None:
                 raise rule.error

@@ -8,31 +8,42 @@
         management.host(ClusterApi(management.client("cluster-api"), workloads, random=Random(1)).run(), name=…)
 
 Workload clusters are clusters of their own in the same process, on the same clock. Their kubeconfigs are in Secrets, as
-Cluster API has them, and `Workloads.connect` makes a client of one. Machines run on `Infrastructure`: instances of no
-cloud in particular, or hosts of `haulout_sandbox.metal3`.
+Cluster API has them, and `WorkloadClusterRegistry.connect` makes a client of one. Machines run on
+`InfrastructureProvider`: instances of no cloud in particular, or hosts of `haulout_sandbox.metal3`.
 """
 
-from haulout_sandbox.clusterapi.api import ClusterApi
-from haulout_sandbox.clusterapi.clusters import Kubeconfigs
-from haulout_sandbox.clusterapi.infrastructure import Hosts, Infrastructure, Instances, Paces
-from haulout_sandbox.clusterapi.machines import ANY
-from haulout_sandbox.clusterapi.objects import METAL3, a_cluster, a_machine_deployment, definitions, kinds
-from haulout_sandbox.clusterapi.workloads import Outage, Workload, Workloads
+from haulout_sandbox.clusterapi.cluster import KubeconfigSecrets
+from haulout_sandbox.clusterapi.infrastructure_provider import (
+    ClusterApiDelays,
+    HostFactory,
+    InfrastructureProvider,
+    SimulatedInstances,
+)
+from haulout_sandbox.clusterapi.machine import ANY_INFRASTRUCTURE
+from haulout_sandbox.clusterapi.manager import ClusterApi
+from haulout_sandbox.clusterapi.objects import (
+    METAL3_MACHINE_KIND,
+    a_cluster,
+    a_machine_deployment,
+    custom_resource_definitions,
+    resources_of,
+)
+from haulout_sandbox.clusterapi.workload_clusters import Outage, RegisteredCluster, WorkloadClusterRegistry
 
 __all__ = [
-    "ANY",
-    "METAL3",
+    "ANY_INFRASTRUCTURE",
+    "METAL3_MACHINE_KIND",
     "ClusterApi",
-    "Hosts",
-    "Infrastructure",
-    "Instances",
-    "Kubeconfigs",
+    "ClusterApiDelays",
+    "HostFactory",
+    "InfrastructureProvider",
+    "KubeconfigSecrets",
     "Outage",
-    "Paces",
-    "Workload",
-    "Workloads",
+    "RegisteredCluster",
+    "SimulatedInstances",
+    "WorkloadClusterRegistry",
     "a_cluster",
     "a_machine_deployment",
-    "definitions",
-    "kinds",
+    "custom_resource_definitions",
+    "resources_of",
 ]

@@ -2,18 +2,25 @@
 
 from datetime import datetime
 
-from haulout.kube.objects import RawObject
+from haulout.api.objects import RawObject
 from haulout_sandbox.controllers import conditions
 
 
-def told(status: RawObject, *new: RawObject, now: datetime) -> list[RawObject]:
+def merge_conditions(status: RawObject, *new_conditions: RawObject, now: datetime) -> list[RawObject]:
     """Return the conditions of a status with these in place of their predecessors."""
-    known: list[RawObject] = list(status.get("conditions") or ())
-    for condition in new:
-        known = conditions.put(known, condition, now=now)
-        known = [_reworded(it, condition) if it["type"] == condition["type"] else it for it in known]
-    return known
+    merged: list[RawObject] = list(status.get("conditions") or ())
+    for condition in new_conditions:
+        merged = conditions.upsert(merged, condition, now=now)
+        merged = [
+            _with_message(existing, condition) if existing["type"] == condition["type"] else existing
+            for existing in merged
+        ]
+    return merged
 
 
-def _reworded(old: RawObject, new: RawObject) -> RawObject:
-    return old if old.get("message", "") == new.get("message", "") else {**old, "message": new.get("message", "")}
+def _with_message(existing: RawObject, condition: RawObject) -> RawObject:
+    return (
+        existing
+        if existing.get("message", "") == condition.get("message", "")
+        else {**existing, "message": condition.get("message", "")}
+    )

@@ -12,23 +12,22 @@ from functools import lru_cache
 
 import msgspec
 
+from haulout.api import clusterapi, crds, metal3
+from haulout.api.clusterapi import CLUSTER_NAME, CONTROL_PLANE, GROUP, PAUSED, VERSIONS, ClusterKey
+from haulout.api.objects import Base, RawObject
+from haulout.api.resources import Resource
 from haulout.core import duration
-from haulout.kinds import clusterapi, metal3
-from haulout.kinds.clusterapi import CLUSTER_NAME, CONTROL_PLANE, GROUP, PAUSED, VERSIONS, ClusterKey
-from haulout.kube import shipped
-from haulout.kube.objects import Base, RawObject
-from haulout.kube.resources import Resource
-from haulout_sandbox.controllers.objects import DeploymentStrategy, LabelSelector, Owned, RollingDeployment
+from haulout_sandbox.controllers.objects import DeploymentStrategy, LabelSelector, OwnedObject, RollingUpdateDeployment
 
 SET_NAME = f"{GROUP}/set-name"
 DEPLOYMENT_NAME = f"{GROUP}/deployment-name"
 TEMPLATE_HASH = "machine-template-hash"
-METAL3 = metal3.CONSUMER  # the kind of infrastructure
-_NODE_DELETION_TIMEOUT = timedelta(seconds=10)
-_ONE_MORE = DeploymentStrategy(rolling_update=RollingDeployment(max_surge=1, max_unavailable=0))
+METAL3_MACHINE_KIND = metal3.METAL3_MACHINE_KIND  # the kind of infrastructure
+_DEFAULT_NODE_DELETION_TIMEOUT = timedelta(seconds=10)
+_DEFAULT_STRATEGY = DeploymentStrategy(rolling_update=RollingUpdateDeployment(max_surge=1, max_unavailable=0))
 
 
-class DeletionTimeouts(Base, frozen=True):
+class MachineDeletionSpec(Base, frozen=True):
     """How long steps of a deletion may take, as v1beta2 has it."""
 
     node_drain_timeout_seconds: int | None = None
@@ -39,19 +38,19 @@ class MachineSpec(clusterapi.MachineSpec, frozen=True):
     """What is wanted of a Machine."""
 
     version: str | None = None
-    deletion: DeletionTimeouts = DeletionTimeouts()
+    deletion: MachineDeletionSpec = MachineDeletionSpec()
     node_drain_timeout: str | None = None
     node_deletion_timeout: str | None = None
 
 
-class Machine(Owned, frozen=True):
+class Machine(OwnedObject, frozen=True):
     """A Machine."""
 
     spec: MachineSpec = MachineSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
     @property
-    def cluster(self) -> ClusterKey:
+    def cluster_key(self) -> ClusterKey:
         """Which workload cluster it is of."""
         return ClusterKey(self.namespace, self.spec.cluster_name)
 
@@ -73,41 +72,41 @@ class Machine(Owned, frozen=True):
     @property
     def node_deletion_timeout(self) -> timedelta | None:
         """How long after it was deleted its Node is still to be deleted; None: until that succeeds."""
-        told = _timeout(self.spec.deletion.node_deletion_timeout_seconds, self.spec.node_deletion_timeout)
-        return _NODE_DELETION_TIMEOUT if told is None else told or None
+        timeout = _timeout(self.spec.deletion.node_deletion_timeout_seconds, self.spec.node_deletion_timeout)
+        return _DEFAULT_NODE_DELETION_TIMEOUT if timeout is None else timeout or None
 
 
-class Rollout(Base, frozen=True):
+class MachineDeploymentRolloutSpec(Base, frozen=True):
     """How Machines are replaced, as v1beta2 has it."""
 
     strategy: DeploymentStrategy | None = None
 
 
-class SetSpec(Base, frozen=True):
+class MachineSetSpec(Base, frozen=True):
     """What is wanted of a MachineSet or MachineDeployment."""
 
     cluster_name: str = ""
     replicas: int = 1
     paused: bool | None = None
     selector: LabelSelector = LabelSelector()
-    rollout: Rollout = Rollout()
+    rollout: MachineDeploymentRolloutSpec = MachineDeploymentRolloutSpec()
     strategy: DeploymentStrategy | None = None  # as v1beta1 has it
     template: RawObject = msgspec.field(default_factory=dict)
 
     @property
-    def rolling(self) -> DeploymentStrategy:
+    def rollout_strategy(self) -> DeploymentStrategy:
         """How Machines are replaced: one more at a time, unless it says otherwise."""
-        return self.rollout.strategy or self.strategy or _ONE_MORE
+        return self.rollout.strategy or self.strategy or _DEFAULT_STRATEGY
 
 
-class MachineSet(Owned, frozen=True):
+class MachineSet(OwnedObject, frozen=True):
     """A MachineSet or a MachineDeployment."""
 
-    spec: SetSpec = SetSpec()
+    spec: MachineSetSpec = MachineSetSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
 
-class Cluster(Owned, frozen=True):
+class Cluster(OwnedObject, frozen=True):
     """A workload cluster."""
 
     spec: clusterapi.ClusterSpec = clusterapi.ClusterSpec()
@@ -119,85 +118,85 @@ class Cluster(Owned, frozen=True):
         return ClusterKey(self.namespace, self.name)
 
 
-class MachineChoice(Base, frozen=True):
+class MachineDrainRuleMachineSelector(Base, frozen=True):
     """Machines for which a rule holds: by their labels and those of their cluster."""
 
     selector: LabelSelector | None = None
     cluster_selector: LabelSelector | None = None
 
 
-class PodChoice(Base, frozen=True):
+class MachineDrainRulePodSelector(Base, frozen=True):
     """Pods for which a rule holds: by their labels and those of their namespace."""
 
     selector: LabelSelector | None = None
     namespace_selector: LabelSelector | None = None
 
 
-class HowToDrain(Base, frozen=True):
+class MachineDrainRuleDrainConfig(Base, frozen=True):
     """What becomes of pods, and when: lower orders first."""
 
     behavior: str = "Drain"
     order: int = 0
 
 
-class DrainRuleSpec(Base, frozen=True):
+class MachineDrainRuleSpec(Base, frozen=True):
     """What a rule says."""
 
-    drain: HowToDrain = HowToDrain()
-    machines: tuple[MachineChoice, ...] = ()
-    pods: tuple[PodChoice, ...] = ()
+    drain: MachineDrainRuleDrainConfig = MachineDrainRuleDrainConfig()
+    machines: tuple[MachineDrainRuleMachineSelector, ...] = ()
+    pods: tuple[MachineDrainRulePodSelector, ...] = ()
 
 
-class DrainRule(Owned, frozen=True):
+class MachineDrainRule(OwnedObject, frozen=True):
     """A MachineDrainRule."""
 
-    spec: DrainRuleSpec = DrainRuleSpec()
+    spec: MachineDrainRuleSpec = MachineDrainRuleSpec()
 
 
 @dataclass(frozen=True, slots=True)
-class Kinds:
+class ClusterApiResources:
     """The kinds of Cluster API in one version."""
 
     version: str
     clusters: Resource[Cluster]
-    deployments: Resource[MachineSet]
-    sets: Resource[MachineSet]
+    machine_deployments: Resource[MachineSet]
+    machine_sets: Resource[MachineSet]
     machines: Resource[Machine]
-    drain_rules: Resource[DrainRule]
+    machine_drain_rules: Resource[MachineDrainRule]
 
 
 @lru_cache
-def kinds(version: str = VERSIONS[0]) -> Kinds:
+def resources_of(version: str = VERSIONS[0]) -> ClusterApiResources:
     """Return the kinds of a version."""
 
-    def deployed(plural: str, kind: str) -> Resource[MachineSet]:
+    def machine_set_resource(plural: str, kind: str) -> Resource[MachineSet]:
         return Resource(GROUP, version, plural, kind, namespaced=True, model=MachineSet)
 
-    return Kinds(
+    return ClusterApiResources(
         version,
-        clusters=clusterapi.clusters(version).of(Cluster),
-        deployments=deployed("machinedeployments", "MachineDeployment"),
-        sets=deployed("machinesets", "MachineSet"),
-        machines=clusterapi.machines(version).of(Machine),
-        drain_rules=clusterapi.drain_rules(version).of(DrainRule),
+        clusters=clusterapi.cluster_resource(version).with_model(Cluster),
+        machine_deployments=machine_set_resource("machinedeployments", "MachineDeployment"),
+        machine_sets=machine_set_resource("machinesets", "MachineSet"),
+        machines=clusterapi.machine_resource(version).with_model(Machine),
+        machine_drain_rules=clusterapi.machine_drain_rule_resource(version).with_model(MachineDrainRule),
     )
 
 
-def definitions(*versions: str) -> list[RawObject]:
+def custom_resource_definitions(*versions: str) -> list[RawObject]:
     """Return the CustomResourceDefinitions, which serve these versions (by default all), and store the first."""
-    made = shipped.definitions(__package__, "definitions.yaml")
-    for definition in made:
-        (model,) = definition["spec"]["versions"]
-        definition["spec"]["versions"] = [
-            {**copy.deepcopy(model), "name": version, "storage": number == 0}
+    crd_list = crds.load_crds(__package__, "definitions.yaml")
+    for crd in crd_list:
+        (crd_version,) = crd["spec"]["versions"]
+        crd["spec"]["versions"] = [
+            {**copy.deepcopy(crd_version), "name": version, "storage": number == 0}
             for number, version in enumerate(versions or VERSIONS)
         ]
-    return made
+    return crd_list
 
 
-def is_paused(thing: Owned, cluster: Cluster | None) -> bool:
+def is_paused(obj: OwnedObject, cluster: Cluster | None) -> bool:
     """Tell whether nothing is to be done about something."""
-    return PAUSED in thing.metadata.annotations or bool(cluster is not None and cluster.spec.paused)
+    return PAUSED in obj.metadata.annotations or bool(cluster is not None and cluster.spec.paused)
 
 
 def a_cluster(key: ClusterKey, *, version: str = VERSIONS[0], labels: Mapping[str, str] | None = None) -> RawObject:
@@ -216,8 +215,8 @@ def a_machine_deployment(
     version: str = VERSIONS[0],
 ) -> RawObject:
     """Return a MachineDeployment; `labels` are those of its Machines, and `spec` is what else is wanted of them."""
-    own = {CLUSTER_NAME: cluster.name, DEPLOYMENT_NAME: name}
-    machine = {
+    selector_labels = {CLUSTER_NAME: cluster.name, DEPLOYMENT_NAME: name}
+    machine_spec = {
         "clusterName": cluster.name,
         "bootstrap": {"dataSecretName": f"{name}-bootstrap"},
         "infrastructureRef": {"kind": "SandboxMachineTemplate", "name": name},
@@ -231,8 +230,8 @@ def a_machine_deployment(
         "spec": {
             "clusterName": cluster.name,
             "replicas": replicas,
-            "selector": {"matchLabels": own},
-            "template": {"metadata": {"labels": {**(labels or {}), **own}}, "spec": machine},
+            "selector": {"matchLabels": selector_labels},
+            "template": {"metadata": {"labels": {**(labels or {}), **selector_labels}}, "spec": machine_spec},
         },
     }
 

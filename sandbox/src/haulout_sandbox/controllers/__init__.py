@@ -9,52 +9,55 @@ on simulated time as well as on the machine's. Each is one module: the controlle
 which it decides. They name the Kubernetes source whose behaviour they follow.
 """
 
-from haulout_sandbox.controllers.accounts import ServiceAccounts
-from haulout_sandbox.controllers.base import Controller, Controllers
-from haulout_sandbox.controllers.caches import Caches
-from haulout_sandbox.controllers.daemonsets import DaemonSets
-from haulout_sandbox.controllers.deployments import Deployments
-from haulout_sandbox.controllers.disruption import Disruption
-from haulout_sandbox.controllers.evictionrequests import EvictionRequests
-from haulout_sandbox.controllers.evictor import ImperativeEvictor
-from haulout_sandbox.controllers.garbage import Garbage
-from haulout_sandbox.controllers.jobs import Jobs
-from haulout_sandbox.controllers.namespaces import Namespaces
-from haulout_sandbox.controllers.podgc import PodCollector
-from haulout_sandbox.controllers.replicasets import ReplicaSets
-from haulout_sandbox.controllers.statefulsets import StatefulSets
+from haulout_sandbox.controllers.base import Controller, ControllerManager
+from haulout_sandbox.controllers.daemonset.controller import DaemonSetController
+from haulout_sandbox.controllers.deployment.controller import DeploymentController
+from haulout_sandbox.controllers.disruption import DisruptionController
+from haulout_sandbox.controllers.evictionrequest.controller import EvictionRequestController
+from haulout_sandbox.controllers.evictionrequest.imperative_evictor import ImperativeEvictor
+from haulout_sandbox.controllers.garbagecollector.controller import GarbageCollector
+from haulout_sandbox.controllers.informers import InformerFactory
+from haulout_sandbox.controllers.job import JobController
+from haulout_sandbox.controllers.namespace import NamespaceController
+from haulout_sandbox.controllers.podgc import PodGCController
+from haulout_sandbox.controllers.replicaset import ReplicaSetController
+from haulout_sandbox.controllers.serviceaccount import ServiceAccountController
+from haulout_sandbox.controllers.statefulset import StatefulSetController
 
-ALL = (
-    Deployments,
-    ReplicaSets,
-    StatefulSets,
-    DaemonSets,
-    Jobs,
-    Disruption,
-    Garbage,
-    Namespaces,
-    PodCollector,
-    ServiceAccounts,
+ALL_CONTROLLERS = (
+    DeploymentController,
+    ReplicaSetController,
+    StatefulSetController,
+    DaemonSetController,
+    JobController,
+    DisruptionController,
+    GarbageCollector,
+    NamespaceController,
+    PodGCController,
+    ServiceAccountController,
 )
 
-EVICTION_COORDINATION = (EvictionRequests, ImperativeEvictor)  # where the API server has EvictionRequests
+EVICTION_REQUEST_CONTROLLERS = (
+    EvictionRequestController,
+    ImperativeEvictor,
+)  # where the API server has EvictionRequests
 
 __all__ = [
-    "ALL",
-    "EVICTION_COORDINATION",
-    "Caches",
+    "ALL_CONTROLLERS",
+    "EVICTION_REQUEST_CONTROLLERS",
     "Controller",
-    "Controllers",
-    "DaemonSets",
-    "Deployments",
-    "Disruption",
-    "EvictionRequests",
-    "Garbage",
+    "ControllerManager",
+    "DaemonSetController",
+    "DeploymentController",
+    "DisruptionController",
+    "EvictionRequestController",
+    "GarbageCollector",
     "ImperativeEvictor",
-    "Jobs",
-    "Namespaces",
-    "PodCollector",
-    "ReplicaSets",
-    "ServiceAccounts",
-    "StatefulSets",
+    "InformerFactory",
+    "JobController",
+    "NamespaceController",
+    "PodGCController",
+    "ReplicaSetController",
+    "ServiceAccountController",
+    "StatefulSetController",
 ]

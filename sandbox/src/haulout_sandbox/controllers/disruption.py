@@ -15,103 +15,107 @@ from operator import attrgetter
 from random import Random
 from typing import Any
 
+from haulout.api.objects import RawObject
 from haulout.errors import HauloutError
-from haulout.kube.objects import RawObject
-from haulout_sandbox.controllers import conditions, edge
+from haulout_sandbox.controllers import conditions, object_control
 from haulout_sandbox.controllers.base import OwningController
-from haulout_sandbox.controllers.caches import Caches, budgets_for, selected
+from haulout_sandbox.controllers.informers import InformerFactory, pdbs_for, selected_pods
 from haulout_sandbox.controllers.objects import (
-    BUDGETS,
-    Budget,
+    POD_DISRUPTION_BUDGETS,
     Deployment,
     IntOrPercent,
     OwnerReference,
     Pod,
+    PodDisruptionBudget,
     ReplicaSet,
     StatefulSet,
 )
-from haulout_sandbox.controllers.templates import share
+from haulout_sandbox.controllers.pod_template import scaled_value
 
-_GONE_WITHIN = timedelta(minutes=2)
-_PLACES_KNOWN = 10_000
+_DELETION_TIMEOUT = timedelta(minutes=2)
+_MAX_CACHED_LABEL_SETS = 10_000
 _CONTROLLER_UID = attrgetter("controller_uid")
 
 
-class Disruption(OwningController):
+class DisruptionController(OwningController):
     """Keeps the status of each disruption budget."""
 
     name = "disruption"
-    reporter = "controllermanager"
+    reporting_controller = "controllermanager"
 
-    def __init__(self, caches: Caches, random: Random) -> None:
-        super().__init__(caches, random)
-        self._budgets, self._pods = caches.budgets, caches.pods
-        self._replica_sets, self._deployments = caches.replica_sets, caches.deployments
-        self._stateful_sets = caches.stateful_sets
-        self._concerned: dict[object, tuple[str, ...]] = {}  # keys of budgets, by namespace and labels of pods
-        self._budgets.subscribe(self._note_budget)
-        self.follow(self._budgets)
-        self._pods.subscribe(self._note_pod)
+    def __init__(self, informers: InformerFactory, random: Random) -> None:
+        super().__init__(informers, random)
+        self._pdbs, self._pods = informers.pod_disruption_budgets, informers.pods
+        self._replica_sets, self._deployments = informers.replica_sets, informers.deployments
+        self._stateful_sets = informers.stateful_sets
+        self._pdb_keys_by_labels: dict[object, tuple[str, ...]] = {}  # keys of budgets, by namespace and labels of pods
+        self._pdbs.subscribe(self._on_pdb_change)
+        self.watch(self._pdbs)
+        self._pods.subscribe(self._on_pod_change)
         for owners in (self._replica_sets, self._deployments, self._stateful_sets):
-            owners.subscribe(self._note_owner)
+            owners.subscribe(self._on_owner_change)
 
-    def _note_pod(self, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and new is not None and _counts_the_same(old, new):
+    def _on_pod_change(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and new is not None and _is_equivalent(old, new):
             return
-        moved = old is None or new is None or old.labels != new.labels
-        for pod in (old, new) if moved else (new,):
+        labels_changed = old is None or new is None or old.labels != new.labels
+        for pod in (old, new) if labels_changed else (new,):
             if pod is not None:
-                self._look_at_those_for(pod.namespace, pod.labels)
+                self._enqueue_pdbs_for(pod.namespace, pod.labels)
 
-    def _note_owner(self, old: Any, new: Any) -> None:
+    def _on_owner_change(self, old: Any, new: Any) -> None:
         """Count anew when an owner comes or wants another number of pods than before."""
         if new is None or (old is not None and old.spec.replicas == new.spec.replicas):
             return
         labels = new.spec.template.get("metadata", {}).get("labels", {})
-        self._look_at_those_for(new.namespace, labels)
+        self._enqueue_pdbs_for(new.namespace, labels)
 
-    def _look_at_those_for(self, namespace: str, labels: Mapping[str, str]) -> None:
+    def _enqueue_pdbs_for(self, namespace: str, labels: Mapping[str, str]) -> None:
         """Look at the budgets for pods with these labels, which replicas have in common."""
-        place = namespace, *labels.items()
-        keys = self._concerned.get(place)
+        cache_key = namespace, *labels.items()
+        keys = self._pdb_keys_by_labels.get(cache_key)
         if keys is None:
-            if len(self._concerned) >= _PLACES_KNOWN:
-                self._concerned.clear()
-            keys = tuple(budget.key for budget in budgets_for(self._budgets, namespace, labels))
-            self._concerned[place] = keys
+            if len(self._pdb_keys_by_labels) >= _MAX_CACHED_LABEL_SETS:
+                self._pdb_keys_by_labels.clear()
+            keys = tuple(pdb.key for pdb in pdbs_for(self._pdbs, namespace, labels))
+            self._pdb_keys_by_labels[cache_key] = keys
         for key in keys:
-            self.look_soon(key)
+            self.enqueue_batched(key)
 
-    def _note_budget(self, old: Budget | None, new: Budget | None) -> None:
+    def _on_pdb_change(self, old: PodDisruptionBudget | None, new: PodDisruptionBudget | None) -> None:
         if old is None or new is None or old.spec.selector != new.spec.selector:
-            self._concerned.clear()
+            self._pdb_keys_by_labels.clear()
 
     async def sync(self, key: str) -> datetime | None:
         """Count, and tell."""
-        budget = self._budgets.get(key)
-        if budget is None:
+        pdb = self._pdbs.get(key)
+        if pdb is None:
             return None
         now = self.clock.now()
-        pods = [] if budget.spec.selector is None else selected(self._pods, budget.namespace, budget.spec.selector)
+        pods = [] if pdb.spec.selector is None else selected_pods(self._pods, pdb.namespace, pdb.spec.selector)
         if not pods:
-            self.record(BUDGETS, budget, "NoPods", "No matching pods found")
+            self.record_event(POD_DISRUPTION_BUDGETS, pdb, "NoPods", "No matching pods found")
         try:
-            needs = needed(budget, pods, self._scale)
-        except NoScale as problem:
+            requirement = required_pods(pdb, pods, self._scale_of)
+        except UnknownScale as problem:
             note = f"Failed to calculate the number of expected pods: {problem}"
-            self.record(BUDGETS, budget, "CalculateExpectedPodCountFailed", note, kind="Warning")
-            await self._tell(budget, failed(budget, problem, now))
+            self.record_event(
+                POD_DISRUPTION_BUDGETS, pdb, "CalculateExpectedPodCountFailed", note, event_type="Warning"
+            )
+            await self._update_status(pdb, sync_failed_status(pdb, problem, now))
             return None  # the owner, when it comes, brings us back
-        disrupted = still_expected_to_go(budget, pods, now)
-        await self._tell(budget, status(budget, pods, needs, disrupted, now))
-        return min((at + _GONE_WITHIN for at in disrupted.values()), default=None)
+        disrupted = disrupted_pods(pdb, pods, now)
+        await self._update_status(pdb, pdb_status(pdb, pods, requirement, disrupted, now))
+        return min((disrupted_at + _DELETION_TIMEOUT for disrupted_at in disrupted.values()), default=None)
 
-    async def _tell(self, budget: Budget, wanted: RawObject) -> None:
-        async with edge.Writes(self._budgets) as writes:
-            written = await edge.write_status(self.client, BUDGETS, budget, seen=budget.status, wanted=wanted)
-            writes.made(self.told(written))
+    async def _update_status(self, pdb: PodDisruptionBudget, desired: RawObject) -> None:
+        async with object_control.WriteBarrier(self._pdbs) as writes:
+            written = await object_control.update_status(
+                self.client, POD_DISRUPTION_BUDGETS, pdb, current=pdb.status, desired=desired
+            )
+            writes.record(self.record_own_status(written))
 
-    def _scale(self, namespace: str, owner: OwnerReference) -> tuple[str, int] | None:
+    def _scale_of(self, namespace: str, owner: OwnerReference) -> tuple[str, int] | None:
         """Return the uid and the wanted number of pods of the workload that a pod belongs to in the end."""
         key = f"{namespace}/{owner.name}"
         workload: ReplicaSet | StatefulSet | Deployment | None = None
@@ -121,119 +125,138 @@ class Disruption(OwningController):
             workload = self._stateful_sets.get(key)
         if workload is None or workload.uid != owner.uid:
             return None
-        above = workload.controller
-        if above is not None and above.kind == "Deployment":
-            workload = self._deployments.get(f"{namespace}/{above.name}")
-            if workload is None or workload.uid != above.uid:
+        deployment_ref = workload.controller
+        if deployment_ref is not None and deployment_ref.kind == "Deployment":
+            workload = self._deployments.get(f"{namespace}/{deployment_ref.name}")
+            if workload is None or workload.uid != deployment_ref.uid:
                 return None
         return workload.uid, workload.spec.replicas
 
 
-class NoScale(HauloutError):
+class UnknownScale(HauloutError):
     """It is not known how many pods there should be."""
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class PodRequirement:
     """How many pods there should be, and how many of them healthy."""
 
-    expected: int
-    healthy: int
+    expected_pods: int
+    desired_healthy: int
 
 
-Scale = Callable[[str, OwnerReference], tuple[str, int] | None]
+ScaleLookup = Callable[[str, OwnerReference], tuple[str, int] | None]
 
 
-def needed(budget: Budget, pods: Iterable[Pod], scale: Scale) -> Needs:
+def required_pods(pdb: PodDisruptionBudget, pods: Iterable[Pod], scale_of: ScaleLookup) -> PodRequirement:
     """Return how many pods the budget is about, and how many it wants to be healthy."""
-    every = list(pods)
-    most, least = budget.spec.max_unavailable, budget.spec.min_available
-    if most is not None:
-        expected = _expected(every, scale)
-        return Needs(expected, max(expected - _share(most, expected), 0))
-    if isinstance(least, int):
-        return Needs(len(every), least)
-    if least is not None:
-        expected = _expected(every, scale)
-        return Needs(expected, _share(least, expected))
-    return Needs(0, 0)
+    all_pods = list(pods)
+    max_unavailable, min_available = pdb.spec.max_unavailable, pdb.spec.min_available
+    if max_unavailable is not None:
+        expected = _expected_pods(all_pods, scale_of)
+        return PodRequirement(expected, max(expected - _scaled_amount(max_unavailable, expected), 0))
+    if isinstance(min_available, int):
+        return PodRequirement(len(all_pods), min_available)
+    if min_available is not None:
+        expected = _expected_pods(all_pods, scale_of)
+        return PodRequirement(expected, _scaled_amount(min_available, expected))
+    return PodRequirement(0, 0)
 
 
-def still_expected_to_go(budget: Budget, pods: Iterable[Pod], now: datetime) -> dict[str, datetime]:
+def disrupted_pods(pdb: PodDisruptionBudget, pods: Iterable[Pod], now: datetime) -> dict[str, datetime]:
     """Return the pods that were evicted and do not show it yet, and since when."""
-    noted = {name: conditions.instant(at) for name, at in (budget.status.get("disruptedPods") or {}).items()}
-    if not noted:
+    recorded = {
+        name: conditions.parse_time(disrupted_at)
+        for name, disrupted_at in (pdb.status.get("disruptedPods") or {}).items()
+    }
+    if not recorded:
         return {}
-    there = [pod.name for pod in pods if not pod.deleting]
-    return {name: noted[name] for name in there if name in noted and noted[name] + _GONE_WITHIN > now}
-
-
-def status(
-    budget: Budget, pods: Iterable[Pod], needs: Needs, disrupted: Mapping[str, datetime], now: datetime
-) -> RawObject:
-    """Return what the status should be."""
-    serving = [pod for pod in pods if pod.ready and pod.metadata.deletion_timestamp is None]
-    healthy = sum(pod.name not in disrupted for pod in serving) if disrupted else len(serving)
-    allowed = max(healthy - needs.healthy, 0) if needs.expected > 0 else 0
-    seen = budget.status
-    generation = budget.metadata.generation
-    reason = "SufficientPods" if allowed else "InsufficientPods"
-    told = _with_condition(budget, conditions.made("DisruptionAllowed", holds=allowed > 0, reason=reason), now)
-    entries: RawObject = {name: conditions.stamp(at) for name, at in disrupted.items()}
-    before = seen.get("disruptedPods") or {}
-    gone: RawObject = dict.fromkeys(name for name in before if name not in entries)
+    remaining_names = [pod.name for pod in pods if not pod.is_being_deleted]
     return {
-        "observedGeneration": generation or None,
-        "currentHealthy": healthy,
-        "desiredHealthy": needs.healthy,
-        "expectedPods": needs.expected,
-        "disruptionsAllowed": allowed,
-        "disruptedPods": (entries | gone if gone else entries) or None,
-        "conditions": told,
+        name: recorded[name]
+        for name in remaining_names
+        if name in recorded and recorded[name] + _DELETION_TIMEOUT > now
     }
 
 
-def failed(budget: Budget, problem: NoScale, now: datetime) -> RawObject:
+def pdb_status(
+    pdb: PodDisruptionBudget,
+    pods: Iterable[Pod],
+    requirement: PodRequirement,
+    disrupted: Mapping[str, datetime],
+    now: datetime,
+) -> RawObject:
+    """Return what the status should be."""
+    ready_pods = [pod for pod in pods if pod.is_ready and pod.metadata.deletion_timestamp is None]
+    healthy = sum(pod.name not in disrupted for pod in ready_pods) if disrupted else len(ready_pods)
+    allowed = max(healthy - requirement.desired_healthy, 0) if requirement.expected_pods > 0 else 0
+    current = pdb.status
+    generation = pdb.metadata.generation
+    reason = "SufficientPods" if allowed else "InsufficientPods"
+    status_conditions = _with_condition(
+        pdb, conditions.new_condition("DisruptionAllowed", is_true=allowed > 0, reason=reason), now
+    )
+    entries: RawObject = {name: conditions.format_time(disrupted_at) for name, disrupted_at in disrupted.items()}
+    previous = current.get("disruptedPods") or {}
+    removed_entries: RawObject = dict.fromkeys(name for name in previous if name not in entries)
+    return {
+        "observedGeneration": generation or None,
+        "currentHealthy": healthy,
+        "desiredHealthy": requirement.desired_healthy,
+        "expectedPods": requirement.expected_pods,
+        "disruptionsAllowed": allowed,
+        "disruptedPods": (entries | removed_entries if removed_entries else entries) or None,
+        "conditions": status_conditions,
+    }
+
+
+def sync_failed_status(pdb: PodDisruptionBudget, problem: UnknownScale, now: datetime) -> RawObject:
     """Return a status that allows nothing, since not enough is known to allow anything."""
-    condition = conditions.made("DisruptionAllowed", holds=False, reason="SyncFailed", message=str(problem))
-    return {"disruptionsAllowed": 0, "conditions": _with_condition(budget, condition, now)}
+    condition = conditions.new_condition("DisruptionAllowed", is_true=False, reason="SyncFailed", message=str(problem))
+    return {"disruptionsAllowed": 0, "conditions": _with_condition(pdb, condition, now)}
 
 
-def _with_condition(budget: Budget, condition: RawObject, now: datetime) -> list[RawObject]:
-    condition = {"message": "", **condition, "observedGeneration": budget.metadata.generation}
-    told: list[RawObject] = budget.status.get("conditions") or []
-    old = conditions.find(budget.status, condition["type"])
-    if old is not None and old["status"] == condition["status"]:
-        new = condition | {"lastTransitionTime": old["lastTransitionTime"]}
-        return told if old == new else [*conditions.without(told, condition["type"]), new]
-    return conditions.put(told, condition, now=now)
+def _with_condition(pdb: PodDisruptionBudget, condition: RawObject, now: datetime) -> list[RawObject]:
+    condition = {"message": "", **condition, "observedGeneration": pdb.metadata.generation}
+    status_conditions: list[RawObject] = pdb.status.get("conditions") or []
+    existing = conditions.find(pdb.status, condition["type"])
+    if existing is not None and existing["status"] == condition["status"]:
+        updated = condition | {"lastTransitionTime": existing["lastTransitionTime"]}
+        return (
+            status_conditions
+            if existing == updated
+            else [*conditions.without(status_conditions, condition["type"]), updated]
+        )
+    return conditions.upsert(status_conditions, condition, now=now)
 
 
-def _expected(pods: Iterable[Pod], scale: Scale) -> int:
+def _expected_pods(pods: Iterable[Pod], scale_of: ScaleLookup) -> int:
     """Return how many pods the owners of these want. Pods without an owner do not count."""
-    scales: dict[str, int] = {}
-    every = list(pods)
-    some = dict(zip(map(_CONTROLLER_UID, every), every, strict=True))  # one for each owner
-    for pod in some.values():
+    replicas_by_owner: dict[str, int] = {}
+    all_pods = list(pods)
+    pod_by_controller = dict(zip(map(_CONTROLLER_UID, all_pods), all_pods, strict=True))  # one for each owner
+    for pod in pod_by_controller.values():
         owner = pod.controller
         if owner is None:
             continue
-        found = scale(pod.namespace, owner)
-        if found is None:
-            raise NoScale(f"found no controllers for pod {pod.name!r}: {owner.kind} {owner.name} has no known scale")
-        uid, number = found
-        scales[uid] = number
-    return sum(scales.values())
+        scale_result = scale_of(pod.namespace, owner)
+        if scale_result is None:
+            raise UnknownScale(
+                f"found no controllers for pod {pod.name!r}: {owner.kind} {owner.name} has no known scale"
+            )
+        uid, replicas = scale_result
+        replicas_by_owner[uid] = replicas
+    return sum(replicas_by_owner.values())
 
 
-def _share(amount: IntOrPercent, total: int) -> int:
-    return share(amount, total, round_up=True)
+def _scaled_amount(amount: IntOrPercent, total: int) -> int:
+    return scaled_value(amount, total, round_up=True)
 
 
-def _counts_the_same(old: Pod, new: Pod) -> bool:
+def _is_equivalent(old: Pod, new: Pod) -> bool:
     return (
-        old.ready is new.ready
-        and old.deleting is new.deleting
+        old.is_ready is new.is_ready
+        and old.is_being_deleted is new.is_being_deleted
         and old.labels == new.labels
         and old.controller_uid == new.controller_uid
     )

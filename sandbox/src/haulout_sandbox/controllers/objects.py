@@ -1,6 +1,6 @@
 """What the sandbox's controllers read of Kubernetes objects.
 
-As in `haulout.kube.objects` a struct names only what something here reads. Templates and statuses stay plain JSON: a
+As in `haulout.api.objects` a struct names only what something here reads. Templates and statuses stay plain JSON: a
 template is copied, never looked into, and a status is compared with the one that is wanted. A field that a server
 would have defaulted has that default here, so that the same controllers serve a server that defaults nothing.
 """
@@ -11,14 +11,14 @@ from typing import TypeVar
 
 import msgspec
 
-from haulout.kube import objects, resources
-from haulout.kube.objects import Base, EvictionResponder, NodeSpec, NodeStatus, RawObject
-from haulout.kube.resources import Resource
-from haulout_sandbox.controllers.remembered import remembered
+from haulout.api import objects, resources
+from haulout.api.objects import Base, EvictionResponder, NodeSpec, NodeStatus, RawObject
+from haulout.api.resources import Resource
+from haulout_sandbox.controllers.cached_property import cached_property
 
 IntOrPercent = int | str
 
-_FINISHED = ("Succeeded", "Failed")
+_FINISHED_PHASES = ("Succeeded", "Failed")
 
 
 class OwnerReference(objects.OwnerReference, frozen=True):
@@ -27,18 +27,18 @@ class OwnerReference(objects.OwnerReference, frozen=True):
     block_owner_deletion: bool | None = None
 
 
-class Metadata(objects.Metadata, frozen=True):
+class ObjectMeta(objects.ObjectMeta, frozen=True):
     """What every object has."""
 
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class Owned(objects.Object, frozen=True, gc=True, dict=True):
+class OwnedObject(objects.Object, frozen=True, gc=True, dict=True):
     """Any object that may belong to another; what is asked of it again and again is found out once."""
 
-    metadata: Metadata = Metadata()
+    metadata: ObjectMeta = ObjectMeta()
 
-    @remembered
+    @cached_property
     def key(self) -> str:
         """`namespace/name`, or just the name of a cluster-scoped object."""
         return objects.object_key(self.metadata.name, self.metadata.namespace)
@@ -49,11 +49,11 @@ class Owned(objects.Object, frozen=True, gc=True, dict=True):
         return self.metadata.labels
 
     @property
-    def deleting(self) -> bool:
+    def is_being_deleted(self) -> bool:
         """Whether its deletion has begun."""
         return self.metadata.deletion_timestamp is not None
 
-    @remembered
+    @cached_property
     def controller(self) -> OwnerReference | None:
         """Return the one owner that manages it."""
         for owner in self.metadata.owner_references:
@@ -61,33 +61,33 @@ class Owned(objects.Object, frozen=True, gc=True, dict=True):
                 return owner
         return None
 
-    @remembered
+    @cached_property
     def controller_uid(self) -> str:
         """Return the uid of the owner that manages it, empty if there is none."""
         owner = self.controller
         return "" if owner is None else owner.uid
 
-    @remembered
-    def age_key(self) -> tuple[float, str]:
+    @cached_property
+    def creation_order(self) -> tuple[float, str]:
         """Sorts older before newer, and those of the same second by name."""
         created = self.metadata.creation_timestamp
         return 0.0 if created is None else created.timestamp(), self.name
 
 
-O = TypeVar("O", bound=Owned)  # noqa: E741 - an object of any kind
+O = TypeVar("O", bound=OwnedObject)  # noqa: E741 - an object of any kind
 
 
 # Selecting
 
 
-class Requirement(Base, frozen=True):
+class LabelSelectorRequirement(Base, frozen=True):
     """One expression of a selector."""
 
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] = ()
 
-    def met_by(self, labels: Mapping[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         """Tell whether `labels` meet it."""
         value = labels.get(self.key)
         match self.operator:
@@ -100,12 +100,12 @@ class Requirement(Base, frozen=True):
             case "DoesNotExist":
                 return value is None
             case "Gt" | "Lt":
-                return _compares(value, self.operator, self.values)
+                return _compare_numbers(value, self.operator, self.values)
             case _:
                 return False
 
 
-def _compares(value: str | None, operator: str, bounds: tuple[str, ...]) -> bool:
+def _compare_numbers(value: str | None, operator: str, bounds: tuple[str, ...]) -> bool:
     if value is None or len(bounds) != 1:
         return False
     try:
@@ -119,7 +119,7 @@ class LabelSelector(Base, frozen=True):
     """Selects by labels; without any requirement it selects everything."""
 
     match_labels: dict[str, str] = msgspec.field(default_factory=dict)
-    match_expressions: tuple[Requirement, ...] = ()
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
     @property
     def selects_all(self) -> bool:
@@ -130,15 +130,17 @@ class LabelSelector(Base, frozen=True):
         """Tell whether `labels` are selected."""
         if not self.match_labels.items() <= labels.items():
             return False
-        return not self.match_expressions or all(each.met_by(labels) for each in self.match_expressions)
+        return not self.match_expressions or all(requirement.matches(labels) for requirement in self.match_expressions)
 
-    def among(self, things: Iterable[O]) -> list[O]:
+    def filter(self, objs: Iterable[O]) -> list[O]:
         """Return those that are selected; there may be many, so that this takes no call for each."""
-        wanted = self.match_labels.items()
-        found = [thing for thing in things if wanted <= thing.metadata.labels.items()]
+        wanted_labels = self.match_labels.items()
+        matching = [obj for obj in objs if wanted_labels <= obj.metadata.labels.items()]
         if not self.match_expressions:
-            return found
-        return [thing for thing in found if all(each.met_by(thing.labels) for each in self.match_expressions)]
+            return matching
+        return [
+            obj for obj in matching if all(requirement.matches(obj.labels) for requirement in self.match_expressions)
+        ]
 
 
 # Where pods may run
@@ -147,8 +149,8 @@ class LabelSelector(Base, frozen=True):
 class NodeSelectorTerm(Base, frozen=True):
     """Requirements on a node's labels and fields, all of which must be met."""
 
-    match_expressions: tuple[Requirement, ...] = ()
-    match_fields: tuple[Requirement, ...] = ()
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+    match_fields: tuple[LabelSelectorRequirement, ...] = ()
 
 
 class NodeSelector(Base, frozen=True):
@@ -178,7 +180,7 @@ class Toleration(Base, frozen=True):
     effect: str = ""
 
 
-class Node(Owned, frozen=True):
+class Node(OwnedObject, frozen=True):
     """A node."""
 
     spec: NodeSpec = NodeSpec()
@@ -188,7 +190,7 @@ class Node(Owned, frozen=True):
 # Pods
 
 
-class Terminated(Base, frozen=True):
+class ContainerStateTerminated(Base, frozen=True):
     """The end of a container."""
 
     exit_code: int = 0
@@ -198,7 +200,7 @@ class Terminated(Base, frozen=True):
 class ContainerState(Base, frozen=True):
     """What a container does; of interest is only that it ended."""
 
-    terminated: Terminated | None = None
+    terminated: ContainerStateTerminated | None = None
 
 
 class ContainerStatus(Base, frozen=True):
@@ -234,37 +236,37 @@ class PodStatus(Base, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class Pod(Owned, frozen=True):
+class Pod(OwnedObject, frozen=True):
     """A pod."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether it has run to its end, well or not."""
-        return self.status.phase in _FINISHED
+        return self.status.phase in _FINISHED_PHASES
 
-    @remembered
-    def active(self) -> bool:
+    @cached_property
+    def is_active(self) -> bool:
         """Whether it runs, or will, and nobody has asked it to stop."""
-        return self.status.phase not in _FINISHED and self.metadata.deletion_timestamp is None
+        return self.status.phase not in _FINISHED_PHASES and self.metadata.deletion_timestamp is None
 
-    @remembered
-    def ready(self) -> bool:
+    @cached_property
+    def is_ready(self) -> bool:
         """Whether it serves."""
         condition = self.condition("Ready")
         return condition is not None and condition.status == "True"
 
     @property
-    def restarts(self) -> int:
+    def max_restart_count(self) -> int:
         """How often the container that restarted most did so."""
         return max((container.restart_count for container in self.status.container_statuses), default=0)
 
-    def condition(self, kind: str) -> PodCondition | None:
+    def condition(self, condition_type: str) -> PodCondition | None:
         """Return the condition of this type."""
         for condition in self.status.conditions:
-            if condition.type == kind:
+            if condition.type == condition_type:
                 return condition
         return None
 
@@ -273,15 +275,15 @@ class Pod(Owned, frozen=True):
         condition = self.condition("Ready")
         if condition is None or condition.status != "True":
             return None
-        since = condition.last_transition_time or self.metadata.creation_timestamp
-        return None if since is None else since + timedelta(seconds=min_ready_seconds)
+        ready_since = condition.last_transition_time or self.metadata.creation_timestamp
+        return None if ready_since is None else ready_since + timedelta(seconds=min_ready_seconds)
 
-    def available(self, min_ready_seconds: int, now: datetime) -> bool:
+    def is_available(self, min_ready_seconds: int, now: datetime) -> bool:
         """Tell whether it has been ready for long enough."""
         if not min_ready_seconds:
-            return self.ready
-        at = self.available_at(min_ready_seconds)
-        return at is not None and at <= now
+            return self.is_ready
+        available_at = self.available_at(min_ready_seconds)
+        return available_at is not None and available_at <= now
 
 
 # Workloads
@@ -296,14 +298,14 @@ class ReplicaSetSpec(Base, frozen=True):
     template: RawObject = msgspec.field(default_factory=dict)
 
 
-class ReplicaSet(Owned, frozen=True):
+class ReplicaSet(OwnedObject, frozen=True):
     """A replica set."""
 
     spec: ReplicaSetSpec = ReplicaSetSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
 
-class RollingDeployment(Base, frozen=True):
+class RollingUpdateDeployment(Base, frozen=True):
     """How far a rolling update may stray from the wanted number of pods."""
 
     max_surge: IntOrPercent = "25%"
@@ -314,7 +316,7 @@ class DeploymentStrategy(Base, frozen=True):
     """How pods are replaced."""
 
     type: str = "RollingUpdate"
-    rolling_update: RollingDeployment = RollingDeployment()
+    rolling_update: RollingUpdateDeployment = RollingUpdateDeployment()
 
 
 class DeploymentSpec(Base, frozen=True):
@@ -330,30 +332,30 @@ class DeploymentSpec(Base, frozen=True):
     paused: bool = False
 
 
-class Deployment(Owned, frozen=True):
+class Deployment(OwnedObject, frozen=True):
     """A deployment."""
 
     spec: DeploymentSpec = DeploymentSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
 
-class Ordinals(Base, frozen=True):
+class StatefulSetOrdinals(Base, frozen=True):
     """Where the numbers of a stateful set begin."""
 
     start: int = 0
 
 
-class RollingStatefulSet(Base, frozen=True):
+class RollingUpdateStatefulSetStrategy(Base, frozen=True):
     """From which number on pods are updated."""
 
     partition: int = 0
 
 
-class StatefulSetStrategy(Base, frozen=True):
+class StatefulSetUpdateStrategy(Base, frozen=True):
     """How pods are replaced."""
 
     type: str = "RollingUpdate"
-    rolling_update: RollingStatefulSet = RollingStatefulSet()
+    rolling_update: RollingUpdateStatefulSetStrategy = RollingUpdateStatefulSetStrategy()
 
 
 class StatefulSetSpec(Base, frozen=True):
@@ -365,31 +367,31 @@ class StatefulSetSpec(Base, frozen=True):
     template: RawObject = msgspec.field(default_factory=dict)
     service_name: str = ""
     pod_management_policy: str = "OrderedReady"
-    update_strategy: StatefulSetStrategy = StatefulSetStrategy()
+    update_strategy: StatefulSetUpdateStrategy = StatefulSetUpdateStrategy()
     revision_history_limit: int = 10
-    ordinals: Ordinals = Ordinals()
+    ordinals: StatefulSetOrdinals = StatefulSetOrdinals()
     volume_claim_templates: tuple[RawObject, ...] = ()
 
 
-class StatefulSet(Owned, frozen=True):
+class StatefulSet(OwnedObject, frozen=True):
     """A stateful set."""
 
     spec: StatefulSetSpec = StatefulSetSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
 
-class RollingDaemonSet(Base, frozen=True):
+class RollingUpdateDaemonSet(Base, frozen=True):
     """On how many nodes at a time pods are replaced."""
 
     max_surge: IntOrPercent = 0
     max_unavailable: IntOrPercent = 1
 
 
-class DaemonSetStrategy(Base, frozen=True):
+class DaemonSetUpdateStrategy(Base, frozen=True):
     """How pods are replaced."""
 
     type: str = "RollingUpdate"
-    rolling_update: RollingDaemonSet = RollingDaemonSet()
+    rolling_update: RollingUpdateDaemonSet = RollingUpdateDaemonSet()
 
 
 class DaemonSetSpec(Base, frozen=True):
@@ -398,25 +400,25 @@ class DaemonSetSpec(Base, frozen=True):
     min_ready_seconds: int = 0
     selector: LabelSelector = LabelSelector()
     template: RawObject = msgspec.field(default_factory=dict)
-    update_strategy: DaemonSetStrategy = DaemonSetStrategy()
+    update_strategy: DaemonSetUpdateStrategy = DaemonSetUpdateStrategy()
     revision_history_limit: int = 10
 
 
-class DaemonSet(Owned, frozen=True):
+class DaemonSet(OwnedObject, frozen=True):
     """A daemon set."""
 
     spec: DaemonSetSpec = DaemonSetSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
 
-class ConditionPattern(Base, frozen=True):
+class PodFailurePolicyOnPodConditionsPattern(Base, frozen=True):
     """A condition that a failed pod has."""
 
     type: str = ""
     status: str = "True"
 
 
-class ExitCodes(Base, frozen=True):
+class PodFailurePolicyOnExitCodesRequirement(Base, frozen=True):
     """Exit codes that a failed pod's container has, or has not."""
 
     container_name: str = ""
@@ -424,18 +426,18 @@ class ExitCodes(Base, frozen=True):
     values: tuple[int, ...] = ()
 
 
-class PodFailureRule(Base, frozen=True):
+class PodFailurePolicyRule(Base, frozen=True):
     """What a certain failure means to a job."""
 
     action: str = "Count"
-    on_pod_conditions: tuple[ConditionPattern, ...] = ()
-    on_exit_codes: ExitCodes | None = None
+    on_pod_conditions: tuple[PodFailurePolicyOnPodConditionsPattern, ...] = ()
+    on_exit_codes: PodFailurePolicyOnExitCodesRequirement | None = None
 
 
 class PodFailurePolicy(Base, frozen=True):
     """What failures mean to a job: the first rule that fits."""
 
-    rules: tuple[PodFailureRule, ...] = ()
+    rules: tuple[PodFailurePolicyRule, ...] = ()
 
 
 class JobSpec(Base, frozen=True):
@@ -453,21 +455,21 @@ class JobSpec(Base, frozen=True):
     template: RawObject = msgspec.field(default_factory=dict)
 
 
-class Job(Owned, frozen=True):
+class Job(OwnedObject, frozen=True):
     """A job."""
 
     spec: JobSpec = JobSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
 
-class ControllerRevision(Owned, frozen=True):
+class ControllerRevision(OwnedObject, frozen=True):
     """A template as it once was."""
 
     revision: int = 0
     data: RawObject = msgspec.field(default_factory=dict)
 
 
-class BudgetSpec(Base, frozen=True):
+class PodDisruptionBudgetSpec(Base, frozen=True):
     """What a disruption budget asks for."""
 
     min_available: IntOrPercent | None = None
@@ -475,10 +477,10 @@ class BudgetSpec(Base, frozen=True):
     selector: LabelSelector | None = None
 
 
-class Budget(Owned, frozen=True):
+class PodDisruptionBudget(OwnedObject, frozen=True):
     """A PodDisruptionBudget."""
 
-    spec: BudgetSpec = BudgetSpec()
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
 
@@ -488,25 +490,29 @@ class NamespaceSpec(Base, frozen=True):
     finalizers: tuple[str, ...] = ()
 
 
-class Namespace(Owned, frozen=True):
+class Namespace(OwnedObject, frozen=True):
     """A namespace."""
 
     spec: NamespaceSpec = NamespaceSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
 
-PODS = resources.PODS.of(Pod)
-NODES = resources.NODES.of(Node)
-NAMESPACES = resources.NAMESPACES.of(Namespace)
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=Owned)
-SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True, model=Owned)
-CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True, model=Owned)
+PODS = resources.PODS.with_model(Pod)
+NODES = resources.NODES.with_model(Node)
+NAMESPACES = resources.NAMESPACES.with_model(Namespace)
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=OwnedObject)
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True, model=OwnedObject)
+PERSISTENT_VOLUME_CLAIMS = Resource(
+    "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True, model=OwnedObject
+)
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", namespaced=True, model=ReplicaSet)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", namespaced=True, model=Deployment)
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", namespaced=True, model=StatefulSet)
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", namespaced=True, model=DaemonSet)
-REVISIONS = Resource(
+CONTROLLER_REVISIONS = Resource(
     "apps", "v1", "controllerrevisions", "ControllerRevision", namespaced=True, model=ControllerRevision
 )
 JOBS = Resource("batch", "v1", "jobs", "Job", namespaced=True, model=Job)
-BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True, model=Budget)
+POD_DISRUPTION_BUDGETS = Resource(
+    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True, model=PodDisruptionBudget
+)

@@ -10,41 +10,41 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+from haulout.api.objects import RawObject
 from haulout.errors import NotFound
-from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
-from haulout_sandbox.controllers import conditions, edge
+from haulout_sandbox.controllers import conditions, object_control
 from haulout_sandbox.controllers.base import Controller
-from haulout_sandbox.controllers.caches import Caches, on_node
+from haulout_sandbox.controllers.informers import InformerFactory, on_node
 from haulout_sandbox.controllers.objects import NODES, PODS, Node, Pod
 
-_QUARANTINE = timedelta(seconds=40)
-_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+_QUARANTINE_PERIOD = timedelta(seconds=40)
+_OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 
 
-class PodCollector(Controller[str]):
+class PodGCController(Controller[str]):
     """Ends the pods of nodes that are gone or out of service; its keys are nodes."""
 
     name = "podgc"
 
-    def __init__(self, caches: Caches, random: Random) -> None:
-        super().__init__(caches, random)
-        self._nodes, self._pods = caches.nodes, caches.pods
+    def __init__(self, informers: InformerFactory, random: Random) -> None:
+        super().__init__(informers, random)
+        self._nodes, self._pods = informers.nodes, informers.pods
         self._missing_since: dict[str, datetime] = {}
-        self._nodes.subscribe(self._note_node)
-        self._pods.subscribe(self._note_pod)
+        self._nodes.subscribe(self._on_node_change)
+        self._pods.subscribe(self._on_pod_change)
 
-    def _note_node(self, old: Node | None, new: Node | None) -> None:
+    def _on_node_change(self, old: Node | None, new: Node | None) -> None:
         if new is not None and is_out_of_service(new):
             self.queue.add(new.name)
         elif new is None and old is not None:
             self.queue.add(old.name)
 
-    def _note_pod(self, _old: Pod | None, new: Pod | None) -> None:
+    def _on_pod_change(self, _old: Pod | None, new: Pod | None) -> None:
         if new is None or not new.spec.node_name:
             return
         node = self._nodes.get(new.spec.node_name)
-        if node is None or (new.deleting and is_out_of_service(node)):
+        if node is None or (new.is_being_deleted and is_out_of_service(node)):
             self.queue.add(new.spec.node_name)
 
     async def sync(self, key: str) -> datetime | None:
@@ -53,50 +53,52 @@ class PodCollector(Controller[str]):
         if node is not None or not pods:
             self._missing_since.pop(key, None)
             if node is not None and is_out_of_service(node):
-                await self._end(pod for pod in pods if pod.deleting)
+                await self._force_delete(pod for pod in pods if pod.is_being_deleted)
             return None
         since = self._missing_since.setdefault(key, self.clock.now())
-        if self.clock.now() < since + _QUARANTINE:
-            return since + _QUARANTINE
-        if not await self._exists(key):
-            await self._end(pods, why="node no longer exists")
+        if self.clock.now() < since + _QUARANTINE_PERIOD:
+            return since + _QUARANTINE_PERIOD
+        if not await self._node_exists(key):
+            await self._force_delete(pods, message="node no longer exists")
         return None
 
-    async def _exists(self, name: str) -> bool:
+    async def _node_exists(self, name: str) -> bool:
         try:
             await self.client.get(NODES, name)
         except NotFound:
             return False
         return True
 
-    async def _end(self, pods: Iterable[Pod], *, why: str = "") -> None:
-        async with edge.Writes(self._pods) as writes:
+    async def _force_delete(self, pods: Iterable[Pod], *, message: str = "") -> None:
+        async with object_control.WriteBarrier(self._pods) as writes:
             for pod in pods:
-                await self._fail(pod, why)
-                writes.at(await edge.delete(self.client, PODS, pod, grace=timedelta()))
+                await self._mark_failed(pod, message)
+                writes.record_version(await object_control.delete(self.client, PODS, pod, grace=timedelta()))
 
-    async def _fail(self, pod: Pod, why: str) -> None:
+    async def _mark_failed(self, pod: Pod, message: str) -> None:
         """Let a pod end before it goes: who counts on its outcome must learn that it is not running any more."""
-        if pod.finished:
+        if pod.is_finished:
             return
         status: RawObject = {"phase": "Failed"}
         metadata = {"uid": pod.uid, "resourceVersion": pod.resource_version}
-        if why:
+        if message:
             # Read anew and whole: conditions are replaced as a list, and a cached one lacks the fields we do not know.
-            fresh = await self.client.get(PODS.of(dict[str, Any]), pod.name, namespace=pod.namespace)
-            status["conditions"] = _with_disruption(fresh, why, self.clock.now())
-            metadata["resourceVersion"] = fresh["metadata"]["resourceVersion"]
+            live = await self.client.get(PODS.with_model(dict[str, Any]), pod.name, namespace=pod.namespace)
+            status["conditions"] = _with_disruption_target(live, message, self.clock.now())
+            metadata["resourceVersion"] = live["metadata"]["resourceVersion"]
         patch = merge_patch({"metadata": metadata, "status": status})
         await self.client.patch(PODS, pod.name, patch, namespace=pod.namespace, subresource="status")
 
 
 def is_out_of_service(node: Node) -> bool:
     """Tell whether people have declared that a node is off."""
-    ready = any(it.type == "Ready" and it.status == "True" for it in node.status.conditions)
-    return not ready and any(taint.key == _OUT_OF_SERVICE for taint in node.spec.taints)
+    is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
+    return not is_ready and any(taint.key == _OUT_OF_SERVICE_TAINT for taint in node.spec.taints)
 
 
-def _with_disruption(pod: RawObject, why: str, now: datetime) -> list[RawObject]:
-    told: list[RawObject] = pod.get("status", {}).get("conditions") or []
-    condition = conditions.made("DisruptionTarget", holds=True, reason="DeletionByPodGC", message=f"PodGC: {why}")
-    return conditions.put(told, condition, now=now)
+def _with_disruption_target(pod: RawObject, message: str, now: datetime) -> list[RawObject]:
+    status_conditions: list[RawObject] = pod.get("status", {}).get("conditions") or []
+    condition = conditions.new_condition(
+        "DisruptionTarget", is_true=True, reason="DeletionByPodGC", message=f"PodGC: {message}"
+    )
+    return conditions.upsert(status_conditions, condition, now=now)

@@ -3,13 +3,22 @@
     rack = Rack(clock)
     management.host(Metal3(management.client("metal3"), rack, random=Random(1)).run(), name="metal3")
 
-A host is a BareMetalHost and a machine in the `Rack`. With `HostInstances` Machines of Cluster API run on hosts: then
-there is a Node on the machine, which falls silent when its host goes off.
+A host is a BareMetalHost and a machine in the `Rack`. With `Metal3InfrastructureProvider` Machines of Cluster API run
+on hosts: then there is a Node on the machine, which falls silent when its host goes off.
 """
 
-from haulout_sandbox.metal3.api import Metal3
-from haulout_sandbox.metal3.instances import HostInstances
-from haulout_sandbox.metal3.objects import HOSTS, a_host, definitions
-from haulout_sandbox.metal3.rack import QUICK, Paces, Rack
+from haulout_sandbox.metal3.infrastructure_provider import Metal3InfrastructureProvider
+from haulout_sandbox.metal3.manager import Metal3
+from haulout_sandbox.metal3.objects import BARE_METAL_HOSTS, a_host, custom_resource_definitions
+from haulout_sandbox.metal3.rack import QUICK_DELAYS, Metal3Delays, Rack
 
-__all__ = ["HOSTS", "QUICK", "HostInstances", "Metal3", "Paces", "Rack", "a_host", "definitions"]
+__all__ = [
+    "BARE_METAL_HOSTS",
+    "QUICK_DELAYS",
+    "Metal3",
+    "Metal3Delays",
+    "Metal3InfrastructureProvider",
+    "Rack",
+    "a_host",
+    "custom_resource_definitions",
+]

@@ -2,12 +2,11 @@
 
 import msgspec
 
-from haulout.kinds import metal3
-from haulout.kube import shipped
-from haulout.kube.objects import Base, RawObject
-from haulout_sandbox.controllers.objects import Owned
+from haulout.api import crds, metal3
+from haulout.api.objects import Base, RawObject
+from haulout_sandbox.controllers.objects import OwnedObject
 
-PROVISIONED, EXTERNAL, AVAILABLE = "provisioned", "externally provisioned", "available"
+PROVISIONED, EXTERNALLY_PROVISIONED, AVAILABLE = "provisioned", "externally provisioned", "available"
 
 
 class Image(Base, frozen=True):
@@ -16,21 +15,21 @@ class Image(Base, frozen=True):
     url: str = ""
 
 
-class HostSpec(metal3.HostSpec, frozen=True):
+class BareMetalHostSpec(metal3.BareMetalHostSpec, frozen=True):
     """What is wanted of a host."""
 
     image: Image | None = None
     externally_provisioned: bool = False
 
 
-class Host(Owned, frozen=True):
+class BareMetalHost(OwnedObject, frozen=True):
     """A BareMetalHost."""
 
-    spec: HostSpec = HostSpec()
+    spec: BareMetalHostSpec = BareMetalHostSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
     @property
-    def state(self) -> str:
+    def provisioning_state(self) -> str:
         """How far it is."""
         return str((self.status.get("provisioning") or {}).get("state", ""))
 
@@ -42,23 +41,23 @@ class Host(Owned, frozen=True):
     @property
     def consumer(self) -> str:
         """Which Metal3Machine uses it, as `namespace/name`; empty: none."""
-        found = self.spec.consumer_ref
-        return "" if found is None else f"{found.namespace}/{found.name}"
+        reference = self.spec.consumer_ref
+        return "" if reference is None else f"{reference.namespace}/{reference.name}"
 
 
-HOSTS = metal3.HOSTS.of(Host)
+BARE_METAL_HOSTS = metal3.BARE_METAL_HOSTS.with_model(BareMetalHost)
 
 
-def definitions() -> list[RawObject]:
+def custom_resource_definitions() -> list[RawObject]:
     """Return the CustomResourceDefinitions."""
-    return shipped.definitions(__package__, "definitions.yaml")
+    return crds.load_crds(__package__, "definitions.yaml")
 
 
 def a_host(name: str, *, namespace: str = "metal3", number: int = 1) -> RawObject:
     """Return a BareMetalHost that nobody uses yet."""
     return {
-        "apiVersion": HOSTS.api_version,
-        "kind": HOSTS.kind,
+        "apiVersion": BARE_METAL_HOSTS.api_version,
+        "kind": BARE_METAL_HOSTS.kind,
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "online": True,

@@ -9,55 +9,65 @@ from dataclasses import dataclass
 
 import msgspec
 
-from haulout.kinds.metal3 import REBOOT, REBOOTS
-from haulout_sandbox.metal3.objects import EXTERNAL, PROVISIONED, Host
+from haulout.api.metal3 import REBOOT_ANNOTATION, REBOOT_ANNOTATION_PREFIX
+from haulout_sandbox.metal3.objects import EXTERNALLY_PROVISIONED, PROVISIONED, BareMetalHost
 
-_HARD = "hard"
+_HARD_MODE = "hard"
 
 
-class _Value(msgspec.Struct, frozen=True):
+class _RebootAnnotationValue(msgspec.Struct, frozen=True):
     mode: str = "soft"
     force: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class PowerDecision:
     """What is wanted of a host's power."""
 
     is_on: bool
     is_hard: bool = False  # it is switched off, and not asked to shut down
-    ends_reboot: bool = False  # the plain annotation has had its effect
-    invalid: tuple[str, ...] = ()  # annotations whose value makes no sense: these count as soft
+    removes_reboot_annotation: bool = False  # the plain annotation has had its effect
+    invalid_annotations: tuple[str, ...] = ()  # annotations whose value makes no sense: these count as soft
 
 
-def wish(host: Host) -> Wish:
+def decide_power(host: BareMetalHost) -> PowerDecision:
     """Return what is wanted now."""
-    values: dict[str, _Value] = {}
+    values: dict[str, _RebootAnnotationValue] = {}
     invalid: list[str] = []
     for name, text in sorted(host.metadata.annotations.items()):
-        if name == REBOOT or name.startswith(REBOOTS):
-            read = _read(text)
-            values[name] = read or _Value()
-            invalid += [] if read else [name]
-    is_provisioned = host.state in (PROVISIONED, EXTERNAL)
-    counting = {name: value for name, value in values.items() if is_provisioned or value.force}
-    is_hard = any(value.mode == _HARD for value in counting.values())
-    kept_off = any(name != REBOOT for name in counting)
-    reboots = REBOOT in counting
+        if name == REBOOT_ANNOTATION or name.startswith(REBOOT_ANNOTATION_PREFIX):
+            value = _parse_value(text)
+            values[name] = value or _RebootAnnotationValue()
+            invalid += [] if value else [name]
+    is_provisioned = host.provisioning_state in (PROVISIONED, EXTERNALLY_PROVISIONED)
+    effective = {name: value for name, value in values.items() if is_provisioned or value.force}
+    is_hard = any(value.mode == _HARD_MODE for value in effective.values())
+    is_kept_off = any(name != REBOOT_ANNOTATION for name in effective)
+    has_reboot = REBOOT_ANNOTATION in effective
     if host.spec.disable_power_off:
         # It can only be made to boot again, and is, for as long as somebody wants it off.
-        is_on = not (counting and host.is_powered)
-        return Wish(is_on=is_on, is_hard=is_hard, ends_reboot=reboots and not host.is_powered, invalid=tuple(invalid))
-    if not host.spec.online or kept_off:
-        return Wish(is_on=False, is_hard=is_hard, invalid=tuple(invalid))
-    is_on = not (reboots and host.is_powered)
-    return Wish(is_on=is_on, is_hard=is_hard, ends_reboot=reboots and not host.is_powered, invalid=tuple(invalid))
+        is_on = not (effective and host.is_powered)
+        return PowerDecision(
+            is_on=is_on,
+            is_hard=is_hard,
+            removes_reboot_annotation=has_reboot and not host.is_powered,
+            invalid_annotations=tuple(invalid),
+        )
+    if not host.spec.online or is_kept_off:
+        return PowerDecision(is_on=False, is_hard=is_hard, invalid_annotations=tuple(invalid))
+    is_on = not (has_reboot and host.is_powered)
+    return PowerDecision(
+        is_on=is_on,
+        is_hard=is_hard,
+        removes_reboot_annotation=has_reboot and not host.is_powered,
+        invalid_annotations=tuple(invalid),
+    )
 
 
-def _read(text: str) -> _Value | None:
+def _parse_value(text: str) -> _RebootAnnotationValue | None:
     if not text:
-        return _Value()
+        return _RebootAnnotationValue()
     try:
-        return msgspec.json.decode(text, type=_Value)
+        return msgspec.json.decode(text, type=_RebootAnnotationValue)
     except msgspec.DecodeError:
         return None

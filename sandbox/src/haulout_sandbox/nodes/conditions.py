@@ -4,60 +4,62 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from haulout.kube.objects import RawObject
+from haulout.api.objects import RawObject
 
 
 @lru_cache(maxsize=256)  # much is written at one and the same instant
-def timestamp(at: datetime) -> str:
+def format_time(instant: datetime) -> str:
     """Return an instant as Kubernetes writes it: whole seconds."""
-    return f"{at.astimezone(UTC).isoformat()[:19]}Z"
+    return f"{instant.astimezone(UTC).isoformat()[:19]}Z"
 
 
 @lru_cache(maxsize=256)
-def instant(text: str) -> datetime:
-    """Return the instant that `timestamp` wrote."""
+def parse_time(text: str) -> datetime:
+    """Return the instant that `format_time` wrote."""
     return datetime.fromisoformat(text)
 
 
-def condition(kind: str, status: str, reason: str = "", message: str = "", **more: str | int) -> RawObject:
+def new_condition(
+    condition_type: str, status: str, reason: str = "", message: str = "", **extra_fields: str | int
+) -> RawObject:
     """Return a condition; what is empty is left out."""
-    said: RawObject = {"type": kind, "status": status}
+    fields: RawObject = {"type": condition_type, "status": status}
     if reason:
-        said["reason"] = reason
+        fields["reason"] = reason
     if message:
-        said["message"] = message
-    for name, value in more.items():
+        fields["message"] = message
+    for name, value in extra_fields.items():
         if value:
-            said[name] = value
-    return said
+            fields[name] = value
+    return fields
 
 
-def find(conditions: Iterable[RawObject], kind: str) -> RawObject | None:
+def find_condition(conditions: Iterable[RawObject], condition_type: str) -> RawObject | None:
     """Return the condition of this type."""
-    for each in conditions:
-        if each["type"] == kind:
-            return each
+    for condition in conditions:
+        if condition["type"] == condition_type:
+            return condition
     return None
 
 
-def merged(old: Iterable[RawObject], new: Iterable[RawObject], *, now: datetime) -> list[RawObject]:
+def merge_conditions(existing: Iterable[RawObject], updates: Iterable[RawObject], *, now: datetime) -> list[RawObject]:
     """Return the old conditions with the new ones in them, in place or at the end.
 
     The time of transition is that of the old one, unless the status is another.
     """
-    result = {it["type"]: it for it in old}
-    at = timestamp(now)
-    for wanted in new:
-        known = result.get(wanted["type"])
-        same = known is not None and known["status"] == wanted["status"]
-        since = known.get("lastTransitionTime") if known and same else None
-        result[wanted["type"]] = {**wanted, "lastTransitionTime": since or at}
+    result = {condition["type"]: condition for condition in existing}
+    now_text = format_time(now)
+    for update in updates:
+        previous = result.get(update["type"])
+        is_unchanged = previous is not None and previous["status"] == update["status"]
+        transition_time = previous.get("lastTransitionTime") if previous and is_unchanged else None
+        result[update["type"]] = {**update, "lastTransitionTime": transition_time or now_text}
     return list(result.values())
 
 
-def says(conditions: Iterable[RawObject], wanted: RawObject) -> bool:
+def has_condition(conditions: Iterable[RawObject], expected: RawObject) -> bool:
     """Tell whether a condition already is as wanted, whatever its times."""
-    known = find(conditions, wanted["type"])
-    return known is not None and all(
-        known.get(name, "") == wanted.get(name, "") for name in ("status", "reason", "message")
+    existing = find_condition(conditions, expected["type"])
+    return existing is not None and all(
+        existing.get(name, "") == expected.get(name, "") for name in ("status", "reason", "message")
     )

@@ -8,21 +8,22 @@
 
 Machines become instances and then nodes after some minutes; one that is deleted is emptied, its instance terminated and
 its Node deleted; MachineSets and the ControlPlaneMachineSet make others in place of those that go. It knows the cluster
-only through `haulout.kube`, and machines only through those `Instances`, so it runs on a real kube-apiserver as well.
+only through `haulout.kube`, and machines only through those `InstanceProvider`, so it runs on a real kube-apiserver as
+well.
 """
 
-from haulout_sandbox.openshift.api import MachineApi, Paces
-from haulout_sandbox.openshift.instances import Instances, OwnInstances
+from haulout_sandbox.openshift.instance_provider import InstanceProvider, SimulatedInstances
+from haulout_sandbox.openshift.manager import MachineApi, MachineApiDelays
 from haulout_sandbox.openshift.objects import (
     CONTROL_PLANE_MACHINE_SETS,
     INFRASTRUCTURES,
     MACHINE_SETS,
     MACHINES,
-    Order,
-    a_control_plane_set,
+    MachineTemplateOptions,
+    a_control_plane_machine_set,
     a_machine_set,
     an_infrastructure,
-    definitions,
+    custom_resource_definitions,
 )
 
 __all__ = [
@@ -30,13 +31,13 @@ __all__ = [
     "INFRASTRUCTURES",
     "MACHINES",
     "MACHINE_SETS",
-    "Instances",
+    "InstanceProvider",
     "MachineApi",
-    "Order",
-    "OwnInstances",
-    "Paces",
-    "a_control_plane_set",
+    "MachineApiDelays",
+    "MachineTemplateOptions",
+    "SimulatedInstances",
+    "a_control_plane_machine_set",
     "a_machine_set",
     "an_infrastructure",
-    "definitions",
+    "custom_resource_definitions",
 ]

@@ -5,16 +5,15 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from haulout.kinds import openshift
-from haulout.kinds.openshift import CONTROL_PLANE_SET, GROUP, MACHINE_NAMESPACE, ROLE
-from haulout.kube import shipped
-from haulout.kube.objects import Base, RawObject
-from haulout.kube.resources import Resource
-from haulout_sandbox.controllers.objects import Owned
+from haulout.api import crds, openshift
+from haulout.api.objects import Base, RawObject
+from haulout.api.openshift import CONTROL_PLANE_MACHINE_SET, GROUP, MACHINE_NAMESPACE, ROLE
+from haulout.api.resources import Resource
+from haulout_sandbox.controllers.objects import OwnedObject
 
-_CLUSTER = "machine.openshift.io/cluster-api-cluster"
-_SET = "machine.openshift.io/cluster-api-machineset"
-_OF_CONTROL_PLANE = "machines_v1beta1_machine_openshift_io"
+_CLUSTER_LABEL = "machine.openshift.io/cluster-api-cluster"
+_MACHINE_SET_LABEL = "machine.openshift.io/cluster-api-machineset"
+_CONTROL_PLANE_MACHINE_TYPE = "machines_v1beta1_machine_openshift_io"
 
 
 class MachineSpec(openshift.MachineSpec, frozen=True):
@@ -30,21 +29,21 @@ class MachineSpec(openshift.MachineSpec, frozen=True):
     @property
     def placement(self) -> RawObject:
         """Where its instance is to run."""
-        found: RawObject = self._wanted.get("placement") or {}
-        return found
+        placement: RawObject = self._provider_value.get("placement") or {}
+        return placement
 
     @property
     def instance_type(self) -> str:
         """How large its instance is."""
-        return str(self._wanted.get("instanceType", ""))
+        return str(self._provider_value.get("instanceType", ""))
 
     @property
-    def _wanted(self) -> RawObject:
-        found: RawObject = self.provider_spec.get("value") or {}
-        return found
+    def _provider_value(self) -> RawObject:
+        value: RawObject = self.provider_spec.get("value") or {}
+        return value
 
 
-class Machine(Owned, frozen=True):
+class Machine(OwnedObject, frozen=True):
     """A Machine."""
 
     spec: MachineSpec = MachineSpec()
@@ -56,17 +55,17 @@ class Machine(Owned, frozen=True):
         return self.labels.get(ROLE) in openshift.CONTROL_PLANE_ROLES
 
     @property
-    def roles(self) -> dict[str, str]:
+    def role_labels(self) -> dict[str, str]:
         """The labels of its node that say what that is for."""
         roles = ("control-plane", "master") if self.is_control_plane else ("worker",)
         return {f"node-role.kubernetes.io/{role}": "" for role in roles}
 
     @property
-    def place(self) -> dict[str, str]:
+    def placement_labels(self) -> dict[str, str]:
         """The labels that it has once there is an instance: `kubectl get machines` shows them."""
         region = str(self.spec.placement.get("region", ""))
-        told = {"instance-type": self.spec.instance_type, "region": region, "zone": self.spec.zone}
-        return {f"{GROUP}/{what}": value for what, value in told.items() if value}
+        values = {"instance-type": self.spec.instance_type, "region": region, "zone": self.spec.zone}
+        return {f"{GROUP}/{label}": value for label, value in values.items() if value}
 
     @property
     def node(self) -> str:
@@ -74,7 +73,7 @@ class Machine(Owned, frozen=True):
         return str((self.status.get("nodeRef") or {}).get("name", ""))
 
 
-class SetSpec(Base, frozen=True):
+class MachineSetSpec(Base, frozen=True):
     """What is wanted of a set."""
 
     replicas: int = 1
@@ -82,34 +81,34 @@ class SetSpec(Base, frozen=True):
     template: RawObject = msgspec.field(default_factory=dict)
 
 
-class MachineSet(Owned, frozen=True):
+class MachineSet(OwnedObject, frozen=True):
     """A MachineSet, or the ControlPlaneMachineSet."""
 
-    spec: SetSpec = SetSpec()
+    spec: MachineSetSpec = MachineSetSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
     @property
-    def template(self) -> RawObject:
+    def machine_template(self) -> RawObject:
         """How its Machines are made."""
-        found: RawObject = self.spec.template.get(_OF_CONTROL_PLANE, self.spec.template)
-        return found
+        template: RawObject = self.spec.template.get(_CONTROL_PLANE_MACHINE_TYPE, self.spec.template)
+        return template
 
 
-MACHINES = openshift.MACHINES.of(Machine)
-MACHINE_SETS = openshift.MACHINE_SETS.of(MachineSet)
-CONTROL_PLANE_MACHINE_SETS = openshift.CONTROL_PLANE_MACHINE_SETS.of(MachineSet)
+MACHINES = openshift.MACHINES.with_model(Machine)
+MACHINE_SETS = openshift.MACHINE_SETS.with_model(MachineSet)
+CONTROL_PLANE_MACHINE_SETS = openshift.CONTROL_PLANE_MACHINE_SETS.with_model(MachineSet)
 INFRASTRUCTURES = Resource(
     "config.openshift.io", "v1", "infrastructures", "Infrastructure", namespaced=False, model=RawObject
 )
 
 
-def definitions() -> list[RawObject]:
+def custom_resource_definitions() -> list[RawObject]:
     """Return the CustomResourceDefinitions."""
-    return shipped.definitions(__package__, "definitions.yaml")
+    return crds.load_crds(__package__, "definitions.yaml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class MachineTemplateOptions:
     """Which instances a set orders, and the labels of their Machines."""
 
     zone: str = "eu-west-1a"
@@ -118,30 +117,37 @@ class Order:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-_USUAL = Order()
+_DEFAULT_OPTIONS = MachineTemplateOptions()
 
 
 def a_machine_set(
-    name: str, *, replicas: int, order: Order = _USUAL, cluster: str = "prod-7h2kd", role: str = "worker"
+    name: str,
+    *,
+    replicas: int,
+    options: MachineTemplateOptions = _DEFAULT_OPTIONS,
+    cluster: str = "prod-7h2kd",
+    role: str = "worker",
 ) -> RawObject:
     """Return a MachineSet."""
-    labels = {_CLUSTER: cluster, _SET: name}
-    template = {"metadata": {"labels": {**order.labels, **labels, ROLE: role}}, "spec": _machine(order)}
+    labels = {_CLUSTER_LABEL: cluster, _MACHINE_SET_LABEL: name}
+    template = {"metadata": {"labels": {**options.labels, **labels, ROLE: role}}, "spec": _machine_spec(options)}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
     return _namespaced(f"{GROUP}/v1beta1", "MachineSet", name, spec)
 
 
-def a_control_plane_set(*, replicas: int = 3, order: Order = _USUAL, cluster: str = "prod-7h2kd") -> RawObject:
+def a_control_plane_machine_set(
+    *, replicas: int = 3, options: MachineTemplateOptions = _DEFAULT_OPTIONS, cluster: str = "prod-7h2kd"
+) -> RawObject:
     """Return the ControlPlaneMachineSet."""
-    labels = {_CLUSTER: cluster, ROLE: "master"}
-    machines = {"metadata": {"labels": {**order.labels, **labels}}, "spec": _machine(order)}
+    labels = {_CLUSTER_LABEL: cluster, ROLE: "master"}
+    machine_template = {"metadata": {"labels": {**options.labels, **labels}}, "spec": _machine_spec(options)}
     spec = {
         "replicas": replicas,
         "state": "Active",
         "selector": {"matchLabels": labels},
-        "template": {"machineType": _OF_CONTROL_PLANE, _OF_CONTROL_PLANE: machines},
+        "template": {"machineType": _CONTROL_PLANE_MACHINE_TYPE, _CONTROL_PLANE_MACHINE_TYPE: machine_template},
     }
-    return _namespaced(f"{GROUP}/v1", "ControlPlaneMachineSet", CONTROL_PLANE_SET, spec)
+    return _namespaced(f"{GROUP}/v1", "ControlPlaneMachineSet", CONTROL_PLANE_MACHINE_SET, spec)
 
 
 def an_infrastructure(*, name: str = "prod-7h2kd", region: str = "eu-west-1") -> RawObject:
@@ -156,10 +162,10 @@ def an_infrastructure(*, name: str = "prod-7h2kd", region: str = "eu-west-1") ->
     }
 
 
-def _machine(order: Order) -> RawObject:
-    region = {"region": order.region} if order.region else {}
-    size = {"instanceType": order.instance_type} if order.instance_type else {}
-    value = {**size, "placement": {"availabilityZone": order.zone, **region}}
+def _machine_spec(options: MachineTemplateOptions) -> RawObject:
+    region = {"region": options.region} if options.region else {}
+    size = {"instanceType": options.instance_type} if options.instance_type else {}
+    value = {**size, "placement": {"availabilityZone": options.zone, **region}}
     return {"lifecycleHooks": {}, "providerSpec": {"value": value}}
 
 

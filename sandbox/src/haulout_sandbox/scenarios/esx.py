@@ -10,94 +10,99 @@ from datetime import timedelta
 from random import Random
 
 from haulout.core.clock import Clock
-from haulout.core.duration import short
+from haulout.core.duration import format_short
 from haulout_sandbox.clouds.vsphere import VsphereCloud
 from haulout_sandbox.nodes import Kubelets, Machine
 from haulout_sandbox.scenarios import model
-from haulout_sandbox.scenarios.deeds import Deed, Does, Say, for_
+from haulout_sandbox.scenarios.actions.action_result import ActionHandler, ActionResult, OnEvent, format_for
 
-HOST, ZONE = "kubernetes.cloud.sap/host", "failure-domain.beta.kubernetes.io/zone"
-ALARM = "Host memory usage"
-_BOOTS = timedelta(seconds=30)
-_LOOKS_EVERY = timedelta(seconds=2)
+HOST_LABEL, ZONE_LABEL = "kubernetes.cloud.sap/host", "failure-domain.beta.kubernetes.io/zone"
+ALARM_NAME = "Host memory usage"
+_BOOT_DURATION = timedelta(seconds=30)
+_POLL_INTERVAL = timedelta(seconds=2)
 
 
 class EsxHosts:
     """The hosts of all zones."""
 
     def __init__(self, clock: Clock, kubelets: Kubelets) -> None:
-        self.clouds: dict[str, VsphereCloud] = {}  # by the letter of the zone
+        self.vcenters: dict[str, VsphereCloud] = {}  # by the letter of the zone
         self._clock = clock
         self._kubelets = kubelets
-        self._places: dict[tuple[str, str], int] = {}  # by pool and zone: how many machines were placed there
+        self._machine_counts: dict[tuple[str, str], int] = {}  # by pool and zone: how many machines were placed there
 
-    def place(self, machine: Machine, *, pool: str, hosts: int) -> Machine:
+    def place_machine(self, machine: Machine, *, pool: str, hosts: int) -> Machine:
         """Put a machine on a host of its zone; return it with what its node says of that."""
-        cloud = self._cloud(machine.zone[-1:])
-        number = self._places.get((pool, machine.zone), 0)
-        self._places[pool, machine.zone] = number + 1
+        cloud = self._vcenter(machine.zone[-1:])
+        number = self._machine_counts.get((pool, machine.zone), 0)
+        self._machine_counts[pool, machine.zone] = number + 1
         host = f"esx-{pool}-{machine.zone[-1:]}{number % hosts + 1}"
-        if not any(it.name == host for it in cloud.hosts.values()):
+        if not any(known_host.name == host for known_host in cloud.hosts.values()):
             cloud.add_host(host)
         cloud.add_machine(machine.name, on=host)
-        return replace(machine, labels={HOST: host, ZONE: machine.zone, **machine.labels})
+        return replace(machine, labels={HOST_LABEL: host, ZONE_LABEL: machine.zone, **machine.labels})
 
-    def drop(self, name: str) -> None:
+    def remove_machine(self, name: str) -> None:
         """Have the machine of a node be no more, if it is one of these."""
-        for cloud in self.clouds.values():
-            if any(it.name == name for it in cloud.machines.values()):
+        for cloud in self.vcenters.values():
+            if any(machine.name == name for machine in cloud.machines.values()):
                 cloud.remove_machine(name)
 
-    def of(self, host: str) -> VsphereCloud:
+    def vcenter_of(self, host: str) -> VsphereCloud:
         """Return the vCenter that knows a host; raises `ValueError`."""
-        for cloud in self.clouds.values():
-            if any(it.name == host for it in cloud.hosts.values()):
+        for cloud in self.vcenters.values():
+            if any(known_host.name == host for known_host in cloud.hosts.values()):
                 return cloud
-        known = sorted(it.name for cloud in self.clouds.values() for it in cloud.hosts.values())
-        raise ValueError(f"there is no ESX host {host}; there are {', '.join(known) or 'none'}")
+        host_names = sorted(known_host.name for cloud in self.vcenters.values() for known_host in cloud.hosts.values())
+        raise ValueError(f"there is no ESX host {host}; there are {', '.join(host_names) or 'none'}")
 
-    def _cloud(self, letter: str) -> VsphereCloud:
-        if letter not in self.clouds:
-            self.clouds[letter] = VsphereCloud(self._clock, powered=self._power)
-        return self.clouds[letter]
+    def _vcenter(self, letter: str) -> VsphereCloud:
+        if letter not in self.vcenters:
+            self.vcenters[letter] = VsphereCloud(self._clock, on_power_change=self._on_power_change)
+        return self.vcenters[letter]
 
-    def _power(self, name: str, is_on: bool) -> None:  # noqa: FBT001 - it is called with what happened
+    def _on_power_change(self, name: str, is_on: bool) -> None:  # noqa: FBT001 - it is called with what happened
         if name not in self._kubelets.names:
             return
         if is_on:
-            self._kubelets.reboot(name, _BOOTS)
+            self._kubelets.reboot(name, _BOOT_DURATION)
         else:
             self._kubelets.kill(name)
 
 
-class EsxDeeds:
+class EsxActions:
     """Does what happens to hosts."""
 
     def __init__(self, clock: Clock, hosts: EsxHosts) -> None:
         self._clock = clock
         self._hosts = hosts
-        self.all: Mapping[str, Does] = {"esxMaintenance": self._maintain, "esxAlarm": self._alarm}
+        self.handlers: Mapping[str, ActionHandler] = {
+            "esxMaintenance": self._enter_maintenance,
+            "esxAlarm": self._raise_alarm,
+        }
 
-    async def _maintain(self, action: model.EsxMaintenance, _: Random) -> Deed:
-        host, cloud = action.host, self._hosts.of(action.host)
+    async def _enter_maintenance(self, action: model.EsxMaintenance, _: Random) -> ActionResult:
+        host, cloud = action.host, self._hosts.vcenter_of(action.host)
         cloud.enter_maintenance(host)
 
-        async def course(say: Say) -> None:
-            while not cloud.host(host).in_maintenance:
-                await self._clock.sleep(_LOOKS_EVERY)
-            say(f"nothing runs on {host} any more: it is in maintenance, for {short(action.for_)}")
+        async def finish_maintenance(on_event: OnEvent) -> None:
+            while not cloud.host_by_name(host).in_maintenance:
+                await self._clock.sleep(_POLL_INTERVAL)
+            on_event(f"nothing runs on {host} any more: it is in maintenance, for {format_short(action.for_)}")
             await self._clock.sleep(action.for_)
-            cloud.leave_maintenance(host)
-            say(f"ESX host back: {host}")
+            cloud.exit_maintenance(host)
+            on_event(f"ESX host back: {host}")
 
-        return Deed(f"ESX host enters maintenance: {host}", follows=(course,))
+        return ActionResult(f"ESX host enters maintenance: {host}", follow_ups=(finish_maintenance,))
 
-    async def _alarm(self, action: model.EsxAlarm, _: Random) -> Deed:
-        host, cloud = action.host, self._hosts.of(action.host)
+    async def _raise_alarm(self, action: model.EsxAlarm, _: Random) -> ActionResult:
+        host, cloud = action.host, self._hosts.vcenter_of(action.host)
         cloud.raise_alarm(host, action.alarm)
 
-        async def end() -> str:
+        async def clear_alarm() -> str:
             cloud.clear_alarm(host, action.alarm)
             return f"no more alarm on ESX host {host}: {action.alarm}"
 
-        return Deed(f"alarm on ESX host {host}{for_(action.for_)}: {action.alarm}", action.for_, end)
+        return ActionResult(
+            f"alarm on ESX host {host}{format_for(action.for_)}: {action.alarm}", action.for_, clear_alarm
+        )

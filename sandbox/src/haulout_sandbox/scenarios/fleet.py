@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from haulout.api.resources import NODES
 from haulout.errors import KubeError, NotFound
 from haulout.kube.client import Client
-from haulout.kube.resources import NODES
 from haulout_sandbox.clouds.aws import AwsCloud
 from haulout_sandbox.clouds.azure import AzureCloud
 from haulout_sandbox.clouds.gcp import GcpCloud
@@ -19,13 +19,19 @@ from haulout_sandbox.clouds.oci import OciCloud
 from haulout_sandbox.clouds.vsphere import VsphereCloud
 from haulout_sandbox.cluster import Cluster
 from haulout_sandbox.nodes import Machine
-from haulout_sandbox.scenarios import model, plan
-from haulout_sandbox.scenarios.esx import ALARM, EsxHosts
-from haulout_sandbox.scenarios.providers import Aws, Azure, Gcp, Oci, Provider
+from haulout_sandbox.scenarios import expansion, model
+from haulout_sandbox.scenarios.cloud_providers import (
+    AwsProvider,
+    AzureProvider,
+    CloudProvider,
+    GcpProvider,
+    OciProvider,
+)
+from haulout_sandbox.scenarios.esx import ALARM_NAME, EsxHosts
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class FleetMember:
     """A machine of a cloud."""
 
     node: str
@@ -38,15 +44,15 @@ class Fleet:
     """Brings machines in, and takes them away."""
 
     def __init__(self, cluster: Cluster, client: Client, pools: Sequence[model.Pool]) -> None:
-        self.oci, self.aws = Oci(cluster.clock), Aws(cluster.clock, realm=str(cluster.seed))
-        self.azure, self.gcp = Azure(cluster.clock, realm=str(cluster.seed)), Gcp(cluster.clock)
+        self.oci, self.aws = OciProvider(cluster.clock), AwsProvider(cluster.clock, realm=str(cluster.seed))
+        self.azure, self.gcp = AzureProvider(cluster.clock, realm=str(cluster.seed)), GcpProvider(cluster.clock)
         self.esx = EsxHosts(cluster.clock, cluster.kubelets)
         self._kubelets = cluster.kubelets
         self._client = client
         self._pools = {pool.name: pool for pool in pools}
-        self._before = dict(zip(self._pools, plan.counts_before(pools), strict=True))
-        self._numbers = dict.fromkeys(self._pools, 0)
-        self._members: dict[str, Member] = {}
+        self._machines_before = dict(zip(self._pools, expansion.machines_before(pools), strict=True))
+        self._last_numbers = dict.fromkeys(self._pools, 0)
+        self._members: dict[str, FleetMember] = {}
 
     @property
     def clouds(self) -> frozenset[model.Cloud]:
@@ -76,16 +82,16 @@ class Fleet:
     @property
     def vcenters(self) -> Mapping[str, VsphereCloud]:
         """What answers for the vCenter of each zone."""
-        return self.esx.clouds
+        return self.esx.vcenters
 
     @property
     def esx_alarms(self) -> frozenset[str]:
         """The alarms that an ESX host may raise."""
-        return frozenset({ALARM})
+        return frozenset({ALARM_NAME})
 
-    def provider(self, cloud: model.Cloud) -> Provider:
+    def provider(self, cloud: model.Cloud) -> CloudProvider:
         """Return a cloud."""
-        by_name: dict[model.Cloud, Provider] = {
+        by_name: dict[model.Cloud, CloudProvider] = {
             "oci": self.oci,
             "aws": self.aws,
             "azure": self.azure,
@@ -94,58 +100,60 @@ class Fleet:
         return by_name[cloud]
 
     @property
-    def of_machines(self) -> tuple[model.Pool, ...]:
+    def openshift_pools(self) -> tuple[model.Pool, ...]:
         """The pools whose nodes are Machines of OpenShift: others bring them in, and replace them."""
         return tuple(pool for pool in self._pools.values() if pool.machines)
 
-    def fill(self) -> None:
+    def add_initial_machines(self) -> None:
         """Bring in the machines that the scenario has from the beginning."""
         for pool in self._pools.values():
             if pool.machines:
                 continue
             for _ in range(pool.count):
-                self.bring(pool.name)
+                self.add_machine(pool.name)
 
-    def bring(self, pool: str) -> str:
+    def add_machine(self, pool: str) -> str:
         """Bring in the next machine of a pool; return its name."""
-        machine = self.launch(pool)
+        machine = self.launch_machine(pool)
         self._kubelets.add(machine)
         return machine.name
 
-    def launch(self, pool: str, *, zone: str = "") -> Machine:
+    def launch_machine(self, pool: str, *, zone: str = "") -> Machine:
         """Return the next machine of a pool, which is an instance of its cloud but no node yet."""
-        self._numbers[pool] += 1
-        wanted = self._pools[pool]
-        machine = plan.machine(wanted, self._numbers[pool], before=self._before[pool], zone=zone)
-        if wanted.esx_hosts:
-            return self.esx.place(machine, pool=pool, hosts=wanted.esx_hosts)
-        if not wanted.cloud:
+        self._last_numbers[pool] += 1
+        pool_spec = self._pools[pool]
+        machine = expansion.new_machine(
+            pool_spec, self._last_numbers[pool], machines_before=self._machines_before[pool], zone=zone
+        )
+        if pool_spec.esx_hosts:
+            return self.esx.place_machine(machine, pool=pool, hosts=pool_spec.esx_hosts)
+        if not pool_spec.cloud:
             return machine
-        instance = self.provider(wanted.cloud).launch(machine.name, pool=pool, zone=machine.zone)
-        self._members[machine.name] = Member(machine.name, pool, wanted.cloud, instance.called)
-        installed = {} if wanted.machines else instance.labels  # those of another installer
+        instance = self.provider(pool_spec.cloud).launch_instance(machine.name, pool=pool, zone=machine.zone)
+        self._members[machine.name] = FleetMember(machine.name, pool, pool_spec.cloud, instance.instance_id)
+        cloud_labels = {} if pool_spec.machines else instance.labels  # those of another installer
         return replace(
             machine,
             provider_id=instance.provider_id,
-            labels={**installed, **machine.labels},
+            labels={**cloud_labels, **machine.labels},
             annotations={**instance.annotations, **machine.annotations},
         )
 
-    async def remove(self, name: str) -> None:
+    async def remove_machine(self, name: str) -> None:
         """Take a machine away for good, and its node with it."""
-        self.terminate(name)
+        self.terminate_instance(name)
         with suppress(KubeError):  # the kubelets' line may be down; ours is not
             await self._kubelets.remove(name)
         with suppress(NotFound):
             await self._client.delete(NODES, name)
 
-    def terminate(self, name: str) -> None:
+    def terminate_instance(self, name: str) -> None:
         """End the instance of a machine, if a cloud has it."""
-        self.esx.drop(name)
+        self.esx.remove_machine(name)
         member = self._members.pop(name, None)
         if member is not None:
-            self.provider(member.cloud).terminate(member.instance)
+            self.provider(member.cloud).terminate_instance(member.instance)
 
-    def member(self, node: str) -> Member | None:
+    def member(self, node: str) -> FleetMember | None:
         """Return the instance that a node is, if a cloud has it."""
         return self._members.get(node)

@@ -13,72 +13,74 @@ from random import Random
 from typing import TypeVar
 
 from haulout.errors import HauloutError
-from haulout_sandbox.scenarios.deeds import Deed
-from haulout_sandbox.scenarios.hub_news import tell_hub_news
-from haulout_sandbox.scenarios.loading import action_of
-from haulout_sandbox.scenarios.model import Happening
-from haulout_sandbox.scenarios.news import tell_news
-from haulout_sandbox.scenarios.stage import Stage
+from haulout_sandbox.scenarios.actions.action_result import ActionResult
+from haulout_sandbox.scenarios.clusterapi_changes import report_clusterapi_changes
+from haulout_sandbox.scenarios.loader import action_of
+from haulout_sandbox.scenarios.model import TimelineEntry
+from haulout_sandbox.scenarios.openshift_changes import report_openshift_changes
+from haulout_sandbox.scenarios.scenario_cluster import ScenarioCluster
 
 T = TypeVar("T")
-Tell = Callable[[timedelta, str], object]  # how long after the beginning, and what
+OnScenarioEvent = Callable[[timedelta, str], object]  # how long after the beginning, and what
 
 
 class Timeline:
-    """Lets happen what a scenario says, while `run` runs; `tell` hears of it."""
+    """Lets happen what a scenario says, while `run` runs; `on_event` hears of it."""
 
-    def __init__(self, stage: Stage, *, tell: Tell) -> None:
-        self._stage = stage
-        self._clock = stage.cluster.clock
-        self._tell = tell
+    def __init__(self, scenario: ScenarioCluster, *, on_event: OnScenarioEvent) -> None:
+        self._scenario = scenario
+        self._clock = scenario.cluster.clock
+        self._on_event = on_event
 
     async def run(self) -> None:
         """Play it to its end, if it has one."""
-        begins = self._clock.now()
+        started_at = self._clock.now()
         async with asyncio.TaskGroup() as tasks:
-            for number, happening in enumerate(self._stage.loaded.scenario.timeline):
-                random = Random(f"{self._stage.cluster.seed} scenario {number}")
-                tasks.create_task(self._play(happening, begins, random, tasks))
-            if self._stage.loaded.scenario.has_machines:
-                tasks.create_task(tell_news(self._stage.client, partial(self._say, begins)))
-            if self._stage.loaded.scenario.clusters:
-                tasks.create_task(tell_hub_news(self._stage.client, partial(self._say, begins)))
+            for number, entry in enumerate(self._scenario.loaded_scenario.scenario.timeline):
+                random = Random(f"{self._scenario.cluster.seed} scenario {number}")
+                tasks.create_task(self._run_entry(entry, started_at, random, tasks))
+            if self._scenario.loaded_scenario.scenario.has_machines:
+                tasks.create_task(report_openshift_changes(self._scenario.client, partial(self._report, started_at)))
+            if self._scenario.loaded_scenario.scenario.clusters:
+                tasks.create_task(report_clusterapi_changes(self._scenario.client, partial(self._report, started_at)))
 
-    async def _play(self, happening: Happening, begins: datetime, random: Random, tasks: asyncio.TaskGroup) -> None:
-        at = happening.at if happening.at is not None else happening.every
-        while at is not None and (happening.until is None or at <= happening.until):
-            await self._clock.sleep(begins + at - self._clock.now())
-            deed = await self._tried(happening, begins, self._happen(happening, begins, random))
-            for story in deed.follows if deed is not None else ():
-                told = story(partial(self._say, begins))
-                tasks.create_task(self._tried(happening, begins, told))
-            at = _next(happening, at, passed=self._clock.now() - begins)
+    async def _run_entry(
+        self, entry: TimelineEntry, started_at: datetime, random: Random, tasks: asyncio.TaskGroup
+    ) -> None:
+        due_after = entry.at if entry.at is not None else entry.every
+        while due_after is not None and (entry.until is None or due_after <= entry.until):
+            await self._clock.sleep(started_at + due_after - self._clock.now())
+            result = await self._run_or_report(entry, started_at, self._execute(entry, started_at, random))
+            for follow_up in result.follow_ups if result is not None else ():
+                running = follow_up(partial(self._report, started_at))
+                tasks.create_task(self._run_or_report(entry, started_at, running))
+            due_after = _next_due(entry, due_after, elapsed=self._clock.now() - started_at)
 
-    async def _happen(self, happening: Happening, begins: datetime, random: Random) -> Deed:
-        deed = await self._stage.act(*action_of(happening), random)
-        self._say(begins, deed.what)
-        if deed.lasts is not None and deed.undo is not None:
-            await self._clock.sleep(deed.lasts)
-            self._say(begins, await deed.undo())
-        return deed
+    async def _execute(self, entry: TimelineEntry, started_at: datetime, random: Random) -> ActionResult:
+        result = await self._scenario.execute(*action_of(entry), random)
+        self._report(started_at, result.message)
+        if result.duration is not None and result.undo is not None:
+            await self._clock.sleep(result.duration)
+            self._report(started_at, await result.undo())
+        return result
 
-    async def _tried(self, happening: Happening, begins: datetime, what: Awaitable[T]) -> T | None:
+    async def _run_or_report(self, entry: TimelineEntry, started_at: datetime, awaitable: Awaitable[T]) -> T | None:
         """Return what comes of something; if it goes wrong, tell so."""
         try:
-            return await what
+            return await awaitable
         except (HauloutError, LookupError, ValueError) as error:
-            name, _ = action_of(happening)
-            said = error.args[0] if isinstance(error, KeyError) else error
-            self._say(begins, f"{name} failed: {said}")
+            name, _ = action_of(entry)
+            problem = error.args[0] if isinstance(error, KeyError) else error
+            self._report(started_at, f"{name} failed: {problem}")
             return None
 
-    def _say(self, begins: datetime, what: str) -> None:
-        self._tell(self._clock.now() - begins, what)
+    def _report(self, started_at: datetime, text: str) -> None:
+        self._on_event(self._clock.now() - started_at, text)
 
 
-def _next(happening: Happening, at: timedelta, *, passed: timedelta) -> timedelta | None:
+def _next_due(entry: TimelineEntry, due_after: timedelta, *, elapsed: timedelta) -> timedelta | None:
     """Return when it happens next: on the beat, but not in the past."""
-    if happening.every is None:
+    if entry.every is None:
         return None
-    beats = max((passed - at) // happening.every, 0) + 1
-    return at + beats * happening.every
+    intervals = max((elapsed - due_after) // entry.every, 0) + 1
+    return due_after + intervals * entry.every

@@ -11,67 +11,74 @@ from dataclasses import replace
 from datetime import timedelta
 from random import Random
 
-from haulout.kinds.clusterapi import ClusterKey
-from haulout.kube.objects import RawObject
+from haulout.api.clusterapi import ClusterKey
+from haulout.api.objects import RawObject
 from haulout_sandbox import clusterapi, metal3
 from haulout_sandbox.cluster import Cluster
 from haulout_sandbox.clusterapi import (
-    ANY,
-    METAL3,
+    ANY_INFRASTRUCTURE,
+    METAL3_MACHINE_KIND,
     ClusterApi,
-    Infrastructure,
-    Instances,
-    Kubeconfigs,
-    Paces,
-    Workload,
-    Workloads,
+    ClusterApiDelays,
+    InfrastructureProvider,
+    KubeconfigSecrets,
+    RegisteredCluster,
+    SimulatedInstances,
+    WorkloadClusterRegistry,
 )
 from haulout_sandbox.clusterapi.objects import DEPLOYMENT_NAME, Machine
 from haulout_sandbox.nodes import Machine as Host
-from haulout_sandbox.scenarios import plan
+from haulout_sandbox.scenarios import expansion
+from haulout_sandbox.scenarios.dynamic_client import DynamicClient
 from haulout_sandbox.scenarios.model import MachinePool, Scenario, WorkloadCluster
-from haulout_sandbox.scenarios.objects import Objects
 
-CLIENTS = ("cluster-api", "metal3")
+CONTROLLER_CLIENTS = ("cluster-api", "metal3")
 # Quicker than life, so that people who watch see the new node come.
-_PACES = Paces(instance=timedelta(seconds=15), node=timedelta(seconds=60), termination=timedelta(seconds=20))
-_RACK = metal3.Paces(
+_CLUSTER_API_DELAYS = ClusterApiDelays(
+    instance=timedelta(seconds=15), node_join=timedelta(seconds=60), termination=timedelta(seconds=20)
+)
+_METAL3_DELAYS = metal3.Metal3Delays(
     inspection=timedelta(seconds=10),
     provisioning=timedelta(seconds=40),
     deprovisioning=timedelta(seconds=20),
     shutdown=timedelta(seconds=20),
-    switch=timedelta(seconds=5),
+    power_switch=timedelta(seconds=5),
     boot=timedelta(seconds=30),
 )
 
-_NODES_WITHIN, _LOOKS_EVERY = timedelta(minutes=3), timedelta(seconds=1)
+_NODE_TIMEOUT, _POLL_INTERVAL = timedelta(minutes=3), timedelta(seconds=1)
 
-Another = Callable[[int], Cluster]  # a cluster beside the first, by its number
+ClusterFactory = Callable[[int], Cluster]  # a cluster beside the first, by its number
 
 
 class WorkloadClusters:
     """Puts up the workload clusters of a scenario."""
 
-    def __init__(self, management: Cluster, scenario: Scenario, *, another: Another | None = None) -> None:
+    def __init__(
+        self, management: Cluster, scenario: Scenario, *, cluster_factory: ClusterFactory | None = None
+    ) -> None:
         self._management = management
         self._scenario = scenario
-        self._another = another or self._alike
+        self._cluster_factory = cluster_factory or self._new_cluster
         self.clusters = {
-            ClusterKey(it.namespace, it.name): self._another(number) for number, it in enumerate(scenario.clusters, 1)
+            ClusterKey(cluster.namespace, cluster.name): self._cluster_factory(number)
+            for number, cluster in enumerate(scenario.clusters, 1)
         }
-        self.workloads = Workloads(management.clock)
-        self.kubeconfigs = Kubeconfigs(management.client("scenario"), self.workloads)
-        self.rack = metal3.Rack(management.clock, paces=_RACK)
+        self.registry = WorkloadClusterRegistry(management.clock)
+        self.kubeconfigs = KubeconfigSecrets(management.client("scenario"), self.registry)
+        self.rack = metal3.Rack(management.clock, delays=_METAL3_DELAYS)
 
-    def _alike(self, number: int) -> Cluster:
-        of = self._management
-        return Cluster(of.clock, seed=of.seed + number, heartbeat=self._scenario.heartbeat, latency=timedelta())
+    def _new_cluster(self, number: int) -> Cluster:
+        management = self._management
+        return Cluster(
+            management.clock, seed=management.seed + number, heartbeat=self._scenario.heartbeat, latency=timedelta()
+        )
 
-    def place(
-        self, key: ClusterKey, *, server: str = "", ca_pem: bytes = b"", new_token: Callable[[], str] | None = None
-    ) -> Workload:
+    def register(
+        self, key: ClusterKey, *, server: str = "", ca_pem: bytes = b"", token_factory: Callable[[], str] | None = None
+    ) -> RegisteredCluster:
         """Have a cluster be at an address; those of which nobody says so have one that is made up."""
-        return self.workloads.add(key, self.clusters[key], server=server, ca_pem=ca_pem, new_token=new_token)
+        return self.registry.add(key, self.clusters[key], server=server, ca_pem=ca_pem, token_factory=token_factory)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -81,17 +88,17 @@ class WorkloadClusters:
                 await stack.enter_async_context(cluster.running())
             yield
 
-    def objects(self) -> Iterator[RawObject]:
+    def management_objects(self) -> Iterator[RawObject]:
         """Yield what belongs into the management cluster."""
         if not self._scenario.clusters:
             return
-        yield from clusterapi.definitions()
-        yield from metal3.definitions()
+        yield from clusterapi.custom_resource_definitions()
+        yield from metal3.custom_resource_definitions()
         for cluster in self._scenario.clusters:
             key = ClusterKey(cluster.namespace, cluster.name)
             yield clusterapi.a_cluster(key, labels=cluster.labels)
             for pool in cluster.pools:
-                kind = f"{METAL3}Template" if pool.bare_metal else "SandboxMachineTemplate"
+                kind = f"{METAL3_MACHINE_KIND}Template" if pool.bare_metal else "SandboxMachineTemplate"
                 for number in range(1, pool.count + 2) if pool.bare_metal else ():
                     yield metal3.a_host(f"{pool.name}-{number:02}", namespace=cluster.namespace, number=number)
                 yield clusterapi.a_machine_deployment(
@@ -102,68 +109,74 @@ class WorkloadClusters:
                     spec={"infrastructureRef": {"kind": kind, "name": pool.name}},
                 )
 
-    async def begin(self) -> None:
-        """Have them managed, and what runs on them; what `objects` yields must be served."""
+    async def start(self) -> None:
+        """Have them managed, and what runs on them; what `management_objects` yields must be served."""
         if not self.clusters:
             return
         management = self._management
         for key in self.clusters:
-            if self.workloads.get(key) is None:
-                self.place(key)
-        hosts = metal3.HostInstances(management.client(CLIENTS[1]), self.workloads, self.rack, host=self._host)
-        infrastructures: dict[str, Infrastructure] = {
-            ANY: Instances(self.workloads, management.clock, paces=_PACES, host=self._host),
-            METAL3: hosts,
+            if self.registry.get(key) is None:
+                self.register(key)
+        metal3_provider = metal3.Metal3InfrastructureProvider(
+            management.client(CONTROLLER_CLIENTS[1]), self.registry, self.rack, host_factory=self._new_host
+        )
+        infrastructure_providers: dict[str, InfrastructureProvider] = {
+            ANY_INFRASTRUCTURE: SimulatedInstances(
+                self.registry, management.clock, delays=_CLUSTER_API_DELAYS, host_factory=self._new_host
+            ),
+            METAL3_MACHINE_KIND: metal3_provider,
         }
-        api = ClusterApi(
-            management.client(CLIENTS[0]),
-            self.workloads,
-            random=Random(f"{management.seed} {CLIENTS[0]}"),
-            infrastructures=infrastructures,
+        cluster_api = ClusterApi(
+            management.client(CONTROLLER_CLIENTS[0]),
+            self.registry,
+            random=Random(f"{management.seed} {CONTROLLER_CLIENTS[0]}"),
+            infrastructure_providers=infrastructure_providers,
         )
-        metal = metal3.Metal3(
-            management.client(CLIENTS[1]), self.rack, random=Random(f"{management.seed} {CLIENTS[1]}")
+        metal3_controllers = metal3.Metal3(
+            management.client(CONTROLLER_CLIENTS[1]),
+            self.rack,
+            random=Random(f"{management.seed} {CONTROLLER_CLIENTS[1]}"),
         )
-        for name, run in zip(CLIENTS, (api.run(), metal.run()), strict=True):
-            management.host(run, name=name)
-        for wanted, cluster in zip(self._scenario.clusters, self.clusters.values(), strict=True):
-            cluster.host(_furnish(cluster, wanted), name="scenario")
+        for name, run in zip(CONTROLLER_CLIENTS, (cluster_api.run(), metal3_controllers.run()), strict=True):
+            management.start_program(run, name=name)
+        for spec, cluster in zip(self._scenario.clusters, self.clusters.values(), strict=True):
+            cluster.start_program(_deploy_workloads(cluster, spec), name="scenario")
 
-    def _host(self, machine: Machine) -> Host:
+    def _new_host(self, machine: Machine) -> Host:
         """Return what the node of a Machine is made of: as its pool says, in the zones of that in turn."""
-        pool, number = self._pool(machine)
-        return Host(name=machine.name) if pool is None else replace(_made(pool, number), name=machine.name)
+        pool, number = self._pool_and_number(machine)
+        return Host(name=machine.name) if pool is None else replace(_machine_of(pool, number), name=machine.name)
 
-    def _pool(self, machine: Machine) -> tuple[MachinePool | None, int]:
-        wanted = machine.labels.get(DEPLOYMENT_NAME, "")
-        found = next(
+    def _pool_and_number(self, machine: Machine) -> tuple[MachinePool | None, int]:
+        pool_name = machine.labels.get(DEPLOYMENT_NAME, "")
+        pool_spec = next(
             (
                 pool
                 for cluster in self._scenario.clusters
-                if cluster.key == str(machine.cluster)
+                if cluster.key == str(machine.cluster_key)
                 for pool in cluster.pools
-                if pool.name == wanted
+                if pool.name == pool_name
             ),
             None,
         )
-        there = self.clusters[machine.cluster].kubelets.names
-        return found, len(there) + 1
+        node_names = self.clusters[machine.cluster_key].kubelets.names
+        return pool_spec, len(node_names) + 1
 
 
-async def _furnish(cluster: Cluster, wanted: WorkloadCluster) -> None:
+async def _deploy_workloads(cluster: Cluster, spec: WorkloadCluster) -> None:
     """Have what runs on a cluster, once all of its nodes are there: all of it would be on the first of them."""
-    nodes, until = sum(pool.count for pool in wanted.pools), cluster.clock.now() + _NODES_WITHIN
-    while len(cluster.api.by_key("nodes")) < nodes and cluster.clock.now() < until:
-        await cluster.clock.sleep(_LOOKS_EVERY)
-    objects = Objects(cluster.client("scenario"))
-    for obj in plan.objects(_alone(wanted)):
-        await objects.create(obj)
+    nodes, deadline = sum(pool.count for pool in spec.pools), cluster.clock.now() + _NODE_TIMEOUT
+    while len(cluster.api.objects_by_key("nodes")) < nodes and cluster.clock.now() < deadline:
+        await cluster.clock.sleep(_POLL_INTERVAL)
+    objects = DynamicClient(cluster.client("scenario"))
+    for obj in expansion.workload_objects(_as_scenario(spec)):
+        await objects.create_or_apply(obj)
 
 
-def _made(pool: MachinePool, number: int) -> Host:
-    return plan.machine(pool, number, before=0)
+def _machine_of(pool: MachinePool, number: int) -> Host:
+    return expansion.new_machine(pool, number, machines_before=0)
 
 
-def _alone(cluster: WorkloadCluster) -> Scenario:
+def _as_scenario(cluster: WorkloadCluster) -> Scenario:
     """Return the scenario that a workload cluster would be by itself."""
     return Scenario(pods_per_node=cluster.pods_per_node, pools=cluster.pools, workloads=cluster.workloads)

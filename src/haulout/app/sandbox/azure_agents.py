@@ -7,15 +7,15 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
-from haulout.app.sandbox.interface import Machines
-from haulout.kube.cache import Cache
+from haulout.api.objects import Node
+from haulout.app.sandbox.interface import CloudMachines
 from haulout.kube.client import Client
-from haulout.kube.objects import Node
-from haulout.notices.agent.running import Agent
-from haulout.notices.inbox import Inbox
-from haulout.notices.sources.azure.reading import SOURCE
-from haulout.notices.sources.azure.together import AzureStarter
-from haulout.notices.sources.quarantine import Quarantine
+from haulout.kube.informer import Informer
+from haulout.providers.agent.agent import Agent
+from haulout.providers.azure.early_start import AzureEarlyStartSource
+from haulout.providers.azure.scheduled_events import SOURCE
+from haulout.providers.notice_writer import NoticeWriter
+from haulout.providers.quarantine import Quarantine
 
 
 class AzureAgents:
@@ -23,7 +23,7 @@ class AzureAgents:
 
     name = SOURCE
 
-    def __init__(self, fleet: Machines, client: Client, nodes: Cache[Node]) -> None:
+    def __init__(self, fleet: CloudMachines, client: Client, nodes: Informer[Node]) -> None:
         self.quarantine = Quarantine(SOURCE, client.clock)
         self._fleet = fleet
         self._client = client
@@ -32,38 +32,38 @@ class AzureAgents:
         self._changed = asyncio.Event()
 
     @property
-    def taken(self) -> int:
+    def messages_processed(self) -> int:
         """How many times a notice was written."""
-        return sum(it.source.taken for it in self._agents.values())
+        return sum(agent.source.messages_processed for agent in self._agents.values())
 
     @property
     def is_up(self) -> bool:
         """Tell whether all of them hear what Azure says."""
-        return all(it.is_up for it in self._agents.values())
+        return all(agent.is_up for agent in self._agents.values())
 
-    def troubles(self) -> Sequence[str]:
+    def problems(self) -> Sequence[str]:
         """Return what keeps any of them from its work."""
-        return tuple(line for it in self._agents.values() for line in it.troubles())
+        return tuple(problem for agent in self._agents.values() for problem in agent.problems())
 
-    def silence(self) -> timedelta | None:
+    def time_since_last_answer(self) -> timedelta | None:
         """Return how long the one waits that has waited longest."""
-        heard = [it.source.silence() for it in self._agents.values()]
-        return max((it for it in heard if it is not None), default=None)
+        silences = [item.source.time_since_last_answer() for item in self._agents.values()]
+        return max((item for item in silences if item is not None), default=None)
 
-    async def run(self, inbox: Inbox) -> None:
+    async def run(self, notice_writer: NoticeWriter) -> None:
         """Run an agent for each node, until cancelled."""
-        del inbox  # each has its own
+        del notice_writer  # each has its own
         tasks: dict[str, asyncio.Task[None]] = {}
         unsubscribe = self._nodes.subscribe(lambda *_: self._changed.set())
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
-                    here = self._machines()
-                    for node in [it for it in tasks if it not in here]:
+                    machines = self._machines()
+                    for node in [name for name in tasks if name not in machines]:
                         tasks.pop(node).cancel()
                         del self._agents[node]
-                    for node in [it for it in here if it not in tasks]:
-                        agent = self._agents[node] = self._agent(node, here[node])
+                    for node in [name for name in machines if name not in tasks]:
+                        agent = self._agents[node] = self._agent(node, machines[node])
                         tasks[node] = group.create_task(agent.run())
                     self._changed.clear()
                     await self._changed.wait()
@@ -71,10 +71,10 @@ class AzureAgents:
             unsubscribe()
 
     def _machines(self) -> dict[str, str]:
-        members = (self._fleet.member(it.name) for it in self._nodes.all())
-        return {it.node: it.instance for it in members if it is not None and it.cloud == SOURCE}
+        members = (self._fleet.member(item.name) for item in self._nodes.all())
+        return {item.node: item.instance for item in members if item is not None and item.cloud == SOURCE}
 
     def _agent(self, node: str, machine: str) -> Agent:
         clock, random = self._client.clock, self._client.random
         fetch = self._fleet.azure_model.metadata(machine)
-        return Agent(self._client, AzureStarter(fetch, node=node, clock=clock, random=random), node=node)
+        return Agent(self._client, AzureEarlyStartSource(fetch, node=node, clock=clock, random=random), node=node)

@@ -16,18 +16,18 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
+from haulout.api.clusterapi import ClusterKey
+from haulout.controllers.clusterapi.remote.client import ClientFactory
 from haulout.core.clock import Clock
 from haulout.errors import UsageError
-from haulout.hub.connecting import Connect
-from haulout.kinds.clusterapi import ClusterKey
 from haulout.kube.client import Client
-from haulout.notices.sources.aws.cloud import AutoScaling, Ec2, Sqs
-from haulout.notices.sources.fetching import Fetch
-from haulout.notices.sources.oci.cloud import Compute, Streaming
+from haulout.providers.aws.api import AutoScaling, Ec2, Sqs
+from haulout.providers.http_fetch import Fetch
+from haulout.providers.oci.api import Compute, Streaming
 
 GROUP = "haulout.sandbox"
 
-Say = Callable[[timedelta, str], object]  # how long after the beginning, and what happened
+OnScenarioEvent = Callable[[timedelta, str], object]  # how long after the beginning, and what happened
 
 
 class SimulatedCluster(Protocol):
@@ -37,7 +37,7 @@ class SimulatedCluster(Protocol):
         """Return a client for the process called `name`, with the cluster's clock."""
         ...
 
-    def give_token(self, token: str, user: str) -> None:
+    def add_token(self, token: str, user: str) -> None:
         """Let a user in with a token."""
         ...
 
@@ -100,7 +100,7 @@ class MachineModel(Protocol):
     """A virtual machine."""
 
     @property
-    def called(self) -> str: ...
+    def moref(self) -> str: ...
     @property
     def name(self) -> str: ...
     @property
@@ -152,7 +152,7 @@ class Instance(Protocol):
     def instance(self) -> str: ...
 
 
-class Machines(Protocol):
+class CloudMachines(Protocol):
     """The machines of a scenario, and the clouds that they belong to."""
 
     @property
@@ -183,13 +183,13 @@ class Machines(Protocol):
         ...
 
 
-class Stage(Protocol):
+class ScenarioCluster(Protocol):
     """A cluster with what its scenario has."""
 
     @property
     def cluster(self) -> SimulatedCluster: ...
     @property
-    def fleet(self) -> Machines: ...
+    def fleet(self) -> CloudMachines: ...
     @property
     def has_machines(self) -> bool:
         """Whether it has Machines of OpenShift."""
@@ -201,19 +201,19 @@ class Stage(Protocol):
         ...
 
     @property
-    def connect(self) -> Connect:
+    def connect(self) -> ClientFactory:
         """How these are reached."""
         ...
 
 
-class Site(Protocol):
+class RunningSandbox(Protocol):
     """A sandbox that is up, with a kubeconfig."""
 
     @property
-    def stage(self) -> Stage: ...
+    def scenario_cluster(self) -> ScenarioCluster: ...
 
-    async def play(self, say: Say) -> None:
-        """Have happen what the scenario says, until that ends; `say` hears of it."""
+    async def run_scenario(self, on_event: OnScenarioEvent) -> None:
+        """Have happen what the scenario says, until that ends; `on_event` hears of it."""
         ...
 
     def describe(
@@ -230,7 +230,7 @@ class Site(Protocol):
         ...
 
 
-class Plan(Protocol):
+class SandboxPlan(Protocol):
     """A sandbox to be."""
 
     @property
@@ -241,9 +241,9 @@ class Plan(Protocol):
     @property
     def has_workload_clusters(self) -> bool: ...
 
-    def opened(
+    def open(
         self, *, default_kubeconfig: Path, progress: Callable[[str], object]
-    ) -> AbstractAsyncContextManager[Site]:
+    ) -> AbstractAsyncContextManager[RunningSandbox]:
         """Have it while the context lasts; raises `UsageError` where a port or the kubeconfig is taken.
 
         `progress` is called while it starts, with what there is by then.
@@ -279,7 +279,7 @@ class Sandbox(Protocol):
         port: int = 0,
         clouds_port: int | None = None,
         kubeconfig: Path | None = None,
-    ) -> Plan:
+    ) -> SandboxPlan:
         """Read a scenario by its name or file; raises `UsageError` and `ConfigErrors`."""
         ...
 

@@ -12,41 +12,41 @@ from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
-from haulout.app import manifests
-from haulout.app.exposing import Shown, exposed
-from haulout.app.hub import HubOperation, run_hub
-from haulout.app.hub_vitals import HubVitals
-from haulout.app.names import LEADER_LEASE
-from haulout.app.notices import Notices
+from haulout.api import machinemaintenance
+from haulout.api.clusterapi import EXTENSION_LEASE, ClusterKey
+from haulout.api.objects import Object, RawObject
+from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Resource
+from haulout.app.clusterapi.hub import HubReplicaSettings, run_hub
+from haulout.app.clusterapi.hub_status import HubStatus
+from haulout.app.http_endpoints import ServedReplica, serve_http
+from haulout.app.lease_names import LEADER_LEASE
+from haulout.app.manifests import operator_manifests
+from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
-from haulout.app.profiles import Profiles
-from haulout.app.sandbox.cloud_sources import listening_to
-from haulout.app.sandbox.interface import Say, SimulatedCluster, Site, Stage
-from haulout.app.sandbox.vcenters import on_esx
-from haulout.app.vitals import Vitals
+from haulout.app.operator_status import OperatorStatus
+from haulout.app.profiles import ProfilesComponent
+from haulout.app.sandbox.cloud_sources import sources_of
+from haulout.app.sandbox.interface import OnScenarioEvent, RunningSandbox, ScenarioCluster, SimulatedCluster
+from haulout.app.sandbox.vcenters import esx_component
+from haulout.controllers.clusterapi.settings import ClusterApiSettings
+from haulout.dashboard.api.types import AuthMode
+from haulout.dashboard.auth.settings import SERVICE_ACCOUNT, AccessSettings
 from haulout.errors import AlreadyExists, UsageError
-from haulout.hub.settings import HubSettings
-from haulout.kinds import machinemaintenance
-from haulout.kinds.clusterapi import EXTENSION_LEASE, ClusterKey
+from haulout.httpserver.listener import ListenAddress
 from haulout.kube.client import Client
 from haulout.kube.namespaces import namespace
-from haulout.kube.objects import Object, RawObject
-from haulout.kube.resources import DEFINITIONS, NAMESPACES, Resource
-from haulout.web.api.shapes import AuthMode
-from haulout.web.auth.settings import ACCOUNT, AccessSettings
-from haulout.web.listening import Address
 
-LOCAL = "127.0.0.1"
-PERSON = "alice"  # who tries the dashboard
+LOOPBACK = "127.0.0.1"
+DEMO_USER = "alice"  # who tries the dashboard
 _NAMESPACE, _IDENTITY, _CLUSTER = "haulout", "sandbox", "sandbox"
 _SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True, model=Object)
 _PROFILES = "clusterapi.yaml"  # of operators in workload clusters
 
-WithProfiles = Callable[[Client], AbstractAsyncContextManager[Profiles | None]]
+WithProfiles = Callable[[Client], AbstractAsyncContextManager[ProfilesComponent | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answering:
+class SandboxAddresses:
     """Where people find what runs in a sandbox."""
 
     url: str = ""  # of the operator, or of the hub
@@ -55,104 +55,113 @@ class Answering:
 
 
 async def run_sandbox(
-    opened: AbstractAsyncContextManager[Site],
+    opened: AbstractAsyncContextManager[RunningSandbox],
     *,
-    ready: Callable[[Site, Answering], object],
-    say: Say,
+    on_ready: Callable[[RunningSandbox, SandboxAddresses], object],
+    on_event: OnScenarioEvent,
     with_operator: bool = True,
     with_profiles: WithProfiles,
-    metrics: tuple[Address, ...] = (),
+    metrics: tuple[ListenAddress, ...] = (),
     access: AccessSettings | None = None,
 ) -> None:
-    """Run a sandbox until cancelled; `say` hears what happens in it, and when.
+    """Run a sandbox until cancelled; `on_event` hears what happens in it, and when.
 
-    `ready` hears when it can be used, and where the operator answers, which is at the first of `metrics` that is free.
+    `on_ready` hears when it can be used, and where the operator answers, which is at the first of `metrics` that is
+    free.
     """
     async with opened as site, AsyncExitStack() as stack:
-        stage, found = site.stage, Answering()
-        client, hub, vitals = stage.cluster.client(_NAMESPACE), HubVitals(), Vitals()
-        operators: dict[ClusterKey, Vitals] = {}
+        scenario, addresses = site.scenario_cluster, SandboxAddresses()
+        client, hub_status, status = scenario.cluster.client(_NAMESPACE), HubStatus(), OperatorStatus()
+        operators: dict[ClusterKey, OperatorStatus] = {}
         if with_operator:
-            await install(stage)
-            if stage.workload_clusters:
-                operators = {key: await _vitals_of(it, with_profiles, stack) for key, it in _clients(stage).items()}
-                url = await _answering(client, hub, metrics, stack, access, lease=EXTENSION_LEASE)
+            await install(scenario)
+            if scenario.workload_clusters:
+                operators = {
+                    key: await _operator_status(item, with_profiles, stack) for key, item in _clients(scenario).items()
+                }
+                url = await _serve(client, hub_status, metrics, stack, access, lease=EXTENSION_LEASE)
             else:
-                vitals = await _vitals_of(client, with_profiles, stack)
-                url = await _answering(client, vitals, metrics, stack, access)
+                status = await _operator_status(client, with_profiles, stack)
+                url = await _serve(client, status, metrics, stack, access)
             urls = {
-                key: await _answering(it, operators[key], (Address(0, LOCAL),), stack, access)
-                for key, it in _clients(stage).items()
+                key: await _serve(item, operators[key], (ListenAddress(0, LOOPBACK),), stack, access)
+                for key, item in _clients(scenario).items()
                 if metrics
             }
-            found = Answering(url=url, token=_token(stage, access), operators=urls)
-        ready(site, found)
-        async with asyncio.TaskGroup() as parts:
-            parts.create_task(site.play(say))
+            addresses = SandboxAddresses(url=url, token=_token(scenario, access), operators=urls)
+        on_ready(site, addresses)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(site.run_scenario(on_event))
             if with_operator and operators:
-                parts.create_task(couple(client, stage, hub, operators))
+                tasks.create_task(run_hub_and_operators(client, scenario, hub_status, operators))
             elif with_operator:
-                parts.create_task(operate(client, stage, vitals))
-            parts.create_task(_until_cancelled())
+                tasks.create_task(run_scenario_operator(client, scenario, status))
+            tasks.create_task(_until_cancelled())
 
 
-def _clients(stage: Stage) -> dict[ClusterKey, Client]:
-    return {key: cluster.client(_NAMESPACE) for key, cluster in stage.workload_clusters.items()}
+def _clients(scenario: ScenarioCluster) -> dict[ClusterKey, Client]:
+    return {key: cluster.client(_NAMESPACE) for key, cluster in scenario.workload_clusters.items()}
 
 
-async def _vitals_of(client: Client, with_profiles: WithProfiles, stack: AsyncExitStack) -> Vitals:
-    return Vitals(profiles=await stack.enter_async_context(with_profiles(client)))
+async def _operator_status(client: Client, with_profiles: WithProfiles, stack: AsyncExitStack) -> OperatorStatus:
+    return OperatorStatus(profiles=await stack.enter_async_context(with_profiles(client)))
 
 
-def _token(stage: Stage, access: AccessSettings | None) -> str:
+def _token(scenario: ScenarioCluster, access: AccessSettings | None) -> str:
     """Return a token with which a person can log in everywhere, if that takes one."""
     if access is None or access.mode is AuthMode.OFF:
         return ""
     token = secrets.token_urlsafe(16)
-    clusters: list[SimulatedCluster] = [stage.cluster, *stage.workload_clusters.values()]
+    clusters: list[SimulatedCluster] = [scenario.cluster, *scenario.workload_clusters.values()]
     for cluster in clusters:
-        cluster.give_token(token, PERSON)
+        cluster.add_token(token, DEMO_USER)
     return token
 
 
-async def _answering(
+async def _serve(
     client: Client,
-    vitals: Shown,
-    addresses: tuple[Address, ...],
+    status: ServedReplica,
+    addresses: tuple[ListenAddress, ...],
     stack: AsyncExitStack,
     access: AccessSettings | None,
     *,
     lease: str = LEADER_LEASE,
 ) -> str:
     """Have the operator answer at the first address that is free; return where."""
-    for number, at in enumerate(addresses, 1):
+    for attempt, address in enumerate(addresses, 1):
         access = access or AccessSettings(mode=AuthMode.OFF)
-        serving = exposed(client, vitals, at=at, namespace=_NAMESPACE, identity=_IDENTITY, lease=lease, access=access)
+        serving = serve_http(
+            client, status, address=address, namespace=_NAMESPACE, identity=_IDENTITY, lease=lease, access=access
+        )
         try:
-            return f"http://{LOCAL}:{await stack.enter_async_context(serving)}"
+            return f"http://{LOOPBACK}:{await stack.enter_async_context(serving)}"
         except UsageError:
-            if number == len(addresses):
+            if attempt == len(addresses):
                 raise
     return ""
 
 
-async def operate(client: Client, stage: Stage, vitals: Vitals) -> None:
+async def run_scenario_operator(client: Client, scenario: ScenarioCluster, status: OperatorStatus) -> None:
     """Be the operator of a cluster on a stage, and hear what its clouds say; until cancelled."""
-    notices = Notices(sources=listening_to(stage.fleet))
+    notices = NoticesComponent(make_sources=sources_of(scenario.fleet))
     settings = OperatorSettings(namespace=_NAMESPACE, identity=_IDENTITY, cluster=_CLUSTER)
-    esx = on_esx(stage.fleet)
-    await run_operator(client, settings, profiles=vitals.profiles, notices=notices, esx=esx, vitals=vitals)
+    esx = esx_component(scenario.fleet)
+    await run_operator(client, settings, profiles=status.profiles, notices=notices, esx=esx, status=status)
 
 
-async def couple(client: Client, stage: Stage, hub: HubVitals, operators: Mapping[ClusterKey, Vitals]) -> None:
+async def run_hub_and_operators(
+    client: Client, scenario: ScenarioCluster, hub_status: HubStatus, operators: Mapping[ClusterKey, OperatorStatus]
+) -> None:
     """Be the hub of a stage, and the operators in its workload clusters; until cancelled."""
-    settings = HubOperation(namespace=_NAMESPACE, identity=_IDENTITY, cluster=_CLUSTER, hub=HubSettings(metal3=True))
-    async with asyncio.TaskGroup() as parts:
-        parts.create_task(run_hub(client, settings, connect=stage.connect, vitals=hub))
-        for key, inside in _clients(stage).items():
-            vitals = operators[key]
-            of_it = OperatorSettings(namespace=_NAMESPACE, identity=_IDENTITY, cluster=str(key))
-            parts.create_task(run_operator(inside, of_it, profiles=vitals.profiles, vitals=vitals))
+    settings = HubReplicaSettings(
+        namespace=_NAMESPACE, identity=_IDENTITY, cluster=_CLUSTER, hub=ClusterApiSettings(metal3=True)
+    )
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(run_hub(client, settings, connect=scenario.connect, status=hub_status))
+        for key, workload_client in _clients(scenario).items():
+            status = operators[key]
+            operator_settings = OperatorSettings(namespace=_NAMESPACE, identity=_IDENTITY, cluster=str(key))
+            tasks.create_task(run_operator(workload_client, operator_settings, profiles=status.profiles, status=status))
 
 
 @contextmanager
@@ -162,28 +171,28 @@ def workload_profiles() -> Iterator[Path]:
         yield path
 
 
-async def install(stage: Stage) -> None:
+async def install(scenario: ScenarioCluster) -> None:
     """Put up what the operator needs, as a person would before the first start."""
-    client, with_machines = stage.cluster.client(_NAMESPACE), stage.has_machines
-    if stage.workload_clusters:
-        await _put_up(client, [_NAMESPACE], ())  # a hub defines nothing
-        for inside in _clients(stage).values():
-            await _put_up(inside, [_NAMESPACE], manifests.definitions())
+    client, with_machines = scenario.cluster.client(_NAMESPACE), scenario.has_machines
+    if scenario.workload_clusters:
+        await _create_objects(client, [_NAMESPACE], ())  # a hub defines nothing
+        for workload_client in _clients(scenario).values():
+            await _create_objects(workload_client, [_NAMESPACE], operator_manifests.definitions())
         return
     namespaces = [_NAMESPACE, *((machinemaintenance.NAMESPACE,) if with_machines else ())]
-    await _put_up(client, namespaces, manifests.definitions(with_machines=with_machines))
+    await _create_objects(client, namespaces, operator_manifests.definitions(with_machines=with_machines))
 
 
-async def _put_up(client: Client, namespaces: Sequence[str], definitions: Sequence[RawObject]) -> None:
+async def _create_objects(client: Client, namespaces: Sequence[str], definitions: Sequence[RawObject]) -> None:
     for name in namespaces:
         with suppress(AlreadyExists):  # the scenario may have brought its own
             await client.create(NAMESPACES, namespace(name))
     with suppress(AlreadyExists):
-        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": SERVICE_ACCOUNT}}
         await client.create(_SERVICE_ACCOUNTS, account, namespace=_NAMESPACE)
     for definition in definitions:
         with suppress(AlreadyExists):
-            await client.create(DEFINITIONS, definition)
+            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
 
 
 async def _until_cancelled() -> None:

@@ -10,16 +10,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 
-from haulout.core.busy import Busy
-from haulout.core.icalendar.lines import Component, Misread, Property, reading, shown
-from haulout.core.icalendar.recurrence import Rule, rule
-from haulout.core.icalendar.values import Length, Stamp, between, length, period, stamp
-from haulout.core.icalendar.zones import Zones
+from haulout.core.busy_period import BusyPeriod
+from haulout.core.icalendar.content_lines import Component, Property, PropertyError, abbreviate, property_errors
+from haulout.core.icalendar.recurrence import RecurrenceRule, parse_rule
+from haulout.core.icalendar.timezones import TimeZones
+from haulout.core.icalendar.values import (
+    CalendarDuration,
+    CalendarTime,
+    duration_between,
+    parse_duration,
+    parse_period,
+    parse_time,
+)
 
-_LONGEST_REPEATED = timedelta(days=366)
-_LONGEST_TEXT = 200
+_MAX_REPEATED_DURATION = timedelta(days=366)
+_MAX_TEXT_LENGTH = 200
 # What a wall time and its instant may be apart, and a day more.
-_APART = timedelta(days=2)
+_MARGIN = timedelta(days=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,148 +36,165 @@ class Event:
     line: int
     uid: str
     title: str
-    start: Stamp
-    length: Length
-    rules: tuple[Rule, ...] = ()
-    more: tuple[tuple[Stamp, Length], ...] = ()
-    left_out: frozenset[Stamp] = frozenset()
-    replaces: Stamp | None = None  # one time of the series with the same UID
+    start: CalendarTime
+    duration: CalendarDuration
+    rules: tuple[RecurrenceRule, ...] = ()
+    extra_times: tuple[tuple[CalendarTime, CalendarDuration], ...] = ()
+    excluded_times: frozenset[CalendarTime] = frozenset()
+    recurrence_id: CalendarTime | None = None  # one time of the series with the same UID
     is_cancelled: bool = False
 
-    def busy(self, first: datetime, last: datetime, reader: tzinfo) -> Iterator[Busy]:
+    def busy_periods(self, first: datetime, last: datetime, default_zone: tzinfo) -> Iterator[BusyPeriod]:
         """Yield when it goes on between two instants, to a reader in a zone."""
-        left_out = _Absences(self.left_out, reader)
-        for start, lasting in self._times(first, last, reader):
-            begins = start.instant(reader)
-            ends = lasting.end_of(start, reader)
-            if begins < ends and begins < last and ends > first and not left_out.has(start, begins):
-                yield Busy(begins, ends, self.title)
+        exclusions = _Exclusions(self.excluded_times, default_zone)
+        for start, duration in self._occurrences(first, last, default_zone):
+            begins_at = start.instant(default_zone)
+            ends_at = duration.latest_end(start, default_zone)
+            if (
+                begins_at < ends_at
+                and begins_at < last
+                and ends_at > first
+                and not exclusions.contains(start, begins_at)
+            ):
+                yield BusyPeriod(begins_at, ends_at, self.title)
 
-    def _times(self, first: datetime, last: datetime, reader: tzinfo) -> Iterator[tuple[Stamp, Length]]:
-        yield self.start, self.length
-        yield from self.more
+    def _occurrences(
+        self, first: datetime, last: datetime, default_zone: tzinfo
+    ) -> Iterator[tuple[CalendarTime, CalendarDuration]]:
+        yield self.start, self.duration
+        yield from self.extra_times
         begin = self.start.wall.date()
-        first_day = (first - self.length.rough - _APART).date()
-        for each in self.rules:
-            for day in each.days(begin, first=first_day, last=(last + _APART).date()):
-                start = self.start.on(day)
-                if day != begin and _is_within(start, each.until, reader):
-                    yield start, self.length
+        first_day = (first - self.duration.approximate - _MARGIN).date()
+        for recurrence in self.rules:
+            for day in recurrence.days(begin, first=first_day, last=(last + _MARGIN).date()):
+                start = self.start.on_day(day)
+                if day != begin and _is_within(start, recurrence.until, default_zone):
+                    yield start, self.duration
 
 
-class _Absences:
+class _Exclusions:
     """The times that are left out of a series: instants, or whole days."""
 
-    def __init__(self, stamps: Iterable[Stamp], reader: tzinfo) -> None:
-        self._days = {each.wall.date() for each in stamps if each.is_day}
-        self._instants = {each.instant(reader) for each in stamps if not each.is_day}
+    def __init__(self, times: Iterable[CalendarTime], default_zone: tzinfo) -> None:
+        self._excluded_days = {excluded.wall.date() for excluded in times if excluded.is_day}
+        self._excluded_instants = {excluded.instant(default_zone) for excluded in times if not excluded.is_day}
 
-    def has(self, start: Stamp, at: datetime) -> bool:
-        return at in self._instants or start.wall.date() in self._days
+    def contains(self, start: CalendarTime, at: datetime) -> bool:
+        return at in self._excluded_instants or start.wall.date() in self._excluded_days
 
 
-def event(part: Component, zones: Zones) -> Event:
+def parse_event(component: Component, zones: TimeZones) -> Event:
     """Return what a VEVENT says; raises a ValueError with what is wrong or not understood."""
-    line = part.one("DTSTART")
+    line = component.get("DTSTART")
     if line is None:
         raise ValueError("expected DTSTART, found none")
-    if without := part.one("EXRULE"):
-        raise Misread("it is not understood; expected EXDATE instead", without)
-    start = _stamp(line, zones)
-    lasting = _length(part, start, zones)
-    rules = tuple(_rule(each) for each in part.all("RRULE"))
-    if rules and lasting.rough > _LONGEST_REPEATED:
+    if exrule := component.get("EXRULE"):
+        raise PropertyError("it is not understood; expected EXDATE instead", exrule)
+    start = _parse_time(line, zones)
+    duration = _parse_duration(component, start, zones)
+    rules = tuple(_parse_rule(recurrence_line) for recurrence_line in component.get_all("RRULE"))
+    if rules and duration.approximate > _MAX_REPEATED_DURATION:
         raise ValueError("expected an event that is repeated to last at most 366 days")
     return Event(
-        line=part.line,
-        uid=_text(part, "UID"),
-        title=_text(part, "SUMMARY") or "an event without a title",
+        line=component.line,
+        uid=_text(component, "UID"),
+        title=_text(component, "SUMMARY") or "an event without a title",
         start=start,
-        length=lasting,
+        duration=duration,
         rules=rules,
-        more=tuple(more for each in part.all("RDATE") for more in _more(each, lasting, zones)),
-        left_out=frozenset(out for each in part.all("EXDATE") for out in _stamps(each, zones)),
-        replaces=_replaced(part.one("RECURRENCE-ID"), zones),
-        is_cancelled=_text(part, "STATUS").upper() == "CANCELLED",
+        extra_times=tuple(
+            more
+            for recurrence_line in component.get_all("RDATE")
+            for more in _parse_extra_times(recurrence_line, duration, zones)
+        ),
+        excluded_times=frozenset(
+            excluded
+            for recurrence_line in component.get_all("EXDATE")
+            for excluded in _parse_times(recurrence_line, zones)
+        ),
+        recurrence_id=_parse_recurrence_id(component.get("RECURRENCE-ID"), zones),
+        is_cancelled=_text(component, "STATUS").upper() == "CANCELLED",
     )
 
 
-def with_replacements(events: Iterable[Event]) -> list[Event]:
+def apply_overrides(events: Iterable[Event]) -> list[Event]:
     """Return the events; a series leaves out the times that another event replaces, or cancels."""
-    listed = list(events)
-    replaced: dict[str, set[Stamp]] = {}
-    for each in listed:
-        if each.replaces is not None and each.uid:
-            replaced.setdefault(each.uid, set()).add(each.replaces)
+    all_events = list(events)
+    overridden: dict[str, set[CalendarTime]] = {}
+    for candidate in all_events:
+        if candidate.recurrence_id is not None and candidate.uid:
+            overridden.setdefault(candidate.uid, set()).add(candidate.recurrence_id)
     return [
-        each
-        if each.replaces is not None or each.uid not in replaced
-        else replace(each, left_out=each.left_out | replaced[each.uid])
-        for each in listed
-        if not each.is_cancelled
+        candidate
+        if candidate.recurrence_id is not None or candidate.uid not in overridden
+        else replace(candidate, excluded_times=candidate.excluded_times | overridden[candidate.uid])
+        for candidate in all_events
+        if not candidate.is_cancelled
     ]
 
 
-def _is_within(start: Stamp, until: Stamp | None, reader: tzinfo) -> bool:
+def _is_within(start: CalendarTime, until: CalendarTime | None, default_zone: tzinfo) -> bool:
     if until is None:
         return True
     if until.is_day or start.is_day:
         return start.wall.date() <= until.wall.date()
     # The end of a series should be told in UTC. Without a zone, it is in that of the series.
-    return start.instant(reader) <= until.instant(start.zone or reader)
+    return start.instant(default_zone) <= until.instant(start.zone or default_zone)
 
 
-def _rule(line: Property) -> Rule:
-    with reading(line):
-        return rule(line.value)
+def _parse_rule(line: Property) -> RecurrenceRule:
+    with property_errors(line):
+        return parse_rule(line.value)
 
 
-def _length(part: Component, start: Stamp, zones: Zones) -> Length:
-    end, duration = part.one("DTEND"), part.one("DURATION")
+def _parse_duration(component: Component, start: CalendarTime, zones: TimeZones) -> CalendarDuration:
+    end, duration = component.get("DTEND"), component.get("DURATION")
     if end is not None and duration is not None:
-        raise Misread("expected DTEND or DURATION, found both", duration)
+        raise PropertyError("expected DTEND or DURATION, found both", duration)
     if end is not None:
-        with reading(end):
-            return _whole_days(between(start, _stamp(end, zones)), start)
+        with property_errors(end):
+            return _whole_days(duration_between(start, _parse_time(end, zones)), start)
     if duration is not None:
-        with reading(duration):
-            return length(duration.value)
-    return Length(timedelta(days=1) if start.is_day else timedelta())
+        with property_errors(duration):
+            return parse_duration(duration.value)
+    return CalendarDuration(timedelta(days=1) if start.is_day else timedelta())
 
 
-def _whole_days(lasting: Length, start: Stamp) -> Length:
+def _whole_days(duration: CalendarDuration, start: CalendarTime) -> CalendarDuration:
     # The end of a day's event is the day after it; some write the day itself.
-    return Length(timedelta(days=1)) if start.is_day and not lasting.shown else lasting
+    return CalendarDuration(timedelta(days=1)) if start.is_day and not duration.nominal else duration
 
 
-def _replaced(line: Property | None, zones: Zones) -> Stamp | None:
+def _parse_recurrence_id(line: Property | None, zones: TimeZones) -> CalendarTime | None:
     if line is None:
         return None
     if line.parameters.get("RANGE"):
-        raise Misread(f"RANGE={shown(line.parameters['RANGE'])} is not understood", line)
-    return _stamp(line, zones)
+        raise PropertyError(f"RANGE={abbreviate(line.parameters['RANGE'])} is not understood", line)
+    return _parse_time(line, zones)
 
 
-def _more(line: Property, lasting: Length, zones: Zones) -> Iterator[tuple[Stamp, Length]]:
+def _parse_extra_times(
+    line: Property, duration: CalendarDuration, zones: TimeZones
+) -> Iterator[tuple[CalendarTime, CalendarDuration]]:
     if line.parameters.get("VALUE", "").upper() != "PERIOD":
-        yield from ((each, lasting) for each in _stamps(line, zones))
+        yield from ((item, duration) for item in _parse_times(line, zones))
         return
-    with reading(line):
-        zone = zones.of(line)
-        yield from [period(each, zone) for each in line.value.split(",")]
+    with property_errors(line):
+        zone = zones.zone_of(line)
+        yield from [parse_period(item, zone) for item in line.value.split(",")]
 
 
-def _stamps(line: Property, zones: Zones) -> list[Stamp]:
-    with reading(line):
-        zone = zones.of(line)
-        return [stamp(each, zone) for each in line.value.split(",") if each.strip()]
+def _parse_times(line: Property, zones: TimeZones) -> list[CalendarTime]:
+    with property_errors(line):
+        zone = zones.zone_of(line)
+        return [parse_time(each, zone) for each in line.value.split(",") if each.strip()]
 
 
-def _stamp(line: Property, zones: Zones) -> Stamp:
-    with reading(line):
-        return stamp(line.value, zones.of(line))
+def _parse_time(line: Property, zones: TimeZones) -> CalendarTime:
+    with property_errors(line):
+        return parse_time(line.value, zones.zone_of(line))
 
 
-def _text(part: Component, name: str) -> str:
-    line = part.one(name)
-    return " ".join(line.text.split())[:_LONGEST_TEXT] if line else ""
+def _text(component: Component, name: str) -> str:
+    line = component.get(name)
+    return " ".join(line.text.split())[:_MAX_TEXT_LENGTH] if line else ""

@@ -1,7 +1,8 @@
 """The values of iCalendar: days, times, periods and lengths, as RFC 5545 writes them.
 
-A `Stamp` keeps what was written: the wall time and its zone, or that it has none. A time without a zone ("floating")
-and a whole day mean what the reader's clocks show, so who asks for an instant says in which zone the reader is.
+A `CalendarTime` keeps what was written: the wall time and its zone, or that it has none. A time without a zone
+("floating") and a whole day mean what the reader's clocks show, so who asks for an instant says in which zone the
+reader is.
 """
 
 import re
@@ -13,56 +14,56 @@ from haulout.core import walltime
 # Further than anything that a calendar is for; so that no arithmetic leaves what a date can hold.
 FIRST_YEAR = walltime.EARLIEST.year
 LAST_YEAR = walltime.LATEST.year - 1
-LONGEST = timedelta(days=366 * 100)
+MAX_DURATION = timedelta(days=366 * 100)
 
-_STAMP = re.compile(r"(\d{4})(\d{2})(\d{2})(?:T(\d{2})(\d{2})(\d{2})(Z?))?", re.ASCII)
-_LENGTH = re.compile(
+_TIME = re.compile(r"(\d{4})(\d{2})(\d{2})(?:T(\d{2})(\d{2})(\d{2})(Z?))?", re.ASCII)
+_DURATION = re.compile(
     r"([+-]?)P(?:(\d{1,6})W|(?:(\d{1,6})D)?(?:T(?:(\d{1,7})H)?(?:(\d{1,8})M)?(?:(\d{1,9})S)?)?)", re.ASCII
 )
 _OFFSET = re.compile(r"([+-])(\d{2})(\d{2})(\d{2})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class CalendarTime:
     """A day, or a wall time in a zone; None: in that of the reader."""
 
     wall: datetime
     zone: tzinfo | None
     is_day: bool = False
 
-    def instant(self, reader: tzinfo, *, last: bool = False) -> datetime:
+    def instant(self, default_zone: tzinfo, *, last: bool = False) -> datetime:
         """Return what it means to a reader."""
-        return walltime.instant(self.wall, self.zone or reader, last=last and not self.is_day)
+        return walltime.instant(self.wall, self.zone or default_zone, last=last and not self.is_day)
 
-    def moved(self, by: timedelta) -> "Stamp":
+    def shifted(self, by: timedelta) -> "CalendarTime":
         """Return what clocks show so much later."""
-        return Stamp(self.wall + by, self.zone, self.is_day)
+        return CalendarTime(self.wall + by, self.zone, self.is_day)
 
-    def on(self, day: date) -> "Stamp":
+    def on_day(self, day: date) -> "CalendarTime":
         """Return the same time of another day."""
-        return Stamp(datetime.combine(day, self.wall.time()), self.zone, self.is_day)
+        return CalendarTime(datetime.combine(day, self.wall.time()), self.zone, self.is_day)
 
 
 @dataclass(frozen=True, slots=True)
-class Length:
+class CalendarDuration:
     """How long something is: by what clocks show, and then by what passes."""
 
-    shown: timedelta = timedelta()
-    passed: timedelta = timedelta()
+    nominal: timedelta = timedelta()
+    exact: timedelta = timedelta()
 
     @property
-    def rough(self) -> timedelta:
+    def approximate(self) -> timedelta:
         """About how long that is."""
-        return self.shown + self.passed
+        return self.nominal + self.exact
 
-    def end_of(self, start: Stamp, reader: tzinfo) -> datetime:
+    def latest_end(self, start: CalendarTime, default_zone: tzinfo) -> datetime:
         """Return the last instant at which it can end."""
-        return start.moved(self.shown).instant(reader, last=True) + self.passed
+        return start.shifted(self.nominal).instant(default_zone, last=True) + self.exact
 
 
-def stamp(text: str, zone: tzinfo | None, *, first_year: int = FIRST_YEAR) -> Stamp:
+def parse_time(text: str, zone: tzinfo | None, *, first_year: int = FIRST_YEAR) -> CalendarTime:
     """Return what `20261224`, `20261224T180000` or `20261224T180000Z` says."""
-    found = _STAMP.fullmatch(text.strip())
+    found = _TIME.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"expected a day or a time such as 20261224 or 20261224T180000Z, found {text[:40]!r}")
     year, month, day = int(found[1]), int(found[2]), int(found[3])
@@ -71,27 +72,29 @@ def stamp(text: str, zone: tzinfo | None, *, first_year: int = FIRST_YEAR) -> St
     try:
         day_begins = datetime(year, month, day)  # noqa: DTZ001 - a wall time has no zone
         if found[4] is None:
-            return Stamp(day_begins, None, is_day=True)
+            return CalendarTime(day_begins, None, is_day=True)
         # A leap second is told as the second before it.
         at = time(int(found[4]), int(found[5]), min(int(found[6]), 59))
     except ValueError as error:
         raise ValueError(f"expected a day or a time that exists, found {text.strip()!r}: {error}") from None
-    return Stamp(datetime.combine(day_begins, at), UTC if found[7] else zone)
+    return CalendarTime(datetime.combine(day_begins, at), UTC if found[7] else zone)
 
 
-def length(text: str) -> Length:
+def parse_duration(text: str) -> CalendarDuration:
     """Return what `P1D`, `PT90M` or `P2W` says."""
-    found = _LENGTH.fullmatch(text.strip())
+    found = _DURATION.fullmatch(text.strip())
     if found is None or not any(found.groups()[1:]):
         raise ValueError(f"expected a length such as PT1H30M or P1D, found {text[:40]!r}")
-    weeks, days, hours, minutes, seconds = (int(each or 0) for each in found.groups()[1:])
-    whole = Length(timedelta(weeks=weeks, days=days), timedelta(hours=hours, minutes=minutes, seconds=seconds))
-    if found[1] == "-" or whole.rough > LONGEST:
+    weeks, days, hours, minutes, seconds = (int(group or 0) for group in found.groups()[1:])
+    duration = CalendarDuration(
+        timedelta(weeks=weeks, days=days), timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    )
+    if found[1] == "-" or duration.approximate > MAX_DURATION:
         raise ValueError(f"expected a length of 0 to 100 years, found {text.strip()}")
-    return whole
+    return duration
 
 
-def between(start: Stamp, end: Stamp) -> Length:
+def duration_between(start: CalendarTime, end: CalendarTime) -> CalendarDuration:
     """Return the length from one to another, by what clocks show where it starts."""
     if start.is_day is not end.is_day:
         raise ValueError("expected a start and an end that are both days, or both times")
@@ -100,29 +103,31 @@ def between(start: Stamp, end: Stamp) -> Length:
     wall = end.wall
     if start.zone is not None and end.zone is not None and start.zone is not end.zone:
         wall = walltime.wall_clock(end.instant(UTC), start.zone)
-    shown = wall - start.wall
-    if shown < timedelta():
+    nominal = wall - start.wall
+    if nominal < timedelta():
         raise ValueError("the end must not be before the start")
-    if shown > LONGEST:
+    if nominal > MAX_DURATION:
         raise ValueError("expected an end within 100 years of the start")
-    return Length(shown)
+    return CalendarDuration(nominal)
 
 
-def period(text: str, zone: tzinfo | None) -> tuple[Stamp, Length]:
+def parse_period(text: str, zone: tzinfo | None) -> tuple[CalendarTime, CalendarDuration]:
     """Return what `20261224T180000Z/PT2H` or `20261224T180000Z/20261224T200000Z` says."""
     begin, slash, end = text.partition("/")
     if not slash:
         raise ValueError(f"expected a period such as 20261224T180000Z/PT2H, found {text[:40]!r}")
-    start = stamp(begin, zone)
-    return start, length(end) if end.lstrip("+-").startswith("P") else between(start, stamp(end, zone))
+    start = parse_time(begin, zone)
+    return start, parse_duration(end) if end.lstrip("+-").startswith("P") else duration_between(
+        start, parse_time(end, zone)
+    )
 
 
-def offset(text: str) -> timedelta:
+def parse_offset(text: str) -> timedelta:
     """Return what `+0100` says."""
     found = _OFFSET.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"expected an offset such as +0100, found {text[:40]!r}")
-    ahead = timedelta(hours=int(found[2]), minutes=int(found[3]), seconds=int(found[4] or 0))
-    if ahead >= walltime.DAY:
+    magnitude = timedelta(hours=int(found[2]), minutes=int(found[3]), seconds=int(found[4] or 0))
+    if magnitude >= walltime.DAY:
         raise ValueError(f"expected an offset of less than a day, found {text.strip()}")
-    return -ahead if found[1] == "-" else ahead
+    return -magnitude if found[1] == "-" else magnitude

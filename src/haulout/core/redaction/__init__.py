@@ -13,18 +13,18 @@ password costs a rotation.
 from haulout.core.redaction.assignments import redact, redact_arguments
 from haulout.core.redaction.files import FileRedactor, is_secret_option
 from haulout.core.redaction.names import is_secret_name
-from haulout.core.redaction.shapes import redact_recognizable
-from haulout.core.redaction.values import HIDDEN, RECOGNIZABLE, redact_values, replace_value
+from haulout.core.redaction.patterns import redact_known_patterns
+from haulout.core.redaction.values import MIN_VALUE_LENGTH, REDACTED, redact_values, replace_value
 
 __all__ = [
-    "HIDDEN",
-    "RECOGNIZABLE",
+    "MIN_VALUE_LENGTH",
+    "REDACTED",
     "FileRedactor",
     "is_secret_name",
     "is_secret_option",
     "redact",
     "redact_arguments",
-    "redact_recognizable",
+    "redact_known_patterns",
     "redact_values",
     "replace_value",
 ]

@@ -8,14 +8,14 @@ import re
 from collections.abc import Iterator, Sequence
 
 from haulout.core.redaction.names import is_secret_name
-from haulout.core.redaction.shapes import redact_recognizable
-from haulout.core.redaction.values import HIDDEN
+from haulout.core.redaction.patterns import redact_known_patterns
+from haulout.core.redaction.values import REDACTED
 
 # Possessive: a run of a megabyte is read once.
 _NAME = re.compile(r"(?<![\w.-])([\w.-]++)(\\?[\"']?\]?[^\S\n]{0,20}(?::=|=>|={1,2}|:)[^\S\n]{0,20})")
-_REFERENCE = re.compile(r"\$\{[\w.-]+\}|\$\(\w+\)|\$\w+|\{\{[^{}]{0,200}\}\}|\*+|<[\w -]{1,40}>|" + re.escape(HIDDEN))
-_NOTHING = frozenset({"", "true", "false", "null", "none", "nil", "~", "{}", "[]", "{", "|", ">", "|-", ">-"})
-_BARE = re.compile(r"[^\s\"'&]+")
+_REFERENCE = re.compile(r"\$\{[\w.-]+\}|\$\(\w+\)|\$\w+|\{\{[^{}]{0,200}\}\}|\*+|<[\w -]{1,40}>|" + re.escape(REDACTED))
+_HARMLESS_VALUES = frozenset({"", "true", "false", "null", "none", "nil", "~", "{}", "[]", "{", "|", ">", "|-", ">-"})
+_BARE_VALUE = re.compile(r"[^\s\"'&]+")
 _NEXT_NAME = re.compile(r"[,;][\w.-]{1,80}[\"']?[:=]")
 _CLOSING = " \t,;)}]>"
 _OBJECT = re.compile(r"\{(?!\{)")
@@ -28,11 +28,11 @@ _FLAG = re.compile(
 )
 _IS_FLAG = re.compile(r"--?([A-Za-z][\w.-]*)")
 _USER = r"-u|-U|--user|--proxy-user|--basic-auth"
-_USERS = re.compile(
+_USER_PASSWORDS = re.compile(
     rf"(?<![\w-])((?:{_USER})(?:\\?[\"']?\s*+,\s*+|\s++|=)?\\?[\"']?[^\s:%\"',=]{{1,100}}[:%])[^\s\"',]+"
 )
 _IS_USER_FLAG = re.compile(_USER)
-_OF_PROGRAMS = re.compile(
+_PROGRAM_PASSWORDS = re.compile(
     r"("
     r"sshpass\s+-p\s*"
     r"|(?:mysql|mariadb)[\w-]{0,20}\s[^\n|;&]{0,200}?(?<=\s)-p(?=\S)"
@@ -47,8 +47,8 @@ _OF_PROGRAMS = re.compile(
     r"([\"'][^\"'\n]*[\"']|[^\s\"'|;&]+)",
     re.IGNORECASE,
 )
-_TO_CHPASSWD = re.compile(r"(\becho\s+[\"']?[\w.-]{1,64}:)[^\s\"']+(?=[\"']?\s*\|\s*chpasswd)")
-_SET_BY_SHELL = re.compile(r"(\b(?:ENV|ARG|setenv|setx)[ \t]+([\w.-]++)[ \t]+)(\S[^\n]*)")
+_CHPASSWD_INPUT = re.compile(r"(\becho\s+[\"']?[\w.-]{1,64}:)[^\s\"']+(?=[\"']?\s*\|\s*chpasswd)")
+_SHELL_VARIABLES = re.compile(r"(\b(?:ENV|ARG|setenv|setx)[ \t]+([\w.-]++)[ \t]+)(\S[^\n]*)")
 _ELEMENT = re.compile(r"(<([\w.:-]{1,100})(?:\s[^<>]{0,200})?>)([^<]+)(?=</)")
 # An environment variable as Kubernetes writes it: `name: SMTP_PASS`, then `value: …`, in YAML or JSON.
 _NAME_AND_VALUE = re.compile(
@@ -62,69 +62,69 @@ _MYSQL = re.compile(r"(?:.*/)?(?:mysql|mariadb)[\w-]*")
 
 def redact(text: str) -> str:
     """Return `text` without what is called a secret, and without what has the shape of one."""
-    text = redact_recognizable(text)
-    text = _FLAG.sub(_without_value, text)
-    text = _NAME_AND_VALUE.sub(_without_value, text)
-    text = _USERS.sub(rf"\g<1>{HIDDEN}", text)
-    text = _OF_PROGRAMS.sub(rf"\g<1>{HIDDEN}", text)
-    text = _TO_CHPASSWD.sub(rf"\g<1>{HIDDEN}", text)
-    text = _SET_BY_SHELL.sub(_without_named, text)
-    text = _ELEMENT.sub(_without_named, text)
-    return "".join(_without_assigned(text))
+    text = redact_known_patterns(text)
+    text = _FLAG.sub(_redact_named_value, text)
+    text = _NAME_AND_VALUE.sub(_redact_named_value, text)
+    text = _USER_PASSWORDS.sub(rf"\g<1>{REDACTED}", text)
+    text = _PROGRAM_PASSWORDS.sub(rf"\g<1>{REDACTED}", text)
+    text = _CHPASSWD_INPUT.sub(rf"\g<1>{REDACTED}", text)
+    text = _SHELL_VARIABLES.sub(_redact_named, text)
+    text = _ELEMENT.sub(_redact_named, text)
+    return "".join(_redact_assigned(text))
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
     """Return a command line whose flags and values stand in separate items: `["--password", "x"]`."""
-    is_mysql = any(_MYSQL.fullmatch(it) for it in arguments[:1])
+    is_mysql = any(_MYSQL.fullmatch(argument) for argument in arguments[:1])
     found: list[str] = []
-    for before, item in zip(("", *arguments), arguments, strict=False):
-        flag = _IS_FLAG.fullmatch(before)
-        if flag and not item.startswith("-") and is_secret_name(flag[1]) and not _is_shown(item):
-            found.append(HIDDEN)
-        elif _IS_USER_FLAG.fullmatch(before) and ":" in item:
-            found.append(f"{item.partition(':')[0]}:{HIDDEN}")
+    for previous, item in zip(("", *arguments), arguments, strict=False):
+        flag = _IS_FLAG.fullmatch(previous)
+        if flag and not item.startswith("-") and is_secret_name(flag[1]) and not _is_harmless_value(item):
+            found.append(REDACTED)
+        elif _IS_USER_FLAG.fullmatch(previous) and ":" in item:
+            found.append(f"{item.partition(':')[0]}:{REDACTED}")
         elif is_mysql and item.startswith("-p") and item != "-p":
-            found.append(f"-p{HIDDEN}")
+            found.append(f"-p{REDACTED}")
         else:
             found.append(redact(item))
     return found
 
 
-def _without_value(match: re.Match[str]) -> str:
+def _redact_named_value(match: re.Match[str]) -> str:
     """Hide the group `value` if the group `name` is the name of a secret."""
-    if not is_secret_name(match["name"]) or _is_shown(match["value"].strip("\\\"'")):
+    if not is_secret_name(match["name"]) or _is_harmless_value(match["value"].strip("\\\"'")):
         return match[0]
-    return f"{match[1]}{_quoted_like(match['value'])}"
+    return f"{match[1]}{_redacted_like(match['value'])}"
 
 
-def _without_named(match: re.Match[str]) -> str:
+def _redact_named(match: re.Match[str]) -> str:
     """Hide the third group if the second is the name of a secret."""
-    return f"{match[1]}{HIDDEN}" if is_secret_name(match[2]) and not _is_shown(match[3]) else match[0]
+    return f"{match[1]}{REDACTED}" if is_secret_name(match[2]) and not _is_harmless_value(match[3]) else match[0]
 
 
-def _quoted_like(value: str) -> str:
-    quote = next((it for it in ('\\"', '"', "'") if value.startswith(it)), "")
-    return f"{quote}{HIDDEN}{quote}"
+def _redacted_like(value: str) -> str:
+    quote = next((candidate for candidate in ('\\"', '"', "'") if value.startswith(candidate)), "")
+    return f"{quote}{REDACTED}{quote}"
 
 
-def _is_shown(value: str) -> bool:
+def _is_harmless_value(value: str) -> bool:
     """Return whether a value tells nothing: it is empty, a truth value, or the name of something."""
-    return value.strip().lower() in _NOTHING or _REFERENCE.fullmatch(value.strip()) is not None
+    return value.strip().lower() in _HARMLESS_VALUES or _REFERENCE.fullmatch(value.strip()) is not None
 
 
-def _without_assigned(text: str) -> Iterator[str]:
-    done = at = 0
+def _redact_assigned(text: str) -> Iterator[str]:
+    copied_until = at = 0
     while match := _NAME.search(text, at):
         at = match.end()
         if not is_secret_name(match[1]):
             continue
         start, end = _value_span(text, match)
-        if end > start and not _is_shown(text[start:end]):
-            yield text[done:start]
-            yield HIDDEN
-            done = end
+        if end > start and not _is_harmless_value(text[start:end]):
+            yield text[copied_until:start]
+            yield REDACTED
+            copied_until = end
         at = max(at, end)
-    yield text[done:]
+    yield text[copied_until:]
 
 
 def _value_span(text: str, match: re.Match[str]) -> tuple[int, int]:
@@ -136,17 +136,17 @@ def _value_span(text: str, match: re.Match[str]) -> tuple[int, int]:
             return start, _closing_quote(text, start, quote)
     if text.startswith("[", at):
         inside = at + 1
-        return inside, inside if text.startswith("{", inside) else _first(text, "]\n", inside)
+        return inside, inside if text.startswith("{", inside) else _find_first(text, "]\n", inside)
     if match[1].lower().endswith(_WHOLE_LINE_NAMES):
-        return at, _end(_WHOLE_LINE, text, at)
+        return at, _match_end(_WHOLE_LINE, text, at)
     if ":" in match[2] and _begins_line(text, match.start()) and not _OBJECT.match(text, at):
-        return at, at + _length(text[at : _first(text, "\n", at)])
-    run = text[at : _end(_BARE, text, at)]
+        return at, at + _value_length(text[at : _find_first(text, "\n", at)])
+    run = text[at : _match_end(_BARE_VALUE, text, at)]
     following = _NEXT_NAME.search(run)
-    return at, at + _length(run[: following.start()] if following else run)
+    return at, at + _value_length(run[: following.start()] if following else run)
 
 
-def _length(value: str) -> int:
+def _value_length(value: str) -> int:
     """Return how long a value is without the brackets that close what it stands in."""
     reference = _REFERENCE.match(value)
     if reference and not value[reference.end() :].strip(_CLOSING):
@@ -156,19 +156,19 @@ def _length(value: str) -> int:
 
 def _closing_quote(text: str, at: int, quote: str) -> int:
     """Return where a quoted value ends; where its line ends if nobody closed it."""
-    line = _first(text, "\n", at)
+    line = _find_first(text, "\n", at)
     end = text.find(quote, at, line)
     while quote == '"' and end > at and text[end - 1] == "\\":
         end = text.find(quote, end + 1, line)
     return line if end < 0 else end
 
 
-def _first(text: str, characters: str, at: int) -> int:
+def _find_first(text: str, characters: str, at: int) -> int:
     """Return where the first of `characters` stands; the end of the text if none does."""
-    return min((found for it in characters if (found := text.find(it, at)) >= 0), default=len(text))
+    return min((found for character in characters if (found := text.find(character, at)) >= 0), default=len(text))
 
 
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
     found = pattern.match(text, at)
     return at if found is None else found.end()
 

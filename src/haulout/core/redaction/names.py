@@ -2,7 +2,7 @@
 
 import re
 
-_LONGEST = 256  # characters of a name that are looked at: its end says what it is
+_MAX_LENGTH = 256  # characters of a name that are looked at: its end says what it is
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 # These say it wherever they stand in a name, also without separators: dbpassword, authToken, AWS_SECRET_ACCESS_KEY.
@@ -60,7 +60,7 @@ def is_secret_name(name: str) -> bool:
     """Return whether a value of this name is secret: `DB_PASS`, `db.pass`, `client-key-data`, `slackToken`."""
     if name in _WORKING_DIRECTORIES:
         return False
-    name = name[-_LONGEST:]
+    name = name[-_MAX_LENGTH:]
     words = [word.lower() for word in _WORDS.findall(name)]
     last = words[-1] if words else ""
     if last in _HARMLESS_ENDS:

@@ -27,23 +27,23 @@ def find(name: str, count: int) -> Function | None:
 
     def call(*arguments: Any) -> Any:
         for types, function in candidates:
-            if all(map(_is, arguments, types)):
+            if all(map(_is_instance, arguments, types)):
                 return function(*arguments)
         raise no_overload()
 
     return call
 
 
-def _is(value: Any, kind: type) -> bool:
+def _is_instance(value: Any, kind: type) -> bool:
     return type(value) is int if kind is int else isinstance(value, kind)
 
 
-def _define(types: tuple[type, ...], **named: Function) -> None:
-    for name, function in named.items():
+def _register(types: tuple[type, ...], **functions: Function) -> None:
+    for name, function in functions.items():
         _overloads.setdefault((name, len(types)), []).append((types, function))
 
 
-def _parsed(kind: str, parse: Callable[[Any], Any], text: Any) -> Any:
+def _parse_as(kind: str, parse: Callable[[Any], Any], text: Any) -> Any:
     try:
         return parse(text)
     except (ValueError, OverflowError, KeyError, OSError):
@@ -54,7 +54,7 @@ def _parsed(kind: str, parse: Callable[[Any], Any], text: Any) -> Any:
 
 
 @functools.cache
-def pattern(source: str) -> re.Pattern[str]:
+def compile_pattern(source: str) -> re.Pattern[str]:
     """Return a regular expression of RE2's, as far as Python's are the same; `$` is the very end of a text."""
     try:
         return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", source), re.ASCII)
@@ -62,8 +62,8 @@ def pattern(source: str) -> re.Pattern[str]:
         raise ValueError(f"{source} is no regular expression: {error}") from None
 
 
-def _found(text: str, source: str) -> list[str]:
-    return [each[0] for each in _parsed("regular expression", pattern, source).finditer(text)]
+def _find_matches(text: str, source: str) -> list[str]:
+    return [each[0] for each in _parse_as("regular expression", compile_pattern, source).finditer(text)]
 
 
 def _substring(text: str, start: int, end: int | None = None) -> str:
@@ -80,47 +80,47 @@ def _join(items: list[Any], separator: str = "") -> str:
 
 
 def _format(template: str, values: list[Any]) -> str:
-    rest = iter(values)
+    remaining = iter(values)
 
-    def filled(found: re.Match[str]) -> str:
-        if found[0] == "%%":
+    def format_value(match: re.Match[str]) -> str:
+        if match[0] == "%%":
             return "%"
         try:
-            value = next(rest)
-            return _string(value) if found[2] == "s" else f"{value:{found[1] or ''}{found[2]}}"
+            value = next(remaining)
+            return _string(value) if match[2] == "s" else f"{value:{match[1] or ''}{match[2]}}"
         except (StopIteration, ValueError, TypeError):
-            raise CelError(f"no value for {found[0]}") from None
+            raise CelError(f"no value for {match[0]}") from None
 
-    return re.sub(r"%(?:%|(\.\d+)?([sdfex]))", filled, template)
+    return re.sub(r"%(?:%|(\.\d+)?([sdfex]))", format_value, template)
 
 
 _sized: tuple[type, ...] = (str, list, dict)
 for _kind in _sized:
-    _define((_kind,), size=len)
-_define(
+    _register((_kind,), size=len)
+_register(
     (str, str),
     contains=str.__contains__,
     startsWith=str.startswith,
     endsWith=str.endswith,
-    matches=lambda text, source: bool(_found(text, source)),
-    find=lambda text, source: (_found(text, source) or [""])[0],
-    findAll=_found,
+    matches=lambda text, source: bool(_find_matches(text, source)),
+    find=lambda text, source: (_find_matches(text, source) or [""])[0],
+    findAll=_find_matches,
     indexOf=str.find,
     lastIndexOf=str.rfind,
     split=lambda text, separator: text.split(separator) if separator else list(text),
 )
-_define(
+_register(
     (str,),
     lowerAscii=lambda text: text.encode().lower().decode(),
     upperAscii=lambda text: text.encode().upper().decode(),
     trim=str.strip,
 )
-_define((str, str, str), replace=str.replace)
-_define((str, int), substring=_substring, charAt=lambda text, at: _substring(text, at, at + 1))
-_define((str, int, int), substring=_substring)
-_define((str, list), format=_format)
-_define((list,), join=_join)
-_define((list, str), join=_join)
+_register((str, str, str), replace=str.replace)
+_register((str, int), substring=_substring, charAt=lambda text, at: _substring(text, at, at + 1))
+_register((str, int, int), substring=_substring)
+_register((str, list), format=_format)
+_register((list,), join=_join)
+_register((list, str), join=_join)
 
 # Lists
 
@@ -129,21 +129,21 @@ def _sorted(items: list[Any]) -> list[Any]:
     return sorted(items, key=functools.cmp_to_key(lambda one, other: less(other, one) - less(one, other)))
 
 
-def _extreme(items: list[Any], at: int) -> Any:
+def _extreme(items: list[Any], index: int) -> Any:
     if not items:
         raise CelError("the list is empty")
-    return _sorted(items)[at]
+    return _sorted(items)[index]
 
 
 def _distinct(items: list[Any]) -> list[Any]:
-    kept: list[Any] = []
+    distinct: list[Any] = []
     for item in items:
-        if not contains(kept, item):
-            kept.append(item)
-    return kept
+        if not contains(distinct, item):
+            distinct.append(item)
+    return distinct
 
 
-_define(
+_register(
     (list,),
     sum=lambda items: functools.reduce(OPERATORS["_+_"], items) if items else 0,
     min=lambda items: _extreme(items, 0),
@@ -153,7 +153,7 @@ _define(
     reverse=lambda items: items[::-1],
     distinct=_distinct,
 )
-_define(
+_register(
     (list, object),
     indexOf=lambda items, item: next((at for at, each in enumerate(items) if equal(each, item)), -1),
 )
@@ -180,37 +180,37 @@ def _string(value: Any) -> str:
     return str(value)
 
 
-def instant(text: str) -> datetime:
+def parse_timestamp(text: str) -> datetime:
     """Return the instant that RFC 3339 writes so; raise `ValueError` if that is none."""
-    found = datetime.fromisoformat(text)
-    if found.tzinfo is None or "T" not in text.upper():
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None or "T" not in text.upper():
         raise ValueError(text)
-    return found
+    return time
 
 
 for _kind in (str, int, float, datetime):
-    _define((_kind,), int=lambda value: _parsed("whole number", _int, value))
+    _register((_kind,), int=lambda value: _parse_as("whole number", _int, value))
 for _kind in (str, int, float):
-    _define((_kind,), double=lambda value: _parsed("number", float, value))
+    _register((_kind,), double=lambda value: _parse_as("number", float, value))
 for _kind in (str, bool, int, float, datetime, timedelta):
-    _define((_kind,), string=_string)
-_define((bool,), bool=bool)
-_define((str,), bool=lambda text: _parsed("boolean", {"true": True, "false": False}.__getitem__, text))
-_define((object,), dyn=lambda value: value, type=type_of)
+    _register((_kind,), string=_string)
+_register((bool,), bool=bool)
+_register((str,), bool=lambda text: _parse_as("boolean", {"true": True, "false": False}.__getitem__, text))
+_register((object,), dyn=lambda value: value, type=type_of)
 
 # Times
 
 
-def _in_zone(at: datetime, zone: str) -> datetime:
+def _in_zone(time: datetime, zone: str) -> datetime:
     offset = re.fullmatch(r"[+-]\d\d:\d\d", zone)
-    found = datetime.strptime(zone, "%z").tzinfo if offset else _parsed("time zone", ZoneInfo, zone)
-    return at.astimezone(found)
+    tzinfo = datetime.strptime(zone, "%z").tzinfo if offset else _parse_as("time zone", ZoneInfo, zone)
+    return time.astimezone(tzinfo)
 
 
-_define((str,), duration=lambda text: _parsed("duration", duration.parse, text))
-_define((str,), timestamp=lambda text: _parsed("timestamp", instant, text))
-_define((int,), timestamp=lambda seconds: _EPOCH + timedelta(seconds=seconds))
-_PARTS: dict[str, Callable[[datetime], int]] = {
+_register((str,), duration=lambda text: _parse_as("duration", duration.parse, text))
+_register((str,), timestamp=lambda text: _parse_as("timestamp", parse_timestamp, text))
+_register((int,), timestamp=lambda seconds: _EPOCH + timedelta(seconds=seconds))
+_TIMESTAMP_GETTERS: dict[str, Callable[[datetime], int]] = {
     "getFullYear": lambda at: at.year,
     "getMonth": lambda at: at.month - 1,
     "getDate": lambda at: at.day,
@@ -221,10 +221,10 @@ _PARTS: dict[str, Callable[[datetime], int]] = {
     "getMinutes": lambda at: at.minute,
     "getSeconds": lambda at: at.second,
 }
-for _name, _part in _PARTS.items():
-    _define((datetime,), **{_name: lambda at, part=_part: part(at.astimezone(UTC))})
-    _define((datetime, str), **{_name: lambda at, zone, part=_part: part(_in_zone(at, zone))})
-_define(
+for _name, _part in _TIMESTAMP_GETTERS.items():
+    _register((datetime,), **{_name: lambda at, part=_part: part(at.astimezone(UTC))})
+    _register((datetime, str), **{_name: lambda at, zone, part=_part: part(_in_zone(at, zone))})
+_register(
     (timedelta,),
     getHours=lambda span: int(span / timedelta(hours=1)),
     getMinutes=lambda span: int(span / timedelta(minutes=1)),
@@ -242,8 +242,8 @@ def _is_quantity(text: str) -> bool:
     return True
 
 
-_define((str,), quantity=lambda text: _parsed("quantity", quantity.parse, text), isQuantity=_is_quantity)
-_define(
+_register((str,), quantity=lambda text: _parse_as("quantity", quantity.parse, text), isQuantity=_is_quantity)
+_register(
     (Quantity, Quantity),
     isGreaterThan=lambda one, other: one > other,
     isLessThan=lambda one, other: one < other,
@@ -251,7 +251,7 @@ _define(
     add=lambda one, other: one + other,
     sub=lambda one, other: one - other,
 )
-_define(
+_register(
     (Quantity,),
     sign=lambda amount: (amount.nano > 0) - (amount.nano < 0),
     asInteger=lambda amount: amount.value,

@@ -6,14 +6,14 @@ from functools import lru_cache
 from typing import Any
 
 from haulout_sandbox.apiserver.cel import functions
-from haulout_sandbox.apiserver.cel.syntax import (
+from haulout_sandbox.apiserver.cel.parser import (
     Call,
     CelSyntaxError,
     Expression,
-    ListOf,
+    ListLiteral,
     Literal,
     Macro,
-    MapOf,
+    MapLiteral,
     Name,
     Select,
     parse,
@@ -23,10 +23,10 @@ from haulout_sandbox.apiserver.cel.values import (
     OPERATORS,
     TYPES,
     CelError,
-    boolean,
-    indexed,
-    looked_up,
+    index,
+    lookup,
     no_overload,
+    require_boolean,
 )
 
 Scope = Mapping[str, Any]
@@ -37,7 +37,7 @@ _Code = Callable[[Scope], Any]
 class Program:
     """An expression, ready to be evaluated."""
 
-    names: frozenset[str]  # the variables that it reads
+    variable_names: frozenset[str]  # the variables that it reads
     code: _Code
 
     def evaluate(self, variables: Scope) -> Any:
@@ -49,16 +49,16 @@ class Program:
 
 
 @lru_cache(maxsize=1024)
-def compiled(source: str, variables: tuple[str, ...]) -> Program:
+def compile_expression(source: str, variables: tuple[str, ...]) -> Program:
     """Return the program; raise `CelSyntaxError` for a wrong text, an unknown name or an unknown function."""
     compiler = _Compiler()
     code = compiler.code(parse(source), frozenset(variables))
-    return Program(frozenset(compiler.used), code)
+    return Program(frozenset(compiler.variables), code)
 
 
 class _Compiler:
     def __init__(self) -> None:
-        self.used: set[str] = set()  # names that no macro binds
+        self.variables: set[str] = set()  # names that no macro binds
 
     def code(self, tree: Expression, known: frozenset[str]) -> _Code:
         match tree:
@@ -72,17 +72,17 @@ class _Compiler:
                 return self._call(tree, known)
             case Macro():
                 return self._macro(tree, known)
-            case ListOf() | MapOf():
+            case ListLiteral() | MapLiteral():
                 return self._collection(tree, known)
 
     def _select(self, tree: Select, known: frozenset[str]) -> _Code:
-        of, field = self.code(tree.operand, known), tree.field
-        if tree.tests:
-            return lambda scope: looked_up(of(scope), field) is not MISSING
-        return lambda scope: indexed(of(scope), field)
+        operand, field = self.code(tree.operand, known), tree.field
+        if tree.is_presence_test:
+            return lambda scope: lookup(operand(scope), field) is not MISSING
+        return lambda scope: index(operand(scope), field)
 
-    def _collection(self, tree: ListOf | MapOf, known: frozenset[str]) -> _Code:
-        if isinstance(tree, ListOf):
+    def _collection(self, tree: ListLiteral | MapLiteral, known: frozenset[str]) -> _Code:
+        if isinstance(tree, ListLiteral):
             codes = [self.code(item, known) for item in tree.items]
             return lambda scope: [code(scope) for code in codes]
         pairs = [(self.code(key, known), self.code(value, known)) for key, value in tree.entries]
@@ -90,7 +90,7 @@ class _Compiler:
 
     def _name(self, name: str, known: frozenset[str]) -> _Code:
         if name in known:
-            self.used.add(name)
+            self.variables.add(name)
             return lambda scope: scope[name]
         if name in TYPES:
             return lambda _: TYPES[name]
@@ -98,8 +98,8 @@ class _Compiler:
 
     def _call(self, tree: Call, known: frozenset[str]) -> _Code:
         codes = [self.code(argument, known) for argument in tree.arguments]
-        if tree.function in _LAZY:
-            return _LAZY[tree.function](*codes)
+        if tree.function in _LAZY_OPERATORS:
+            return _LAZY_OPERATORS[tree.function](*codes)
         function = OPERATORS.get(tree.function) or functions.find(tree.function, len(codes))
         if function is None:
             raise CelSyntaxError(f"unknown function {tree.function!r} of {len(codes)} values")
@@ -109,7 +109,7 @@ class _Compiler:
         target, variable, run = self.code(tree.target, known), tree.variable, _MACROS[tree.name]
         inner = _Compiler()
         bodies = [inner.code(body, known | {variable}) for body in tree.bodies]
-        self.used |= inner.used - {variable}
+        self.variables |= inner.variables - {variable}
 
         def evaluate(scope: Scope) -> Any:
             items = target(scope)
@@ -123,27 +123,27 @@ class _Compiler:
 # What does not need all its operands: an error counts only if no other operand settles the matter.
 
 
-def _settled(values: Iterable[tuple[_Code, Scope]], *, by: bool) -> bool:
-    problem: CelError | None = None
+def _short_circuit(values: Iterable[tuple[_Code, Scope]], *, result: bool) -> bool:
+    first_error: CelError | None = None
     for code, scope in values:
         try:
-            if boolean(code(scope)) is by:
-                return by
+            if require_boolean(code(scope)) is result:
+                return result
         except CelError as error:
-            problem = problem or error
-    if problem:
-        raise problem
-    return not by
+            first_error = first_error or error
+    if first_error:
+        raise first_error
+    return not result
 
 
-def _chosen(condition: _Code, first: _Code, second: _Code) -> _Code:
-    return lambda scope: first(scope) if boolean(condition(scope)) else second(scope)
+def _conditional(condition: _Code, first: _Code, second: _Code) -> _Code:
+    return lambda scope: first(scope) if require_boolean(condition(scope)) else second(scope)
 
 
-_LAZY: dict[str, Callable[..., _Code]] = {
-    "_&&_": lambda one, other: lambda scope: _settled(((one, scope), (other, scope)), by=False),
-    "_||_": lambda one, other: lambda scope: _settled(((one, scope), (other, scope)), by=True),
-    "_?_:_": _chosen,
+_LAZY_OPERATORS: dict[str, Callable[..., _Code]] = {
+    "_&&_": lambda one, other: lambda scope: _short_circuit(((one, scope), (other, scope)), result=False),
+    "_||_": lambda one, other: lambda scope: _short_circuit(((one, scope), (other, scope)), result=True),
+    "_?_:_": _conditional,
 }
 
 # Macros: each gets the items with the variables that the bodies see for them.
@@ -152,24 +152,24 @@ _Items = Iterable[tuple[Any, Scope]]
 
 
 def _all(items: _Items, body: _Code) -> bool:
-    return _settled(((body, scope) for _, scope in items), by=False)
+    return _short_circuit(((body, scope) for _, scope in items), result=False)
 
 
 def _exists(items: _Items, body: _Code) -> bool:
-    return _settled(((body, scope) for _, scope in items), by=True)
+    return _short_circuit(((body, scope) for _, scope in items), result=True)
 
 
 def _exists_one(items: _Items, body: _Code) -> bool:
-    return sum(boolean(body(scope)) for _, scope in items) == 1
+    return sum(require_boolean(body(scope)) for _, scope in items) == 1
 
 
 def _filter(items: _Items, body: _Code) -> list[Any]:
-    return [item for item, scope in items if boolean(body(scope))]
+    return [item for item, scope in items if require_boolean(body(scope))]
 
 
 def _map(items: _Items, *bodies: _Code) -> list[Any]:
     *conditions, body = bodies
-    return [body(scope) for _, scope in items if all(boolean(condition(scope)) for condition in conditions)]
+    return [body(scope) for _, scope in items if all(require_boolean(condition(scope)) for condition in conditions)]
 
 
 _MACROS: dict[str, Callable[..., Any]] = {

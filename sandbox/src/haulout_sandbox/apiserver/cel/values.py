@@ -53,7 +53,7 @@ def type_of(value: Any) -> Type:
     return Type(next((name for kind, name in _TYPE_NAMES if isinstance(value, kind)), "dyn"))
 
 
-def boolean(value: Any) -> bool:
+def require_boolean(value: Any) -> bool:
     """Return true or false, which is what the value must be."""
     if not isinstance(value, bool):
         raise no_overload()
@@ -90,7 +90,7 @@ def less(one: Any, other: Any) -> bool:
     raise no_overload()
 
 
-def looked_up(operand: Any, key: Any) -> Any:
+def lookup(operand: Any, key: Any) -> Any:
     """Return what is at `key`, or `MISSING`; what is no map has no keys."""
     if isinstance(operand, dict):
         return operand.get(key, MISSING)
@@ -101,37 +101,37 @@ def looked_up(operand: Any, key: Any) -> Any:
     return operand[key] if 0 <= key < len(operand) else MISSING
 
 
-def indexed(operand: Any, key: Any) -> Any:
+def index(operand: Any, key: Any) -> Any:
     """Return what `operand[key]` and `operand.key` do."""
-    found = looked_up(operand, key)
+    found = lookup(operand, key)
     if found is MISSING:
         raise CelError(f"{'index out of bounds' if isinstance(operand, list) else 'no such key'}: {key}")
     return found
 
 
-def _added(one: Any, other: Any) -> Any:
+def _add(one: Any, other: Any) -> Any:
     match one, other:
         case (str(), str()) | (list(), list()):
             return one + other
         case (datetime(), timedelta()) | (timedelta(), datetime()) | (timedelta(), timedelta()):
             return one + other
-    return _number(one, other, lambda: one + other)
+    return _arithmetic(one, other, lambda: one + other)
 
 
-def _subtracted(one: Any, other: Any) -> Any:
+def _subtract(one: Any, other: Any) -> Any:
     match one, other:
         case (datetime(), datetime()) | (datetime(), timedelta()) | (timedelta(), timedelta()):
             return one - other
-    return _number(one, other, lambda: one - other)
+    return _arithmetic(one, other, lambda: one - other)
 
 
-def _divided(one: Any, other: Any) -> Any:
+def _divide(one: Any, other: Any) -> Any:
     """Divide, whole numbers towards zero."""
     if isinstance(one, float) and isinstance(other, float):
         return one / other if other else one * float("inf")
     if not other and is_number(other):
         raise CelError("division by zero")
-    return _number(one, other, lambda: abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1))
+    return _arithmetic(one, other, lambda: abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1))
 
 
 def _remainder(one: Any, other: Any) -> Any:
@@ -140,30 +140,30 @@ def _remainder(one: Any, other: Any) -> Any:
         raise no_overload()
     if not other and is_number(other):
         raise CelError("modulus by zero")
-    return _number(one, other, lambda: abs(one) % abs(other) * (-1 if one < 0 else 1))
+    return _arithmetic(one, other, lambda: abs(one) % abs(other) * (-1 if one < 0 else 1))
 
 
-def _negated(value: Any) -> Any:
+def _negate(value: Any) -> Any:
     if is_number(value) or isinstance(value, timedelta):
         return -value
     raise no_overload()
 
 
-def _number(one: Any, other: Any, result: Callable[[], Any]) -> Any:
+def _arithmetic(one: Any, other: Any, result: Callable[[], Any]) -> Any:
     if not is_number(one) or type(one) is not type(other):
         raise no_overload()
     return result()
 
 
 OPERATORS: dict[str, Callable[..., Any]] = {
-    "_[_]": indexed,
-    "_+_": _added,
-    "_-_": _subtracted,
-    "_*_": lambda one, other: _number(one, other, lambda: one * other),
-    "_/_": _divided,
+    "_[_]": index,
+    "_+_": _add,
+    "_-_": _subtract,
+    "_*_": lambda one, other: _arithmetic(one, other, lambda: one * other),
+    "_/_": _divide,
     "_%_": _remainder,
-    "-_": _negated,
-    "!_": lambda value: not boolean(value),
+    "-_": _negate,
+    "!_": lambda value: not require_boolean(value),
     "_==_": equal,
     "_!=_": lambda one, other: not equal(one, other),
     "_<_": less,

@@ -12,87 +12,103 @@ checked; custom resources have a schema.
 from collections.abc import Callable
 
 from haulout_sandbox.apiserver import status
-from haulout_sandbox.apiserver.kinds import JsonObject, Kind
-from haulout_sandbox.apiserver.names import dns_label_problems, label_problems, segment_problems, subdomain_problems
-from haulout_sandbox.apiserver.validation import metadata, others, pods, workloads
+from haulout_sandbox.apiserver.kinds.kind import JsonObject, Kind
+from haulout_sandbox.apiserver.object_names import (
+    dns1035_label_problems,
+    dns1123_label_problems,
+    dns1123_subdomain_problems,
+    segment_problems,
+)
+from haulout_sandbox.apiserver.validation import metadata, other_kinds, pods, workloads
 from haulout_sandbox.apiserver.validation.common import Causes
 
-__all__ = ["Causes", "of_metadata_update", "of_name", "of_new", "of_update", "refused"]
+__all__ = [
+    "Causes",
+    "invalid_object",
+    "validate_create",
+    "validate_metadata_update",
+    "validate_name",
+    "validate_update",
+]
 
 _RBAC = "rbac.authorization.k8s.io"
 
 
-def of_new(kind: Kind, obj: JsonObject) -> Causes:
+def validate_create(kind: Kind, obj: JsonObject) -> Causes:
     """Return what is wrong with a new object."""
-    rule = subdomain_problems if kind.custom else _NAME_RULES.get(kind.kind, subdomain_problems)
-    causes = metadata.of_new(obj["metadata"], namespaced=kind.namespaced, name_rule=rule)
-    return causes if kind.custom else causes + metadata.unqualified_finalizers(obj["metadata"]) + _content(kind, obj)
+    name_rule = dns1123_subdomain_problems if kind.is_custom else _NAME_RULES.get(kind.kind, dns1123_subdomain_problems)
+    causes = metadata.validate_create(obj["metadata"], namespaced=kind.namespaced, name_rule=name_rule)
+    return (
+        causes
+        if kind.is_custom
+        else causes + metadata.unqualified_finalizers(obj["metadata"]) + _validate_content(kind, obj)
+    )
 
 
-def of_update(kind: Kind, new: JsonObject, old: JsonObject, *, subresource: str = "") -> Causes:
+def validate_update(kind: Kind, new: JsonObject, old: JsonObject, *, subresource: str = "") -> Causes:
     """Return what is wrong with an object, or may not be changed in it."""
-    causes = metadata.of_update(new["metadata"], old["metadata"])
-    if kind.custom:
+    causes = metadata.validate_update(new["metadata"], old["metadata"])
+    if kind.is_custom:
         return causes
     causes += metadata.unqualified_finalizers(new["metadata"])
     if subresource == "status" and kind.kind == "PodDisruptionBudget":
-        return causes + workloads.disruption_budget_status(new["status"])
-    if subresource or _same_content(new, old):
+        return causes + workloads.validate_pod_disruption_budget_status(new["status"])
+    if subresource or _has_same_content(new, old):
         return causes  # what was right is right, and nothing is changed that may not be
-    return causes + _content(kind, new, old)
+    return causes + _validate_content(kind, new, old)
 
 
-def refused(kind: Kind, name: str, causes: Causes) -> status.Refused:
+def invalid_object(kind: Kind, name: str, causes: Causes) -> status.StatusError:
     """Say no to an object."""
     return status.invalid(kind.group, kind.kind, name, causes)
 
 
-def of_name(kind: Kind, obj: JsonObject) -> Causes:
+def validate_name(kind: Kind, obj: JsonObject) -> Causes:
     """Return what is wrong with a name: all that a server without defaults looks at."""
     meta = {name: obj["metadata"][name] for name in ("name", "namespace") if name in obj["metadata"]}
-    return metadata.of_new(meta, namespaced=kind.namespaced, name_rule=segment_problems)
+    return metadata.validate_create(meta, namespaced=kind.namespaced, name_rule=segment_problems)
 
 
-def of_metadata_update(new: JsonObject, old: JsonObject) -> Causes:
+def validate_metadata_update(new: JsonObject, old: JsonObject) -> Causes:
     """Return which changes of the metadata no server allows."""
-    return metadata.of_update(new["metadata"], old["metadata"])
+    return metadata.validate_update(new["metadata"], old["metadata"])
 
 
-def _content(kind: Kind, new: JsonObject, old: JsonObject | None = None) -> Causes:
-    check = _CONTENT.get((kind.group, kind.kind))
-    return check(new, old) if check else []
+def _validate_content(kind: Kind, new: JsonObject, old: JsonObject | None = None) -> Causes:
+    validate = _VALIDATORS.get((kind.group, kind.kind))
+    return validate(new, old) if validate else []
 
 
-def _same_content(new: JsonObject, old: JsonObject) -> bool:
+def _has_same_content(new: JsonObject, old: JsonObject) -> bool:
     return all(new.get(name) == old.get(name) for name in new.keys() | old.keys() if name not in ("metadata", "status"))
 
 
 _NAME_RULES = {
-    "Namespace": dns_label_problems,
-    "StatefulSet": dns_label_problems,
-    "Service": label_problems,
+    "Namespace": dns1123_label_problems,
+    "StatefulSet": dns1123_label_problems,
+    "Service": dns1035_label_problems,
     **dict.fromkeys(("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"), segment_problems),
 }
-_CONTENT: dict[tuple[str, str], Callable[[JsonObject, JsonObject | None], Causes]] = {
-    ("", "Pod"): pods.pod,
-    ("", "Node"): others.node,
-    ("", "ConfigMap"): others.config_map,
-    ("", "Secret"): others.config_map,
-    ("", "Service"): others.service,
-    ("", "Event"): others.event,
-    ("", "PersistentVolumeClaim"): others.claim,
-    ("apps", "Deployment"): workloads.deployment,
-    ("apps", "ReplicaSet"): workloads.replica_set,
-    ("apps", "StatefulSet"): workloads.stateful_set,
-    ("apps", "DaemonSet"): workloads.daemon_set,
-    ("batch", "Job"): workloads.job,
-    ("batch", "CronJob"): workloads.cron_job,
-    ("policy", "PodDisruptionBudget"): workloads.disruption_budget,
-    ("coordination.k8s.io", "Lease"): others.lease,
-    ("events.k8s.io", "Event"): others.new_event,
-    ("scheduling.k8s.io", "PriorityClass"): others.priority_class,
-    (_RBAC, "Role"): others.role,
-    (_RBAC, "ClusterRole"): others.role,
-    (_RBAC, "RoleBinding"): others.binding,
-    (_RBAC, "ClusterRoleBinding"): others.binding,
+_VALIDATORS: dict[tuple[str, str], Callable[[JsonObject, JsonObject | None], Causes]] = {
+    ("", "Pod"): pods.validate_pod,
+    ("", "Node"): other_kinds.validate_node,
+    ("", "ConfigMap"): other_kinds.validate_config_map,
+    ("", "Secret"): other_kinds.validate_config_map,
+    ("", "Service"): other_kinds.validate_service,
+    ("", "Event"): other_kinds.validate_event,
+    ("", "PersistentVolumeClaim"): other_kinds.validate_persistent_volume_claim,
+    ("apps", "Deployment"): workloads.validate_deployment,
+    ("apps", "ReplicaSet"): workloads.validate_replica_set,
+    ("apps", "StatefulSet"): workloads.validate_stateful_set,
+    ("apps", "DaemonSet"): workloads.validate_daemon_set,
+    ("batch", "Job"): workloads.validate_job,
+    ("batch", "CronJob"): workloads.validate_cron_job,
+    ("policy", "PodDisruptionBudget"): workloads.validate_pod_disruption_budget,
+    ("coordination.k8s.io", "Lease"): other_kinds.validate_lease,
+    ("events.k8s.io", "Event"): other_kinds.validate_events_v1_event,
+    ("scheduling.k8s.io", "PriorityClass"): other_kinds.validate_priority_class,
+    (_RBAC, "Role"): other_kinds.validate_role,
+    (_RBAC, "ClusterRole"): other_kinds.validate_role,
+    (_RBAC, "RoleBinding"): other_kinds.validate_binding,
+    (_RBAC, "ClusterRoleBinding"): other_kinds.validate_binding,
 }

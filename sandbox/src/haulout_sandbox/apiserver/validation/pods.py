@@ -2,187 +2,199 @@
 
 from typing import Any
 
-from haulout_sandbox.apiserver.fields import duplicate, forbidden, invalid, not_found
-from haulout_sandbox.apiserver.kinds import JsonObject
-from haulout_sandbox.apiserver.names import dns_label_problems, qualified_problems, subdomain_problems
+from haulout_sandbox.apiserver.field_errors import duplicate, forbidden, invalid, not_found
+from haulout_sandbox.apiserver.kinds.kind import JsonObject
+from haulout_sandbox.apiserver.object_names import (
+    dns1123_label_problems,
+    dns1123_subdomain_problems,
+    qualified_name_problems,
+)
 from haulout_sandbox.apiserver.validation.common import (
     Causes,
-    enumerated,
-    label_selector,
-    labels,
-    named,
-    needed,
-    not_negative,
-    number_of,
+    enumerate_items,
+    mutable_fields,
+    non_negative,
+    non_negative_quantities,
     one_of,
-    only_changed,
-    quantities,
+    parse_quantity,
+    required_fields,
+    required_name,
+    validate_label_selector,
+    validate_labels,
 )
 
 _CONTAINERS = ("containers", "initContainers")
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_MOST_PORT = 65535
-_CHANGEABLE = (*_CONTAINERS, "activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds")
-_CHANGEABLE_WHILE_GATED = ("nodeSelector", "affinity")
+_MAX_PORT = 65535
+_MUTABLE = (*_CONTAINERS, "activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds")
+_MUTABLE_WHILE_GATED = ("nodeSelector", "affinity")
 
 
-def pod(new: JsonObject, old: JsonObject | None) -> Causes:
+def validate_pod(new: JsonObject, old: JsonObject | None) -> Causes:
     """Return what is wrong with a pod, or may not be changed in it."""
     spec = new["spec"]
-    causes = pod_spec(spec, "spec")
+    causes = validate_pod_spec(spec, "spec")
     if old is not None:
-        return causes + _update(spec, old["spec"])
+        return causes + _validate_update(spec, old["spec"])
     if spec.get("nodeName") and spec.get("schedulingGates"):
         causes.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
     return causes
 
 
-def template(owner: JsonObject, path: str, *, restart_policies: tuple[str, ...] = ("Always",)) -> Causes:
+def validate_template(owner: JsonObject, path: str, *, restart_policies: tuple[str, ...] = ("Always",)) -> Causes:
     """Return what is wrong with the template of pods that `owner` has."""
-    found, path = owner.get("template") or {}, f"{path}.template"
-    spec = found.get("spec") or {}
-    causes = labels((found.get("metadata") or {}).get("labels"), f"{path}.metadata.labels")
-    return causes + pod_spec(spec, f"{path}.spec") + one_of(spec, f"{path}.spec", "restartPolicy", restart_policies)
+    template, path = owner.get("template") or {}, f"{path}.template"
+    spec = template.get("spec") or {}
+    causes = validate_labels((template.get("metadata") or {}).get("labels"), f"{path}.metadata.labels")
+    return (
+        causes
+        + validate_pod_spec(spec, f"{path}.spec")
+        + one_of(spec, f"{path}.spec", "restartPolicy", restart_policies)
+    )
 
 
-def pod_spec(spec: JsonObject, path: str) -> Causes:
+def validate_pod_spec(spec: JsonObject, path: str) -> Causes:
     """Return what is wrong with what a pod and its template have in common."""
-    causes = needed(spec, path, "containers")
-    causes += _volumes(spec, path)
+    causes = required_fields(spec, path, "containers")
+    causes += _validate_volumes(spec, path)
     volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
     names: set[str] = set()
     for kind in _CONTAINERS:
-        for where, container in enumerated(spec, path, kind):
-            causes += _container(container, where, volumes)
-            causes += _second(container.get("name", ""), f"{where}.name", names)
+        for item_path, container in enumerate_items(spec, path, kind):
+            causes += _validate_container(container, item_path, volumes)
+            causes += _check_duplicate(container.get("name", ""), f"{item_path}.name", names)
     causes += one_of(spec, path, "restartPolicy", _RESTART_POLICIES)
-    causes += not_negative(spec, path, "terminationGracePeriodSeconds")
+    causes += non_negative(spec, path, "terminationGracePeriodSeconds")
     if spec.get("activeDeadlineSeconds", 1) < 1:
         causes.append(invalid(f"{path}.activeDeadlineSeconds", spec["activeDeadlineSeconds"], "must be positive"))
     if spec.get("nodeName"):
-        causes += named(f"{path}.nodeName", spec["nodeName"], subdomain_problems)
-    causes += labels(spec.get("nodeSelector"), f"{path}.nodeSelector")
-    causes += tolerations(spec, path)
-    causes += _affinity(spec.get("affinity") or {}, f"{path}.affinity")
-    for where, spread in enumerated(spec, path, "topologySpreadConstraints"):
-        causes += needed(spread, where, "maxSkew", "topologyKey")
-        causes += one_of(spread, where, "whenUnsatisfiable", ("DoNotSchedule", "ScheduleAnyway"))
-        causes += label_selector(spread.get("labelSelector"), f"{where}.labelSelector")
+        causes += required_name(f"{path}.nodeName", spec["nodeName"], dns1123_subdomain_problems)
+    causes += validate_labels(spec.get("nodeSelector"), f"{path}.nodeSelector")
+    causes += validate_tolerations(spec, path)
+    causes += _validate_affinity(spec.get("affinity") or {}, f"{path}.affinity")
+    for item_path, spread in enumerate_items(spec, path, "topologySpreadConstraints"):
+        causes += required_fields(spread, item_path, "maxSkew", "topologyKey")
+        causes += one_of(spread, item_path, "whenUnsatisfiable", ("DoNotSchedule", "ScheduleAnyway"))
+        causes += validate_label_selector(spread.get("labelSelector"), f"{item_path}.labelSelector")
     return causes
 
 
-def tolerations(spec: JsonObject, path: str) -> Causes:
+def validate_tolerations(spec: JsonObject, path: str) -> Causes:
     """Return what is wrong with tolerations."""
     causes: Causes = []
-    for where, each in enumerated(spec, path, "tolerations"):
-        key, operator = each.get("key", ""), each.get("operator") or "Equal"
-        causes += one_of({"operator": operator}, where, "operator", ("Equal", "Exists"))
-        causes += named(f"{where}.key", key, qualified_problems) if key else []
+    for item_path, toleration in enumerate_items(spec, path, "tolerations"):
+        key, operator = toleration.get("key", ""), toleration.get("operator") or "Equal"
+        causes += one_of({"operator": operator}, item_path, "operator", ("Equal", "Exists"))
+        causes += required_name(f"{item_path}.key", key, qualified_name_problems) if key else []
         if not key and operator != "Exists":
-            causes.append(invalid(f"{where}.operator", operator, "must be Exists where there is no key"))
-        if each.get("effect"):
-            causes += one_of(each, where, "effect", _EFFECTS)
+            causes.append(invalid(f"{item_path}.operator", operator, "must be Exists where there is no key"))
+        if toleration.get("effect"):
+            causes += one_of(toleration, item_path, "effect", _EFFECTS)
     return causes
 
 
-def taints(spec: JsonObject, path: str) -> Causes:
+def validate_taints(spec: JsonObject, path: str) -> Causes:
     """Return what is wrong with taints."""
     causes: Causes = []
-    seen: set[Any] = set()
-    for where, each in enumerated(spec, path, "taints"):
-        causes += named(f"{where}.key", each.get("key", ""), qualified_problems)
-        causes += one_of(each, where, "effect", _EFFECTS)
-        causes += _second((each.get("key"), each.get("effect")), where, seen)
+    previous: set[Any] = set()
+    for item_path, taint in enumerate_items(spec, path, "taints"):
+        causes += required_name(f"{item_path}.key", taint.get("key", ""), qualified_name_problems)
+        causes += one_of(taint, item_path, "effect", _EFFECTS)
+        causes += _check_duplicate((taint.get("key"), taint.get("effect")), item_path, previous)
     return causes
 
 
-def port(part: JsonObject, path: str, name: str) -> Causes:
+def validate_port(part: JsonObject, path: str, name: str) -> Causes:
     """Say that a number is no port."""
     number = part.get(name, 0)
-    return [] if 0 < number <= _MOST_PORT else [invalid(f"{path}.{name}", number, f"must be 1 to {_MOST_PORT}")]
+    return [] if 0 < number <= _MAX_PORT else [invalid(f"{path}.{name}", number, f"must be 1 to {_MAX_PORT}")]
 
 
-def _second(value: Any, path: str, seen: set[Any]) -> Causes:
-    if value in seen:
+def _check_duplicate(value: Any, path: str, previous: set[Any]) -> Causes:
+    if value in previous:
         return [duplicate(path, value)]
-    seen.add(value)
+    previous.add(value)
     return []
 
 
-def _volumes(spec: JsonObject, path: str) -> Causes:
+def _validate_volumes(spec: JsonObject, path: str) -> Causes:
     causes: Causes = []
     names: set[str] = set()
-    for where, volume in enumerated(spec, path, "volumes"):
+    for item_path, volume in enumerate_items(spec, path, "volumes"):
         name = volume.get("name", "")
-        causes += named(f"{where}.name", name, dns_label_problems) + _second(name, f"{where}.name", names)
+        causes += required_name(f"{item_path}.name", name, dns1123_label_problems) + _check_duplicate(
+            name, f"{item_path}.name", names
+        )
         if len([value for key, value in volume.items() if key != "name" and value is not None]) > 1:
-            causes.append(forbidden(where, "may not specify more than 1 volume type"))
+            causes.append(forbidden(item_path, "may not specify more than 1 volume type"))
     return causes
 
 
-def _container(container: JsonObject, path: str, volumes: set[str | None]) -> Causes:
-    causes = named(f"{path}.name", container.get("name", ""), dns_label_problems) + needed(container, path, "image")
-    for where, each in enumerated(container, path, "ports"):
-        causes += port(each, where, "containerPort")
-    for where, variable in enumerated(container, path, "env"):
-        causes += needed(variable, where, "name")
-    for where, mount in enumerated(container, path, "volumeMounts"):
-        causes += needed(mount, where, "name", "mountPath")
+def _validate_container(container: JsonObject, path: str, volumes: set[str | None]) -> Causes:
+    causes = required_name(f"{path}.name", container.get("name", ""), dns1123_label_problems) + required_fields(
+        container, path, "image"
+    )
+    for item_path, port in enumerate_items(container, path, "ports"):
+        causes += validate_port(port, item_path, "containerPort")
+    for item_path, variable in enumerate_items(container, path, "env"):
+        causes += required_fields(variable, item_path, "name")
+    for item_path, mount in enumerate_items(container, path, "volumeMounts"):
+        causes += required_fields(mount, item_path, "name", "mountPath")
         if mount.get("name") not in volumes:
-            causes.append(not_found(f"{where}.name", mount.get("name", "")))
+            causes.append(not_found(f"{item_path}.name", mount.get("name", "")))
     resources, path = container.get("resources") or {}, f"{path}.resources"
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    causes += quantities(limits, f"{path}.limits") + quantities(requests, f"{path}.requests")
+    causes += non_negative_quantities(limits, f"{path}.limits") + non_negative_quantities(requests, f"{path}.requests")
     for name in requests.keys() & limits.keys():
-        if number_of(limits[name]) < number_of(requests[name]):
+        if parse_quantity(limits[name]) < parse_quantity(requests[name]):
             detail = f"must be less than or equal to {name} limit of {limits[name]}"
             causes.append(invalid(f"{path}.requests", requests[name], detail))
     return causes
 
 
-def _affinity(affinity: JsonObject, path: str) -> Causes:
-    required_ones = "requiredDuringSchedulingIgnoredDuringExecution"
+def _validate_affinity(affinity: JsonObject, path: str) -> Causes:
+    required_field = "requiredDuringSchedulingIgnoredDuringExecution"
     causes: Causes = []
-    if (wanted := (affinity.get("nodeAffinity") or {}).get(required_ones)) is not None:
-        causes += needed(wanted, f"{path}.nodeAffinity.{required_ones}", "nodeSelectorTerms")
+    if (node_affinity := (affinity.get("nodeAffinity") or {}).get(required_field)) is not None:
+        causes += required_fields(node_affinity, f"{path}.nodeAffinity.{required_field}", "nodeSelectorTerms")
     for kind in ("podAffinity", "podAntiAffinity"):
-        for where, term in enumerated(affinity.get(kind) or {}, f"{path}.{kind}", required_ones):
-            causes += needed(term, where, "topologyKey")
-            causes += label_selector(term.get("labelSelector"), f"{where}.labelSelector")
+        for item_path, term in enumerate_items(affinity.get(kind) or {}, f"{path}.{kind}", required_field):
+            causes += required_fields(term, item_path, "topologyKey")
+            causes += validate_label_selector(term.get("labelSelector"), f"{item_path}.labelSelector")
     return causes
 
 
-def _update(spec: JsonObject, before: JsonObject) -> Causes:
-    if spec == before:
+def _validate_update(spec: JsonObject, old_spec: JsonObject) -> Causes:
+    if spec == old_spec:
         return []
     causes: Causes = []
     for kind in _CONTAINERS:
-        new, old = spec.get(kind) or [], before.get(kind) or []
+        new, old = spec.get(kind) or [], old_spec.get(kind) or []
         if len(new) != len(old):
             causes.append(forbidden(f"spec.{kind}", "pod updates may not add or remove containers"))
             continue
-        for at, (each, was) in enumerate(zip(new, old, strict=True)):
-            causes += only_changed(each, was, f"spec.{kind}[{at}]", "image")
-    causes += _delays(spec, before)
-    tolerated = [_without_seconds(it) for it in spec.get("tolerations") or ()]
-    if any(_without_seconds(it) not in tolerated for it in before.get("tolerations") or ()):
+        for index, (container, old_container) in enumerate(zip(new, old, strict=True)):
+            causes += mutable_fields(container, old_container, f"spec.{kind}[{index}]", "image")
+    causes += _validate_deadlines(spec, old_spec)
+    new_tolerations = [_without_seconds(item) for item in spec.get("tolerations") or ()]
+    if any(_without_seconds(item) not in new_tolerations for item in old_spec.get("tolerations") or ()):
         causes.append(forbidden("spec.tolerations", "existing tolerations may not be changed"))
-    known = [it.get("name") for it in before.get("schedulingGates") or ()]
-    for where, gate in enumerated(spec, "spec", "schedulingGates"):
-        if gate.get("name") not in known:
-            causes.append(forbidden(where, "scheduling gates may only be removed"))
-    gated = _CHANGEABLE_WHILE_GATED if known else ()
-    return causes + only_changed(spec, before, "spec", "schedulingGates", *_CHANGEABLE, *gated)
+    old_gates = [item.get("name") for item in old_spec.get("schedulingGates") or ()]
+    for item_path, gate in enumerate_items(spec, "spec", "schedulingGates"):
+        if gate.get("name") not in old_gates:
+            causes.append(forbidden(item_path, "scheduling gates may only be removed"))
+    mutable_while_gated = _MUTABLE_WHILE_GATED if old_gates else ()
+    return causes + mutable_fields(spec, old_spec, "spec", "schedulingGates", *_MUTABLE, *mutable_while_gated)
 
 
-def _delays(spec: JsonObject, before: JsonObject) -> Causes:
+def _validate_deadlines(spec: JsonObject, old_spec: JsonObject) -> Causes:
     causes: Causes = []
-    grace, was = (it.get("terminationGracePeriodSeconds") for it in (spec, before))
-    if grace != was and not (grace == 1 and (was or 0) < 0):
+    grace, old_value = (pod_spec.get("terminationGracePeriodSeconds") for pod_spec in (spec, old_spec))
+    if grace != old_value and not (grace == 1 and (old_value or 0) < 0):
         causes.append(forbidden("spec.terminationGracePeriodSeconds", "field is immutable"))
-    deadline, was = (it.get("activeDeadlineSeconds") for it in (spec, before))
-    if was is not None and (deadline is None or deadline > was):
+    deadline, old_value = (pod_spec.get("activeDeadlineSeconds") for pod_spec in (spec, old_spec))
+    if old_value is not None and (deadline is None or deadline > old_value):
         causes.append(invalid("spec.activeDeadlineSeconds", deadline, "may only become shorter"))
     return causes
 

@@ -4,7 +4,8 @@
     instance = cloud.launch(tags={"team": "x"})
     event = cloud.schedule(instance, "system-reboot", start=…)      # shown by EC2, and told by AWS Health on the queue
 
-`AwsCloud` answers calls in this process; `haulout_sandbox.clouds.aws.front` has it speak the wire protocols, for boto3.
+`AwsCloud` answers calls in this process; `haulout_sandbox.clouds.aws.server` has it speak the wire protocols, for
+boto3.
 """
 
 from haulout_sandbox.clouds.aws.cloud import AwsCloud

@@ -7,35 +7,35 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from haulout.core.clock import Clock
-from haulout_sandbox.clouds.aws.groups import Action, Groups
-from haulout_sandbox.clouds.aws.instances import Document, Instances
-from haulout_sandbox.clouds.aws.metadata import Metadata, MetadataServices
-from haulout_sandbox.clouds.aws.queue import Queue
-from haulout_sandbox.clouds.aws.telling import health, told
+from haulout_sandbox.clouds.aws.autoscaling import AutoScaling, LifecycleAction
+from haulout_sandbox.clouds.aws.ec2 import Document, Ec2Instances
+from haulout_sandbox.clouds.aws.eventbridge import eventbridge_event, health_event_detail
+from haulout_sandbox.clouds.aws.imds import InstanceMetadataFetch, MetadataServices
+from haulout_sandbox.clouds.aws.sqs import SqsQueue
 from haulout_sandbox.clouds.faults import Faults
 
 _HOUR = timedelta(hours=1)
-_SPOT_NOTICE = timedelta(minutes=2)
+_SPOT_NOTICE_PERIOD = timedelta(minutes=2)
 
 
 class AwsCloud:
     """A cloud; what happens is told on the queue, unless it is `silent`. Clouds of other realms have other names."""
 
-    def __init__(self, clock: Clock, *, realm: str = "") -> None:
+    def __init__(self, clock: Clock, *, id_seed: str = "") -> None:
         self.clock = clock
         self.faults = Faults(clock)
-        digits = hashlib.sha256(realm.encode()).hexdigest()[:8] if realm else "0" * 8
-        self.machines = Instances(clock, digits)
-        self.queue = Queue(clock)
-        self.groups = Groups(clock, goes=self._let_go)
-        self.services = MetadataServices(clock, self.machines, self.faults)
-        self._numbers = itertools.count(1)
+        id_prefix = hashlib.sha256(id_seed.encode()).hexdigest()[:8] if id_seed else "0" * 8
+        self.ec2_instances = Ec2Instances(clock, id_prefix)
+        self.queue = SqsQueue(clock)
+        self.auto_scaling = AutoScaling(clock, on_released=self._on_instance_released)
+        self.metadata_services = MetadataServices(clock, self.ec2_instances, self.faults)
+        self._event_numbers = itertools.count(1)
 
     # What happens
 
-    def launch(self, *, tags: dict[str, str] | None = None, called: str = "") -> str:
-        """Return a new instance that runs; `called`: under the name that somebody else has for it."""
-        return self.machines.launch(tags or {}, called=called)
+    def launch(self, *, tags: dict[str, str] | None = None, instance_id: str = "") -> str:
+        """Return a new instance that runs; `instance_id`: under the name that somebody else has for it."""
+        return self.ec2_instances.launch(tags or {}, instance_id=instance_id)
 
     def schedule(
         self,
@@ -43,69 +43,72 @@ class AwsCloud:
         code: str = "system-reboot",
         *,
         start: datetime,
-        last: timedelta | None = 2 * _HOUR,
+        duration: timedelta | None = 2 * _HOUR,
         deadline: datetime | None = None,
         description: str = "The host needs maintenance",
         silent: bool = False,
     ) -> str:
         """Plan an event; return its name."""
         event: Document = {"Code": code, "Description": description, "NotBefore": start}
-        event |= {} if last is None else {"NotAfter": start + last}
+        event |= {} if duration is None else {"NotAfter": start + duration}
         event |= {} if deadline is None else {"NotBeforeDeadline": deadline}
-        called = self.machines.schedule(instance, event)
-        self._tell_health(instance, called, "upcoming", silent=silent)
-        return called
+        event_id = self.ec2_instances.schedule_event(instance, event)
+        self._send_health_event(instance, event_id, "upcoming", silent=silent)
+        return event_id
 
     def reschedule(self, instance: str, event: str, *, start: datetime, silent: bool = False) -> None:
         """Have AWS itself move an event."""
-        found = self.machines.by_name[instance].events[event]
-        by = start - found["NotBefore"]
-        moved = {key: found[key] + by for key in ("NotBefore", "NotAfter") if key in found}
-        self.machines.by_name[instance].events[event] = found | moved
-        self._tell_health(instance, event, "upcoming", silent=silent)
+        current = self.ec2_instances.by_id[instance].events[event]
+        offset = start - current["NotBefore"]
+        moved = {key: current[key] + offset for key in ("NotBefore", "NotAfter") if key in current}
+        self.ec2_instances.by_id[instance].events[event] = current | moved
+        self._send_health_event(instance, event, "upcoming", silent=silent)
 
-    def cancel(self, instance: str, event: str, *, silent: bool = False) -> None:
+    def cancel_event(self, instance: str, event: str, *, silent: bool = False) -> None:
         """Cancel an event."""
-        self._close(instance, event, "[Canceled] ", silent=silent)
+        self._close_event(instance, event, "[Canceled] ", silent=silent)
 
-    def finish(self, instance: str, event: str, *, silent: bool = False) -> None:
+    def complete_event(self, instance: str, event: str, *, silent: bool = False) -> None:
         """Say that an event is over."""
-        self._close(instance, event, "[Completed] ", silent=silent)
+        self._close_event(instance, event, "[Completed] ", silent=silent)
 
-    def forget(self, instance: str, event: str) -> None:
+    def forget_event(self, instance: str, event: str) -> None:
         """Have EC2 list an event no more."""
-        self.machines.by_name[instance].events.pop(event, None)
+        self.ec2_instances.by_id[instance].events.pop(event, None)
 
-    def change(self, instance: str, state: str, *, silent: bool = False) -> None:
+    def set_state(self, instance: str, state: str, *, silent: bool = False) -> None:
         """Have an instance be stopped, say, or run again."""
-        self.machines.by_name[instance].state = state
-        self._tell(
+        self.ec2_instances.by_id[instance].state = state
+        self._send_event(
             "aws.ec2",
             "EC2 Instance State-change Notification",
             {"instance-id": instance, "state": state},
             silent=silent,
         )
 
-    def drop(self, instance: str) -> None:
+    def forget_instance(self, instance: str) -> None:
         """Have EC2 know nothing of an instance any more."""
-        del self.machines.by_name[instance]
+        del self.ec2_instances.by_id[instance]
 
-    def interrupt(self, instance: str, action: str = "terminate", *, silent: bool = False) -> None:
+    def interrupt_spot(self, instance: str, action: str = "terminate", *, silent: bool = False) -> None:
         """Tell that a spot instance is taken back."""
-        at = self.clock.now() + _SPOT_NOTICE
-        if instance in self.machines.by_name:  # others share the queue
-            self.machines.by_name[instance].spot = {"action": action, "time": f"{at:%Y-%m-%dT%H:%M:%SZ}"}
+        interruption_time = self.clock.now() + _SPOT_NOTICE_PERIOD
+        if instance in self.ec2_instances.by_id:  # others share the queue
+            self.ec2_instances.by_id[instance].spot_action = {
+                "action": action,
+                "time": f"{interruption_time:%Y-%m-%dT%H:%M:%SZ}",
+            }
         detail = {"instance-id": instance, "instance-action": action}
-        self._tell("aws.ec2", "EC2 Spot Instance Interruption Warning", detail, silent=silent)
+        self._send_event("aws.ec2", "EC2 Spot Instance Interruption Warning", detail, silent=silent)
 
-    def recommend(self, instance: str, *, silent: bool = False) -> None:
+    def recommend_rebalance(self, instance: str, *, silent: bool = False) -> None:
         """Tell that a spot instance is likely to be taken back."""
-        if instance in self.machines.by_name:
-            self.machines.by_name[instance].rebalance = {"noticeTime": f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"}
+        if instance in self.ec2_instances.by_id:
+            self.ec2_instances.by_id[instance].rebalance = {"noticeTime": f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"}
         detail = {"instance-id": instance}
-        self._tell("aws.ec2", "EC2 Instance Rebalance Recommendation", detail, silent=silent)
+        self._send_event("aws.ec2", "EC2 Instance Rebalance Recommendation", detail, silent=silent)
 
-    def scale(
+    def start_lifecycle_action(
         self,
         instance: str,
         *,
@@ -113,12 +116,12 @@ class AwsCloud:
         hook: str = "drain",
         launch: bool = False,
         silent: bool = False,
-    ) -> Action:
+    ) -> LifecycleAction:
         """Have Auto Scaling take an instance out of service, or into it, when we agree."""
         transition = "LAUNCHING" if launch else "TERMINATING"
-        if instance in self.machines.by_name:
-            self.machines.by_name[instance].target = "InService" if launch else "Terminated"
-        action = self.groups.begin(instance, group=group, hook=hook, transition=transition)
+        if instance in self.ec2_instances.by_id:
+            self.ec2_instances.by_id[instance].target_lifecycle_state = "InService" if launch else "Terminated"
+        action = self.auto_scaling.start_action(instance, group=group, hook=hook, transition=transition)
         detail = {
             "LifecycleActionToken": action.token,
             "AutoScalingGroupName": group,
@@ -126,7 +129,7 @@ class AwsCloud:
             "EC2InstanceId": instance,
             "LifecycleTransition": f"autoscaling:EC2_INSTANCE_{transition}",
         }
-        self._tell(
+        self._send_event(
             "aws.autoscaling",
             f"EC2 Instance-{'launch' if launch else 'terminate'} Lifecycle Action",
             detail,
@@ -134,34 +137,42 @@ class AwsCloud:
         )
         return action
 
-    def metadata(self, instance: str) -> Metadata:
+    def metadata(self, instance: str) -> InstanceMetadataFetch:
         """Return how an instance asks its metadata service."""
-        return Metadata(self.services, instance)
+        return InstanceMetadataFetch(self.metadata_services, instance)
 
     # What it answers
 
     async def statuses(self, instances: Sequence[str], *, page: str = "") -> tuple[Sequence[Document], str]:
         """Return how instances are."""
-        return await self.faults.call("DescribeInstanceStatus", lambda: self.machines.statuses(instances, page=page))
+        return await self.faults.call(
+            "DescribeInstanceStatus", lambda: self.ec2_instances.statuses(instances, page=page)
+        )
 
     async def instances(self, instances: Sequence[str]) -> Sequence[Document]:
         """Return instances, with their tags."""
-        return await self.faults.call("DescribeInstances", lambda: self.machines.describe(instances))
+        return await self.faults.call("DescribeInstances", lambda: self.ec2_instances.describe(instances))
 
     async def move_event(self, instance: str, event: str, *, to: datetime) -> Document:
         """Have an event begin at another time."""
         return await self.faults.call(
-            "ModifyInstanceEventStartTime", lambda: self.machines.move(instance, event, to=to)
+            "ModifyInstanceEventStartTime", lambda: self.ec2_instances.move_event(instance, event, to=to)
         )
 
-    async def receive(self, *, most: int, wait: timedelta, hidden: timedelta) -> Sequence[Document]:
+    async def receive(self, *, max_messages: int, wait: timedelta, visibility_timeout: timedelta) -> Sequence[Document]:
         """Wait for messages and return some."""
         await self.queue.wait(wait)
-        return await self.faults.call("ReceiveMessage", lambda: self.queue.receive(most=most, hidden=hidden))
+        return await self.faults.call(
+            "ReceiveMessage",
+            lambda: self.queue.receive(max_messages=max_messages, visibility_timeout=visibility_timeout),
+        )
 
-    async def hide(self, receipt: str, *, hidden: timedelta) -> None:
+    async def change_visibility(self, receipt: str, *, visibility_timeout: timedelta) -> None:
         """Hide a message for some time."""
-        await self.faults.call("ChangeMessageVisibility", lambda: self.queue.hide(receipt, hidden=hidden))
+        await self.faults.call(
+            "ChangeMessageVisibility",
+            lambda: self.queue.change_visibility(receipt, visibility_timeout=visibility_timeout),
+        )
 
     async def delete(self, receipt: str) -> None:
         """Delete a message."""
@@ -171,38 +182,42 @@ class AwsCloud:
         """Have Auto Scaling wait longer."""
         await self.faults.call(
             "RecordLifecycleActionHeartbeat",
-            lambda: self.groups.heartbeat(instance, group=group, hook=hook, token=token),
+            lambda: self.auto_scaling.heartbeat(instance, group=group, hook=hook, token=token),
         )
 
     async def complete(self, instance: str, *, group: str, hook: str, token: str) -> None:
         """Have Auto Scaling go on."""
         await self.faults.call(
-            "CompleteLifecycleAction", lambda: self.groups.complete(instance, group=group, hook=hook, token=token)
+            "CompleteLifecycleAction", lambda: self.auto_scaling.complete(instance, group=group, hook=hook, token=token)
         )
 
     async def termination_hooks(self, instance: str) -> tuple[str, Sequence[str]]:
         """Return the group of an instance and the hooks that its termination waits for."""
-        return await self.faults.call("DescribeAutoScalingInstances", lambda: self.groups.termination_hooks(instance))
+        return await self.faults.call(
+            "DescribeAutoScalingInstances", lambda: self.auto_scaling.termination_hooks(instance)
+        )
 
-    async def patience(self, *, group: str, hook: str) -> timedelta | None:
+    async def heartbeat_timeout(self, *, group: str, hook: str) -> timedelta | None:
         """Return how long Auto Scaling waits for a heartbeat."""
-        return await self.faults.call("DescribeLifecycleHooks", lambda: self.groups.patience(group=group, hook=hook))
+        return await self.faults.call(
+            "DescribeLifecycleHooks", lambda: self.auto_scaling.heartbeat_timeout(group=group, hook=hook)
+        )
 
-    def _close(self, instance: str, event: str, prefix: str, *, silent: bool) -> None:
-        found = self.machines.by_name[instance].events[event]
-        self.machines.by_name[instance].events[event] = found | {"Description": prefix + found["Description"]}
-        self._tell_health(instance, event, "closed", silent=silent)
+    def _close_event(self, instance: str, event: str, prefix: str, *, silent: bool) -> None:
+        current = self.ec2_instances.by_id[instance].events[event]
+        self.ec2_instances.by_id[instance].events[event] = current | {"Description": prefix + current["Description"]}
+        self._send_health_event(instance, event, "closed", silent=silent)
 
-    def _tell_health(self, instance: str, event: str, status: str, *, silent: bool) -> None:
-        document = self.machines.by_name[instance].events[event]
-        detail = health(instance, document, status=status, at=self.clock.now())
-        self._tell("aws.health", "AWS Health Event", detail, silent=silent)
+    def _send_health_event(self, instance: str, event: str, status: str, *, silent: bool) -> None:
+        document = self.ec2_instances.by_id[instance].events[event]
+        detail = health_event_detail(instance, document, status=status, at=self.clock.now())
+        self._send_event("aws.health", "AWS Health Event", detail, silent=silent)
 
-    def _tell(self, source: str, detail_type: str, detail: dict[str, Any], *, silent: bool = False) -> None:
+    def _send_event(self, source: str, detail_type: str, detail: dict[str, Any], *, silent: bool = False) -> None:
         if not silent:
-            called = f"00000000-0000-4000-9000-{next(self._numbers):012}"
-            self.queue.send(told(source, detail_type, detail, called=called, at=self.clock.now()))
+            event_id = f"00000000-0000-4000-9000-{next(self._event_numbers):012}"
+            self.queue.send(eventbridge_event(source, detail_type, detail, event_id=event_id, at=self.clock.now()))
 
-    def _let_go(self, action: Action) -> None:
-        if action.transition == "TERMINATING" and action.instance in self.machines.by_name:
-            self.machines.by_name[action.instance].state = "terminated"
+    def _on_instance_released(self, action: LifecycleAction) -> None:
+        if action.transition == "TERMINATING" and action.instance in self.ec2_instances.by_id:
+            self.ec2_instances.by_id[action.instance].state = "terminated"

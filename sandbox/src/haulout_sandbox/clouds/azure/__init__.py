@@ -5,7 +5,7 @@ cloud.launch("aks-np1-0", group="np1")
 event = cloud.schedule(["aks-np1-0"], "Reboot", start=clock.now() + timedelta(minutes=15))
 cloud.finish(event)
 
-fetch = cloud.metadata("aks-np1-0")     # what that machine asks, in this process and on any clock; `front`: over HTTP
+fetch = cloud.metadata("aks-np1-0")     # what that machine asks, in this process and on any clock; `server`: over HTTP
 """
 
 from haulout_sandbox.clouds.azure.cloud import AzureCloud

@@ -5,15 +5,15 @@ from datetime import datetime, timedelta
 
 from haulout.core.clock import Clock
 from haulout_sandbox.clouds.faults import Faults
-from haulout_sandbox.clouds.gcp.access import Access
-from haulout_sandbox.clouds.gcp.calls import Answer, Calls
-from haulout_sandbox.clouds.gcp.instances import Instances, planned, written
+from haulout_sandbox.clouds.gcp.instances import Instances, format_time, new_upcoming_maintenance
+from haulout_sandbox.clouds.gcp.oauth import OAuthServer
 from haulout_sandbox.clouds.gcp.operations import Operations
+from haulout_sandbox.clouds.gcp.request_handler import HttpResponse, RequestHandler
 
 PROJECT, ZONE = "sandbox-project", "europe-west1-b"
 
-_WINDOW = timedelta(hours=3)
-_NONE = "NONE"
+_WINDOW_LENGTH = timedelta(hours=3)
+_NO_EVENT = "NONE"
 
 
 class GcpCloud:
@@ -22,10 +22,10 @@ class GcpCloud:
     def __init__(self, clock: Clock, *, project: str = PROJECT) -> None:
         self.clock = clock
         self.faults = Faults(clock)
-        self.access = Access(clock)
-        self.machines = Instances(project=project, zone=ZONE)
+        self.oauth = OAuthServer(clock)
+        self.instances = Instances(project=project, zone=ZONE)
         self.operations = Operations(clock)
-        self._calls = Calls(self.machines, operations=self.operations, access=self.access, faults=self.faults)
+        self._handler = RequestHandler(self.instances, operations=self.operations, oauth=self.oauth, faults=self.faults)
 
     # What happens
 
@@ -35,15 +35,17 @@ class GcpCloud:
         *,
         zone: str = "",
         labels: dict[str, str] | None = None,
-        migrates: bool = False,
-        spot: bool = False,
+        live_migrates: bool = False,
+        is_spot: bool = False,
     ) -> str:
         """Return the name of a new instance that runs; another machine than any that had this name."""
-        return self.machines.launch(name, zone=zone, labels=labels or {}, migrates=migrates, is_spot=spot).name
+        return self.instances.launch(
+            name, zone=zone, labels=labels or {}, live_migrates=live_migrates, is_spot=is_spot
+        ).name
 
     def provider_id(self, name: str) -> str:
         """Return what the node of an instance says of it."""
-        instance = self.machines.by_name[name]
+        instance = self.instances.by_name[name]
         return f"gce://{instance.project}/{instance.zone}/{instance.name}"
 
     def schedule(
@@ -51,67 +53,72 @@ class GcpCloud:
         name: str,
         *,
         start: datetime,
-        last: timedelta = _WINDOW,
-        latest: datetime | None = None,
-        can_begin_early: bool = True,
-        kind: str = "SCHEDULED",
+        duration: timedelta = _WINDOW_LENGTH,
+        latest_start: datetime | None = None,
+        can_start_early: bool = True,
+        maintenance_type: str = "SCHEDULED",
         reasons: tuple[str, ...] = ("PLANNED_UPDATE",),
     ) -> None:
         """Plan a maintenance; there is one at most."""
-        upcoming = planned(
-            start, last=last, latest=latest, can_begin_early=can_begin_early, kind=kind, reasons=[*reasons]
+        upcoming = new_upcoming_maintenance(
+            start,
+            duration=duration,
+            latest_start=latest_start,
+            can_start_early=can_start_early,
+            maintenance_type=maintenance_type,
+            reasons=[*reasons],
         )
-        self.machines.by_name[name].plan(upcoming)
+        self.instances.by_name[name].set_upcoming(upcoming)
 
-    def reschedule(self, name: str, *, start: datetime, last: timedelta = _WINDOW) -> None:
+    def reschedule(self, name: str, *, start: datetime, duration: timedelta = _WINDOW_LENGTH) -> None:
         """Have Google itself move a maintenance."""
-        moved = {"windowStartTime": written(start), "windowEndTime": written(start + last)}
-        self.machines.by_name[name].plan_else(**moved)
+        moved = {"windowStartTime": format_time(start), "windowEndTime": format_time(start + duration)}
+        self.instances.by_name[name].update_upcoming(**moved)
 
-    def cancel(self, name: str) -> None:
+    def cancel_maintenance(self, name: str) -> None:
         """Have a maintenance not take place."""
-        self.machines.by_name[name].plan(None)
+        self.instances.by_name[name].set_upcoming(None)
 
-    def begin(self, name: str) -> None:
+    def start_maintenance(self, name: str) -> None:
         """Have a maintenance begin: the machine is told so as well."""
-        instance = self.machines.by_name[name]
-        instance.plan_else(maintenanceStatus="ONGOING", canReschedule=False)
-        instance.happen(instance.word)
+        instance = self.instances.by_name[name]
+        instance.update_upcoming(maintenanceStatus="ONGOING", canReschedule=False)
+        instance.set_maintenance_event(instance.maintenance_event_value)
 
-    def end(self, name: str, *, is_elsewhere: bool = False) -> None:
-        """Have a maintenance be over; `is_elsewhere`: the metadata server of its new host has heard of nothing."""
-        instance = self.machines.by_name[name]
+    def end_maintenance(self, name: str, *, on_new_host: bool = False) -> None:
+        """Have a maintenance be over; `on_new_host`: the metadata server of its new host has heard of nothing."""
+        instance = self.instances.by_name[name]
         instance.status = "RUNNING"
-        instance.plan(None)
-        instance.has_heard = not is_elsewhere
-        instance.happen(_NONE)
+        instance.set_upcoming(None)
+        instance.has_notifications = not on_new_host
+        instance.set_maintenance_event(_NO_EVENT)
 
-    def migrate(self, name: str) -> None:
+    def announce_live_migration(self, name: str) -> None:
         """Tell a machine that it is about to move, which nobody had planned."""
-        self.machines.by_name[name].happen("MIGRATE_ON_HOST_MAINTENANCE")
+        self.instances.by_name[name].set_maintenance_event("MIGRATE_ON_HOST_MAINTENANCE")
 
-    def settle(self, name: str) -> None:
+    def clear_maintenance_event(self, name: str) -> None:
         """Have nothing happen to a machine any more."""
-        self.machines.by_name[name].happen(_NONE)
+        self.instances.by_name[name].set_maintenance_event(_NO_EVENT)
 
     def preempt(self, name: str) -> None:
         """Tell a machine that it is taken back."""
-        instance = self.machines.by_name[name]
+        instance = self.instances.by_name[name]
         instance.is_preempted = True
-        instance.tell()
+        instance.notify()
 
-    def change(self, name: str, status: str) -> None:
+    def set_status(self, name: str, status: str) -> None:
         """Have an instance be TERMINATED, say, or RUNNING again; one that runs again is not taken back."""
-        instance = self.machines.by_name[name]
+        instance = self.instances.by_name[name]
         instance.status, instance.is_preempted = status, False
-        instance.tell()
+        instance.notify()
 
-    def drop(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Have an instance be gone."""
-        self.machines.by_name.pop(name).tell()
+        self.instances.by_name.pop(name).notify()
 
     # What it answers
 
-    async def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> Answer:
+    async def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> HttpResponse:
         """Answer a request; raises `CloudError` with the status 0 if no answer is to come."""
-        return await self._calls.answer(method, target, headers, body)
+        return await self._handler.handle(method, target, headers, body)

@@ -10,7 +10,7 @@ from haulout.errors import CloudError
 
 Document = dict[str, Any]
 
-_PAGE = 500
+_PAGE_SIZE = 500
 _NOT_FOUND = 404
 
 
@@ -18,17 +18,17 @@ _NOT_FOUND = 404
 class Instance:
     """A machine, and what its metadata server knows."""
 
-    number: str
+    numeric_id: str
     name: str
     project: str
     zone: str
     labels: dict[str, str]
-    migrates: bool
+    live_migrates: bool
     is_spot: bool
     status: str = "RUNNING"
-    upcoming: Document | None = None
-    has_heard: bool = False  # of any maintenance that was planned, since it came to its host
-    event: str = "NONE"
+    upcoming_maintenance: Document | None = None
+    has_notifications: bool = False  # of any maintenance that was planned, since it came to its host
+    maintenance_event: str = "NONE"
     is_preempted: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -36,47 +36,49 @@ class Instance:
     def scheduling(self) -> Document:
         """What is to become of it when its host needs maintenance."""
         return {
-            "onHostMaintenance": "MIGRATE" if self.migrates else "TERMINATE",
+            "onHostMaintenance": "MIGRATE" if self.live_migrates else "TERMINATE",
             "automaticRestart": not self.is_spot,
             "preemptible": self.is_spot,
         }
 
-    def document(self, root: str) -> Document:
+    def to_document(self, root: str) -> Document:
         """Return it as the Compute API shows it."""
-        planned = {} if self.upcoming is None else {"upcomingMaintenance": self.upcoming}
+        maintenance_fields = (
+            {} if self.upcoming_maintenance is None else {"upcomingMaintenance": self.upcoming_maintenance}
+        )
         return {
             "kind": "compute#instance",
-            "id": self.number,
+            "id": self.numeric_id,
             "name": self.name,
             "zone": f"{root}/projects/{self.project}/zones/{self.zone}",
             "status": self.status,
             "labels": self.labels,
             "scheduling": self.scheduling,
-            "resourceStatus": planned,
+            "resourceStatus": maintenance_fields,
         }
 
     @property
-    def word(self) -> str:
+    def maintenance_event_value(self) -> str:
         """What its metadata server says while its host is maintained."""
         return f"{self.scheduling['onHostMaintenance']}_ON_HOST_MAINTENANCE"
 
-    def plan(self, upcoming: Document | None) -> None:
+    def set_upcoming(self, upcoming: Document | None) -> None:
         """Have something be planned, or nothing."""
-        self.upcoming, self.has_heard = upcoming, True
-        self.tell()
+        self.upcoming_maintenance, self.has_notifications = upcoming, True
+        self.notify()
 
-    def plan_else(self, **changes: Any) -> None:
+    def update_upcoming(self, **changes: Any) -> None:
         """Change what is planned."""
-        if self.upcoming is None:
+        if self.upcoming_maintenance is None:
             raise ValueError(f"nothing is planned for {self.name}")
-        self.plan(self.upcoming | changes)
+        self.set_upcoming(self.upcoming_maintenance | changes)
 
-    def happen(self, event: str) -> None:
+    def set_maintenance_event(self, event: str) -> None:
         """Have its metadata server say that something happens."""
-        self.event = event
-        self.tell()
+        self.maintenance_event = event
+        self.notify()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Wake those who wait for a change."""
         self.changed.set()
         self.changed = asyncio.Event()
@@ -89,64 +91,72 @@ class Instances:
         self.project = project
         self.by_name: dict[str, Instance] = {}
         self.unreachable: set[str] = set()  # zones that do not answer
-        self.page_size = _PAGE
+        self.page_size = _PAGE_SIZE
         self._zone = zone
         self._numbers = itertools.count(4_100_000_000_000_000_001)
 
-    def launch(self, name: str, *, zone: str, labels: dict[str, str], migrates: bool, is_spot: bool) -> Instance:
+    def launch(self, name: str, *, zone: str, labels: dict[str, str], live_migrates: bool, is_spot: bool) -> Instance:
         """Return a new one; one of this name that was there is gone."""
-        number = str(next(self._numbers))
-        found = Instance(number, name, self.project, zone or self._zone, labels, migrates, is_spot)
-        self.by_name[name] = found
-        return found
+        numeric_id = str(next(self._numbers))
+        instance = Instance(numeric_id, name, self.project, zone or self._zone, labels, live_migrates, is_spot)
+        self.by_name[name] = instance
+        return instance
 
     def get(self, project: str, zone: str, name: str) -> Instance:
         """Return one; raises `CloudError`."""
-        found = self.by_name.get(name)
-        if found is None or (found.project, found.zone) != (project, zone):
-            where = f"projects/{project}/zones/{zone}/instances/{name}"
-            raise refused(f"The resource '{where}' was not found", status=_NOT_FOUND, code="notFound")
-        return found
+        instance = self.by_name.get(name)
+        if instance is None or (instance.project, instance.zone) != (project, zone):
+            resource_path = f"projects/{project}/zones/{zone}/instances/{name}"
+            raise api_error(f"The resource '{resource_path}' was not found", status=_NOT_FOUND, code="notFound")
+        return instance
 
-    def listed(self, project: str, *, limit: int, page: str, root: str) -> Document:
+    def list_page(self, project: str, *, limit: int, page: str, root: str) -> Document:
         """Return a page of all of a project, by zone."""
         if project != self.project:
             message = f"The resource 'projects/{project}' was not found"
-            raise refused(message, status=_NOT_FOUND, code="notFound")
-        known = [it for it in self.by_name.values() if it.zone not in self.unreachable]
+            raise api_error(message, status=_NOT_FOUND, code="notFound")
+        reachable = [element for element in self.by_name.values() if element.zone not in self.unreachable]
         first, size = int(page or 0), min(limit, self.page_size)
         scopes: dict[str, Document] = {}
-        for instance in known[first : first + size]:
+        for instance in reachable[first : first + size]:
             scope = scopes.setdefault(f"zones/{instance.zone}", {"instances": []})
-            scope["instances"].append(instance.document(root))
-        nothing = {"warning": {"code": "NO_RESULTS_ON_PAGE", "message": "There are no results for this scope."}}
-        found: Document = {"items": {**scopes, "regions/none": nothing}}
+            scope["instances"].append(instance.to_document(root))
+        empty_scope = {"warning": {"code": "NO_RESULTS_ON_PAGE", "message": "There are no results for this scope."}}
+        page_document: Document = {"items": {**scopes, "regions/none": empty_scope}}
         if self.unreachable:
-            found["unreachables"] = [f"projects/{project}/zones/{it}" for it in sorted(self.unreachable)]
-        return found | ({"nextPageToken": str(first + size)} if first + size < len(known) else {})
+            page_document["unreachables"] = [
+                f"projects/{project}/zones/{element}" for element in sorted(self.unreachable)
+            ]
+        return page_document | ({"nextPageToken": str(first + size)} if first + size < len(reachable) else {})
 
 
-def planned(
-    start: datetime, *, last: timedelta, latest: datetime | None, can_begin_early: bool, kind: str, reasons: list[str]
+def new_upcoming_maintenance(
+    start: datetime,
+    *,
+    duration: timedelta,
+    latest_start: datetime | None,
+    can_start_early: bool,
+    maintenance_type: str,
+    reasons: list[str],
 ) -> Document:
     """Return a maintenance that is planned."""
-    found: Document = {
-        "canReschedule": can_begin_early,
-        "windowStartTime": written(start),
-        "windowEndTime": written(start + last),
+    document: Document = {
+        "canReschedule": can_start_early,
+        "windowStartTime": format_time(start),
+        "windowEndTime": format_time(start + duration),
         "maintenanceStatus": "PENDING",
-        "type": kind,
+        "type": maintenance_type,
         "maintenanceOnShutdown": False,
         "maintenanceReasons": reasons,
     }
-    return found | ({} if latest is None else {"latestWindowStartTime": written(latest)})
+    return document | ({} if latest_start is None else {"latestWindowStartTime": format_time(latest_start)})
 
 
-def written(instant: datetime) -> str:
+def format_time(instant: datetime) -> str:
     """Return an instant as Google writes it."""
     return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def refused(message: str, *, status: int, code: str) -> CloudError:
+def api_error(message: str, *, status: int, code: str) -> CloudError:
     """Return a no of the Compute API."""
     return CloudError(message, doing="Compute", status=status, code=code)

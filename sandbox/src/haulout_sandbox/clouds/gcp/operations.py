@@ -4,51 +4,53 @@ import itertools
 from collections.abc import Mapping
 
 from haulout.core.clock import Clock
-from haulout_sandbox.clouds.gcp.instances import Document, Instance, refused, written
+from haulout_sandbox.clouds.gcp.instances import Document, Instance, api_error, format_time
 
-PERFORM, SIMULATE = "performMaintenance", "simulateMaintenanceEvent"
+PERFORM_MAINTENANCE, SIMULATE_MAINTENANCE_EVENT = "performMaintenance", "simulateMaintenanceEvent"
 
 
 class Operations:
     """Begins maintenance. An operation runs until it is asked for."""
 
     def __init__(self, clock: Clock) -> None:
-        self.begun: list[str] = []  # instances whose maintenance somebody asked for
-        self.problem = ""  # with which those end that begin from now on
+        self.performed: list[str] = []  # instances whose maintenance somebody asked for
+        self.failure_message = ""  # with which those end that begin from now on
         self._clock = clock
-        self._all: dict[str, Document] = {}
-        self._requests: dict[str, Document] = {}  # by requestId
+        self._operations: dict[str, Document] = {}
+        self._operations_by_request: dict[str, Document] = {}  # by requestId
         self._numbers = itertools.count(1)
 
-    def operate(self, instance: Instance, what: str, query: Mapping[str, str]) -> Document:
+    def start_operation(self, instance: Instance, operation_type: str, query: Mapping[str, str]) -> Document:
         """Do something with an instance; the same request again is not done again."""
-        request = query.get("requestId", "")
-        if request in self._requests:
-            return self._requests[request]
-        if what == SIMULATE:
-            instance.happen(instance.word)
+        request_id = query.get("requestId", "")
+        if request_id in self._operations_by_request:
+            return self._operations_by_request[request_id]
+        if operation_type == SIMULATE_MAINTENANCE_EVENT:
+            instance.set_maintenance_event(instance.maintenance_event_value)
         else:
-            self._perform(instance)
+            self._perform_maintenance(instance)
         name = f"operation-{next(self._numbers)}"
-        operation = {"kind": "compute#operation", "name": name, "operationType": what, "status": "RUNNING"}
-        self._all[name] = operation
-        if request:
-            self._requests[request] = operation
+        operation = {"kind": "compute#operation", "name": name, "operationType": operation_type, "status": "RUNNING"}
+        self._operations[name] = operation
+        if request_id:
+            self._operations_by_request[request_id] = operation
         return operation
 
     def get(self, name: str) -> Document:
         """Return an operation, which is done by then."""
-        if name not in self._all:
-            raise refused(f"The resource 'operations/{name}' was not found", status=404, code="notFound")
-        failed = {"error": {"errors": [{"code": "FAILED", "message": self.problem}]}} if self.problem else {}
-        self._all[name] = self._all[name] | {"status": "DONE", "progress": 100} | failed
-        return self._all[name]
+        if name not in self._operations:
+            raise api_error(f"The resource 'operations/{name}' was not found", status=404, code="notFound")
+        error_fields = (
+            {"error": {"errors": [{"code": "FAILED", "message": self.failure_message}]}} if self.failure_message else {}
+        )
+        self._operations[name] = self._operations[name] | {"status": "DONE", "progress": 100} | error_fields
+        return self._operations[name]
 
-    def _perform(self, instance: Instance) -> None:
-        if instance.upcoming is None or not instance.upcoming["canReschedule"]:
+    def _perform_maintenance(self, instance: Instance) -> None:
+        if instance.upcoming_maintenance is None or not instance.upcoming_maintenance["canReschedule"]:
             message = f"Instance '{instance.name}' has no maintenance that can be performed now."
-            raise refused(message, status=400, code="badRequest")
-        self.begun.append(instance.name)
-        if not self.problem:
-            now = written(self._clock.now())
-            instance.plan_else(maintenanceStatus="ONGOING", canReschedule=False, windowStartTime=now)
+            raise api_error(message, status=400, code="badRequest")
+        self.performed.append(instance.name)
+        if not self.failure_message:
+            now = format_time(self._clock.now())
+            instance.update_upcoming(maintenanceStatus="ONGOING", canReschedule=False, windowStartTime=now)

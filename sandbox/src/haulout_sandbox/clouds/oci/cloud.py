@@ -9,16 +9,16 @@ import msgspec
 
 from haulout.core.clock import Clock
 from haulout_sandbox.clouds.faults import Faults
-from haulout_sandbox.clouds.oci.machines import Document, Machines
-from haulout_sandbox.clouds.oci.streams import Stream
-from haulout_sandbox.clouds.oci.written import lasting, written
+from haulout_sandbox.clouds.oci.compute import ComputeService, Document
+from haulout_sandbox.clouds.oci.streaming import Stream
+from haulout_sandbox.clouds.oci.time_format import format_duration, format_time
 
 REGION = "eu-frankfurt-1"
 COMPARTMENT = "ocid1.compartment.oc1..sandbox"
 STREAM = f"ocid1.stream.oc1.{REGION}.sandbox"
-_COMPUTE = "com.oraclecloud.computeapi."
-_TYPE = f"{_COMPUTE}instancemaintenance"
-_AS_EVENT = {"SUCCEEDED": "SUCCESSFUL"}  # events spell this one differently
+_COMPUTE_EVENT_PREFIX = "com.oraclecloud.computeapi."
+_MAINTENANCE_EVENT_TYPE = f"{_COMPUTE_EVENT_PREFIX}instancemaintenance"
+_EVENT_STATES = {"SUCCEEDED": "SUCCESSFUL"}  # events spell this one differently
 _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 
 
@@ -29,21 +29,21 @@ class OciCloud:
     """
 
     def __init__(
-        self, clock: Clock, *, partitions: int = 1, retention: timedelta = timedelta(days=7), realm: str = "sandbox"
+        self, clock: Clock, *, partitions: int = 1, retention: timedelta = timedelta(days=7), id_seed: str = "sandbox"
     ) -> None:
         self.clock = clock
         self.faults = Faults(clock)
         self.stream = Stream("node-maintenance-stream", clock, partitions=partitions, retention=retention)
-        self.machines = Machines(clock)
-        self._realm = realm  # with which all names end
+        self.compute_service = ComputeService(clock)
+        self._id_seed = id_seed  # with which all names end
         self._numbers = itertools.count(1)
 
     # What happens
 
     def launch(self, name: str, *, compartment: str = COMPARTMENT) -> str:
         """Return a new instance that people call so."""
-        instance = f"ocid1.instance.oc1.{REGION}.{self._realm}{next(self._numbers):06}"
-        self.machines.instances[instance] = {
+        instance = f"ocid1.instance.oc1.{REGION}.{self._id_seed}{next(self._numbers):06}"
+        self.compute_service.instances[instance] = {
             "id": instance,
             "displayName": name,
             "compartmentId": compartment,
@@ -51,26 +51,32 @@ class OciCloud:
             "region": REGION,
             "availabilityDomain": "Uocm:EU-FRANKFURT-1-AD-1",
             "shape": "VM.Standard.E5.Flex",
-            "timeCreated": written(self.clock.now()),
+            "timeCreated": format_time(self.clock.now()),
         }
         return instance
 
     def terminate(self, instance: str, *, forget: bool = False) -> None:
         """End an instance; some time later nobody knows of it any more."""
         if forget:
-            del self.machines.instances[instance]
+            del self.compute_service.instances[instance]
         else:
-            self.machines.instances[instance] = self.machines.instances[instance] | {"lifecycleState": "TERMINATED"}
+            self.compute_service.instances[instance] = self.compute_service.instances[instance] | {
+                "lifecycleState": "TERMINATED"
+            }
 
     def preempt(self, instance: str) -> None:
         """Say that an instance will be terminated in two minutes, since others need the room."""
-        about = self.machines.instances[instance]
-        self.publish(self._envelope(f"{_COMPUTE}instancepreemptionaction", about, {"preemptionAction": "TERMINATE"}))
+        instance_document = self.compute_service.instances[instance]
+        self.publish(
+            self._envelope(
+                f"{_COMPUTE_EVENT_PREFIX}instancepreemptionaction", instance_document, {"preemptionAction": "TERMINATE"}
+            )
+        )
 
-    def fail(self, instance: str) -> None:
+    def fail_host(self, instance: str) -> None:
         """Say that the host of an instance has failed."""
-        about = self.machines.instances[instance]
-        self.publish(self._envelope(f"{_COMPUTE}instancefailed", about, {}))
+        instance_document = self.compute_service.instances[instance]
+        self.publish(self._envelope(f"{_COMPUTE_EVENT_PREFIX}instancefailed", instance_document, {}))
 
     def schedule(
         self,
@@ -80,101 +86,101 @@ class OciCloud:
         window: timedelta | None = _DAY,
         estimate: timedelta | None = 2 * _HOUR,
         action: str = "REBOOT_MIGRATION",
-        due: datetime | None = None,
-        movable: bool = True,
+        hard_due_date: datetime | None = None,
+        can_reschedule: bool = True,
         silent: bool = False,
     ) -> str:
         """Plan a maintenance; return its OCID."""
-        event = f"ocid1.instancemaintenanceevent.oc1.{REGION}.{self._realm}{next(self._numbers):06}"
-        known = self.machines.instances.get(instance, {})
-        self.machines.change(
+        event = f"ocid1.instancemaintenanceevent.oc1.{REGION}.{self._id_seed}{next(self._numbers):06}"
+        instance_document = self.compute_service.instances.get(instance, {})
+        self.compute_service.patch_event(
             event,
             id=event,
             instanceId=instance,
-            compartmentId=known.get("compartmentId", COMPARTMENT),
-            displayName=f"maintenance of {known.get('displayName', instance)}",
-            maintenanceCategory="FLEXIBLE" if movable else "MANDATORY",
+            compartmentId=instance_document.get("compartmentId", COMPARTMENT),
+            displayName=f"maintenance of {instance_document.get('displayName', instance)}",
+            maintenanceCategory="FLEXIBLE" if can_reschedule else "MANDATORY",
             maintenanceReason="HARDWARE_REPLACEMENT",
             instanceAction=action,
             alternativeResolutionActions=["REBOOT_MIGRATION", "TERMINATE"],
             description="The hardware below this instance is replaced.",
-            timeWindowStart=written(start),
-            startWindowDuration=lasting(window),
-            estimatedDuration=lasting(estimate),
-            timeHardDueDate=None if due is None else written(due),
-            canReschedule=movable,
-            timeCreated=written(self.clock.now()),
+            timeWindowStart=format_time(start),
+            startWindowDuration=format_duration(window),
+            estimatedDuration=format_duration(estimate),
+            timeHardDueDate=None if hard_due_date is None else format_time(hard_due_date),
+            canReschedule=can_reschedule,
+            timeCreated=format_time(self.clock.now()),
             lifecycleState="SCHEDULED",
             createdBy="SYSTEM",
             correlationToken="",
             definedTags={},
             freeformTags={},
         )
-        self._tell(event, "", silent=silent)
+        self._publish_event(event, "", silent=silent)
         return event
 
     def reschedule(self, event: str, start: datetime, *, silent: bool = False) -> None:
         """Move a maintenance."""
-        self.machines.change(event, timeWindowStart=written(start))
-        self._tell(event, "", silent=silent)
+        self.compute_service.patch_event(event, timeWindowStart=format_time(start))
+        self._publish_event(event, "", silent=silent)
 
-    def begin(self, event: str, *, silent: bool = False) -> None:
+    def start_maintenance(self, event: str, *, silent: bool = False) -> None:
         """Begin a maintenance."""
-        self.machines.change(event, lifecycleState="STARTED", timeStarted=written(self.clock.now()))
-        self._tell(event, ".begin", silent=silent)
+        self.compute_service.patch_event(event, lifecycleState="STARTED", timeStarted=format_time(self.clock.now()))
+        self._publish_event(event, ".begin", silent=silent)
 
-    def end(self, event: str, *, state: str = "SUCCEEDED", silent: bool = False) -> None:
+    def end_maintenance(self, event: str, *, state: str = "SUCCEEDED", silent: bool = False) -> None:
         """End a maintenance; also as FAILED or CANCELED."""
-        self.machines.change(event, lifecycleState=state, timeFinished=written(self.clock.now()))
-        self._tell(event, ".end", silent=silent)
+        self.compute_service.patch_event(event, lifecycleState=state, timeFinished=format_time(self.clock.now()))
+        self._publish_event(event, ".end", silent=silent)
 
-    def forget(self, event: str) -> None:
+    def forget_event(self, event: str) -> None:
         """Have a maintenance never been there, as after a long time."""
-        del self.machines.events[event]
+        del self.compute_service.events[event]
 
-    def told(self, event: str, suffix: str = "") -> Document:
+    def event_document(self, event: str, suffix: str = "") -> Document:
         """Return what the Events service says about a maintenance now."""
-        known = self.machines.events[event]
-        left_out = ("id", "compartmentId", "displayName", "definedTags", "freeformTags", "timeCreated", "createdBy")
+        maintenance = self.compute_service.events[event]
+        excluded = ("id", "compartmentId", "displayName", "definedTags", "freeformTags", "timeCreated", "createdBy")
         details = {
             key: value
-            for key, value in known.items()
-            if key not in (*left_out, "timeHardDueDate", "timeStarted", "timeFinished")
+            for key, value in maintenance.items()
+            if key not in (*excluded, "timeHardDueDate", "timeStarted", "timeFinished")
         }
-        details["lifecycleState"] = _AS_EVENT.get(known["lifecycleState"], known["lifecycleState"])
-        return self._envelope(f"{_TYPE}{suffix}", known, {**details, "schemaVersion": 1})
+        details["lifecycleState"] = _EVENT_STATES.get(maintenance["lifecycleState"], maintenance["lifecycleState"])
+        return self._envelope(f"{_MAINTENANCE_EVENT_TYPE}{suffix}", maintenance, {**details, "schemaVersion": 1})
 
-    def _envelope(self, kind: str, about: Document, details: Document) -> Document:
+    def _envelope(self, event_type: str, resource: Document, details: Document) -> Document:
         return {
-            "eventType": kind,
+            "eventType": event_type,
             "cloudEventsVersion": "0.1",
             "eventTypeVersion": "2.0",
             "source": "ComputeApi",
-            "eventTime": written(self.clock.now()),
+            "eventTime": format_time(self.clock.now()),
             "contentType": "application/json",
             "data": {
-                "compartmentId": about["compartmentId"],
+                "compartmentId": resource["compartmentId"],
                 "compartmentName": "sandbox",
-                "resourceName": about["displayName"],
-                "resourceId": about["id"],
+                "resourceName": resource["displayName"],
+                "resourceId": resource["id"],
                 "availabilityDomain": "Uocm:EU-FRANKFURT-1-AD-1",
                 "additionalDetails": details,
             },
             "eventID": f"sandbox-{next(self._numbers)}",
-            "extensions": {"compartmentId": about["compartmentId"]},
+            "extensions": {"compartmentId": resource["compartmentId"]},
         }
 
     def publish(self, document: Any) -> None:
         """Put a document on the stream."""
-        self.put(msgspec.json.encode(document))
+        self.publish_bytes(msgspec.json.encode(document))
 
-    def put(self, content: bytes) -> None:
+    def publish_bytes(self, content: bytes) -> None:
         """Put anything on the stream."""
         self.stream.put_messages([{"key": None, "value": base64.b64encode(content).decode()}])
 
-    def _tell(self, event: str, suffix: str, *, silent: bool) -> None:
+    def _publish_event(self, event: str, suffix: str, *, silent: bool) -> None:
         if not silent:
-            self.publish(self.told(event, suffix))
+            self.publish(self.event_document(event, suffix))
 
     # The calls
 
@@ -183,16 +189,16 @@ class OciCloud:
         """The compartments in which instances are launched if nobody says otherwise."""
         return (COMPARTMENT,)
 
-    def streaming(self) -> "StreamCalls":
+    def streaming(self) -> "StreamingClient":
         """Return the calls of the stream."""
-        return StreamCalls(self)
+        return StreamingClient(self)
 
-    def compute(self) -> "ComputeCalls":
+    def compute(self) -> "ComputeClient":
         """Return the calls of Compute."""
-        return ComputeCalls(self)
+        return ComputeClient(self)
 
 
-class StreamCalls:
+class StreamingClient:
     """What a consumer asks Streaming for."""
 
     def __init__(self, cloud: OciCloud) -> None:
@@ -217,31 +223,33 @@ class StreamCalls:
         return await self._faults.call("ConsumerHeartbeat", lambda: self._stream.heartbeat(cursor))
 
 
-class ComputeCalls:
+class ComputeClient:
     """What a reconciler asks Compute for."""
 
     def __init__(self, cloud: OciCloud) -> None:
-        self._machines = cloud.machines
+        self._compute_service = cloud.compute_service
         self._faults = cloud.faults
 
     async def maintenance_events(self, compartment: str, *, state: str, page: str = "") -> tuple[list[Document], str]:
         """Return a page of maintenance events, and the next page."""
         query = {"compartmentId": compartment, "lifecycleState": state, "page": page}
-        return await self._faults.call("ListInstanceMaintenanceEvents", lambda: self._machines.list_events(query))
+        return await self._faults.call(
+            "ListInstanceMaintenanceEvents", lambda: self._compute_service.list_events(query)
+        )
 
     async def maintenance_event(self, event: str) -> tuple[Document, str]:
         """Return one, and its etag."""
-        return await self._faults.call("GetInstanceMaintenanceEvent", lambda: self._machines.get_event(event))
+        return await self._faults.call("GetInstanceMaintenanceEvent", lambda: self._compute_service.get_event(event))
 
     async def move_event(self, event: str, *, start: datetime, etag: str, token: str) -> None:
         """Move one."""
-        details = {"timeWindowStart": written(start)}
+        details = {"timeWindowStart": format_time(start)}
 
-        def work() -> None:
-            self._machines.update_event(event, details, etag=etag, token=token)
+        def apply_update() -> None:
+            self._compute_service.update_event(event, details, etag=etag, token=token)
 
-        await self._faults.call("UpdateInstanceMaintenanceEvent", work)
+        await self._faults.call("UpdateInstanceMaintenanceEvent", apply_update)
 
     async def instance(self, instance: str) -> Document:
         """Return an instance."""
-        return await self._faults.call("GetInstance", lambda: self._machines.get_instance(instance))
+        return await self._faults.call("GetInstance", lambda: self._compute_service.get_instance(instance))

@@ -15,44 +15,44 @@ from haulout.core.clock import Clock
 from haulout.errors import CloudError
 from haulout_sandbox.clouds.faults import Faults
 
-ON, OFF, SUSPENDED = "poweredOn", "poweredOff", "suspended"
-ENTER, LEAVE = "EnterMaintenanceMode_Task", "ExitMaintenanceMode_Task"
+POWERED_ON, POWERED_OFF, SUSPENDED = "poweredOn", "poweredOff", "suspended"
+ENTER_MAINTENANCE, EXIT_MAINTENANCE = "EnterMaintenanceMode_Task", "ExitMaintenanceMode_Task"
 POWER_ON, POWER_OFF = "PowerOnVM_Task", "PowerOffVM_Task"
 _SERVER_ERROR = 500  # the HTTP status of faults
-_KEEPS_TASKS = 20
+_MAX_RECENT_TASKS = 20
 
-Outcome = Literal["queued", "running", "success", "error"]
+TaskState = Literal["queued", "running", "success", "error"]
 
 
 @dataclass(slots=True)
 class Task:
     """Something that takes its time."""
 
-    called: str
+    moref: str
     name: str
     entity: str
-    state: Outcome = "running"
+    state: TaskState = "running"
     fault: str = ""
 
 
 @dataclass(slots=True)
-class Machine:
+class VirtualMachine:
     """A virtual machine."""
 
-    called: str
+    moref: str
     name: str
     host: str  # how the host is called
-    power: str = ON
+    power: str = POWERED_ON
     has_tools: bool = True
-    is_stubborn: bool = False  # its guest does not care
-    goes_off: int = 0  # counts, so that only the last request to the guest counts
+    ignores_shutdown: bool = False  # its guest does not care
+    power_generation: int = 0  # counts, so that only the last request to the guest counts
 
 
 @dataclass(slots=True)
 class Host:
     """An ESX host."""
 
-    called: str
+    moref: str
     name: str
     version: str = "8.0.3"
     in_maintenance: bool = False
@@ -62,24 +62,24 @@ class Host:
 
 
 class VsphereCloud:
-    """One vCenter. `powered` hears of machines that go off or on."""
+    """One vCenter. `on_power_change` hears of machines that go off or on."""
 
     def __init__(
         self,
         clock: Clock,
         *,
         users: dict[str, str] | None = None,
-        guests_take: timedelta = timedelta(seconds=15),
-        tasks_take: timedelta = timedelta(seconds=1),
-        powered: Callable[[str, bool], object] = lambda _name, _is_on: None,
+        guest_shutdown_delay: timedelta = timedelta(seconds=15),
+        task_duration: timedelta = timedelta(seconds=1),
+        on_power_change: Callable[[str, bool], object] = lambda _name, _is_on: None,
     ) -> None:
         self.clock = clock
         self.faults = Faults(clock)
         self.users = {"maintenance": "secret"} if users is None else users
-        self.guests_take, self.tasks_take = guests_take, tasks_take
-        self.powered = powered
+        self.guest_shutdown_delay, self.task_duration = guest_shutdown_delay, task_duration
+        self.on_power_change = on_power_change
         self.hosts: dict[str, Host] = {}  # by how they are called
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, VirtualMachine] = {}
         self.tasks: dict[str, Task] = {}
         self.alarms: dict[str, str] = {}  # how definitions of alarms are called, by name
         self.sessions: set[str] = set()
@@ -90,170 +90,172 @@ class VsphereCloud:
     def add_host(self, name: str, *, version: str = "8.0.3") -> Host:
         """Add a host; names need not be unique."""
         host = Host(f"host-{next(self._numbers)}", name, version)
-        self.hosts[host.called] = host
+        self.hosts[host.moref] = host
         return host
 
-    def add_machine(self, name: str, *, on: str) -> Machine:
+    def add_machine(self, name: str, *, on: str) -> VirtualMachine:
         """Add a machine that runs."""
-        machine = Machine(f"vm-{next(self._numbers)}", name, self.host(on).called)
-        self.machines[machine.called] = machine
+        machine = VirtualMachine(f"vm-{next(self._numbers)}", name, self.host_by_name(on).moref)
+        self.machines[machine.moref] = machine
         return machine
 
     def remove_machine(self, name: str) -> None:
         """Have a machine be no more."""
-        self.machines.pop(self.machine(name).called)
+        self.machines.pop(self.machine_by_name(name).moref)
 
-    def host(self, name: str) -> Host:
+    def host_by_name(self, name: str) -> Host:
         """Return a host by its name."""
-        return next(it for it in self.hosts.values() if it.name == name)
+        return next(candidate for candidate in self.hosts.values() if candidate.name == name)
 
-    def machine(self, name: str) -> Machine:
+    def machine_by_name(self, name: str) -> VirtualMachine:
         """Return a machine by its name."""
-        return next(it for it in self.machines.values() if it.name == name)
+        return next(candidate for candidate in self.machines.values() if candidate.name == name)
 
     def enter_maintenance(self, name: str) -> Task:
         """Put a host into maintenance, as soon as nothing runs on it."""
-        host = self.host(name)
-        task = self._begin(ENTER, host.called)
-        self._settle(host)
+        host = self.host_by_name(name)
+        task = self._start_task(ENTER_MAINTENANCE, host.moref)
+        self._finish_enter_tasks(host)
         return task
 
-    def leave_maintenance(self, name: str) -> Task:
+    def exit_maintenance(self, name: str) -> Task:
         """Take a host out of maintenance, or call that off which would put it there."""
-        host = self.host(name)
-        for task in self._entering(host):
+        host = self.host_by_name(name)
+        for task in self._enter_tasks(host):
             task.state, task.fault = "error", "RequestCanceled"
         host.in_maintenance = False
-        task = self._begin(LEAVE, host.called)
+        task = self._start_task(EXIT_MAINTENANCE, host.moref)
         task.state = "success"
         return task
 
     def raise_alarm(self, name: str, alarm: str) -> None:
         """Have an alarm be triggered on a host."""
         self.alarms.setdefault(alarm, f"alarm-{next(self._numbers)}")
-        self.host(name).alarms.append(alarm)
+        self.host_by_name(name).alarms.append(alarm)
 
     def clear_alarm(self, name: str, alarm: str) -> None:
         """Have it be over."""
-        self.host(name).alarms.remove(alarm)
+        self.host_by_name(name).alarms.remove(alarm)
 
-    def turn(self, name: str, power: str) -> None:
+    def set_power(self, name: str, power: str) -> None:
         """Have somebody turn a machine on or off."""
-        self._set_power(self.machine(name), power)
+        self._apply_power(self.machine_by_name(name), power)
 
     # What it answers
 
     async def log_in(self, username: str, password: str) -> str:
         """Return a new session."""
-        return await self.faults.call("Login", lambda: self._logged_in(username, password))
+        return await self.faults.call("Login", lambda: self._create_session(username, password))
 
-    def _logged_in(self, username: str, password: str) -> str:
+    def _create_session(self, username: str, password: str) -> str:
         if not password or self.users.get(username) != password:
-            raise refused("InvalidLogin", "Cannot complete login due to an incorrect user name or password.")
+            raise vim_fault("InvalidLogin", "Cannot complete login due to an incorrect user name or password.")
         session = f"session-{next(self._numbers)}"
         self.sessions.add(session)
         return session
 
     async def log_out(self, session: str) -> None:
         """End a session."""
-        self.check(session)
+        self.check_session(session)
         await self.faults.call("Logout", lambda: self.sessions.discard(session))
 
-    def check(self, session: str) -> None:
+    def check_session(self, session: str) -> None:
         """Refuse who is not logged in."""
         if session not in self.sessions:
-            raise refused("NotAuthenticated", "The session is not authenticated.")
+            raise vim_fault("NotAuthenticated", "The session is not authenticated.")
 
     async def read(self, session: str) -> None:
         """Let somebody read."""
-        self.check(session)
+        self.check_session(session)
         await self.faults.call("RetrievePropertiesEx", lambda: None)
 
     async def power_on(self, session: str, machine: str) -> Task:
         """Begin to turn a machine on."""
-        self.check(session)
-        return await self.faults.call(POWER_ON, lambda: self._power(machine, POWER_ON, ON))
+        self.check_session(session)
+        return await self.faults.call(POWER_ON, lambda: self._start_power_task(machine, POWER_ON, POWERED_ON))
 
     async def power_off(self, session: str, machine: str) -> Task:
         """Begin to turn a machine off."""
-        self.check(session)
-        return await self.faults.call(POWER_OFF, lambda: self._power(machine, POWER_OFF, OFF))
+        self.check_session(session)
+        return await self.faults.call(POWER_OFF, lambda: self._start_power_task(machine, POWER_OFF, POWERED_OFF))
 
     async def shut_down(self, session: str, machine: str) -> None:
         """Ask a guest to shut down."""
-        self.check(session)
-        await self.faults.call("ShutdownGuest", lambda: self._ask_guest(self._known(machine)))
+        self.check_session(session)
+        await self.faults.call("ShutdownGuest", lambda: self._start_guest_shutdown(self._machine_by_moref(machine)))
 
-    def _power(self, called: str, name: str, power: str) -> Task:
-        machine = self._known(called)
-        task = self._begin(name, called)
-        self._later(self.tasks_take, partial(self._finish, task, machine, power))
+    def _start_power_task(self, moref: str, name: str, power: str) -> Task:
+        machine = self._machine_by_moref(moref)
+        task = self._start_task(name, moref)
+        self._call_later(self.task_duration, partial(self._finish_power_task, task, machine, power))
         return task
 
-    def _finish(self, task: Task, machine: Machine, power: str) -> None:
+    def _finish_power_task(self, task: Task, machine: VirtualMachine, power: str) -> None:
         if machine.power == power:
             task.state, task.fault = "error", "InvalidPowerState"
             return
         host = self.hosts[machine.host]
-        if power == ON and (host.in_maintenance or self._entering(host)):
+        if power == POWERED_ON and (host.in_maintenance or self._enter_tasks(host)):
             task.state, task.fault = "error", "InvalidState"
             return
-        self._set_power(machine, power)
+        self._apply_power(machine, power)
         task.state = "success"
 
-    def _ask_guest(self, machine: Machine) -> None:
-        if machine.power != ON:
-            raise refused("InvalidPowerState", "The attempted operation cannot be performed in the current state.")
+    def _start_guest_shutdown(self, machine: VirtualMachine) -> None:
+        if machine.power != POWERED_ON:
+            raise vim_fault("InvalidPowerState", "The attempted operation cannot be performed in the current state.")
         if not machine.has_tools:
-            raise refused("ToolsUnavailable", "VMware Tools is not running in this virtual machine.")
-        if machine.is_stubborn:
+            raise vim_fault("ToolsUnavailable", "VMware Tools is not running in this virtual machine.")
+        if machine.ignores_shutdown:
             return
-        machine.goes_off += 1
-        self._later(self.guests_take, partial(self._end_guest, machine, machine.goes_off))
+        machine.power_generation += 1
+        self._call_later(
+            self.guest_shutdown_delay, partial(self._finish_guest_shutdown, machine, machine.power_generation)
+        )
 
-    def _end_guest(self, machine: Machine, number: int) -> None:
-        if machine.power == ON and machine.goes_off == number:
-            self._set_power(machine, OFF)
+    def _finish_guest_shutdown(self, machine: VirtualMachine, generation: int) -> None:
+        if machine.power == POWERED_ON and machine.power_generation == generation:
+            self._apply_power(machine, POWERED_OFF)
 
-    def _set_power(self, machine: Machine, power: str) -> None:
-        before, machine.power = machine.power, power
-        machine.goes_off += 1
-        if (before == ON) != (power == ON):
-            self.powered(machine.name, power == ON)
-        self._settle(self.hosts[machine.host])
+    def _apply_power(self, machine: VirtualMachine, power: str) -> None:
+        previous, machine.power = machine.power, power
+        machine.power_generation += 1
+        if (previous == POWERED_ON) != (power == POWERED_ON):
+            self.on_power_change(machine.name, power == POWERED_ON)
+        self._finish_enter_tasks(self.hosts[machine.host])
 
-    def _settle(self, host: Host) -> None:
+    def _finish_enter_tasks(self, host: Host) -> None:
         """Have a host be in maintenance that is to be, when nothing runs on it."""
-        if any(it.host == host.called and it.power == ON for it in self.machines.values()):
+        if any(machine.host == host.moref and machine.power == POWERED_ON for machine in self.machines.values()):
             return
-        for task in self._entering(host):
+        for task in self._enter_tasks(host):
             task.state, host.in_maintenance = "success", True
 
     def is_entering_maintenance(self, called: str) -> bool:
         """Tell whether a task runs that puts a host into maintenance."""
-        return bool(self._entering(self.hosts[called]))
+        return bool(self._enter_tasks(self.hosts[called]))
 
-    def _entering(self, host: Host) -> list[Task]:
-        known = (self.tasks[it] for it in host.tasks if it in self.tasks)
-        return [it for it in known if it.name == ENTER and it.state == "running"]
+    def _enter_tasks(self, host: Host) -> list[Task]:
+        tasks = (self.tasks[element] for element in host.tasks if element in self.tasks)
+        return [element for element in tasks if element.name == ENTER_MAINTENANCE and element.state == "running"]
 
-    def _begin(self, name: str, entity: str) -> Task:
+    def _start_task(self, name: str, entity: str) -> Task:
         task = Task(f"task-{next(self._numbers)}", name, entity)
-        self.tasks[task.called] = task
+        self.tasks[task.moref] = task
         if entity in self.hosts:
-            self.hosts[entity].tasks = [*self.hosts[entity].tasks, task.called][-_KEEPS_TASKS:]
+            self.hosts[entity].tasks = [*self.hosts[entity].tasks, task.moref][-_MAX_RECENT_TASKS:]
         return task
 
-    def _known(self, called: str) -> Machine:
-        if called not in self.machines:
-            raise refused("ManagedObjectNotFound", "The object has already been deleted.")
-        return self.machines[called]
+    def _machine_by_moref(self, moref: str) -> VirtualMachine:
+        if moref not in self.machines:
+            raise vim_fault("ManagedObjectNotFound", "The object has already been deleted.")
+        return self.machines[moref]
 
-    def _later(self, after: timedelta, callback: Callable[[], object]) -> None:
-        at: datetime = self.clock.now() + after
+    def _call_later(self, delay: timedelta, callback: Callable[[], object]) -> None:
+        at: datetime = self.clock.now() + delay
         self.clock.call_at(at, callback)
 
 
-def refused(fault: str, message: str) -> CloudError:
+def vim_fault(fault: str, message: str) -> CloudError:
     """Return a fault."""
     return CloudError(message, doing="vCenter", status=_SERVER_ERROR, code=fault)

@@ -1,0 +1,1 @@
+"""CustomResourceDefinitions and custom resources."""

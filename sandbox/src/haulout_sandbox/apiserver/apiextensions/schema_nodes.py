@@ -1,0 +1,94 @@
+"""A structural schema as a tree, read from the `openAPIV3Schema` of a CustomResourceDefinition."""
+
+from typing import Any
+
+import msgspec
+from msgspec import field
+
+from haulout_sandbox.apiserver import cel
+from haulout_sandbox.apiserver.cel.functions import compile_pattern as regular_expression
+
+_VARIABLES = ("self", "oldSelf")
+
+
+class Rule(msgspec.Struct, frozen=True, eq=False):
+    """One of `x-kubernetes-validations`."""
+
+    rule: str
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a rule that cannot be compiled."""
+        cel.compile_expression(self.rule, _VARIABLES)
+
+    @property
+    def program(self) -> cel.Program:
+        """Return the compiled rule."""
+        return cel.compile_expression(self.rule, _VARIABLES)
+
+    @property
+    def reads_old_self(self) -> bool:
+        """Tell whether it is about a change."""
+        return "oldSelf" in self.program.variable_names
+
+
+class Node(msgspec.Struct, frozen=True, eq=False, rename="camel"):
+    """One place in a schema."""
+
+    type: str = ""
+    format: str = ""
+    nullable: bool = False
+    default: Any = None
+    enum: tuple[Any, ...] = ()
+    pattern: str = ""
+    min_length: int | None = None
+    max_length: int | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    exclusive_minimum: bool = False
+    exclusive_maximum: bool = False
+    multiple_of: float | None = None
+    required: tuple[str, ...] = ()
+    properties: dict[str, "Node"] = {}
+    min_properties: int | None = None
+    max_properties: int | None = None
+    additional: "Node | bool | None" = field(name="additionalProperties", default=None)
+    items: "Node | None" = None
+    min_items: int | None = None
+    max_items: int | None = None
+    all_of: tuple["Node", ...] = ()
+    any_of: tuple["Node", ...] = ()
+    one_of: tuple["Node", ...] = ()
+    not_schema: "Node | None" = field(name="not", default=None)
+    preserves_unknown_fields: bool = field(name="x-kubernetes-preserve-unknown-fields", default=False)
+    is_embedded_resource: bool = field(name="x-kubernetes-embedded-resource", default=False)
+    int_or_string: bool = field(name="x-kubernetes-int-or-string", default=False)
+    list_type: str = field(name="x-kubernetes-list-type", default="atomic")
+    list_keys: tuple[str, ...] = field(name="x-kubernetes-list-map-keys", default=())
+    rules: tuple[Rule, ...] = field(name="x-kubernetes-validations", default=())
+
+    def __post_init__(self) -> None:
+        """Refuse a pattern that is none."""
+        regular_expression(self.pattern)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Return the types that a value may have; none stands for all."""
+        if self.int_or_string:
+            return ("integer", "string")
+        return (self.type,) if self.type else ()
+
+    def property_node(self, name: str) -> "Node | None":
+        """Return the schema of the property `name`, if there is one."""
+        return self.properties.get(name) or (self.additional if isinstance(self.additional, Node) else None)
+
+    def matching_item(self, item: Any, items: Any) -> Any:
+        """Return the one of `items` with the keys of `item`, if this is a list with keys."""
+        if self.list_type != "map" or not isinstance(item, dict) or not isinstance(items, list):
+            return None
+        keys = self.item_key(item)
+        return next((each for each in items if isinstance(each, dict) and self.item_key(each) == keys), None)
+
+    def item_key(self, item: dict[str, Any]) -> list[Any]:
+        """Return by what an item of a list with keys is known."""
+        return [item.get(key) for key in self.list_keys]

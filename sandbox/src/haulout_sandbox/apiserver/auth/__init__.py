@@ -1,0 +1,1 @@
+"""Authentication and authorization: tokens, RBAC, access reviews."""

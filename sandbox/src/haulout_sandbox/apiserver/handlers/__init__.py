@@ -1,0 +1,1 @@
+"""Request handlers, from the path to the response."""

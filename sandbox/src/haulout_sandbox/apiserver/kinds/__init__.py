@@ -1,0 +1,1 @@
+"""The kinds that the API server serves."""

@@ -1,0 +1,1 @@
+"""Patches: JSON patch, merge patch, strategic merge patch, server-side apply."""

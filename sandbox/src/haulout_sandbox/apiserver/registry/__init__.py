@@ -1,0 +1,1 @@
+"""Reads and writes of objects: strategies, defaults, deletion."""

@@ -1,0 +1,71 @@
+"""The life of namespaces: some are there from the start, none is made by the way, and they go after all they hold.
+
+Follows the admission plugin NamespaceLifecycle (`apiserver/pkg/admission/plugin/namespace/lifecycle`) and
+`pkg/registry/core/namespace` of Kubernetes 1.36. A namespace has two lists of finalizers: that of its metadata, as
+everything has, and that of its spec, which only the finalize subresource changes. Its deletion only marks it, whatever
+the options; who empties it (`controllers.namespaces`) then takes its name off the list of the spec, and it is gone.
+"""
+
+from collections.abc import Callable
+
+from haulout_sandbox.apiserver import status
+from haulout_sandbox.apiserver.kinds.kind import NAMESPACE, JsonObject, Kind
+from haulout_sandbox.apiserver.registry.deletion import finalizers_after
+
+BOOTSTRAP_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+FINALIZE = "finalize"
+
+_UNDELETABLE = ("default", "kube-public", "kube-system")
+
+GetObject = Callable[[Kind, str], JsonObject | None]
+
+
+def check_active(get: GetObject, kind: Kind, namespace: str, name: str) -> None:
+    """Refuse to create anything in a namespace that is not there, or is going."""
+    obj = get(NAMESPACE, namespace)
+    if obj is None:
+        raise status.not_found(NAMESPACE, namespace)
+    if obj["status"].get("phase") != "Terminating":
+        return
+    detail = f"unable to create new content in namespace {namespace} because it is being terminated"
+    cause = {
+        "reason": "NamespaceTerminating",
+        "message": f"namespace {namespace} is being terminated",
+        "field": "metadata.namespace",
+    }
+    details = {"name": name, "group": kind.group, "kind": kind.plural, "causes": [cause]}
+    message = f'{kind.resource} "{name}" is forbidden: {detail}'
+    raise status.StatusError(status.failure_status(403, "Forbidden", message, details))
+
+
+def check_deletion(namespace: JsonObject) -> None:
+    """Refuse to delete the namespaces that must stay."""
+    name = namespace["metadata"]["name"]
+    if name in _UNDELETABLE:
+        message = f'namespaces "{name}" is forbidden: this namespace may not be deleted'
+        raise status.StatusError(
+            status.failure_status(403, "Forbidden", message, {"name": name, "kind": NAMESPACE.plural})
+        )
+
+
+def begin_deletion(namespace: JsonObject, options: JsonObject, *, now: str) -> JsonObject | None:
+    """Return a namespace whose deletion begins or waits; None once nothing of the spec holds it any more."""
+    meta = namespace["metadata"]
+    if "deletionTimestamp" in meta:
+        return namespace if namespace["spec"].get("finalizers") else None
+    finalizers = finalizers_after(NAMESPACE, meta.get("finalizers", []), _namespace_delete_options(options))
+    metadata = meta | {"deletionTimestamp": now, "finalizers": finalizers}
+    new_status = namespace["status"] | {"phase": "Terminating"}
+    return NAMESPACE.normalize(namespace | {"metadata": metadata, "status": new_status})
+
+
+def has_spec_finalizers(namespace: JsonObject) -> bool:
+    """Tell whether a namespace has to stay although nothing of its metadata holds it."""
+    return bool(namespace.get("spec", {}).get("finalizers"))
+
+
+def _namespace_delete_options(options: JsonObject) -> JsonObject:
+    """Return the options with the one that means something else for namespaces: not to orphan is to wait."""
+    if options.get("orphanDependents") is not False:
+        return options
+    return {"propagationPolicy": "Foreground"}

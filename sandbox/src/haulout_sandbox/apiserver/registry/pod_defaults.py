@@ -1,0 +1,210 @@
+"""What the server writes into a pod, or into the template of one, where its author said nothing.
+
+Follows `SetDefaults_*` in `pkg/apis/core/v1/{defaults,zz_generated.defaults}.go` of Kubernetes 1.36. All functions
+change what they are given, and pass over parts that are not of the right type: refusing those is not their task.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from haulout.core import quantity
+from haulout_sandbox.apiserver.kinds.kind import JsonObject
+
+_READABLE_BY_ALL = 0o644
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+_VOLUME_DEFAULTS: tuple[tuple[str, JsonObject], ...] = (
+    ("secret", {"defaultMode": _READABLE_BY_ALL}),
+    ("configMap", {"defaultMode": _READABLE_BY_ALL}),
+    ("downwardAPI", {"defaultMode": _READABLE_BY_ALL}),
+    ("projected", {"defaultMode": _READABLE_BY_ALL}),
+    ("hostPath", {"type": ""}),
+    ("iscsi", {"iscsiInterface": "default"}),
+    ("rbd", {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"}),
+)
+
+
+def fill(part: JsonObject, **values: Any) -> None:
+    """Set the fields of `part` that say nothing."""
+    for name, value in values.items():
+        if part.get(name) in (None, ""):
+            part[name] = value
+
+
+def fill_absent(part: JsonObject, **values: Any) -> None:
+    """Set the fields of `part` that are not there: those that are pointers in Go, where empty is not the same."""
+    for name, value in values.items():
+        if part.get(name) is None:
+            part[name] = value
+
+
+def ensure_section(part: JsonObject, name: str) -> JsonObject:
+    """Return a section that is there from now on; one of another type is left alone."""
+    if part.get(name) is None:
+        part[name] = {}
+    return found if isinstance(found := part[name], dict) else {}
+
+
+def section_at(part: JsonObject, *path: str) -> JsonObject:
+    """Return the section at `path`, or an empty one that belongs to nothing."""
+    for name in path:
+        inner = part.get(name)
+        if not isinstance(inner, dict):
+            return {}
+        part = inner
+    return part
+
+
+def existing_section(part: JsonObject, *path: str) -> Iterator[JsonObject]:
+    """Yield the section at `path` if it is there, however empty."""
+    parent = section_at(part, *path[:-1])
+    if isinstance(section := parent.get(path[-1]), dict):
+        yield section
+
+
+def objects_in(part: JsonObject, name: str) -> Iterator[JsonObject]:
+    """Return the objects in a list, as far as they are objects."""
+    items = part.get(name)
+    return (item for item in (items if isinstance(items, list) else ()) if isinstance(item, dict))
+
+
+def canonicalize_quantities(quantities: JsonObject) -> None:
+    """Write quantities as the server does: `1000m` is `1`, and so is the number 1."""
+    for name, value in quantities.items():
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            quantities[name] = _canonical_quantity(str(value))
+
+
+@lru_cache(maxsize=4096)
+def _canonical_quantity(text: str) -> str:
+    try:
+        return str(quantity.parse(text))
+    except ValueError:
+        return text
+
+
+def set_pod_defaults(pod: JsonObject) -> None:
+    """Complete a pod."""
+    spec = ensure_section(pod, "spec")
+    set_pod_spec_defaults(spec)
+    fill(spec, enableServiceLinks=True)
+    for container in (*objects_in(spec, "containers"), *objects_in(spec, "initContainers")):
+        resources = section_at(container, "resources")
+        if limits := section_at(resources, "limits"):
+            resources["requests"] = limits | section_at(resources, "requests")
+        for port in objects_in(container, "ports") if spec.get("hostNetwork") is True else ():
+            if not port.get("hostPort") and "containerPort" in port:
+                port["hostPort"] = port["containerPort"]
+
+
+def set_template_defaults(owner: JsonObject, name: str = "template") -> None:
+    """Complete the pod template that `owner` carries."""
+    template = ensure_section(owner, name)
+    ensure_section(template, "metadata")
+    set_pod_spec_defaults(ensure_section(template, "spec"))
+
+
+def set_pod_spec_defaults(spec: JsonObject) -> None:
+    """Complete what a pod and its template have in common."""
+    fill(
+        spec,
+        dnsPolicy="ClusterFirst",
+        restartPolicy="Always",
+        terminationGracePeriodSeconds=30,
+        schedulerName="default-scheduler",
+    )
+    ensure_section(spec, "securityContext")
+    if account := spec.get("serviceAccountName") or spec.get("serviceAccount"):
+        spec["serviceAccountName"] = spec["serviceAccount"] = account  # the latter is its old name
+    for section_name in _CONTAINERS:
+        for container in objects_in(spec, section_name):
+            _set_container_defaults(
+                container, has_resources=section_name != "ephemeralContainers" or "resources" in container
+            )
+    for volume in objects_in(spec, "volumes"):
+        _set_volume_defaults(volume)
+    _canonicalize_resources(section_at(spec, "resources"))
+    canonicalize_quantities(section_at(spec, "overhead"))
+
+
+def set_claim_spec_defaults(spec: JsonObject) -> None:
+    """Complete what a claim asks for."""
+    fill_absent(spec, volumeMode="Filesystem")
+    _canonicalize_resources(ensure_section(spec, "resources"))
+
+
+def pull_policy(image: str) -> str:
+    """Return when to pull `image`: always, if its tag may be moved at any time."""
+    name, _, digest = image.partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    return "Always" if tag == "latest" or not (tag or digest) else "IfNotPresent"
+
+
+def _set_container_defaults(container: JsonObject, *, has_resources: bool) -> None:
+    image = container.get("image")
+    # What cannot be read as the name of an image has no tag in Go, hence none that moves.
+    policy = pull_policy(image) if isinstance(image, str) and image else "IfNotPresent"
+    fill(
+        container,
+        imagePullPolicy=policy,
+        terminationMessagePath="/dev/termination-log",
+        terminationMessagePolicy="File",
+    )
+    if has_resources:
+        _canonicalize_resources(ensure_section(container, "resources"))
+    for port in objects_in(container, "ports"):
+        fill(port, protocol="TCP")
+    for variable in objects_in(container, "env"):
+        _set_field_ref_defaults(section_at(variable, "valueFrom"))
+    for probe in (existing for name in _PROBES for existing in existing_section(container, name)):
+        _set_probe_defaults(probe)
+    for hook in ("postStart", "preStop"):
+        _set_http_get_defaults(section_at(container, "lifecycle", hook))
+
+
+def _canonicalize_resources(resources: JsonObject) -> None:
+    canonicalize_quantities(section_at(resources, "limits"))
+    canonicalize_quantities(section_at(resources, "requests"))
+
+
+def _set_probe_defaults(probe: JsonObject) -> None:
+    for name, value in {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}.items():
+        probe[name] = probe.get(name) or value
+    _set_http_get_defaults(probe)
+    for grpc in existing_section(probe, "grpc"):
+        fill(grpc, service="")
+
+
+def _set_http_get_defaults(handler: JsonObject) -> None:
+    for action in existing_section(handler, "httpGet"):
+        fill(action, path="/", scheme="HTTP")
+
+
+def _set_field_ref_defaults(source: JsonObject) -> None:
+    for reference in existing_section(source, "fieldRef"):
+        fill(reference, apiVersion="v1")
+    for reference in existing_section(source, "resourceFieldRef"):
+        fill(reference, divisor="0")
+        reference["divisor"] = _canonical_quantity(str(reference["divisor"]))
+
+
+def _set_volume_defaults(volume: JsonObject) -> None:
+    if not any(isinstance(value, dict) for value in volume.values()):
+        volume["emptyDir"] = {}
+    for name, values in _VOLUME_DEFAULTS:
+        if isinstance(volume_source := volume.get(name), dict):
+            fill(volume_source, **values)
+    if image := section_at(volume, "image"):
+        fill(image, pullPolicy=pull_policy(str(image.get("reference") or "")))
+    empty_dir = section_at(volume, "emptyDir")
+    if empty_dir.get("sizeLimit") is not None:
+        empty_dir["sizeLimit"] = _canonical_quantity(str(empty_dir["sizeLimit"]))
+    for claim in existing_section(volume, "ephemeral", "volumeClaimTemplate"):
+        ensure_section(claim, "metadata")
+        set_claim_spec_defaults(ensure_section(claim, "spec"))
+    for source in (volume, *objects_in(section_at(volume, "projected"), "sources")):
+        for item in objects_in(section_at(source, "downwardAPI"), "items"):
+            _set_field_ref_defaults(item)
+        if isinstance(token := source.get("serviceAccountToken"), dict):
+            fill(token, expirationSeconds=3600)

@@ -1,0 +1,1 @@
+"""Decodes request bodies: JSON, and kubectl's protobuf."""

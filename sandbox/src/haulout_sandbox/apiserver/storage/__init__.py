@@ -1,0 +1,1 @@
+"""The store: one revision counter, every write remembered, watches."""

@@ -1,0 +1,1 @@
+"""Subresources: binding, eviction, scale, logs."""

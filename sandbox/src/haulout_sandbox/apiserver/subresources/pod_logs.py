@@ -1,0 +1,109 @@
+"""What people ask of the containers of a pod: their logs, and to get into them. In the sandbox they run nothing.
+
+So a log tells what is known of the container: when it started and how it ended. Whoever wants to execute something, to
+attach, or to forward a port is told why that cannot be.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from haulout.kube.transport import Response
+from haulout_sandbox.apiserver import status
+from haulout_sandbox.apiserver.handlers import request_options
+from haulout_sandbox.apiserver.kinds.kind import JsonObject
+from haulout_sandbox.apiserver.registry.writer import format_timestamp
+from haulout_sandbox.apiserver.request_paths import is_true
+
+LOG = "log"
+
+_STREAM_ACTIONS = {"attach": "attach to", "exec": "execute a command in", "portforward": "forward a port to"}
+_SECTIONS = (
+    ("initContainers", "initContainerStatuses"),
+    ("containers", "containerStatuses"),
+    ("ephemeralContainers", "ephemeralContainerStatuses"),
+)
+
+
+class LogLine(NamedTuple):
+    """What happened to a container, and when."""
+
+    time: str
+    text: str
+
+
+def is_container_subresource(subresource: str) -> bool:
+    """Tell whether this is about the containers of a pod."""
+    return subresource == LOG or subresource in _STREAM_ACTIONS
+
+
+def handle_container_request(
+    pod: JsonObject, method: str, subresource: str, query: Mapping[str, str], *, now: datetime
+) -> Response:
+    """Answer a request about the containers of `pod`."""
+    if method not in (("GET",) if subresource == LOG else ("GET", "POST")):
+        raise status.StatusError(status.generic_status(405))
+    if subresource == LOG:
+        return _log_response(pod, query, now)
+    name = pod["metadata"]["name"]
+    if subresource != "portforward":
+        _container_name(pod, query)
+    if not pod["spec"].get("nodeName"):
+        raise status.bad_request(f"pod {name} does not have a host assigned")
+    raise status.bad_request(f"cannot {_STREAM_ACTIONS[subresource]} pod {name}: the pods of the sandbox run nothing")
+
+
+def _log_response(pod: JsonObject, query: Mapping[str, str], now: datetime) -> Response:
+    container = _container_name(pod, query)
+    if not pod["spec"].get("nodeName"):
+        return Response(204, {}, b"")
+    lines = _log_lines(pod, container, previous=is_true(query, "previous"))
+    since = query.get("sinceTime", "")
+    if seconds := request_options.integer_parameter(query, "sinceSeconds"):
+        since = format_timestamp(now - timedelta(seconds=seconds))
+    lines = [line for line in lines if line.time >= since]
+    if "tailLines" in query:
+        lines = lines[max(len(lines) - request_options.integer_parameter(query, "tailLines"), 0) :]
+    shown = [f"{line.time} {line.text}" if is_true(query, "timestamps") else line.text for line in lines]
+    text = "".join(f"{line}\n" for line in shown).encode()
+    return Response(
+        200, {"content-type": "text/plain"}, text[: request_options.integer_parameter(query, "limitBytes") or None]
+    )
+
+
+def _container_name(pod: JsonObject, query: Mapping[str, str]) -> str:
+    """Return the container that is meant."""
+    spec, name = pod["spec"], pod["metadata"]["name"]
+    known = [each["name"] for section, _ in _SECTIONS for each in spec.get(section) or ()]
+    requested = query.get("container", "")
+    if requested and requested not in known:
+        raise status.bad_request(f"container {requested} is not valid for pod {name}")
+    if not requested and len(spec.get("containers") or ()) != 1:
+        raise status.bad_request(
+            f"a container name must be specified for pod {name}, choose one of: [{' '.join(known)}]"
+        )
+    return requested or str(spec["containers"][0]["name"])
+
+
+def _log_lines(pod: JsonObject, container: str, *, previous: bool) -> list[LogLine]:
+    statuses = [each for _, section in _SECTIONS for each in pod["status"].get(section) or ()]
+    container_status: JsonObject = next((each for each in statuses if each["name"] == container), {})
+    name, restarts = pod["metadata"]["name"], container_status.get("restartCount", 0)
+    state: JsonObject = container_status.get("lastState" if previous else "state") or {}
+    if previous and "terminated" not in state:
+        raise status.bad_request(f'previous terminated container "{container}" in pod "{name}" not found')
+    if "running" in state:
+        return [_started_line(container, state["running"], restarts)]
+    if "terminated" in state:
+        ended = state["terminated"]
+        outcome = f"{ended.get('reason') or 'ended'}, exit code {ended.get('exitCode', 0)}"
+        start = _started_line(container, ended, restarts - previous)
+        return [start, LogLine(ended.get("finishedAt", ""), f"container {container} ended: {outcome}")]
+    waiting_reason = (state.get("waiting") or {}).get("reason") or "ContainerCreating"
+    raise status.bad_request(f'container "{container}" in pod "{name}" is waiting to start: {waiting_reason}')
+
+
+def _started_line(container: str, state: JsonObject, restarts: int) -> LogLine:
+    again = f" again, restart {restarts}" if restarts > 0 else ""
+    time = state.get("startedAt", "")
+    return LogLine(time, f"container {container} started{again} at {time}; in the sandbox it runs nothing")

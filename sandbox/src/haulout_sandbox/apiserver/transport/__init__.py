@@ -1,0 +1,1 @@
+"""The in-process transport to the API server, with faults that can be injected."""

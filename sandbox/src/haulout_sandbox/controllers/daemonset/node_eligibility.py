@@ -1,0 +1,109 @@
+"""On which nodes a daemon set's pods belong.
+
+Follows `NodeShouldRunDaemonPod` of `pkg/controller/daemon` in Kubernetes 1.36. Daemons stay where others must leave:
+they tolerate a cordon, pressure and a node that is not ready. A taint that they do not tolerate keeps new ones away;
+only one that evicts takes those that run.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from haulout.api.objects import Base, RawObject, Taint
+from haulout_sandbox.controllers.objects import Affinity, DaemonSet, Node, NodeSelectorTerm, Pod, Toleration
+
+_NODE_NAME_FIELD = "metadata.name"
+_DAEMON_TAINTS = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+_HOST_NETWORK_TAINT = ("node.kubernetes.io/network-unavailable", "NoSchedule")
+
+
+class PodSchedulingSpec(Base, frozen=True):
+    """What a pod's spec says about where it runs."""
+
+    node_name: str = ""
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    host_network: bool = False
+
+
+def scheduling_spec_of(daemon_set: DaemonSet) -> PodSchedulingSpec:
+    """Return where a daemon set's pods may run, what all daemons tolerate included."""
+    spec = dict(daemon_set.spec.template.get("spec", {}))
+    spec["tolerations"] = with_daemon_tolerations(spec)
+    return msgspec.convert(spec, PodSchedulingSpec)
+
+
+def with_daemon_tolerations(spec: RawObject) -> list[RawObject]:
+    """Return the tolerations of a pod's spec, and those that all daemons have."""
+    own_tolerations: list[RawObject] = list(spec.get("tolerations", ()))
+    daemon_taints = [*_DAEMON_TAINTS, _HOST_NETWORK_TAINT] if spec.get("hostNetwork") else _DAEMON_TAINTS
+    daemon_tolerations = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in daemon_taints]
+    return own_tolerations + [toleration for toleration in daemon_tolerations if toleration not in own_tolerations]
+
+
+def node_should_run(spec: PodSchedulingSpec, node: Node) -> tuple[bool, bool]:
+    """Return whether a pod belongs on `node`, and whether one that runs there may stay."""
+    if spec.node_name not in ("", node.name) or not _matches_node(spec, node):
+        return False, False
+    untolerated = {taint.effect for taint in node.spec.taints if not _tolerates(spec.tolerations, taint)}
+    should_continue_running = "NoExecute" not in untolerated
+    return should_continue_running and "NoSchedule" not in untolerated, should_continue_running
+
+
+def node_name_affinity(pod_spec: RawObject, node: str) -> RawObject:
+    """Return the affinity that binds a pod to `node`; its other affinities stay."""
+    affinity = dict(pod_spec.get("affinity") or {})
+    node_affinity = dict(affinity.get("nodeAffinity") or {})
+    term = {"matchFields": [{"key": _NODE_NAME_FIELD, "operator": "In", "values": [node]}]}
+    node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": [term]}
+    return affinity | {"nodeAffinity": node_affinity}
+
+
+def target_node(pod: Pod) -> str:
+    """Return the node that a daemon pod is on, or is meant for; empty if neither is known."""
+    if pod.spec.node_name:
+        return pod.spec.node_name
+    for term in _node_selector_terms(pod.spec.affinity) or ():
+        for field in term.match_fields:
+            if field.key == _NODE_NAME_FIELD and field.operator == "In" and len(field.values) == 1:
+                return field.values[0]
+    return ""
+
+
+def _matches_node(spec: PodSchedulingSpec, node: Node) -> bool:
+    if any(node.labels.get(name) != value for name, value in spec.node_selector.items()):
+        return False
+    terms = _node_selector_terms(spec.affinity)
+    return terms is None or any(_term_matches(term, node) for term in terms)
+
+
+def _node_selector_terms(affinity: Affinity | None) -> Iterable[NodeSelectorTerm] | None:
+    node_affinity = None if affinity is None else affinity.node_affinity
+    required = None if node_affinity is None else node_affinity.required_during_scheduling_ignored_during_execution
+    return None if required is None else required.node_selector_terms
+
+
+def _term_matches(term: NodeSelectorTerm, node: Node) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False  # an empty term selects nothing
+    fields = {_NODE_NAME_FIELD: node.name}
+    return all(requirement.matches(node.labels) for requirement in term.match_expressions) and all(
+        requirement.matches(fields) for requirement in term.match_fields
+    )
+
+
+def _tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    return any(
+        toleration.effect in ("", taint.effect)
+        and (toleration.key == taint.key or (not toleration.key and toleration.operator == "Exists"))
+        and (toleration.operator == "Exists" or toleration.value == taint.value)
+        for toleration in tolerations
+    )

@@ -1,0 +1,1 @@
+"""The garbage collector: deletes dependents whose owner is gone."""

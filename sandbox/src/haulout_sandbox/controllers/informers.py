@@ -1,0 +1,249 @@
+"""The caches that the controllers share: one for each kind that somebody asks for, whoever else does.
+
+Pods are by far the most, and every decision asks for some of them, so they are found by owner, by node and by label
+instead of being searched. A cache exists from the moment that it is first asked for: what no controller uses is not
+watched.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+from haulout.api.resources import Resource
+from haulout.kube.client import Client
+from haulout.kube.indexer import IndexFunc
+from haulout.kube.informer import Informer, as_is
+from haulout.kube.reflector import ListWatch
+from haulout_sandbox.controllers.evictionrequest.decision import EVICTION_REQUESTS, EVICTIONS, target_key
+from haulout_sandbox.controllers.objects import (
+    CONTROLLER_REVISIONS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    ControllerRevision,
+    DaemonSet,
+    Deployment,
+    Job,
+    LabelSelector,
+    Namespace,
+    Node,
+    OwnedObject,
+    Pod,
+    PodDisruptionBudget,
+    ReplicaSet,
+    StatefulSet,
+)
+
+O = TypeVar("O", bound=OwnedObject)  # noqa: E741 - an object of any kind
+
+
+class InformerFactory:
+    """What the controllers see of a cluster."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._informers: dict[str, Informer[Any]] = {}
+
+    def informer_for(self, resource: Resource[O]) -> Informer[O]:
+        """Return the cache of all objects of this kind."""
+        informer = self._informers.get(str(resource))
+        if informer is None:
+            informer = Informer(
+                self.client,
+                ListWatch(resource),
+                transform=as_is,
+                indexes=_indexes_for(resource),
+                has_same_index_values=_index_comparison_for(resource),
+            )
+            self._informers[str(resource)] = informer
+        return informer
+
+    def has_informer(self, resource: Resource[Any]) -> bool:
+        """Tell whether somebody asked for this kind."""
+        return str(resource) in self._informers
+
+    def discard(self, resource: Resource[Any]) -> None:
+        """Have the next who asks for this kind get a new cache; who runs the old one ends it."""
+        self._informers.pop(str(resource), None)
+
+    def all(self) -> Collection[Informer[Any]]:
+        """Return the caches that somebody asked for."""
+        return tuple(self._informers.values())
+
+    @property
+    def pods(self) -> Informer[Pod]:
+        """All pods."""
+        return self.informer_for(PODS)
+
+    @property
+    def nodes(self) -> Informer[Node]:
+        """All nodes."""
+        return self.informer_for(NODES)
+
+    @property
+    def namespaces(self) -> Informer[Namespace]:
+        """All namespaces."""
+        return self.informer_for(NAMESPACES)
+
+    @property
+    def replica_sets(self) -> Informer[ReplicaSet]:
+        """All replica sets."""
+        return self.informer_for(REPLICA_SETS)
+
+    @property
+    def deployments(self) -> Informer[Deployment]:
+        """All deployments."""
+        return self.informer_for(DEPLOYMENTS)
+
+    @property
+    def stateful_sets(self) -> Informer[StatefulSet]:
+        """All stateful sets."""
+        return self.informer_for(STATEFUL_SETS)
+
+    @property
+    def daemon_sets(self) -> Informer[DaemonSet]:
+        """All daemon sets."""
+        return self.informer_for(DAEMON_SETS)
+
+    @property
+    def controller_revisions(self) -> Informer[ControllerRevision]:
+        """All controller revisions."""
+        return self.informer_for(CONTROLLER_REVISIONS)
+
+    @property
+    def jobs(self) -> Informer[Job]:
+        """All jobs."""
+        return self.informer_for(JOBS)
+
+    @property
+    def pod_disruption_budgets(self) -> Informer[PodDisruptionBudget]:
+        """All disruption budgets."""
+        return self.informer_for(POD_DISRUPTION_BUDGETS)
+
+
+def dependents(informer: Informer[O], owner_uid: str) -> list[O]:
+    """Return the objects that name this owner."""
+    return list(informer.by_index("owner", owner_uid))
+
+
+def controlled(informer: Informer[O], owner_uid: str) -> list[O]:
+    """Return the objects that this owner manages."""
+    return list(informer.by_index("controller", owner_uid))
+
+
+def orphans(informer: Informer[O], namespace: str) -> list[O]:
+    """Return the objects in a namespace that nobody manages."""
+    return list(informer.by_index("orphans", namespace))
+
+
+def in_namespace(informer: Informer[O], namespace: str) -> list[O]:
+    """Return the objects in a namespace."""
+    return list(informer.by_index("namespace", namespace))
+
+
+def on_node(pods: Informer[Pod], node: str) -> list[Pod]:
+    """Return the pods that are bound to a node."""
+    return list(pods.by_index("node", node))
+
+
+def selected_pods(pods: Informer[Pod], namespace: str, selector: LabelSelector) -> list[Pod]:
+    """Return the pods in a namespace that `selector` selects; only those that share a label with it are looked at."""
+    pods_by_label = [pods.by_index("label", _label_key(namespace, *pair)) for pair in selector.match_labels.items()]
+    candidates = min(pods_by_label, key=len) if pods_by_label else pods.by_index("namespace", namespace)
+    if len(pods_by_label) == 1 and not selector.match_expressions:
+        return list(candidates)
+    return [pod for pod in candidates if selector.matches(pod.labels)]
+
+
+def pdbs_for(
+    pdbs: Informer[PodDisruptionBudget], namespace: str, labels: Mapping[str, str]
+) -> list[PodDisruptionBudget]:
+    """Return the disruption budgets that select pods with these labels; only those that share one are looked at."""
+    index_values = [_label_key(namespace, *pair) for pair in labels.items()]
+    candidates = [pdb for index_value in (namespace, *index_values) for pdb in pdbs.by_index("selects", index_value)]
+    return [pdb for pdb in candidates if pdb.spec.selector is not None and pdb.spec.selector.matches(labels)]
+
+
+def _indexes_for(resource: Resource[Any]) -> Mapping[str, IndexFunc[Any]]:
+    common_indexes: dict[str, IndexFunc[Any]] = {
+        "owner": _owner_uids,
+        "controller": _controller_uids,
+        "orphans": _orphan_namespaces,
+        "namespace": _namespaces,
+    }
+    if resource.plural == PODS.plural:
+        return common_indexes | {"node": _node_names, "label": _label_keys, "job": _job_keys}
+    if resource.plural == POD_DISRUPTION_BUDGETS.plural:
+        return common_indexes | {"selects": _selector_keys}
+    if resource in (EVICTION_REQUESTS, EVICTIONS):
+        return common_indexes | {"target": lambda obj: (target_key(obj),)}
+    return common_indexes
+
+
+def _index_comparison_for(resource: Resource[Any]) -> Callable[[Any, Any], bool] | None:
+    """Return what tells whether a change leaves an object where it is in all indexes."""
+    if resource.plural == PODS.plural:
+        return _pod_has_same_index_values
+    return None if resource.plural == POD_DISRUPTION_BUDGETS.plural else _has_same_index_values
+
+
+def _has_same_index_values(old: OwnedObject, new: OwnedObject) -> bool:
+    return old.metadata.owner_references == new.metadata.owner_references
+
+
+def _pod_has_same_index_values(old: Pod, new: Pod) -> bool:
+    old_metadata, new_metadata = old.metadata, new.metadata
+    return (
+        old_metadata.labels == new_metadata.labels
+        and old.spec.node_name == new.spec.node_name
+        and old_metadata.owner_references == new_metadata.owner_references
+    )
+
+
+def _owner_uids(obj: OwnedObject) -> Sequence[str]:
+    return [owner.uid for owner in obj.metadata.owner_references]
+
+
+def _controller_uids(obj: OwnedObject) -> Sequence[str]:
+    owner = obj.controller
+    return () if owner is None else (owner.uid,)
+
+
+def _orphan_namespaces(obj: OwnedObject) -> Sequence[str]:
+    return () if obj.controller else (obj.namespace,)
+
+
+def _namespaces(obj: OwnedObject) -> Sequence[str]:
+    return (obj.namespace,)
+
+
+def _node_names(pod: Pod) -> Sequence[str]:
+    return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+def _label_keys(pod: Pod) -> Sequence[str]:
+    return [_label_key(pod.namespace, *pair) for pair in pod.labels.items()]
+
+
+def _label_key(namespace: str, label: str, value: str) -> str:
+    return f"{namespace}/{label}={value}"
+
+
+def _selector_keys(pdb: PodDisruptionBudget) -> Sequence[str]:
+    """Return one label that all pods of a budget have; if it asks for none, its namespace."""
+    selector = pdb.spec.selector
+    if selector is None:
+        return ()
+    first_label = next(iter(selector.match_labels.items()), None)
+    return (pdb.namespace,) if first_label is None else (_label_key(pdb.namespace, *first_label),)
+
+
+def _job_keys(pod: Pod) -> Sequence[str]:
+    # A job's pods are found by its name: they must be let go of also when it is gone, and its uid with it.
+    owner = pod.controller
+    return (f"{pod.namespace}/{owner.name}",) if owner and owner.kind == JOBS.kind else ()

@@ -1,0 +1,249 @@
+"""The sandbox's API server on the network: HTTPS in front of the in-process one, for kubectl and whoever else asks.
+
+It only carries. Who asks is told by a token: one given here, or one that the server issued to a service account. Each
+user has an in-process transport of its own, so that what befalls one (its faults) befalls no other.
+
+What is no proper HTTP is answered as Go's server does. Memory stays bounded whatever is sent: a body is read up to the
+largest that the API server takes, and a little further to spare the connection; whoever sends more is cut off after
+the answer.
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from http import HTTPStatus
+from urllib.parse import unquote_plus
+
+import msgspec
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooLong
+
+from haulout.errors import Unreachable
+from haulout.kube.transport import Request, Response, Stream
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport, User
+from haulout_sandbox.apiserver.auth.access_control import admin_user
+from haulout_sandbox.apiserver.request_paths import is_watch
+from haulout_sandbox.apiserver.serializer.request_body import MAX_BODY_BYTES
+from haulout_sandbox.apiserver.status import StatusError, generic_status, json_response
+from haulout_sandbox.http_timeouts import HttpTimeouts
+
+_MAX_HEADER_BYTES = 1 << 20  # of a request, as Go's DefaultMaxHeaderBytes
+_MAX_HEADERS = 10_000
+_MAX_DRAINED_BYTES = 256 << 10  # what Go reads of a body that nobody wants before it gives up the connection
+_TEXT = "text/plain; charset=utf-8"
+_BAD_PERCENT = re.compile(r"%(?![0-9a-fA-F]{2})")
+_ABSOLUTE_URL = re.compile(r"https?://[^/]*", re.IGNORECASE)
+_UNKNOWN_METHOD = re.compile(r"b'[A-Za-z]+ [!-~]+ HTTP/1\.[01]'")  # in the words of the parser
+_FORWARDED_HEADERS = ("impersonate-", "user-agent")  # headers that the API server looks at
+
+
+class HttpsServer:
+    """Serves `api` to those who show one of the `tokens`, or one of its own; a bare name is an administrator.
+
+    Each user's way in is taken from `transports`, or put there: who has them, too, can let faults befall it. `speed` is
+    how many seconds of the loop pass in one of the machine's.
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        *,
+        tokens: Mapping[str, str | User],
+        transports: dict[str, InProcessTransport] | None = None,
+        speed: float = 1.0,
+    ) -> None:
+        self._api = api
+        self._transports = {} if transports is None else transports
+        self._users: dict[str, None] = {}  # a set with an order
+        self._timeouts = HttpTimeouts(speed)
+        for token, user in tokens.items():
+            api.add_token(token, admin_user(user) if isinstance(user, str) else user)
+
+    @asynccontextmanager
+    async def serve(self, *, host: str, port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+        """Listen while the context lasts; yields the port. Leaving it ends all watches at once."""
+        async with self.serve_on(listen(host, port), tls=tls) as bound_port:
+            yield bound_port
+
+    @asynccontextmanager
+    async def serve_on(self, listener: socket.socket, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+        """Take over a socket that listens, and do the same."""
+        handler = _Server(
+            self._handle,
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=self._timeouts.idle,
+            lingering_time=self._timeouts.shutdown,  # to let a sender who is cut off read why
+            max_line_size=_MAX_HEADER_BYTES,
+            max_field_size=_MAX_HEADER_BYTES,
+            max_headers=_MAX_HEADERS,
+        )
+        runner = web.ServerRunner(handler, shutdown_timeout=self._timeouts.shutdown)
+        await runner.setup()
+        seconds = self._timeouts.handshake if tls else None
+        server = await asyncio.get_running_loop().create_server(
+            handler, sock=listener, ssl=tls, ssl_handshake_timeout=seconds, ssl_shutdown_timeout=seconds
+        )
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.close()
+            for user in self._users:
+                await self._transports[user].close()
+            await runner.cleanup()
+
+    async def _handle(self, http_request: web.BaseRequest) -> web.StreamResponse:
+        target = (
+            http_request.raw_path
+            if http_request.raw_path.startswith("/")
+            else _ABSOLUTE_URL.sub("", http_request.raw_path)
+        )
+        path, _, query = target.partition("?")
+        if http_request.method == "OPTIONS" and path == "*":
+            return web.Response()
+        if _BAD_PERCENT.search(path) or not path.startswith(("/", "*")):
+            return _bad_request()
+        try:
+            user = self._api.authenticate(http_request.headers.get("Authorization", ""))
+        except StatusError as error:
+            response = json_response(error.status["code"], error.status)
+            return await _respond(http_request, response)
+        request = Request(
+            method=http_request.method,
+            path=path,
+            query=_parse_query(query),
+            body=await _read_body(http_request),
+            content_type=http_request.headers.get("Content-Type", ""),
+            accept=http_request.headers.get("Accept", "application/json"),
+            headers=tuple(
+                (name, value)
+                for name, value in http_request.headers.items()
+                if name.lower().startswith(_FORWARDED_HEADERS)
+            ),
+        )
+        transport = self._transport(user)
+        try:
+            if not is_watch(request):
+                return await _respond(http_request, await transport.send(request))
+            request = msgspec.structs.replace(request, query=self._timeouts.scale_watch_timeout(request.query))
+            async with transport.stream(request) as stream:
+                return await _stream_watch(http_request, stream)
+        except Unreachable:
+            return _abort(http_request)
+
+    def _transport(self, user: User) -> InProcessTransport:
+        self._users[user.name] = None
+        transport = self._transports.get(user.name)
+        if transport is None:
+            # The way over the network takes its own time.
+            transport = self._api.transport(user=user, latency=timedelta(), request_log_size=0)
+            self._transports[user.name] = transport
+        return transport if transport.user == user else transport.acting_as(user)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, on a free port if that is 0; OSError if the port is taken."""
+    listener = socket.create_server((host, port), backlog=128)
+    listener.setblocking(False)
+    return listener
+
+
+class _Server(web.Server):
+    """Makes connections that answer broken HTTP as Go does."""
+
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self, loop=self._loop, **self._kwargs)
+
+
+class _Connection(web.RequestHandler):
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no HTTP, or what we failed at."""
+        if isinstance(exc, BadHttpMethod) and _UNKNOWN_METHOD.search(exc.message):
+            return _web_response(json_response(405, generic_status(405)))
+        if isinstance(exc, LineTooLong):
+            return _error_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        if isinstance(exc, HttpProcessingError):
+            return _bad_request()
+        return super().handle_error(request, status, exc, message)
+
+
+def _bad_request() -> web.Response:
+    return _error_response(HTTPStatus.BAD_REQUEST)
+
+
+def _error_response(status: HTTPStatus) -> web.Response:
+    text = f"{status.value} {status.phrase}"
+    response = web.Response(status=status, body=text.encode(), headers={"Content-Type": _TEXT, "Connection": "close"})
+    response.force_close()
+    return response
+
+
+def _parse_query(query: str) -> tuple[tuple[str, str], ...]:
+    """Return the parameters, as Go reads them: what is garbled is passed over."""
+    pairs = (part.partition("=") for part in query.split("&") if part and ";" not in part)
+    return tuple(
+        (unquote_plus(name), unquote_plus(value))
+        for name, _, value in pairs
+        if not (_BAD_PERCENT.search(name) or _BAD_PERCENT.search(value))
+    )
+
+
+async def _read_body(http_request: web.BaseRequest) -> bytes | None:
+    """Return what was sent, or so much of it that it is too large."""
+    if not http_request.body_exists:
+        return None
+    parts: list[bytes] = []
+    size = 0
+    while size <= MAX_BODY_BYTES and (part := await http_request.content.readany()):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts) or None
+
+
+async def _respond(http_request: web.BaseRequest, response: Response) -> web.Response:
+    web_response = _web_response(response)
+    if http_request.body_exists and not await _drain_body(http_request):
+        web_response.force_close()
+    return web_response
+
+
+def _web_response(response: Response) -> web.Response:
+    return web.Response(status=response.status, headers=response.headers, body=response.body)
+
+
+async def _drain_body(http_request: web.BaseRequest) -> bool:
+    """Read what is left of a body, if it is little; tell whether that was all."""
+    remaining = _MAX_DRAINED_BYTES
+    while remaining > 0 and (part := await http_request.content.readany()):
+        remaining -= len(part)
+    return http_request.content.at_eof()
+
+
+def _abort(http_request: web.BaseRequest) -> web.Response:
+    """Do what a server that is down does: say nothing, and hang up."""
+    if http_request.transport is not None:
+        http_request.transport.abort()
+    return web.Response()
+
+
+async def _stream_watch(http_request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
+    """Pass a watch on, line by line, until one of the two sides ends it."""
+    web_response = web.StreamResponse(status=stream.status, headers=stream.headers)
+    await web_response.prepare(http_request)
+    try:
+        async for line in stream.lines():
+            await web_response.write(line + b"\n")
+    except (Unreachable, ConnectionError):
+        # Our side was cut, or theirs left: a stream that just stops is what a broken connection looks like.
+        _abort(http_request)
+    return web_response

@@ -1,0 +1,1 @@
+"""Simulated kubelets: node status, and the lifecycle of pods."""

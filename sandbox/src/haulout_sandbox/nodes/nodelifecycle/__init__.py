@@ -1,0 +1,1 @@
+"""The node lifecycle controller: taints nodes that do not report, and evicts their pods."""

@@ -1,0 +1,199 @@
+"""The parts of a pod's spec that decide where it may run, and what it runs; and what they mean."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from haulout.api.objects import Base, Taint
+
+
+class LabeledNode(Protocol):
+    """Of a node, what terms are about."""
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Its labels."""
+        ...
+
+
+class Toleration(Base, frozen=True):
+    """Which taint a pod can live with, and for how long."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Tell whether it is about this taint."""
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        return self.operator == "Exists" or (self.key != "" and self.value == taint.value)
+
+
+class NodeSelectorRequirement(Base, frozen=True):
+    """One requirement on labels, or on a field."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether labels meet it."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return _compare_numbers(value, self.operator, self.values)
+        return False
+
+
+def _compare_numbers(value: str | None, operator: str, values: tuple[str, ...]) -> bool:
+    try:
+        number, bound = int(value or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return number > bound if operator == "Gt" else number < bound
+
+
+class LabelSelector(Base, frozen=True):
+    """Which labels an object must have."""
+
+    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it asks for nothing, so that all labels meet it."""
+        return not self.match_labels and not self.match_expressions
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether labels meet all of it."""
+        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
+            requirement.matches(labels) for requirement in self.match_expressions
+        )
+
+
+class NodeSelectorTerm(Base, frozen=True):
+    """Requirements on a node, all of which must hold; without any, none does."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] = ()
+    match_fields: tuple[NodeSelectorRequirement, ...] = ()
+
+    def matches(self, node: LabeledNode) -> bool:
+        """Tell whether the node meets it."""
+        if not self.match_expressions and not self.match_fields:
+            return False
+        fields = {"metadata.name": node.key}
+        return all(requirement.matches(node.labels) for requirement in self.match_expressions) and all(
+            requirement.matches(fields) for requirement in self.match_fields
+        )
+
+
+class NodeSelector(Base, frozen=True):
+    """Several such terms, one of which must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredSchedulingTerm(Base, frozen=True):
+    """A term that counts for a node."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Base, frozen=True):
+    """Which nodes a pod wants."""
+
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: tuple[PreferredSchedulingTerm, ...] = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=()
+    )
+
+
+class PodAffinityTerm(Base, frozen=True):
+    """Other pods that a pod wants near it, or not."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+
+
+class PodAffinity(Base, frozen=True):
+    """Which pods a pod wants near it, or not."""
+
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=()
+    )
+
+
+class Affinity(Base, frozen=True):
+    """Where a pod wants to be."""
+
+    node_affinity: NodeAffinity = NodeAffinity()
+    pod_affinity: PodAffinity = PodAffinity()
+    pod_anti_affinity: PodAffinity = PodAffinity()
+
+
+class TopologySpreadConstraint(Base, frozen=True):
+    """How evenly pods are to be spread."""
+
+    max_skew: int = 1
+    min_domains: int | None = None
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+
+
+class ContainerPort(Base, frozen=True):
+    """A port of a container."""
+
+    host_port: int = 0
+    protocol: str = "TCP"
+
+
+class Probe(Base, frozen=True):
+    """Of a probe only when it first looks."""
+
+    initial_delay_seconds: int = 0
+
+
+class ResourceRequirements(Base, frozen=True):
+    """What a container asks for."""
+
+    requests: dict[str, str | int | float] = msgspec.field(default_factory=dict)
+
+
+class Container(Base, frozen=True):
+    """A container, as far as a kubelet pretends to run it."""
+
+    name: str = ""
+    image: str = ""
+    restart_policy: str = ""
+    ports: tuple[ContainerPort, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    readiness_probe: Probe | None = None
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Whether an init container stays."""
+        return self.restart_policy == "Always"

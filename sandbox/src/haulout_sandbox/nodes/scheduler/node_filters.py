@@ -1,0 +1,30 @@
+"""Why a pod cannot go to a node, and what a pod and a node alone decide of that."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from haulout.api.objects import Taint
+from haulout_sandbox.nodes.informers import NodeView, PodView
+from haulout_sandbox.nodes.pod_spec import Toleration
+
+
+@dataclass(frozen=True, slots=True)
+class FilterFailure:
+    """Why a pod cannot go to a node; `is_unresolvable` if that stays so whichever pods leave it."""
+
+    reasons: tuple[str, ...]
+    is_unresolvable: bool
+
+
+def tolerates_taint(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    """Tell whether one of the tolerations covers the taint."""
+    return any(toleration.tolerates(taint) for toleration in tolerations)
+
+
+def matches_node_affinity(pod: PodView, node: NodeView) -> bool:
+    """Tell whether the pod's node selector and required node affinity allow the node."""
+    labels = node.labels
+    if not all(labels.get(key) == value for key, value in pod.node_selector.items()):
+        return False
+    required = pod.affinity.node_affinity.required
+    return required is None or any(term.matches(node) for term in required.node_selector_terms)

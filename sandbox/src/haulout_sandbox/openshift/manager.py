@@ -1,0 +1,27 @@
+"""The stand-in as a whole: its controllers, and the instances that it launches and ends."""
+
+from functools import partial
+from random import Random
+
+from haulout.kube.client import Client
+from haulout_sandbox.controllers.base import ControllerManager
+from haulout_sandbox.openshift.instance_provider import InstanceProvider
+from haulout_sandbox.openshift.machine import MachineApiDelays, MachineController
+from haulout_sandbox.openshift.machineset import ControlPlaneMachineSetController, MachineSetController
+
+__all__ = ["MachineApi", "MachineApiDelays"]
+
+
+class MachineApi:
+    """Runs the Machine API; its definitions must be served."""
+
+    def __init__(
+        self, client: Client, instances: InstanceProvider, *, random: Random, delays: MachineApiDelays | None = None
+    ) -> None:
+        machines = partial(MachineController, instances=instances, delays=delays or MachineApiDelays())
+        factories = (machines, MachineSetController, ControlPlaneMachineSetController)
+        self._controllers = ControllerManager(client, random=random, factories=factories)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._controllers.run()

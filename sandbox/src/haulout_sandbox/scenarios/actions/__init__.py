@@ -1,0 +1,1 @@
+"""What happens in scenarios, by what it happens to."""

@@ -1,0 +1,122 @@
+"""What becomes of Machines, told to those who watch: who asked for what, and what came of it.
+
+The cloud and the timeline tell what they do themselves. Here others act, the operator and the Machine API, and what
+they do is read from the objects that they write, as a person would with `kubectl get --watch`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from haulout.api.machinemaintenance import MACHINE_MAINTENANCES, MachineMaintenance, MachineMaintenancePhase
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticePhase
+from haulout.api.objects import Object
+from haulout.api.openshift import MACHINES, Machine
+from haulout.api.provider_id import machine_key
+from haulout.kube.client import Client
+from haulout.kube.discovery import serves
+from haulout.kube.informer import Informer, as_is
+from haulout.kube.reflector import ListWatch
+from haulout_sandbox.scenarios.actions.action_result import OnEvent
+
+T = TypeVar("T", bound=Object)
+_REPORTED_PHASES = (
+    MachineMaintenancePhase.WAITING,
+    MachineMaintenancePhase.SURGING,
+    MachineMaintenancePhase.REFUSED,
+)  # and why; of a Machine that is told to go, its deletion is told
+_FINISHED_NOTICE_PHASES = tuple(it for it in NoticePhase if it.is_over)
+_FINISHED_PHASES = (MachineMaintenancePhase.COMPLETED, MachineMaintenancePhase.CANCELLED)
+
+
+async def report_openshift_changes(client: Client, on_event: OnEvent) -> None:
+    """Tell what happens from now on, until cancelled."""
+    machine_informer = Informer(client, ListWatch(MACHINES), transform=as_is)
+
+    def describe_notice(old: MaintenanceNotice | None, new: MaintenanceNotice | None) -> str:
+        key = machine_key(new.spec.provider_id) if new is not None else ""
+        node_names = (
+            machine.node
+            for machine in machine_informer.all()
+            if machine.spec.provider_id and machine_key(machine.spec.provider_id) == key
+        )
+        return describe_notice_change(old, new, node=next(node_names, ""))
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(report_changes(machine_informer, describe_machine_change, on_event))
+        for resource, describe in (
+            (MAINTENANCE_NOTICES, describe_notice),
+            (MACHINE_MAINTENANCES, describe_maintenance_change),
+        ):
+            if await serves(client, resource):  # as the operator is here, too
+                tasks.create_task(
+                    report_changes(Informer(client, ListWatch(resource), transform=as_is), describe, on_event)
+                )
+
+
+async def report_changes(
+    informer: Informer[T], describe: Callable[[T | None, T | None], str], on_event: OnEvent
+) -> None:
+    """Tell what becomes of objects from now on, in these words."""
+    is_synced = False  # before, what there is would be told as news
+
+    def on_change(old: T | None, new: T | None) -> None:
+        if is_synced and (text := describe(old, new)):
+            on_event(text)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(informer.run())
+        await informer.wait_synced()
+        informer.subscribe(on_change)
+        is_synced = True
+
+
+def describe_machine_change(old: Machine | None, new: Machine | None) -> str:
+    """Return what became of a Machine, for people; empty if it is nothing to speak of."""
+    if new is None:
+        return "" if old is None else f"Machine {old.name} is gone{f', and {old.node} with it' if old.node else ''}"
+    if old is None:
+        creator = (
+            f"{new.controller_owner.kind} {new.controller_owner.name} makes"
+            if new.controller_owner is not None
+            else "there is"
+        )
+        return f"{creator} Machine {new.name}"
+    if new.is_being_deleted and not old.is_being_deleted:
+        consequence = f": {new.node} is emptied, and its instance ended" if new.node else ""
+        return f"Machine {new.name} is deleted{consequence}"
+    if new.status.phase == old.status.phase:
+        return ""
+    return {
+        "Running": f"Machine {new.name} is running: {new.node} joins",
+        "Failed": f"Machine {new.name} has failed: its instance is gone",
+    }.get(new.status.phase or "", "")
+
+
+def describe_maintenance_change(old: MachineMaintenance | None, new: MachineMaintenance | None) -> str:
+    """Return what became of a MachineMaintenance, for people."""
+    if new is None:
+        return ""
+    machine = new.spec.machinelink
+    if old is None:
+        return f"MachineMaintenance: Machine {machine} is to be replaced ({new.spec.eventcode})"
+    phase, message = new.status.phase, new.status.message
+    if phase in _REPORTED_PHASES and (phase, message) != (old.status.phase, old.status.message):
+        return f"MachineMaintenance of {machine} is {phase}: {message}"
+    return (
+        f"MachineMaintenance of {machine} is {phase}" if phase in _FINISHED_PHASES and phase != old.status.phase else ""
+    )
+
+
+def describe_notice_change(old: MaintenanceNotice | None, new: MaintenanceNotice | None, *, node: str) -> str:
+    """Return what became of a notice, for people."""
+    if new is None:
+        return ""
+    if old is None:
+        return f"MaintenanceNotice {new.name}: {new.spec.kind}{f' of {node}' if node else ''}"
+    phase = new.status.phase
+    return (
+        f"MaintenanceNotice {new.name} is {phase}"
+        if phase in _FINISHED_NOTICE_PHASES and phase != old.status.phase
+        else ""
+    )

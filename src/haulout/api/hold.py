@@ -1,0 +1,116 @@
+"""Holds: a person keeps new maintenance off a node, by an annotation that can be typed. Pure.
+
+    haulout.dev/hold: database migration
+    haulout.dev/hold: until=2026-12-01T03:00:00Z; by=alice; database migration
+
+What stands before the reason is `until=` and `by=`, in any order; both may be missing, and so may the reason. Whatever
+else it says, the node is held: a time that cannot be read counts as none, and that is said. A hold whose time is over
+counts for nothing, and is cleared away by nobody but people.
+
+It keeps maintenance from beginning. What has begun goes on.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from haulout.api.objects import Node
+
+ANNOTATION = "haulout.dev/hold"
+HELD = "Held"  # the reason in conditions and events
+_CLAUSE = re.compile(r"\s*(?P<key>until|by|reason)\s*=\s*(?P<value>[^;]*)(?:;|$)", re.IGNORECASE)
+_REASON = re.compile(r"\s*reason\s*=", re.IGNORECASE)
+_NEGATIONS = ("false", "no", "off", "none", "0")
+_MAX_LENGTH = 200
+_EXPECTED = "expected a time such as 2026-12-01T03:00:00Z"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """What an annotation says."""
+
+    by: str = ""  # empty: it does not say
+    reason: str = ""
+    until: datetime | None = None  # None: until somebody takes it off
+    problem: str = ""  # what in it makes no sense
+
+    def __str__(self) -> str:
+        """Return it for people: `held by alice: database migration, until 2026-12-01 03:00 UTC`."""
+        by = f" by {self.by}" if self.by else ""
+        reason = f": {self.reason}" if self.reason else ""
+        until = f", until {_format_instant(self.until)}" if self.until else ""
+        problem = f" ({self.problem})" if self.problem else ""
+        return f"held{by}{reason}{until}{problem}"
+
+    def is_expired(self, now: datetime) -> bool:
+        """Tell whether its time has passed."""
+        return self.until is not None and self.until <= now
+
+
+def hold_of(node: Node) -> Hold | None:
+    """Return the hold on a node, be it over or not."""
+    text = node.metadata.annotations.get(ANNOTATION)
+    return None if text is None else parse(text)
+
+
+def active_hold(node: Node, *, now: datetime) -> Hold | None:
+    """Return the hold that keeps maintenance off a node now."""
+    found = hold_of(node)
+    return None if found is None or found.is_expired(now) else found
+
+
+def describe_hold(node: Node, *, now: datetime) -> str:
+    """Return the hold on a node for people, also if it is over; empty if there is none."""
+    found = hold_of(node)
+    if found is None:
+        return ""
+    return f"{found}, which is over" if found.is_expired(now) else str(found)
+
+
+def parse(text: str) -> Hold:
+    """Return what a value says; there is none that does not hold."""
+    found: dict[str, str] = {}
+    rest = text
+    while (clause := _CLAUSE.match(rest)) and (key := clause["key"].lower()) not in found and key != "reason":
+        found[key] = clause["value"].strip()
+        rest = rest[clause.end() :]
+    reason = _single_line(_REASON.sub("", rest, count=1))
+    until, problem = _parse_instant(found["until"]) if "until" in found else (None, "")
+    if not problem and reason.lower() in _NEGATIONS:
+        problem = "whatever the value is, the node is held; take the annotation off to release it"
+    return Hold(by=_single_line(found.get("by", "")), reason=reason, until=until, problem=problem)
+
+
+def format_annotation(*, reason: str = "", by: str = "", until: datetime | None = None) -> str:
+    """Return the value that says this; characters that would end a name are left out of it."""
+    clauses = [f"until={until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"] if until else []
+    clauses += [f"by={_single_line(by).replace(';', ',')}"] if by else []
+    text = _single_line(reason)
+    if _CLAUSE.match(text):
+        text = f"reason={text}"
+    return "; ".join([*clauses, text] if text else clauses)
+
+
+def _parse_instant(text: str) -> tuple[datetime | None, str]:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None, f"until: {_EXPECTED}, found {_single_line(text)!r}; so it is until somebody releases it"
+    if found.tzinfo is None:
+        return (
+            None,
+            f"until: {_EXPECTED} with its zone, found {_single_line(text)!r}; so it is until somebody releases it",
+        )
+    try:
+        return found.astimezone(UTC), ""
+    except OverflowError:
+        return None, f"until: {_EXPECTED}, found {_single_line(text)!r}; so it is until somebody releases it"
+
+
+def _single_line(text: str) -> str:
+    line = " ".join(text[: 4 * _MAX_LENGTH].split())
+    return line if len(line) <= _MAX_LENGTH else f"{line[: _MAX_LENGTH - 1]}…"
+
+
+def _format_instant(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%d %H:%M:%S} UTC".replace(":00 UTC", " UTC")

@@ -1,0 +1,223 @@
+"""The workloads whose pods a drain evicts: how they were before, and whether they are available again.
+
+    before = record(pods, find)                  # before anything is evicted
+    evicted_of(before, present=uids, find=find)     # those that have lost a pod since, and how they are now
+
+Who drains a node keeps `available_before` on an object in the API server: profiles in an annotation of the node, a
+NodeMaintenance in its status. So a successor waits for the same workloads. What is kept is bounded, and what is read is
+not trusted: a record that cannot be read raises `InvalidWorkloadRecord`, and counts as unknown.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from haulout.api.objects import Base, Node, Object
+from haulout.api.resources import Resource
+from haulout.errors import HauloutError
+
+WORKLOADS_ANNOTATION = "haulout.dev/workloads-before"
+MAX_BYTES = 64 * 1024  # of a record; Kubernetes allows 256 KiB for all annotations of an object
+_HASH_BYTES = 4
+
+
+class InvalidWorkloadRecord(HauloutError):
+    """Which workloads were evicted is not known."""
+
+
+class _Spec(Base, frozen=True):
+    replicas: int = 1
+
+
+class _Status(Base, frozen=True):
+    available_replicas: int = 0
+
+
+class ScaledWorkload(Object, frozen=True):
+    """Something that runs a number of pods."""
+
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+class WorkloadReference(NamedTuple):
+    """A workload, by its kind and its key."""
+
+    kind: str
+    key: str
+
+    def __str__(self) -> str:
+        """Return it for people: `Deployment shop/cart`."""
+        return f"{self.kind} {self.key}"
+
+
+DEPLOYMENT, REPLICA_SET, STATEFUL_SET = "Deployment", "ReplicaSet", "StatefulSet"
+WORKLOAD_KINDS = {
+    DEPLOYMENT: Resource("apps", "v1", "deployments", DEPLOYMENT, namespaced=True, model=ScaledWorkload),
+    REPLICA_SET: Resource("apps", "v1", "replicasets", REPLICA_SET, namespaced=True, model=ScaledWorkload),
+    STATEFUL_SET: Resource("apps", "v1", "statefulsets", STATEFUL_SET, namespaced=True, model=ScaledWorkload),
+}
+
+FindWorkload = Callable[[WorkloadReference], ScaledWorkload | None]
+
+
+class ControlledPod(NamedTuple):
+    """A pod: its uid, and the controller that its owner references name."""
+
+    uid: str
+    owner: WorkloadReference | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictedWorkload:
+    """Something that runs pods, some of which were evicted from a node."""
+
+    name: str  # for people: `Deployment shop/cart`
+    desired: int  # how many pods it should have
+    available: int  # how many of them serve
+    available_before: int  # how many did before the first of them was evicted
+
+    @property
+    def is_degraded(self) -> bool:
+        """Whether it has fewer available pods than it wants, and than it had before."""
+        return self.available < min(self.desired, self.available_before)
+
+    def __str__(self) -> str:
+        """Return it for people, with how many pods are available: `Deployment shop/cart (1 of 3)`."""
+        return f"{self.name} ({self.available} of {min(self.desired, self.available_before)})"
+
+
+class WorkloadBefore(Base, frozen=True):
+    """A workload before the drain: how many of its pods were available, and which of them were on the node."""
+
+    kind: str
+    namespace: str
+    name: str
+    available: int
+    pods: tuple[str, ...]  # hashes of their uids
+
+    @property
+    def reference(self) -> WorkloadReference:
+        """Return which workload it is."""
+        return WorkloadReference(self.kind, f"{self.namespace}/{self.name}")
+
+
+class WorkloadRecord(Base, frozen=True):
+    """The workloads that had pods on a node; `omitted` counts those for which there was no room."""
+
+    workloads: tuple[WorkloadBefore, ...] = ()
+    omitted: int = 0
+
+
+def record_workloads(pods: Iterable[ControlledPod], find: FindWorkload) -> WorkloadRecord:
+    """Return the workloads of the pods that are on a node, and how many pods of them are available now."""
+    on_node: dict[WorkloadReference, list[str]] = {}
+    for pod in pods:
+        workload = _owning_workload(pod.owner, find)
+        if workload is not None:
+            on_node.setdefault(workload, []).append(_hash_uid(pod.uid))
+    found = [
+        (reference, scaled, uids)
+        for reference, uids in sorted(on_node.items())
+        if (scaled := find(reference)) is not None
+    ]
+    return _bounded_record(
+        WorkloadBefore(
+            kind=reference.kind,
+            namespace=scaled.namespace,
+            name=scaled.name,
+            available=scaled.status.available_replicas,
+            pods=tuple(sorted(uids)),
+        )
+        for reference, scaled, uids in found
+    )
+
+
+def evicted_workloads(
+    before: WorkloadRecord, *, present: Collection[str], find: FindWorkload
+) -> Iterator[EvictedWorkload]:
+    """Yield the workloads that have lost a pod on a node, as they are now; `present` are the uids of pods on it."""
+    for workload in without_unaffected_workloads(before, present=present).workloads:
+        scaled = find(workload.reference)
+        if scaled is not None:
+            yield EvictedWorkload(
+                name=str(workload.reference),
+                desired=scaled.spec.replicas,
+                available=scaled.status.available_replicas,
+                available_before=workload.available,
+            )
+
+
+def without_unaffected_workloads(before: WorkloadRecord, *, present: Collection[str]) -> WorkloadRecord:
+    """Return a record without the workloads that have lost no pod on a node; `present` are the uids of pods on it."""
+    present_hashes = set(map(_hash_uid, present))
+    return msgspec.structs.replace(
+        before,
+        workloads=tuple(workload for workload in before.workloads if not present_hashes.issuperset(workload.pods)),
+    )
+
+
+def decode_annotation(node: Node) -> WorkloadRecord | None:
+    """Return what is recorded on a node; None if nothing is. Raises `InvalidWorkloadRecord`."""
+    text = node.metadata.annotations.get(WORKLOADS_ANNOTATION)
+    if text is None:
+        return None
+    if len(text) > MAX_BYTES:
+        raise _invalid_record(node, f"it has {len(text)} characters, expected at most {MAX_BYTES}")
+    try:
+        found = msgspec.json.decode(text, type=WorkloadRecord)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise _invalid_record(node, str(error)) from None
+    unknown_kind = next((workload.kind for workload in found.workloads if workload.kind not in WORKLOAD_KINDS), None)
+    if unknown_kind is not None:
+        raise _invalid_record(node, f"kind is {unknown_kind!r:.60}, expected one of {', '.join(WORKLOAD_KINDS)}")
+    if found.omitted:
+        raise _invalid_record(node, f"it has no room for {found.omitted} workloads")
+    return found
+
+
+def encode_annotation(found: WorkloadRecord) -> str:
+    """Return the annotation."""
+    return msgspec.json.encode(found).decode()
+
+
+def _invalid_record(node: Node, reason: str) -> InvalidWorkloadRecord:
+    return InvalidWorkloadRecord(
+        f"which workloads were evicted from node {node.name} is not "
+        f"known: annotation {WORKLOADS_ANNOTATION} cannot be used "
+        f"({reason}); remove it to go on without"
+    )
+
+
+def _owning_workload(owner: WorkloadReference | None, find: FindWorkload) -> WorkloadReference | None:
+    """Return what a pod belongs to: the Deployment above its ReplicaSet, or else its controller."""
+    if owner is None or owner.kind not in WORKLOAD_KINDS:
+        return None
+    scaled = find(owner) if owner.kind == REPLICA_SET else None
+    namespace = owner.key.partition("/")[0]
+    for owner_reference in () if scaled is None else scaled.metadata.owner_references:
+        if owner_reference.controller and owner_reference.kind == DEPLOYMENT:
+            return WorkloadReference(DEPLOYMENT, f"{namespace}/{owner_reference.name}")
+    return owner
+
+
+def _bounded_record(found: Iterable[WorkloadBefore]) -> WorkloadRecord:
+    """Return a record that is not larger than what is read again."""
+    kept: list[WorkloadBefore] = []
+    size = len(msgspec.json.encode(WorkloadRecord(omitted=MAX_BYTES)))
+    omitted = 0
+    for workload in found:
+        size += len(msgspec.json.encode(workload)) + 1
+        if size > MAX_BYTES:
+            omitted += 1
+        else:
+            kept.append(workload)
+    return WorkloadRecord(workloads=tuple(kept), omitted=omitted)
+
+
+def _hash_uid(uid: str) -> str:
+    """Return a short hash of a uid: a node may have hundreds of pods, and all who watch nodes receive the record."""
+    return hashlib.blake2s(uid.encode(), digest_size=_HASH_BYTES).hexdigest()

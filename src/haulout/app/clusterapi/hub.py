@@ -1,0 +1,149 @@
+"""The hub: of several processes one leads and couples Machines with the nodes of workload clusters.
+
+It leads under the name that the runtime-extension-maintenance-controller leads under, so that an old one in the same
+namespace and a new one never work at once. It needs no pod to run in: without one its lease is in the namespace that
+the context names, or that was given; or nobody is elected, if whoever runs it sees to it that there is only one.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+
+from haulout.api.clusterapi import EXTENSION_LEASE
+from haulout.app.clusterapi.hub_components import open_hub_components
+from haulout.app.clusterapi.hub_dashboard import run_hub_dashboard
+from haulout.app.clusterapi.hub_status import HubStatus
+from haulout.app.replica import ReplicaSettings, serve_replica
+from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, new_cluster_budget
+from haulout.controllers.clusterapi.controller import EVENT_REPORTER, ClusterApiController, ClusterApiNotServed
+from haulout.controllers.clusterapi.remote.client import ClientFactory, network_client_factory
+from haulout.controllers.clusterapi.settings import ClusterApiSettings
+from haulout.core import cgroup
+from haulout.core.clock import Clock
+from haulout.errors import LeadershipLost
+from haulout.kube.client import Client
+from haulout.kube.leaderelection import LeaderElection
+from haulout.kube.limits import WorkloadClusterMemory
+from haulout.kube.recorder import EventRecorder
+
+log = logging.getLogger(__name__)
+
+_FLUSH_TIMEOUT = timedelta(seconds=2)
+_DEFAULT_MEMORY_LIMIT = 400 << 20  # without a container: what the Deployment of `hub_manifests` has
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubReplicaSettings(ReplicaSettings):
+    """Where and as whom a hub runs; `cluster` is its management cluster."""
+
+    elects_leader: bool = True  # one of several leads; otherwise it works at once
+    hub: ClusterApiSettings = field(default_factory=ClusterApiSettings)
+
+
+async def run_hub(
+    client: Client,
+    settings: HubReplicaSettings,
+    *,
+    connect: ClientFactory | None = None,
+    admission: ClusterBudget | None = None,
+    status: HubStatus | None = None,
+) -> None:
+    """Serve what every replica serves, and stand for leadership; until cancelled. `status` learn how it goes."""
+    status = status or HubStatus()
+    status.client = client
+    connect = connect or network_client_factory(
+        clock=client.clock, random=client.random, memory=_memory_budget(settings.hub, client.clock)
+    )
+    async with serve_replica(client, status, settings, lease=EXTENSION_LEASE):
+        await _run_leader_election(client, settings, connect=connect, admission=admission, status=status)
+
+
+def _memory_budget(settings: ClusterApiSettings, clock: Clock) -> WorkloadClusterMemory:
+    limit = settings.memory_limit or cgroup.memory_limit() or _DEFAULT_MEMORY_LIMIT
+    memory = WorkloadClusterMemory(limit, clock=clock)
+    log.info("workload clusters get %s MiB for caches, of %s MiB of memory", memory.caches.limit >> 20, limit >> 20)
+    return memory
+
+
+async def _run_leader_election(
+    client: Client,
+    settings: HubReplicaSettings,
+    *,
+    connect: ClientFactory,
+    admission: ClusterBudget | None,
+    status: HubStatus,
+) -> None:
+    lead = partial(_lead, settings=settings, connect=connect, admission=admission, status=status)
+    if not settings.elects_leader:
+        log.warning("nobody is elected: see to it that no other hub runs for this cluster")
+        await lead(client)
+        return
+    election = LeaderElection(
+        client,
+        name=EXTENSION_LEASE,
+        namespace=settings.namespace,
+        identity=settings.identity,
+        config=settings.leases,
+    )
+    while True:
+        try:
+            await election.run(lead)
+        except LeadershipLost as error:
+            log.warning("%s; standing again", error)
+
+
+async def _lead(
+    client: Client,
+    *,
+    settings: HubReplicaSettings,
+    connect: ClientFactory,
+    admission: ClusterBudget | None,
+    status: HubStatus,
+) -> None:
+    events = EventRecorder(client, instance=settings.identity, controller=EVENT_REPORTER)
+    # With the client of the leader: who was deposed takes no slot.
+    admission = admission or new_cluster_budget(client, settings.hub.cluster_budget, namespace=settings.namespace)
+    dashboard = run_hub_dashboard(
+        client,
+        status,
+        admission,
+        namespace=settings.namespace,
+        identity=settings.identity,
+        cluster=settings.cluster,
+    )
+
+    async def run_hub_controller() -> None:
+        while True:
+            try:
+                async with open_hub_components(
+                    client, events=events, status=status, settings=settings.hub
+                ) as companions:
+                    hub = status.hub = ClusterApiController(
+                        client,
+                        connect=connect,
+                        events=events,
+                        settings=settings.hub,
+                        cluster_budget=admission,
+                        metrics=status.hub_metrics,
+                        drain_rules=companions.drain_rules,
+                        instance=settings.identity,
+                    )
+                    companions.start_for(hub)
+                    await hub.run()
+            except ClusterApiNotServed as error:
+                log.warning("%s: looking which version is", error)
+            finally:
+                status.hub = None
+
+    status.is_leader, status.admission = True, admission
+    async with asyncio.TaskGroup() as group:
+        background = [group.create_task(coroutine) for coroutine in (events.run(), dashboard)]
+        try:
+            await status.supervisor.run(run_hub_controller, client=client)
+        finally:
+            status.is_leader, status.admission = False, None
+            await events.flush(_FLUSH_TIMEOUT)
+            for task in background:
+                task.cancel()

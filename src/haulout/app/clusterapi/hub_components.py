@@ -1,0 +1,94 @@
+"""What goes with a hub: MachineDrainRules are followed for it, and BareMetalHosts are seen to if that is wanted.
+
+    async with beside(client, events=events, vitals=vitals, settings=settings) as companions:
+        hub = Hub(…, drain_rules=companions.drain_rules)
+        companions.join(hub)
+        await hub.run()
+
+Each is a part by itself: one that breaks starts again alone, and the hub goes on.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from haulout.api.clusterapi import Cluster, Machine
+from haulout.app.clusterapi.hub_status import HubStatus
+from haulout.controllers.clusterapi.controller import ClusterApiController
+from haulout.controllers.clusterapi.drainrules.informer import MachineDrainRuleInformer
+from haulout.controllers.clusterapi.metal3.controller import Metal3Controller
+from haulout.controllers.clusterapi.metal3.decision import Metal3Settings
+from haulout.controllers.clusterapi.settings import ClusterApiSettings
+from haulout.kube.client import Client
+from haulout.kube.recorder import EventRecorder
+
+
+class HubComponents:
+    """Those who run beside one hub."""
+
+    def __init__(
+        self,
+        client: Client,
+        group: asyncio.TaskGroup,
+        *,
+        events: EventRecorder,
+        status: HubStatus,
+        settings: ClusterApiSettings,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._events = events
+        self._status = status
+        self._settings = settings
+        self._rules: MachineDrainRuleInformer | None = None
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def drain_rules(self, machine: Machine, cluster: Cluster | None) -> str | None:
+        """Return what the node of a Machine is to say of MachineDrainRules; None: what it says now."""
+        return None if self._rules is None else self._rules.annotation_for(machine, cluster)
+
+    def start_for(self, hub: ClusterApiController) -> None:
+        """Run beside a hub."""
+
+        async def watch_drain_rules() -> None:
+            version = (await hub.wait_for_machines()).resource.version
+            rules = self._rules = MachineDrainRuleInformer(self._client, events=self._events, on_change=hub.enqueue_all)
+            await rules.run(version)
+
+        async def power_hosts() -> None:
+            guard = Metal3Settings(unguarded=self._settings.metal3_unguarded)
+            metal3 = Metal3Controller(
+                self._client, await hub.wait_for_machines(), node_of=hub.node_of, events=self._events, settings=guard
+            )
+            unsubscribe = hub.subscribe(metal3.enqueue_waiting)
+            self._status.metal3_controller = metal3
+            try:
+                await metal3.run()
+            finally:
+                self._status.metal3_controller = None
+                unsubscribe()
+
+        self._create_task(self._status.drain_rules_supervisor.run(watch_drain_rules, client=self._client))
+        if self._settings.metal3:
+            self._create_task(self._status.metal3_supervisor.run(power_hosts, client=self._client))
+
+    def _create_task(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(self._group.create_task(work))
+
+
+@asynccontextmanager
+async def open_hub_components(
+    client: Client, *, events: EventRecorder, status: HubStatus, settings: ClusterApiSettings
+) -> AsyncIterator[HubComponents]:
+    """Yield those who can join a hub; they end with the context."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            components = HubComponents(client, group, events=events, status=status, settings=settings)
+            try:
+                yield components
+            finally:
+                for task in components.tasks:
+                    task.cancel()
+    except BaseExceptionGroup as failures:  # they have parts of their own: what ends the context is the hub's
+        raise failures.exceptions[0] from None

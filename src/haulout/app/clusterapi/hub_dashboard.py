@@ -1,0 +1,172 @@
+"""What a hub that leads shows to people who look: the source of `/api/v2`, a part that may break without the others.
+
+    group.create_task(face_hub(client, vitals, admission, namespace=…, identity=…, cluster=…))
+
+It outlives the hub itself, which starts again when it broke: whoever looks meanwhile is told so.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Protocol
+
+from haulout import __version__
+from haulout.api.clusterapi import EXTENSION_LEASE
+from haulout.app.supervisor import Supervisor
+from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, LimitedClusterBudget
+from haulout.controllers.clusterapi.status import WorkloadClusterStatus
+from haulout.dashboard.api import health
+from haulout.dashboard.api.management_backend import ClusterStatuses, ManagementBackend
+from haulout.dashboard.api.operator_info import OperatorInfo
+from haulout.dashboard.api.types import Banner, Health, LeaseHealth, Level, PartHealth
+from haulout.errors import KubeError
+from haulout.httpserver import process_metrics
+from haulout.kube import leases
+from haulout.kube.client import Client
+
+if TYPE_CHECKING:
+    from haulout.dashboard.api.backend import Backend
+    from haulout.dashboard.api.recent_warnings import RecentWarnings
+
+
+class HubView(ClusterStatuses, Protocol):
+    """A hub, as far as it is shown."""
+
+    @property
+    def machines(self) -> object | None:
+        """The Machines; None: Cluster API was not found yet."""
+        ...
+
+
+class HubStatusView(Protocol):
+    """How a hub is doing: `haulout.app.clusterapi.hub_status.HubStatus`."""
+
+    source: "Backend | None"
+
+    @property
+    def hub(self) -> HubView | None:
+        """The hub, while it works."""
+        ...
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """The hub as a part that may break."""
+        ...
+
+    @property
+    def drain_rules_supervisor(self) -> Supervisor:
+        """What follows MachineDrainRules."""
+        ...
+
+    @property
+    def metal3_supervisor(self) -> Supervisor:
+        """What powers hosts off."""
+        ...
+
+    @property
+    def dashboard_supervisor(self) -> Supervisor:
+        """What is shown."""
+        ...
+
+    @property
+    def started(self) -> datetime | None:
+        """When the process has."""
+        ...
+
+    @property
+    def recent_warnings(self) -> "RecentWarnings | None":
+        """What was logged of late."""
+        ...
+
+
+async def run_hub_dashboard(
+    client: Client, status: HubStatusView, admission: ClusterBudget, *, namespace: str, identity: str, cluster: str
+) -> None:
+    """Answer those who look, until cancelled."""
+    backend = _HubBackend(client, status, namespace=namespace, identity=identity)
+    operator_info = OperatorInfo(identity=identity, since=client.clock.now(), cluster=cluster, banners=backend.banners)
+
+    async def work() -> None:
+        uses = admission.usage if isinstance(admission, LimitedClusterBudget) else None
+        source = ManagementBackend(client, backend, operator_info=operator_info, health=backend.health, read_uses=uses)
+        status.source = source
+        try:
+            await source.run()
+        finally:
+            status.source = None
+
+    await status.dashboard_supervisor.run(work, client=client)
+
+
+class _HubBackend:
+    """What is known of the hub, whichever of its lives it is in."""
+
+    def __init__(self, client: Client, status: HubStatusView, *, namespace: str, identity: str) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._status = status
+        self._namespace = namespace
+        self._identity = identity
+
+    def cluster_statuses(self) -> tuple[WorkloadClusterStatus, ...]:
+        """Return how clusters stand."""
+        return () if self._status.hub is None else self._status.hub.cluster_statuses()
+
+    def subscribe(self, callback: Callable[[], None], /) -> Callable[[], None]:
+        """Call back when that changes; the next life of the hub is seen when somebody looks again."""
+        return _nothing_to_unsubscribe if self._status.hub is None else self._status.hub.subscribe(callback)
+
+    def banners(self) -> tuple[Banner, ...]:
+        """Return what people should know on every page."""
+        return tuple(Banner(level=Level.CRITICAL, text=problem, page="health") for problem in self._problems())
+
+    async def health(self, viewers: int) -> Health:
+        """Return how this replica is doing."""
+        usage, recent_warnings = process_metrics.resource_usage(), self._status.recent_warnings
+        return Health(
+            identity=self._identity,
+            version=__version__,
+            started=self._status.started or self._clock.now(),
+            python=usage.python,
+            memory_bytes=usage.memory_bytes,
+            cpu_seconds=usage.cpu_seconds,
+            viewers=viewers,
+            leases=(await self._lease(),),
+            watches=health.watches(self._client.metrics),
+            queues=health.queues(self._client.metrics),
+            calls=health.calls(self._client.request_metrics, now=self._clock.monotonic()),
+            parts=tuple(self._part_health()),
+            troubles=() if recent_warnings is None else recent_warnings.to_api(str),
+        )
+
+    def _problems(self) -> Iterator[str]:
+        hub = self._status.hub
+        if hub is not None and hub.machines is None:
+            yield "Cluster API was not found in this cluster: there are no machines.cluster.x-k8s.io"
+        yield from (supervisor.problem for supervisor in self._supervisors() if supervisor.problem)
+
+    def _supervisors(self) -> tuple[Supervisor, ...]:
+        return (
+            self._status.supervisor,
+            self._status.drain_rules_supervisor,
+            self._status.metal3_supervisor,
+            self._status.dashboard_supervisor,
+        )
+
+    def _part_health(self) -> Iterator[PartHealth]:
+        yield from (
+            PartHealth(name=item.name, is_well=not item.problem, text=item.problem) for item in self._supervisors()
+        )
+        for item in self.cluster_statuses():
+            is_well = not item.connection_state.is_unavailable
+            yield PartHealth(name=f"cluster {item.key}", is_well=is_well, text=item.reason, heard=item.last_response_at)
+
+    async def _lease(self) -> LeaseHealth:
+        try:
+            found = await leases.find(self._client, EXTENSION_LEASE, namespace=self._namespace)
+        except KubeError as error:
+            return LeaseHealth(name=EXTENSION_LEASE, holder=f"nobody can tell: {error}")
+        return health.lease(EXTENSION_LEASE, found)
+
+
+def _nothing_to_unsubscribe() -> None:
+    """End what never began."""

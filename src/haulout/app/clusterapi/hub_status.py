@@ -1,0 +1,131 @@
+"""How a hub is doing, as kubelets, Prometheus and people at a terminal are told.
+
+As `haulout.app.operator_status` for operators.
+
+One of it is made for a process and outlives its leadership.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from haulout import __version__
+from haulout.api.clusterapi import EXTENSION_LEASE
+from haulout.api.objects import RawObject
+from haulout.app import replica_metrics as replica
+from haulout.app.supervisor import Supervisor
+from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, LimitedClusterBudget
+from haulout.controllers.clusterapi.controller import ClusterApiController
+from haulout.controllers.clusterapi.metal3.controller import Metal3Controller
+from haulout.controllers.clusterapi.metrics import ClusterApiMetrics
+from haulout.controllers.clusterapi.status import ConnectionState, MaintenanceState, WorkloadClusterStatus
+from haulout.core.metrics import MetricVec
+from haulout.httpserver.metrics import Collector
+from haulout.kube import metrics
+from haulout.kube.client import Client
+
+if TYPE_CHECKING:
+    from haulout.app.profiles import ProfilesComponent
+    from haulout.dashboard.api.backend import Backend
+    from haulout.dashboard.api.recent_warnings import RecentWarnings
+
+_MAX_CLUSTERS_NAMED = 5  # clusters, before they are only counted
+
+
+@dataclass(slots=True)
+class HubStatus:
+    """A replica of the hub: what it serves, and whether it leads."""
+
+    is_leader: bool = False
+    hub: ClusterApiController | None = None  # while we lead
+    metal3_controller: Metal3Controller | None = None  # the same, if hosts are seen to
+    admission: ClusterBudget | None = None  # while we lead
+    client: Client | None = None  # by which the management cluster is asked
+    hub_metrics: ClusterApiMetrics = field(default_factory=ClusterApiMetrics)
+    supervisor: Supervisor = field(default_factory=partial(Supervisor, "the hub"))
+    drain_rules_supervisor: Supervisor = field(default_factory=partial(Supervisor, "MachineDrainRules"))
+    metal3_supervisor: Supervisor = field(default_factory=partial(Supervisor, "Metal3"))
+    dashboard_supervisor: Supervisor = field(default_factory=partial(Supervisor, "the dashboard"))
+    source: "Backend | None" = None  # what the dashboard is fed from, while we lead
+    profiles: "ProfilesComponent | None" = None  # a hub has none
+    started: datetime | None = None
+    recent_warnings: "RecentWarnings | None" = None
+    viewer_count: Callable[[], int] = lambda: 0  # how many look on
+
+    def cluster_statuses(self) -> tuple[WorkloadClusterStatus, ...]:
+        """Return how it stands with workload clusters; who does not lead does not know."""
+        return () if self.hub is None else self.hub.cluster_statuses()
+
+    def set_viewer_counter(self, count: Callable[[], int]) -> None:
+        """Learn how to count those who look on."""
+        self.viewer_count = count
+
+    def unready(self) -> Sequence[str]:
+        """Return why this replica cannot do its part: clusters that are away are no reason."""
+        return ()
+
+    def troubles(self) -> Sequence[str]:
+        """Return what somebody should look after, though this replica does its part."""
+        unavailable = [item for item in self.cluster_statuses() if item.connection_state.is_unavailable]
+        verbs = {ConnectionState.UNREACHABLE: "cannot be reached", ConnectionState.UNREADABLE: "is unreadable"}
+        found = [
+            f"cluster {item.key} {verbs[item.connection_state]}: {item.reason}"
+            for item in unavailable[:_MAX_CLUSTERS_NAMED]
+        ]
+        if len(unavailable) > _MAX_CLUSTERS_NAMED:
+            found.append(f"{len(unavailable) - _MAX_CLUSTERS_NAMED} more clusters cannot be reached or read")
+        return [
+            *found,
+            *(
+                item.problem
+                for item in (
+                    self.supervisor,
+                    self.drain_rules_supervisor,
+                    self.metal3_supervisor,
+                    self.dashboard_supervisor,
+                )
+                if item.problem
+            ),
+        ]
+
+    def status_lines(self) -> Sequence[str]:
+        """Return how it stands, a line each, with a plus if that is good and a minus if it is not."""
+        leader = (
+            f"[+] leader: {'this replica leads' if self.is_leader else 'another replica leads, or nobody does yet'}"
+        )
+        if self.hub is None:
+            return [leader]
+        if self.hub.machines is None:
+            return [leader, "[-] hub: no Cluster API was found yet"]
+        clusters = self.cluster_statuses()
+        connected = sum(cluster.connection_state is ConnectionState.CONNECTED for cluster in clusters)
+        busy = sum(cluster.state is not MaintenanceState.IDLE for cluster in clusters)
+        sign = "+" if connected == len(clusters) else "-"
+        reached = f"{connected} of {len(clusters)} clusters are reached, something goes on in {busy}"
+        return [leader, f"[{sign}] hub: {reached}"]
+
+    def infos(self) -> list[RawObject]:
+        """Return what `/api/v1/info` answers: a hub has no profiles."""
+        return []
+
+    def collect_metrics(self) -> Iterator[Collector]:
+        """Yield all numbers, as they are now."""
+        yield replica.build_info(__version__)
+        leads = MetricVec(replica.LEADER)
+        leads.set(EXTENSION_LEASE, to=self.is_leader)
+        yield leads
+        yield replica.gauge(replica.VIEWERS, self.viewer_count())
+        if self.client is None:
+            return
+        now = self.client.clock.now()
+        yield from metrics.collect_requests(self.client.request_metrics)
+        yield from self.client.metrics.collect(now=now)
+        yield self.hub_metrics.events_recorded
+        if self.hub is not None:
+            yield from self.hub_metrics.cluster_metrics(self.cluster_statuses(), now=now)
+        if isinstance(self.admission, LimitedClusterBudget):
+            yield from self.hub_metrics.budget_metrics(self.admission.cached_usage())
+        if self.metal3_controller is not None:
+            yield self.hub_metrics.host_metrics(self.metal3_controller.host_power_counts())

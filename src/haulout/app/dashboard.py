@@ -1,0 +1,294 @@
+"""What the leader shows to people who look: the source of `/api/v2`, a part that may break without the others.
+
+Whatever goes wrong here goes wrong for those who look only.
+"""
+
+from collections.abc import Collection, Iterator
+from datetime import timedelta
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+from haulout import __version__
+from haulout.api.maintenancenotice import NoticeCondition
+from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.notices import SourceListener
+from haulout.app.operator_status import OperatorStatus
+from haulout.app.supervisor import Supervisor
+from haulout.controllers.profiles import default_profile
+from haulout.controllers.profiles.config.forbidden_plugins import format_refusals
+from haulout.controllers.profiles.config.model import Configuration
+from haulout.controllers.profiles.plugin import ExternalQuery
+from haulout.controllers.profiles.plugins.registry import registries
+from haulout.dashboard.api import health
+from haulout.dashboard.api.backend import TimelineQuery
+from haulout.dashboard.api.banners import BannerInputs, banners
+from haulout.dashboard.api.node_backend import NodeBackend
+from haulout.dashboard.api.nodes.informers import Informers
+from haulout.dashboard.api.notices import notice_to_api
+from haulout.dashboard.api.operator_info import OperatorInfo
+from haulout.dashboard.api.types import Banner, Edit, Fleet, Health, LeaseHealth, Notice, PartHealth, Timeline, WhatIf
+from haulout.dashboard.api.types import Configuration as ConfigurationTold
+from haulout.errors import KubeError
+from haulout.history.writer import HistoryWriter
+from haulout.httpserver import process_metrics
+from haulout.kube import leases
+from haulout.kube.client import Client
+
+# What the operator knows of itself, for the API: its health, its configuration, and what people should know.
+#
+#     inward = Inward(client, vitals, sight, namespace=…, identity=…)
+#     Leader(client, sight, heading=Heading(banners=inward.banners, …), more=inward)
+#
+# Who leads makes one, for as long as it leads.
+
+if TYPE_CHECKING:
+    from haulout.dashboard.api.configuration.preview import NextStep
+    from haulout.dashboard.api.configuration.reader import ConfigurationReader
+    from haulout.dashboard.api.configuration.view import ConfigurationFile
+    from haulout.dashboard.api.history.timeline import TimelineBuilder
+
+
+class LeaderOperatorBackend:
+    """Tells of this replica, which leads."""
+
+    def __init__(
+        self, client: Client, status: OperatorStatus, informers: Informers, *, namespace: str, identity: str
+    ) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._status = status
+        self._namespace = namespace
+        self._identity = identity
+        self._informers = informers
+
+    # What follows is imported when somebody looks for the first time: most of the time nobody does.
+
+    @cached_property
+    def _timelines(self) -> "TimelineBuilder":
+        from haulout.dashboard.api.history.timeline import TimelineBuilder
+
+        return TimelineBuilder(self._client, self._informers)
+
+    @cached_property
+    def _configurations(self) -> "ConfigurationReader":
+        from haulout.dashboard.api.configuration.reader import ConfigurationReader
+
+        return ConfigurationReader(
+            file=self._profiles_file,
+            in_force=self._configuration_in_force,
+            with_defaults=self._with_default_profile,
+            nodes=self._node_names,
+            make_next_step=self._step_preview,
+            registries=registries,
+            clock=self._clock,
+        )
+
+    async def timeline(self, query: TimelineQuery, fleet: Fleet) -> Timeline:
+        """Return what was, is and comes."""
+        from haulout.dashboard.api.history.timeline import LIMIT, resolve_time_range
+
+        time_range = resolve_time_range(query.start, query.end, now=self._clock.now())
+        profiles = self._status.profiles
+        answers = None if profiles is None else profiles.answers
+        return await self._timelines.build(
+            query.node_filter.apply(fleet.nodes),
+            time_range,
+            profiles=self._with_default_profile(self._configuration_in_force()).profiles,
+            lookup=_no_answer if answers is None else answers.cached_result,
+            limit=LIMIT if query.limit is None else query.limit,
+        )
+
+    async def configuration(self) -> ConfigurationTold:
+        """Return what profiles go by."""
+        return await self._configurations.current()
+
+    async def check(self, edit: Edit) -> WhatIf:
+        """Return what would change with another configuration."""
+        return await self._configurations.preview(edit.text)
+
+    async def health(self, *, viewers: int) -> Health:
+        """Return how this replica is doing."""
+        status, usage = self._status, process_metrics.resource_usage()
+        return Health(
+            identity=self._identity,
+            version=__version__,
+            started=status.started or self._clock.now(),
+            python=usage.python,
+            memory_bytes=usage.memory_bytes,
+            cpu_seconds=usage.cpu_seconds,
+            viewers=viewers,
+            leases=tuple([await self._lease(name) for name in (LEADER_LEASE, PROFILES_LEASE)]),
+            watches=health.watches(self._client.metrics),
+            queues=health.queues(self._client.metrics),
+            calls=health.calls(self._client.request_metrics, now=self._clock.monotonic()),
+            parts=(*self._component_health(), *self._source_health()),
+            troubles=() if status.recent_warnings is None else status.recent_warnings.to_api(self._redact),
+        )
+
+    def banners(self) -> tuple[Banner, ...]:
+        """Return what people should know on every page."""
+        parts, sources = tuple(self._component_health()), tuple(self._source_health())
+        part_problems = {item.text for item in (*parts, *sources) if not item.is_well}
+        profiles = self._status.profiles
+        controller = None if profiles is None else profiles.controller
+        missing_permissions = None if profiles is None else profiles.missing_permissions
+        state = BannerInputs(
+            leader=self._identity,
+            file="" if profiles is None else str(profiles.file.path),
+            problem=None if profiles is None else profiles.file.problem,
+            has_last_good=profiles is not None and profiles.file.is_loaded,
+            missing_permissions=""
+            if missing_permissions is None or not missing_permissions.missing
+            else format_refusals(missing_permissions.missing),
+            components=parts,
+            sources=sources,
+            watches=health.watches(self._client.metrics),
+            notices=self._late_notices(),
+            other_warnings=[item for item in self._other_problems() if item not in part_problems],
+            skipped_nodes=0 if controller is None else sum(bool(item.problem) for item in controller.statuses.all()),
+        )
+        return banners(state)
+
+    # How it stands
+
+    def _late_notices(self) -> list[Notice]:
+        """Return the notices whose nodes will not be empty in time."""
+        notices = self._informers.notices()
+        found = () if notices is None else notices.notices.all()
+        on_time_conditions = ((notice, notice.status.condition(NoticeCondition.ON_TIME)) for notice in found)
+        return [
+            notice_to_api(notice, now=self._clock.now())
+            for notice, on_time in on_time_conditions
+            if on_time and on_time.status == "False"
+        ]
+
+    def _other_problems(self) -> Iterator[str]:
+        if self._status.notices is not None:
+            yield from self._status.notices.troubles()
+        yield from self._status.machines.troubles()
+        yield from dict.fromkeys(self._status.history_problems())
+
+    async def _lease(self, name: str) -> LeaseHealth:
+        try:
+            return health.lease(name, await leases.find(self._client, name, namespace=self._namespace))
+        except KubeError as error:
+            return LeaseHealth(name=name, holder=f"nobody can tell: {error}")
+
+    def _component_health(self) -> Iterator[PartHealth]:
+        status = self._status
+        if status.webhook is not None:
+            problems = (*status.webhook.not_ready_reasons(), *status.webhook.warnings())
+            yield PartHealth(name="webhook", is_well=not problems, text="; ".join(problems))
+        supervisors: list[Supervisor] = [status.machines.supervisor]
+        supervisors += [] if status.profiles is None else [status.profiles.supervisor, status.profiles.file_supervisor]
+        supervisors += (
+            [] if status.notices is None else [status.notices.supervisor, status.notices.listeners_supervisor]
+        )
+        yield from (
+            PartHealth(name=supervisor.name, is_well=not supervisor.problem, text=supervisor.problem)
+            for supervisor in supervisors
+        )
+
+    def _source_health(self) -> Iterator[PartHealth]:
+        for listener in () if self._status.notices is None else self._status.notices.listeners:
+            yield self._health_of_source(listener)
+
+    def _health_of_source(self, listener: SourceListener) -> PartHealth:
+        problems = tuple(listener.problems())
+        silence = listener.source.time_since_last_answer() if listener.is_running else None
+        waiting_text = "" if listener.is_running else "it waits until notices can be written"
+        return PartHealth(
+            name=f"source {listener.name}",
+            is_well=listener.is_up or not listener.is_running,
+            text="; ".join(problems) or waiting_text,
+            heard=None if silence is None else self._clock.now() - silence,
+        )
+
+    def _redact(self, text: str) -> str:
+        from haulout.dashboard.api.configuration.edit import secrets_of
+
+        for secret in secrets_of(self._configuration_in_force()):
+            text = text.replace(secret, "(hidden)")
+        return text
+
+    # The configuration
+
+    def _profiles_file(self) -> "ConfigurationFile":
+        from haulout.dashboard.api.configuration.view import ConfigurationFile
+
+        profiles = self._status.profiles
+        if profiles is None:
+            return ConfigurationFile(path="", newest=None, last_good=None)
+        profiles_file = profiles.file
+        return ConfigurationFile(
+            path=str(profiles_file.path),
+            newest=profiles_file.content,
+            last_good=profiles_file.last_good_content,
+            problem=profiles_file.problem,
+            warnings=tuple(profiles_file.warnings),
+            environ=profiles_file.environ,
+        )
+
+    def _configuration_in_force(self) -> Configuration:
+        profiles = self._status.profiles
+        return default_profile.configuration() if profiles is None else profiles.file.configuration
+
+    def _recovery(self) -> timedelta | None:
+        profiles = self._status.profiles
+        return None if profiles is None else default_profile.recovery_timeout(profiles.file.environ)
+
+    def _with_default_profile(self, configuration: Configuration) -> Configuration:
+        is_unfinished = any(map(default_profile.is_unfinished_on, self._informers.nodes.all()))
+        return default_profile.effective_configuration(
+            configuration, has_unfinished_nodes=is_unfinished, recovery=self._recovery()
+        )
+
+    def _node_names(self) -> Collection[str]:
+        return sorted(node.name for node in self._informers.nodes.all())
+
+    def _step_preview(self) -> "NextStep":
+        """Return what tells which step a node would take: what profiles see, if they are seen to here."""
+        from haulout.controllers.profiles.view import partial_snapshot
+
+        profiles = self._status.profiles
+        if profiles is not None and profiles.controller is not None and profiles.informers is not None:
+            return partial(profiles.controller.preview, view_of=profiles.informers.passive_view)
+        notices = self._informers.notices()
+        announced = () if notices is None else tuple(notices.notices.all())
+        return partial_snapshot.next_step_of(tuple(self._informers.nodes.all()), announced, self._clock.now())
+
+
+def _no_answer(_: ExternalQuery) -> None:
+    """Know no answer: nobody sees to profiles here."""
+
+
+async def run_dashboard(
+    client: Client,
+    status: OperatorStatus,
+    informers: Informers,
+    *,
+    namespace: str,
+    identity: str,
+    cluster: str,
+    history: HistoryWriter,
+) -> None:
+    """Answer those who look, until cancelled."""
+    since = client.clock.now()
+    backend = LeaderOperatorBackend(client, status, informers, namespace=namespace, identity=identity)
+
+    async def work() -> None:
+        operator_info = OperatorInfo(
+            identity=identity,
+            since=since,
+            cluster=cluster,
+            banners=backend.banners,
+            has_history=lambda: not history.is_off,
+        )
+        leader = NodeBackend(client, informers, operator_info=operator_info, operator=backend)
+        status.source = leader
+        try:
+            await leader.run()
+        finally:
+            status.source = None
+
+    await status.dashboard_supervisor.run(work, client=client)

@@ -1,0 +1,177 @@
+"""What every replica serves over HTTP: the dashboard and what feeds it, the API of profiles, and metrics."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from aiohttp import web
+
+from haulout import __version__
+from haulout.api.clusterapi import EXTENSION_LEASE
+from haulout.api.objects import RawObject
+from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.controllers.profiles import default_profile
+from haulout.controllers.profiles.config.model import Configuration
+from haulout.core import duration
+from haulout.dashboard.actions.executor import ActionExecutor, NoActions
+from haulout.dashboard.api.forwarder import LeaderForwarder
+from haulout.dashboard.api.routes import ApiHandler, add_routes
+from haulout.dashboard.api.types import Banner, Level, Mode, Summary
+from haulout.dashboard.auth.middleware import AuthMiddleware
+from haulout.dashboard.auth.replicas import Replicas
+from haulout.dashboard.auth.session import SessionRoutes
+from haulout.dashboard.auth.settings import AccessSettings
+from haulout.dashboard.leader_client import LeaderClient, NoLeader
+from haulout.dashboard.server import DashboardServer, InfoProvider
+from haulout.httpserver import connections
+from haulout.httpserver.delegated_auth import DelegatedAuth
+from haulout.httpserver.listener import ListenAddress
+from haulout.httpserver.metrics import Collector, Exposition
+from haulout.httpserver.secure_metrics import SecureMetricsServer
+from haulout.kube.client import Client
+
+if TYPE_CHECKING:
+    from haulout.app.operator_status import OperatorStatus
+    from haulout.app.profiles import ProfilesComponent
+    from haulout.dashboard.api.backend import Backend
+    from haulout.httpserver.serving_certificate import ServingCertificate
+
+log = logging.getLogger(__name__)
+
+
+class ServedReplica(Protocol):
+    """A replica that is shown: an operator's `OperatorStatus`, or a hub's."""
+
+    source: "Backend | None"
+    profiles: "ProfilesComponent | None"
+
+    def set_viewer_counter(self, count: Callable[[], int]) -> None:
+        """Learn how to count those who look on."""
+        ...
+
+    def infos(self) -> list[RawObject] | None:
+        """Return what `/api/v1/info` answers; None: another must be asked."""
+        ...
+
+    def collect_metrics(self) -> Iterable[Collector]:
+        """Return all numbers, as they are now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilesLeader:
+    """The leader of profiles; where none are configured there is none until maintenance is announced."""
+
+    leader: InfoProvider
+    status: ServedReplica
+
+    async def info(self, headers: Mapping[str, str] | None = None) -> bytes:
+        """Return what it answers to `/api/v1/info`; raises `HauloutError`."""
+        try:
+            return await self.leader.info(headers)
+        except NoLeader:
+            profiles = self.status.profiles
+            if profiles is not None and profiles.file.configuration.profiles:
+                raise
+            return b"[]"
+
+
+@contextlib.asynccontextmanager
+async def serve_http(
+    client: Client,
+    status: ServedReplica,
+    *,
+    address: ListenAddress,
+    namespace: str,
+    identity: str,
+    lease: str = LEADER_LEASE,
+    metrics_linger: timedelta = timedelta(),
+    access: AccessSettings | None = None,
+) -> AsyncIterator[int]:
+    """Serve while the context lasts; yields the port.
+
+    When that is cancelled it goes on until the numbers were read once more, but no longer than `metrics_linger`. Who
+    does not lead asks the leader, who holds `lease`, on the same port: replicas are alike. `access` says who may use
+    the dashboard.
+    """
+    lease_leader = partial(LeaderClient, client=client, namespace=namespace, identity=identity, port=address.port)
+    answerer = ApiHandler(
+        backend=lambda: status.source,
+        forwarder=LeaderForwarder(lease_leader(lease=lease), client.clock),
+        fallback_summary=partial(_no_leader_summary, is_hub=lease == EXTENSION_LEASE, now=client.clock.now),
+    )
+    status.set_viewer_counter(lambda: answerer.stream_limiter.open_streams)
+    auth_middleware = AuthMiddleware(
+        access or AccessSettings(),
+        delegated_auth=DelegatedAuth(client),
+        replicas=Replicas(client, namespace=namespace, identity=identity),
+        clock=client.clock,
+    )
+    performer = ActionExecutor(
+        client, namespace=namespace, identity=identity, configuration=partial(_effective_configuration, status)
+    )
+    session_routes = SessionRoutes(
+        auth_middleware, NoActions() if lease == EXTENSION_LEASE else performer, clock=client.clock
+    )
+
+    def add_to_app(app: web.Application) -> None:
+        auth_middleware.install(app)
+        add_routes(app, answerer, add_auth_routes=session_routes.add_routes)
+
+    server = DashboardServer(
+        infos=status.infos,
+        metrics=Exposition(partial(_collect_metrics, status)).text,
+        leader=ProfilesLeader(lease_leader(lease=PROFILES_LEASE), status),
+        add_routes=add_to_app,
+    )
+    async with server.serve(host=address.host, port=address.port) as port:
+        log.info("the dashboard, the API and metrics are served on port %d", port)
+        try:
+            yield port
+        except asyncio.CancelledError:
+            if metrics_linger > timedelta():
+                log.info("waiting until /metrics is read once more, for up to %s", duration.format(metrics_linger))
+                await server.wait_for_scrape(metrics_linger)
+            raise
+
+
+def _effective_configuration(status: ServedReplica) -> Configuration | None:
+    """Return what profiles go by, whoever sees to them."""
+    if status.profiles is None:
+        return None
+    file = status.profiles.file
+    return default_profile.effective_configuration(
+        file.configuration, recovery=default_profile.recovery_timeout(file.environ)
+    )
+
+
+def _no_leader_summary(problem: str, *, is_hub: bool, now: Callable[[], datetime]) -> Summary:
+    """Return what a replica can say that does not lead, if whoever does cannot be asked."""
+    objects = "clusters" if is_hub else "nodes"
+    return Summary(
+        version=__version__,
+        banners=(Banner(level=Level.CRITICAL, text=f"nothing is known of {objects}: {problem}", page="health"),),
+        time=now(),
+        mode=Mode.MANAGEMENT if is_hub else Mode.CLUSTER,
+    )
+
+
+def _collect_metrics(status: ServedReplica) -> Iterator[Collector]:
+    yield from status.collect_metrics()
+    yield from connections.collect()
+
+
+async def serve_secure_metrics(
+    client: Client, status: "OperatorStatus", certificate: "ServingCertificate", *, address: ListenAddress
+) -> None:
+    """Serve metrics over HTTPS to those who may read them, from when there is a certificate, until cancelled."""
+    await certificate.wait()
+    server = SecureMetricsServer(DelegatedAuth(client), metrics=Exposition(partial(_collect_metrics, status)).text)
+    async with server.serve(certificate, host=address.host, port=address.port) as port:
+        log.info("metrics are served over HTTPS on port %d, to those who may read them", port)
+        await asyncio.Event().wait()

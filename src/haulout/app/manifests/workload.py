@@ -1,0 +1,260 @@
+"""The operator as objects of a cluster: its pods, what keeps enough of them there, and how they are reached.
+
+`haulout manifests`, the Helm chart, the kustomization and the bundle for the Operator Lifecycle Manager are all made
+from these (`tools.packages`): a port, a probe or a label is written down once.
+"""
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+from haulout.api.objects import RawObject
+from haulout.controllers.nodemaintenance import node_lease
+from haulout.dashboard import server
+from haulout.dashboard.api.types import AuthMode
+from haulout.httpserver import healthz, secure_metrics
+from haulout.webhook import registration
+
+NAME = "haulout"
+PROFILES_CONFIG_MAP = "haulout-profiles"  # a ConfigMap that there may be, with maintenance.yaml in it
+CLOUDS_CONFIG_MAP = "haulout-clouds"  # a ConfigMap that there may be, with variables of clouds
+KUBERNIKUS_CONFIG_MAP = "haulout-kubernikus"  # a ConfigMap with kubernikus.yaml in it, where nodes are of Kubernikus
+# A Secret with what a proxy in front of the dashboard shows, under `secret`.
+PROXY_SECRET = "haulout-dashboard-proxy"  # noqa: S105 - a name, not a secret
+ESX_SECRET = "haulout-esx"  # noqa: S105 - the name of a Secret with esx.yaml
+HANDLER_CONFIG_MAP = "wd"  # that of the OCI Node Maintenance Handler, in whose namespace the operator may live
+SELECTOR = {"app.kubernetes.io/name": NAME}
+LABELS = {**SELECTOR, **registration.POD_LABELS}
+LOW_MEMORY_ENVIRONMENT = {
+    # Memory that many connections needed for a moment goes back to the machine; without, a fifth of it is kept.
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_TRIM_THRESHOLD_": "131072",
+    # Its extension loads all of C++, which takes a megabyte; aiohttp asks it for a handful of lists.
+    "FROZENLIST_NO_EXTENSIONS": "1",
+}
+# Some 70 MB with 1,000 nodes, 100 MB with 5,000, and forty more for the SDK of a cloud where one is listened to.
+RESOURCES = {"requests": {"cpu": "20m", "memory": "80Mi"}, "limits": {"memory": "280Mi"}}
+PRIORITY = "system-cluster-critical"
+GRACE_SECONDS = 30
+REPLICAS = 2
+POD_SECURITY: RawObject = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+CONTAINER_SECURITY: RawObject = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+TOLERATIONS = [
+    {"key": f"node-role.kubernetes.io/{role}", "operator": "Exists", "effect": effect}
+    for role, effect in (
+        ("master", "NoSchedule"),
+        ("control-plane", "NoSchedule"),
+        ("infra", "NoSchedule"),
+        ("infra", "NoExecute"),
+    )
+]
+PROXY_FOLDER = "/proxy"
+KUBERNIKUS_FOLDER = "/kubernikus"
+ESX_FOLDER = "/esx"
+_TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - in the container, and its own
+
+
+def deployment(
+    *,
+    image: str,
+    namespace: str,
+    replicas: int = REPLICAS,
+    lease_namespace: str = node_lease.NAMESPACE,
+    variables: RawObject | None = None,
+) -> RawObject:
+    """Return the Deployment; `variables` are of its environment, and those without a value are left out."""
+    pod: RawObject = {
+        "serviceAccountName": NAME,
+        "priorityClassName": PRIORITY,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": POD_SECURITY,
+        "affinity": _pod_anti_affinity(),
+        "topologySpreadConstraints": [_zone_spread()],
+        "tolerations": TOLERATIONS,
+        "containers": [container(image, lease_namespace=lease_namespace, variables=variables or {})],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "config", "configMap": {"name": PROFILES_CONFIG_MAP, "optional": True}},
+        ],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": NAME, "namespace": namespace, "labels": LABELS},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": SELECTOR},
+            "template": {"metadata": {"labels": LABELS}, "spec": pod},
+        },
+    }
+
+
+def container(image: str, *, lease_namespace: str, variables: RawObject) -> RawObject:
+    """Return the one container of a pod."""
+    return {
+        "name": NAME,
+        "image": image,
+        "args": ["run"],
+        "env": [
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "LEASE_NAMESPACE", "value": lease_namespace},
+            *({"name": name, "value": value} for name, value in LOW_MEMORY_ENVIRONMENT.items()),
+            *({"name": name, "value": value} for name, value in variables.items() if value),
+        ],
+        # Which clouds to listen to; of one variable in both the last counts.
+        "envFrom": [
+            {"configMapRef": {"name": name, "optional": True}} for name in (HANDLER_CONFIG_MAP, CLOUDS_CONFIG_MAP)
+        ],
+        "ports": [
+            {"name": "webhook", "containerPort": registration.PORT},
+            {"name": "health", "containerPort": healthz.PORT},
+            {"name": "metrics", "containerPort": server.PORT},
+            {"name": "https", "containerPort": secure_metrics.PORT},
+        ],
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "initialDelaySeconds": 15},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "initialDelaySeconds": 2},
+        "workingDir": "/",  # from where config/maintenance.yaml is found
+        "volumeMounts": [_TMP_MOUNT, {"name": "config", "mountPath": "/config", "readOnly": True}],
+        "resources": RESOURCES,
+        "securityContext": CONTAINER_SECURITY,
+    }
+
+
+def with_dashboard_auth(deployment: RawObject, mode: AuthMode) -> RawObject:
+    """Return a Deployment whose dashboard knows who asks; behind a proxy, by the Secret `PROXY_SECRET`."""
+    if mode is AuthMode.TOKEN:  # what `haulout run` does by itself
+        return deployment
+    changed = _with_mount(deployment, f"--dashboard-auth={mode}", mount_path="")
+    if mode is not AuthMode.PROXY:
+        return changed
+    argument = f"--dashboard-proxy-secret-file={PROXY_FOLDER}/secret"
+    return _with_mount(changed, argument, mount_path=PROXY_FOLDER, proxy={"secret": {"secretName": PROXY_SECRET}})
+
+
+def with_kubernikus(deployment: RawObject) -> RawObject:
+    """Return a Deployment that sees to nodes of Kubernikus, by the file in the ConfigMap `KUBERNIKUS_CONFIG_MAP`."""
+    argument = f"--kubernikus={KUBERNIKUS_FOLDER}/kubernikus.yaml"
+    return _with_mount(
+        deployment, argument, mount_path=KUBERNIKUS_FOLDER, kubernikus={"configMap": {"name": KUBERNIKUS_CONFIG_MAP}}
+    )
+
+
+def with_esx(deployment: RawObject) -> RawObject:
+    """Return a Deployment that sees to nodes on ESX hosts, by the file in the Secret `ESX_SECRET`."""
+    return _with_mount(
+        deployment, f"--esx={ESX_FOLDER}/esx.yaml", mount_path=ESX_FOLDER, esx={"secret": {"secretName": ESX_SECRET}}
+    )
+
+
+def _with_mount(deployment: RawObject, argument: str, *, mount_path: str, **volume: RawObject) -> RawObject:
+    """Return a Deployment with one more argument, about what is in a volume of this name, which is mounted there."""
+    changed = copy.deepcopy(deployment)
+    pod = changed["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    container["args"].append(argument)
+    for name, source in volume.items():
+        container["volumeMounts"].append({"name": name, "mountPath": mount_path, "readOnly": True})
+        pod["volumes"].append({"name": name, **source})
+    return changed
+
+
+def disruption_budget(namespace: str) -> RawObject:
+    """Return what keeps drains, our own as well, from taking both replicas at once."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": NAME, "namespace": namespace, "labels": LABELS},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": SELECTOR}},
+    }
+
+
+def dashboard_service(namespace: str) -> RawObject:
+    """Return the Service of the dashboard, the API and `/metrics`; any replica answers for the leader."""
+    return _service(NAME, namespace, {"name": "http", "port": server.PORT, "targetPort": "metrics"})
+
+
+def metrics_service(namespace: str) -> RawObject:
+    """Return the Service under which monitoring knows the metrics of the Node Maintenance Operator."""
+    return _service(
+        secure_metrics.SERVICE, namespace, {"name": "https", "port": secure_metrics.PORT, "targetPort": "https"}
+    )
+
+
+def network_policy(namespace: str, *, allowed_namespaces: Iterable[str] = ()) -> RawObject:
+    """Return who may call the operator.
+
+    Everybody reaches the webhook, whose callers, the API servers, have no known address, and metrics over HTTPS, which
+    ask for a token.
+    """
+    metadata = {"name": NAME, "namespace": namespace, "labels": LABELS}
+    return ingress_policy(
+        metadata, selector=SELECTOR, open_ports=("webhook", "https"), allowed_namespaces=allowed_namespaces
+    )
+
+
+def ingress_policy(
+    metadata: RawObject, *, selector: RawObject, open_ports: Iterable[str], allowed_namespaces: Iterable[str]
+) -> RawObject:
+    """Return a NetworkPolicy: all reach `open_ports`; replicas and some namespaces reach the dashboard's port.
+
+    No rule is there for probes: Kubernetes always lets a node reach the pods that run on it. Egress is open: the
+    addresses of the API server, of clouds and of those who are notified are not known here.
+    """
+    labelled = ({"matchLabels": {"kubernetes.io/metadata.name": item}} for item in allowed_namespaces)
+    peers = [{"podSelector": {"matchLabels": selector}}, *({"namespaceSelector": item} for item in labelled)]
+    open_rules = [{"ports": ports}] if (ports := [{"port": item} for item in open_ports]) else []
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata,
+        "spec": {
+            "podSelector": {"matchLabels": selector},
+            "policyTypes": ["Ingress"],
+            "ingress": [*open_rules, {"ports": [{"port": "metrics"}], "from": peers}],
+        },
+    }
+
+
+def service_monitor(namespace: str) -> RawObject:
+    """Return what has a Prometheus of its operator read metrics over HTTPS, with its own token."""
+    endpoint = {
+        "port": "https",
+        "scheme": "https",
+        "path": secure_metrics.PATH,
+        "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+        "tlsConfig": {"insecureSkipVerify": True},  # the certificate is the webhook's, and in its name
+    }
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": {"name": NAME, "namespace": namespace, "labels": LABELS},
+        "spec": {"selector": {"matchLabels": SELECTOR}, "endpoints": [endpoint]},
+    }
+
+
+def _service(name: str, namespace: str, port: RawObject) -> RawObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": namespace, "labels": LABELS},
+        "spec": {"selector": SELECTOR, "ports": [port]},
+    }
+
+
+def _pod_anti_affinity() -> RawObject:
+    term: dict[str, Any] = {"labelSelector": {"matchLabels": SELECTOR}, "topologyKey": "kubernetes.io/hostname"}
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
+def _zone_spread() -> RawObject:
+    return {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": SELECTOR},
+    }

@@ -1,0 +1,193 @@
+"""How a replica is doing, as kubelets, Prometheus and people at a terminal are told.
+
+One of it is made for a process and outlives its leadership. It says what is so at the moment it is asked.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from haulout import __version__
+from haulout.api.objects import Node, RawObject
+from haulout.app import replica_metrics as replica
+from haulout.app.esx import EsxComponent
+from haulout.app.kubernikus import KubernikusComponent
+from haulout.app.machines import MachinesComponent
+from haulout.app.notices import NoticesComponent
+from haulout.app.profiles import ProfilesComponent
+from haulout.app.supervisor import Supervisor
+from haulout.budget.metrics import WAITING, BudgetMetrics
+from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
+from haulout.core.metrics import MetricVec
+from haulout.drain.metrics import ORDER, PROFILE, DrainMetrics
+from haulout.history.pending_entries import Backlog
+from haulout.history.retention import Retention
+from haulout.httpserver.metrics import Collector
+from haulout.kube import metrics
+from haulout.kube.client import Client
+from haulout.kube.informer import Informer
+
+if TYPE_CHECKING:
+    from haulout.dashboard.api.backend import Backend
+    from haulout.dashboard.api.recent_warnings import RecentWarnings
+    from haulout.webhook.component import Webhook
+
+
+@dataclass(slots=True)
+class OperatorStatus:
+    """A replica: what it serves, and whether it leads."""
+
+    profiles: ProfilesComponent | None = None
+    notices: NoticesComponent | None = None
+    webhook: "Webhook | None" = None
+    is_leader: bool = False
+    machines: MachinesComponent = field(default_factory=MachinesComponent)
+    kubernikus: KubernikusComponent | None = None  # None: nobody says that nodes are of Kubernikus
+    esx: EsxComponent | None = None  # None: nobody says that there are ESX hosts
+    source: "Backend | None" = None  # what the dashboard is fed from, while we lead
+    dashboard_supervisor: Supervisor = field(default_factory=partial(Supervisor, "the dashboard"))
+    started: datetime | None = None
+    recent_warnings: "RecentWarnings | None" = None
+    maintenance_controller: NodeMaintenanceController | None = None  # of NodeMaintenances, while this replica leads
+    nodes: Informer[Node] | None = None  # the same
+    retention: Retention | None = None  # the same
+    client: Client | None = None  # by which the cluster is asked
+    drain_metrics: DrainMetrics = field(default_factory=DrainMetrics)
+    history_backlog: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
+    viewer_count: Callable[[], int] = lambda: 0  # how many look on
+
+    @contextlib.contextmanager
+    def hold_leader_state(
+        self, orders: NodeMaintenanceController, nodes: Informer[Node], retention: Retention
+    ) -> Iterator[None]:
+        """Know what a leader knows while the context lasts."""
+        self.maintenance_controller, self.nodes, self.retention = orders, nodes, retention
+        try:
+            yield
+        finally:
+            self.maintenance_controller = self.nodes = self.retention = None
+
+    def on_record_created(self, node: str) -> None:
+        """Learn that a record was made for a node, which may be gone by now."""
+        if self.retention is not None:
+            self.retention.enqueue(node)
+
+    def set_viewer_counter(self, count: Callable[[], int]) -> None:
+        """Learn how to count those who look on."""
+        self.viewer_count = count
+
+    def unready(self) -> Sequence[str]:
+        """Return why this replica cannot do its part, a line each. That another leads is no reason."""
+        reasons = [*(() if self.webhook is None else self.webhook.not_ready_reasons())]
+        controller = None if self.profiles is None else self.profiles.controller
+        if controller is not None and (reason := controller.unready_reason()):
+            reasons.append(f"profiles wait: {reason}")
+        return reasons
+
+    def troubles(self) -> Sequence[str]:
+        """Return what somebody should look after, though this replica does its part."""
+        found = [*(() if self.webhook is None else self.webhook.warnings())]
+        if self.profiles is not None:
+            found += self.profiles.troubles()
+        if self.notices is not None:
+            found += self.notices.troubles()
+        if self.kubernikus is not None:
+            found += self.kubernikus.troubles()
+        if self.esx is not None:
+            found += self.esx.troubles()
+        found += [
+            *self.machines.troubles(),
+            *((self.dashboard_supervisor.problem,) if self.dashboard_supervisor.problem else ()),
+        ]
+        return [*dict.fromkeys((*found, *self.history_problems()))]
+
+    def history_problems(self) -> Iterator[str]:
+        """Yield why the history of nodes cannot be written."""
+        profiles = None if self.profiles is None else self.profiles.controller
+        for controller in (self.maintenance_controller, profiles):
+            if controller is not None:
+                yield from controller.history.problems()
+        if self.retention is not None:
+            yield from self.retention.problems()
+
+    def status_lines(self) -> Sequence[str]:
+        """Return how it stands, a line each, with a plus if that is good and a minus if it is not."""
+        return tuple(self._status_lines())
+
+    def _status_lines(self) -> Iterator[str]:
+        yield f"[+] leader: {'this replica leads' if self.is_leader else 'another replica leads, or nobody does yet'}"
+        if self.webhook is not None:
+            problems = self.webhook.not_ready_reasons()
+            yield f"[-] webhook: {problems[0]}" if problems else "[+] webhook: it listens"
+        if self.profiles is not None:
+            yield from self._profile_lines(self.profiles)
+        if self.notices is not None:
+            yield from self.notices.status_lines()
+        yield from self.machines.status_lines()
+        if self.kubernikus is not None:
+            yield from self.kubernikus.status_lines()
+        if self.esx is not None:
+            yield from self.esx.status_lines()
+
+    def _profile_lines(self, profiles: ProfilesComponent) -> Iterator[str]:
+        file, problem = profiles.file.path, profiles.file.problem
+        if problem is None:
+            yield f"[+] configuration: {f'{file} is in force' if profiles.file.is_loaded else f'no {file} yet'}"
+        else:
+            yield f"[-] configuration: what {file} said before is in force"
+        controller = profiles.controller
+        if controller is None:
+            idle_text = "nothing is configured, and no maintenance announced" if profiles.is_idle else ""
+            owner_text = (
+                idle_text or "nobody has yet, or a SAP maintenance-controller does"
+                if self.is_leader
+                else "the leader does"
+            )
+            yield f"[+] profiles: this replica does not see to them; {owner_text}"
+        elif reason := controller.unready_reason():
+            yield f"[-] profiles: {reason}"
+        else:
+            yield f"[+] profiles: this replica sees to them; nodes that are due: {controller.due_count}"
+
+    def infos(self) -> list[RawObject] | None:
+        """Return what `/api/v1/info` answers; None: another must be asked."""
+        return [] if self.profiles is None else self.profiles.infos()
+
+    def collect_metrics(self) -> Iterator[Collector]:
+        """Yield all numbers, as they are now."""
+        yield replica.build_info(__version__)
+        yield replica.leader_status(
+            leader=self.is_leader, profiles=None if self.profiles is None else self.profiles.controller is not None
+        )
+        yield replica.gauge(replica.VIEWERS, self.viewer_count())
+        if self.webhook is not None:
+            yield self.webhook.validator.reviews
+        if self.client is not None:
+            now = self.client.clock.now()
+            yield from metrics.collect_requests(self.client.request_metrics)
+            yield from self.client.metrics.collect(now=now)
+            yield from self.drain_metrics.collect(now=now)
+        yield from self._fleet_metrics()
+        if self.profiles is not None:
+            yield from self.profiles.collect_metrics()
+        if self.notices is not None:
+            yield from self.notices.collect_metrics()
+        yield from self.machines.collect_metrics()
+        if self.kubernikus is not None:
+            yield from self.kubernikus.collect_metrics()
+        if self.esx is not None:
+            yield from self.esx.collect_metrics()
+
+    def _fleet_metrics(self) -> Iterator[Collector]:
+        if self.maintenance_controller is None or self.nodes is None:
+            return
+        yield replica.gauge(replica.NODES, len(self.nodes))
+        yield replica.gauge(replica.OUT_OF_SERVICE, self.maintenance_controller.unavailable_node_count)
+        yield from BudgetMetrics(self.maintenance_controller.budget_usage()).collect()
+        waiting = MetricVec(WAITING)
+        waiting.set(ORDER, to=self.maintenance_controller.waiting_count)
+        waiting.set(PROFILE, to=0 if self.profiles is None else self.profiles.waiting_nodes)
+        yield waiting

@@ -1,0 +1,56 @@
+"""`haulout approve`: give a node the label or annotation that a check of one of its profiles waits for."""
+
+from typing import Any
+
+import click
+
+from haulout.cli import options
+from haulout.cli.check.command import parse_variables
+from haulout.cli.kubectl_flags import KubectlCommand, dry_run_option
+from haulout.cli.why.command import DEFAULT_FILE
+
+
+@click.command("approve", cls=KubectlCommand, short_help="Let a node into the maintenance that waits for approval.")
+@click.argument("node")
+@click.option("--profile", metavar="NAME", default="", help="Of which profile, if several wait.")
+@click.option("--check", metavar="NAME", default="", help="Which check; also of other ways than into maintenance.")
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    help=f"The maintenance.yaml to judge by.  [default: {DEFAULT_FILE}, if it is here]",
+)
+@click.option("--config-map", metavar="NAMESPACE/NAME", help="A ConfigMap that has it, under the key maintenance.yaml.")
+@click.option(
+    "--env",
+    "given",
+    multiple=True,
+    metavar="NAME=value",
+    callback=parse_variables,
+    help="A variable for ${NAME} in the file, beside those that are set here. Can be repeated.",
+)
+@dry_run_option
+@options.kubeconfig_options
+@options.verbose_option
+def approve(*, node: str, profile: str, check: str, dry_run: str, **configuration_options: Any) -> None:
+    """Set on NODE what a profile in maintenance-required waits for: the label or annotation that its checks look for.
+
+    What is set is printed, as kubectl would be told. Checks that nobody can set, such as a time window, are still
+    waited for. If there is a choice, --check names one of them. With --check also other ways are opened than the one
+    into maintenance, as from operational to maintenance-required.
+
+    \b
+    Exit codes:
+      0  it is set, or was already
+      1  nothing waits for it, it is not clear for which, or the node could not be changed
+      2  the command line or the file makes no sense
+      130  interrupted
+    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    from haulout.cli.approve.node_approval import ApprovalRequest, approve_node
+    from haulout.cli.connect import run
+    from haulout.cli.node_lookup import strip_node_prefix
+    from haulout.cli.why.explanation import WhyOptions
+
+    choice = ApprovalRequest(node=strip_node_prefix(node), profile=profile, check=check)
+    for line in run(approve_node(choice, WhyOptions(no_ask=True, **configuration_options), dry_run=dry_run)):
+        line.print()

@@ -1,0 +1,183 @@
+"""`haulout check`: what is wrong with a maintenance.yaml, and what it means."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from haulout.cli import options
+
+if TYPE_CHECKING:
+    from haulout.controllers.profiles.config.dry_run import DryRun
+
+EXIT_OK, EXIT_WARNINGS, EXIT_ERRORS = 0, 1, 2
+
+
+def parse_variables(_ctx: click.Context, _: click.Parameter, assignments: Sequence[str]) -> Mapping[str, str]:
+    """Return what was given as NAME=value; for an option's callback."""
+    pairs = [text.partition("=") for text in assignments]
+    for name, equals, _value in pairs:
+        if not name or not equals:
+            raise click.BadParameter(f"expected NAME=value, found {name!r}")
+    return {name: value for name, _equals, value in pairs}
+
+
+def read_input(file: str) -> bytes:
+    """Return what a file holds, or standard input for `-`; raises `ConfigErrors`."""
+    from haulout.controllers.profiles.config.loader import read_file
+
+    return sys.stdin.buffer.read() if file == "-" else read_file(Path(file), file)
+
+
+def print_schema(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001 - as click calls it
+    """Print the schema and exit; for an option's callback."""
+    if not is_given:
+        return
+    from haulout.controllers.profiles.config.json_schema import schema_text
+    from haulout.controllers.profiles.plugins.registry import registries
+
+    click.echo(schema_text(registries()), nl=False)
+    ctx.exit()
+
+
+def print_default(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001 - as click calls it
+    """Print the default configuration and exit; for an option's callback."""
+    if not is_given:
+        return
+    from haulout.controllers.profiles import default_profile
+
+    click.echo(default_profile.text(), nl=False)
+    ctx.exit()
+
+
+@click.command("check", short_help="Check a maintenance.yaml, and explain it.")
+@click.argument("file")
+@click.option("--kubernikus", is_flag=True, help="FILE is a kubernikus.yaml; one that is called so is known by that.")
+@click.option("-q", "--quiet", is_flag=True, help="Only what is wrong or doubtful, no explanation.")
+@click.option("--strict", is_flag=True, help="Warnings count: exit with 1 if there are any.")
+@click.option("--graph", is_flag=True, help="Print the profiles as Mermaid state diagrams instead.")
+@click.option(
+    "--permissions", is_flag=True, help="Print instead what the operator must be allowed to do for these profiles."
+)
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    default="haulout",
+    show_default=True,
+    callback=options.check_namespace,
+    help="Where the operator lives, for --permissions.",
+)
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_schema,
+    help="Print the JSON schema of such files, for editors, and exit.",
+)
+@click.option(
+    "--print-default",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_default,
+    help="Print the configuration that is in force where there are no profiles, to copy and change, and exit.",
+)
+@click.option(
+    "--env",
+    "given",
+    multiple=True,
+    metavar="NAME=value",
+    callback=parse_variables,
+    help="A variable for ${NAME} in the file, beside those that are set here. Can be repeated.",
+)
+@click.option("--ignore-env", is_flag=True, help="Take ${NAME} that are not set here for set where the operator runs.")
+@options.output_option
+@options.verbose_option
+@click.pass_context
+def check(  # noqa: PLR0913 - one for each option
+    ctx: click.Context,
+    *,
+    file: str,
+    kubernikus: bool,
+    quiet: bool,
+    strict: bool,
+    graph: bool,
+    permissions: bool,
+    namespace: str,
+    given: Mapping[str, str],
+    ignore_env: bool,
+    output: str,
+) -> None:
+    """Check FILE, a maintenance.yaml (- is standard input), and explain what it makes of nodes. No cluster is needed.
+
+    A kubernikus.yaml is checked, too.
+
+    All that is wrong is told at once, each with its line, its key, what was found and what was expected. Warnings are
+    about what loads and is probably not meant: mistyped keys, instances that nobody uses, states that nobody reaches.
+
+    \b
+    Exit codes:
+      0  it can be used
+      1  with --strict: it can be used, but there are warnings
+      2  it cannot be used, or the command line makes no sense
+
+    \b
+    With -o json, fields are only ever added:
+      file, ok                                   ok: it can be used
+      errors, warnings: [{line, key, problem}]   line and key may be null
+      unset                                      variables that are needed and not set here
+      requeue                                    null if there are errors, as are the next three
+      profiles: [{name, selector, onNotice, states: [{state, reachable, enter, notify,
+                  transitions: [{next, check, checks, trigger}]}]}]
+      instances: [{family, name, type, options}] those that are used; without secrets
+      permissions: [{verbs, group, resource, namespace, names, why, instances}]
+                                                 namespace null: everywhere; no names: all
+      budget: [{max, groupBy, selector}]         how many nodes may be out of service at once
+    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    if graph and (output != "text" or permissions):
+        other = "--permissions" if permissions else "--output"
+        raise click.UsageError(f"--graph prints Mermaid, so {other} does not go with it")
+    import os
+
+    from haulout.cli.check import check_text, kubernikus_file
+    from haulout.controllers.profiles.config.dry_run import dry_run
+    from haulout.controllers.profiles.plugins.registry import registries
+
+    name = "standard input" if file == "-" else file
+    if kubernikus or kubernikus_file.is_kubernikus_file(file):
+        if graph or permissions or ignore_env:
+            raise click.UsageError("--graph, --permissions and --ignore-env: only for a maintenance.yaml")
+        environ = {**os.environ, **given}
+        errors, warnings = kubernikus_file.print_report(
+            read_input(file), file=name, environ=environ, quiet=quiet, as_json=output == "json"
+        )
+        ctx.exit(EXIT_ERRORS if errors else EXIT_WARNINGS if strict and warnings else EXIT_OK)
+    result = dry_run(read_input(file), registries(), {**os.environ, **given}, file=name, assume_placeholders=ignore_env)
+    if output == "json":
+        click.echo(check_text.as_json(result, file=name, namespace=namespace))
+    else:
+        section = "graph" if graph else "permissions" if permissions else "" if quiet else "words"
+        _print(result, file=name, assumed=ignore_env, section=section, namespace=namespace)
+    exit_code = EXIT_WARNINGS if strict and result.warnings else EXIT_OK
+    ctx.exit(EXIT_ERRORS if result.errors else exit_code)
+
+
+def _print(result: "DryRun", *, file: str, assumed: bool, section: str, namespace: str) -> None:
+    from haulout.cli import configuration_files
+    from haulout.cli.check import check_text
+
+    for line in check_text.finding_lines(result):
+        click.echo(line, err=section == "graph")
+    for line in check_text.unset_variable_hints(result, assumed=assumed):
+        click.echo(line, err=True)
+    if section == "permissions" and result.loaded is not None:
+        configuration_files.print_permissions(result.loaded.configuration, namespace=namespace)
+    elif section == "graph":
+        click.echo(check_text.state_diagrams(result), nl=False)
+    elif section:
+        for line in check_text.explanation_lines(result, file=file):
+            click.echo(line)

@@ -1,0 +1,360 @@
+"""What `cluster-info` finds out, and how it says it: to people, to programs, and as a manifest.
+
+`collect_report` asks; the rest is pure. A part that the server does not want to tell is shown as unknown and ends
+nothing: only a server that cannot be reached, or is none, does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from haulout.api.objects import VersionInfo
+from haulout.api.resources import NAMESPACES
+from haulout.app import required_permissions
+from haulout.app.required_permissions import FEATURES, OptionalFeature
+from haulout.cli.connect import Session
+from haulout.cli.terminal import Marks, format_pairs, printable
+from haulout.controllers.nodemaintenance import node_lease
+from haulout.controllers.profiles.config.model import Configuration
+from haulout.errors import (
+    ApiError,
+    Forbidden,
+    HauloutError,
+    MalformedResponse,
+    NotFound,
+    ServerFailure,
+    TooManyRequests,
+    Unauthorized,
+)
+from haulout.kube import rbac
+from haulout.kube.client import Client
+from haulout.kube.discovery import Discovery, discover
+from haulout.kube.rbac import DeniedPermission, Permission, UserInfo
+from haulout.kube.transports.config import Connection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFindings:
+    """Everything that was learned; None is what the server did not want to tell."""
+
+    connection: Connection
+    namespace: str
+    namespace_exists: bool | None
+    version: VersionInfo | None
+    user: UserInfo | None
+    needed: tuple[Permission, ...]
+    refused: tuple[DeniedPermission, ...]
+    discovery: Discovery | None
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether the operator could work here, as far as we could see."""
+        return not self.refused and self.namespace_exists is not False
+
+
+class FeatureState(StrEnum):
+    """Whether an optional feature is there."""
+
+    ON = "on"
+    OFF = "off"
+    UNKNOWN = "unknown"
+
+
+async def collect_report(
+    session: Session, *, namespace: str | None, configuration: Configuration | None = None
+) -> ClusterFindings:
+    """Ask the cluster; `namespace` is where the operator lives, by default the connection's."""
+    client = session.client
+    namespace = namespace or session.connection.namespace
+    version = await _version(client, session.connection)  # first: it tells best what is wrong with the way there
+    discovery = await _discovery(client)
+    needed = required_permissions.operator_permissions(
+        namespace=namespace,
+        configuration=configuration,
+        with_machines=required_permissions.replaces_machines(discovery),
+    )
+    return ClusterFindings(
+        connection=session.connection,
+        namespace=namespace,
+        version=version,
+        namespace_exists=await _exists(client, namespace),
+        user=await rbac.whoami(client),
+        needed=needed,
+        refused=await _refused(client, needed),
+        discovery=discovery,
+    )
+
+
+async def _version(client: Client, connection: Connection) -> VersionInfo | None:
+    try:
+        version = await client.server_version()
+    except Forbidden:
+        return None
+    except (Unauthorized, TooManyRequests, ServerFailure):
+        raise
+    except ApiError as error:
+        raise _not_kubernetes(connection, f"answers {error.message}") from error
+    if not version.git_version:
+        raise _not_kubernetes(connection, "names no version")
+    return version
+
+
+def _not_kubernetes(connection: Connection, problem: str) -> MalformedResponse:
+    scheme_hint = "should it begin with https://? " if connection.server.startswith("http://") else ""
+    return MalformedResponse(
+        f"{connection.server} does not look like a Kubernetes API server: its /version {problem}; "
+        f"{scheme_hint}correct the server of {connection.origin}"
+    )
+
+
+async def _exists(client: Client, namespace: str) -> bool | None:
+    try:
+        await client.get(NAMESPACES, namespace)
+    except Forbidden:
+        return None
+    except NotFound:
+        return False
+    return True
+
+
+async def _refused(client: Client, needed: Sequence[Permission]) -> tuple[DeniedPermission, ...]:
+    try:
+        return tuple(await rbac.denied_permissions(client, needed))
+    except Forbidden as error:
+        raise HauloutError(
+            f"{error}; all who are logged in normally may, by the ClusterRole system:basic-user"
+        ) from error
+
+
+async def _discovery(client: Client) -> Discovery | None:
+    try:
+        return await discover(client)
+    except Forbidden:
+        return None
+
+
+# For the one who grants
+
+
+def grant_manifest(findings: ClusterFindings) -> str:
+    """Return the manifest that would grant what is missing."""
+    if not findings.refused:
+        return "# Nothing is missing: there is nothing to grant.\n"
+    user = findings.user
+    if user is None:
+        raise HauloutError(
+            "cannot write the manifest: the server does not say who you are (it can since Kubernetes 1.28), "
+            "so there is nobody to grant to"
+        )
+    if user.username == rbac.ANONYMOUS:
+        raise HauloutError(
+            f"will not write the manifest: {findings.connection.server} takes you for {rbac.ANONYMOUS}, and what is "
+            "granted to that is granted to everybody; log in first"
+        )
+    title = f"# What {user.username!r} lacks to run Haulout at {findings.connection.server}.\n"
+    return title + rbac.grant_manifest(user, findings.refused, namespaces=[node_lease.NAMESPACE])
+
+
+# For people
+
+
+def to_text(findings: ClusterFindings, *, marks: Marks, grant_command: str) -> str:
+    """Return the findings for a terminal."""
+    sections = [
+        _identity_section(findings),
+        _permission_section(findings, marks),
+        _feature_section(findings, marks),
+    ]
+    if findings.namespace_exists is False:
+        sections.append([f"To create the namespace:  kubectl create namespace {findings.namespace}"])
+    if findings.refused:
+        sections.append(_grant_section(findings, grant_command))
+    return "\n\n".join("\n".join(section) for section in sections)
+
+
+_EXISTENCE = {
+    True: "",
+    False: " (does not exist)",
+    None: " (unknown whether it exists: not allowed to look)",
+}
+
+
+def _identity_section(findings: ClusterFindings) -> list[str]:
+    connection, version, user = findings.connection, findings.version, findings.user
+    groups = f" (groups: {', '.join(user.groups)})" if user and user.groups else ""
+    rows = [
+        ("Cluster", f"{connection.server} (context {connection.context}, from {_shorten_home(connection.source)})"),
+        ("Version", f"{version.git_version}, {version.platform}" if version else "unknown: not allowed to ask"),
+        ("You are", f"{user.username}{groups}" if user else "unknown: the server does not say"),
+        ("Namespace", f"{findings.namespace}{_EXISTENCE[findings.namespace_exists]}"),
+    ]
+    if findings.discovery and findings.discovery.unavailable:
+        rows.append(("API down", ", ".join(findings.discovery.unavailable)))
+    return format_pairs(rows)
+
+
+def _permission_section(findings: ClusterFindings, marks: Marks) -> list[str]:
+    rows = []
+    for permission in findings.needed:
+        missing_verbs = _missing_verbs(permission, findings.refused)
+        rows.append(
+            (f"  {marks.no if missing_verbs else marks.yes} {permission.why}", _verbs(permission, missing_verbs))
+        )
+    reasons = dict.fromkeys(refusal.reason for refusal in findings.refused if refusal.reason)
+    return ["Permissions", *format_pairs(rows), *(f"  The server adds: {printable(reason)}" for reason in reasons)]
+
+
+def _verbs(permission: Permission, missing_verbs: Sequence[str]) -> str:
+    missing = (
+        f" (missing: {', '.join(missing_verbs)})"
+        if missing_verbs and len(missing_verbs) < len(permission.verbs)
+        else ""
+    )
+    return f"{permission}: {', '.join(permission.verbs)}{missing}"
+
+
+def _feature_section(findings: ClusterFindings, marks: Marks) -> list[str]:
+    signs = {FeatureState.ON: marks.yes, FeatureState.OFF: marks.off, FeatureState.UNKNOWN: marks.unknown}
+    rows = []
+    for feature in FEATURES:
+        state = _state(feature, findings.discovery)
+        text = f"{feature.description} ({_state_text(feature, state, findings.discovery)})"
+        rows.append((f"  {signs[state]} {feature.resource.kind}", text))
+    return ["Optional custom resources", *format_pairs(rows)]
+
+
+def _state_text(feature: OptionalFeature, state: FeatureState, discovery: Discovery | None) -> str:
+    resource = feature.resource
+    if state is FeatureState.ON:
+        return f"on: {resource.api_version}"
+    if discovery is None:
+        return f"{state}: not allowed to ask"
+    if state is FeatureState.UNKNOWN:
+        return f"{state}: the server of {resource.group} does not answer"
+    found = discovery.find(resource.group, resource.plural)
+    if found:
+        return f"{state}: installed as {', '.join(found.versions)}, needed as {resource.version}"
+    command = f"haulout manifests {feature.option}".strip()
+    return f"{state}: not installed" + (f"; `{command}` has it" if feature.is_shipped else "")
+
+
+def _grant_section(findings: ClusterFindings, grant_command: str) -> list[str]:
+    if findings.user is None:
+        return [
+            "The server does not say who you are (it can since Kubernetes 1.28), so --grant cannot help:",
+            "ask a cluster admin for what is missing.",
+        ]
+    if findings.user.username == rbac.ANONYMOUS:
+        server, origin = findings.connection.server, printable(findings.connection.origin)
+        advice = f"{origin} has no credentials that it knows; log in, or name another context"
+        return [f"{server} takes you for {rbac.ANONYMOUS}: {advice}"]
+    return ["To grant what is missing, where ADMIN is the context of a cluster admin:", f"  {grant_command}"]
+
+
+def _shorten_home(source: str) -> str:
+    home = str(Path.home())
+    return f"~{source.removeprefix(home)}" if source.startswith(f"{home}/") else source
+
+
+# For programs
+
+
+class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class _UserJson(_Json, frozen=True):
+    username: str
+    groups: tuple[str, ...]
+
+
+class _PermissionJson(_Json, frozen=True):
+    purpose: str
+    group: str
+    resource: str
+    namespace: str | None
+    verbs: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+class _FeatureJson(_Json, frozen=True):
+    kind: str
+    group: str
+    version: str
+    what: str
+    state: FeatureState
+
+
+class _ReportJson(_Json, frozen=True):
+    server: str
+    context: str
+    source: str
+    namespace: str
+    namespace_exists: bool | None
+    version: str | None
+    platform: str | None
+    user: _UserJson | None
+    permissions: tuple[_PermissionJson, ...]
+    features: tuple[_FeatureJson, ...]
+    unavailable: tuple[str, ...]
+    ready: bool
+
+
+def to_json(findings: ClusterFindings) -> bytes:
+    """Return the findings for a program; `haulout cluster-info --help` documents the fields."""
+    connection, version, user, discovery = findings.connection, findings.version, findings.user, findings.discovery
+    report = _ReportJson(
+        server=connection.server,
+        context=connection.context,
+        source=connection.source,
+        namespace=findings.namespace,
+        namespace_exists=findings.namespace_exists,
+        version=version.git_version if version else None,
+        platform=version.platform if version else None,
+        user=_UserJson(username=user.username, groups=user.groups) if user else None,
+        permissions=tuple(_permission_json(permission, findings.refused) for permission in findings.needed),
+        features=tuple(_feature_json(feature, discovery) for feature in FEATURES),
+        unavailable=discovery.unavailable if discovery else (),
+        ready=findings.ready,
+    )
+    return msgspec.json.format(msgspec.json.encode(report))
+
+
+def _permission_json(permission: Permission, refused: Sequence[DeniedPermission]) -> _PermissionJson:
+    return _PermissionJson(
+        purpose=permission.why,
+        group=permission.group,
+        resource=permission.resource,
+        namespace=permission.namespace,
+        verbs=permission.verbs,
+        missing=tuple(_missing_verbs(permission, refused)),
+    )
+
+
+def _feature_json(feature: OptionalFeature, discovery: Discovery | None) -> _FeatureJson:
+    resource = feature.resource
+    return _FeatureJson(
+        kind=resource.kind,
+        group=resource.group,
+        version=resource.version,
+        what=feature.description,
+        state=_state(feature, discovery),
+    )
+
+
+# For both
+
+
+def _missing_verbs(permission: Permission, refused: Sequence[DeniedPermission]) -> list[str]:
+    return [refusal.verb for refusal in refused if refusal.permission == permission]
+
+
+def _state(feature: OptionalFeature, discovery: Discovery | None) -> FeatureState:
+    if discovery is None:
+        return FeatureState.UNKNOWN
+    if discovery.serves(feature.resource):
+        return FeatureState.ON
+    return FeatureState.OFF if discovery.is_complete_for(feature.resource.group) else FeatureState.UNKNOWN

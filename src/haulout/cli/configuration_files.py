@@ -1,0 +1,84 @@
+"""What a configuration must be allowed in a cluster, for commands that print or check it."""
+
+import os
+from collections.abc import Iterator, Mapping
+
+import click
+
+from haulout.app import kubernikus_settings, required_permissions
+from haulout.cli.check.command import read_input
+from haulout.cli.terminal import format_pairs, printable
+from haulout.controllers.kubernikus.settings import KubernikusSettings
+from haulout.controllers.profiles import permissions
+from haulout.controllers.profiles.config.dry_run import dry_run
+from haulout.controllers.profiles.config.model import Configuration
+from haulout.controllers.profiles.plugins.registry import registries
+from haulout.errors import ConfigErrors, UsageError
+from haulout.kube.rbac import Permission
+
+
+def load_configuration(file: str, variables: Mapping[str, str]) -> Configuration:
+    """Return the configuration in a file, whatever variables are not set here, unless permissions depend on them."""
+    name = "standard input" if file == "-" else file
+    result = dry_run(read_input(file), registries(), {**os.environ, **variables}, file=name, assume_placeholders=True)
+    if result.loaded is None:
+        raise ConfigErrors(result.errors, warnings=result.warnings)
+    loaded = result.loaded.configuration
+    places = [
+        f"{item.namespace} {' '.join(item.names)}"
+        for plugin in loaded.plugins()
+        for item in permissions.permissions_of(plugin, namespace="")
+    ]
+    undetermined = [item for item in result.unset if any(f"value-of-{item}" in place for place in places)]
+    if undetermined:
+        names = ", ".join(undetermined)
+        raise UsageError(
+            f"{name}: which permissions are needed depends on {names}: give it, --env {undetermined[0]}=value"
+        )
+    return loaded
+
+
+def load_kubernikus_settings(file: str, variables: Mapping[str, str]) -> KubernikusSettings:
+    """Return what a kubernikus.yaml says; raises `ConfigErrors`."""
+    name = "standard input" if file == "-" else file
+    return kubernikus_settings.read(read_input(file), file=name, environ={**os.environ, **variables}).configuration
+
+
+def permission_lines(configuration: Configuration, *, namespace: str) -> Iterator[str]:
+    """Yield what a configuration needs, a line for each thing, with the instances that need it."""
+    instances_by_permission = permissions.plugin_permissions(configuration, namespace=namespace)
+    rows = [
+        _permission_row(permission, instances_by_permission.get(permission, ()))
+        for permission in required_permissions.profile_permissions(configuration, namespace=namespace)
+    ]
+    yield f"An operator in namespace {namespace} needs for its profiles, beside what NodeMaintenances need:"
+    yield from format_pairs(rows)
+
+
+def _permission_row(permission: Permission, instances: tuple[str, ...]) -> tuple[str, str]:
+    names = f" {', '.join(permission.names)}" if permission.names else ""
+    instance_names = f" [{', '.join(instances)}]" if instances else ""
+    return f"  {', '.join(permission.verbs)}", f"{permission}{names}: {permission.why}{instance_names}"
+
+
+def permissions_json(configuration: Configuration, *, namespace: str) -> list[dict[str, object]]:
+    """Return the same for programs."""
+    instances_by_permission = permissions.plugin_permissions(configuration, namespace=namespace)
+    return [
+        {
+            "verbs": permission.verbs,
+            "group": permission.group,
+            "resource": permission.resource,
+            "namespace": permission.namespace,
+            "names": permission.names,
+            "why": permission.why,
+            "instances": instances_by_permission.get(permission, ()),
+        }
+        for permission in required_permissions.profile_permissions(configuration, namespace=namespace)
+    ]
+
+
+def print_permissions(configuration: Configuration, *, namespace: str) -> None:
+    """Print it."""
+    for line in permission_lines(configuration, namespace=namespace):
+        click.echo(printable(line))

@@ -1,0 +1,1 @@
+"""`haulout cordon` and `haulout uncordon`."""

@@ -1,0 +1,110 @@
+"""`haulout cordon` and `haulout uncordon`: as kubectl's, and they know who else holds a node."""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from haulout.cli import options
+from haulout.cli.kubectl_flags import (
+    KubectlCommand,
+    OptionalBoolOption,
+    check_node_options,
+    dry_run_option,
+    node_options,
+)
+
+if TYPE_CHECKING:  # heavy: imported when it is needed
+    from haulout.api.objects import Node
+    from haulout.cli.cordon.node_changes import ChangeResult
+    from haulout.kube.client import Client
+
+NodeChange = Callable[["Client", "Node"], Awaitable["ChangeResult"]]
+
+
+@click.command("cordon", cls=KubectlCommand, short_help="Keep new pods off nodes.")
+@node_options
+@dry_run_option
+@options.kubeconfig_options
+@options.verbose_option
+@click.pass_context
+def cordon(ctx: click.Context, /, *, dry_run: str, **where: Any) -> None:
+    """Mark nodes as unschedulable, as kubectl cordon does: no new pods come, those that are there stay.
+
+    A node that a NodeMaintenance holds is cordoned already. Cordoned by you as well, it stays so when that ends.
+
+    \b
+    Exit codes:
+      0  all nodes are cordoned
+      1  a node is unknown, or could not be cordoned
+      2  the command line makes no sense
+      130  interrupted
+    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+
+    async def change(client: "Client", node: "Node") -> "ChangeResult":
+        from haulout.cli.cordon.node_changes import cordon_node
+
+        return await cordon_node(client, node, dry_run=dry_run)
+
+    ctx.exit(change_nodes("cordon", change, dry_run=dry_run, **where))
+
+
+@click.command("uncordon", cls=KubectlCommand, short_help="Let new pods onto nodes again.")
+@node_options
+@click.option(
+    "--force", cls=OptionalBoolOption, help="Uncordon nodes that somebody holds, and take off what holds them."
+)
+@dry_run_option
+@options.kubeconfig_options
+@options.verbose_option
+@click.pass_context
+def uncordon(ctx: click.Context, /, *, force: bool | None, dry_run: str, **where: Any) -> None:
+    """Mark nodes as schedulable, as kubectl uncordon does.
+
+    A node that a NodeMaintenance holds is not uncordoned: you are told who holds it and how to end that, and --force
+    does it nevertheless. What was left on a node by one that is no more is cleared away: cordon, taints and labels.
+
+    \b
+    Exit codes:
+      0  all nodes are schedulable
+      1  a node is unknown, is held, or could not be uncordoned
+      2  the command line makes no sense
+      130  interrupted
+    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+
+    async def change(client: "Client", node: "Node") -> "ChangeResult":
+        from haulout.cli.cordon.node_changes import uncordon_node
+
+        return await uncordon_node(client, node, force=bool(force), dry_run=dry_run)
+
+    ctx.exit(change_nodes("uncordon", change, dry_run=dry_run, **where))
+
+
+def change_nodes(
+    verb: str,
+    change: NodeChange,
+    *,
+    dry_run: str,
+    nodes: tuple[str, ...],
+    selector: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> int:
+    """Change the nodes that were meant, one after the other; return the exit code."""
+    check_node_options(nodes, selector)
+    from haulout.cli.connect import connect, run
+    from haulout.cli.cordon.node_changes import result_lines
+    from haulout.cli.node_lookup import find_nodes
+
+    async def main() -> bool:
+        async with connect(kubeconfig=kubeconfig, context=context) as session:
+            found = await find_nodes(session.client, nodes, selector)
+            all_well = True
+            for node in found:
+                done = await change(session.client, node)
+                for line in result_lines(done, verb=verb, dry_run=dry_run):
+                    line.print()
+                all_well &= done.verb is not None
+            return all_well
+
+    return 0 if run(main()) else 1

@@ -1,0 +1,145 @@
+"""Who holds a node, by our mark on it, and whether they are still there.
+
+An owner is named `NodeMaintenance/patch-n1`, `profile/os`, `Kubernikus/delete-node` or `CORDON_OWNER`. A
+NodeMaintenance that is gone, or is about another node, holds nothing, nor does a profile that the node no longer has,
+nor a label or a mark that it has no more: what they left is an orphan, which a person may clear away. Where we may not
+look, or cannot read, it counts as there.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenance
+from haulout.api.objects import Node
+from haulout.controllers.esx.decision import is_initiated
+from haulout.controllers.esx.labels import CORDON_OWNER as ESX
+from haulout.controllers.kubernikus import labels as kubernikus
+from haulout.controllers.nodemaintenance.node_cordon import OWNER_PREFIX
+from haulout.controllers.profiles.machine import data_annotation
+from haulout.controllers.profiles.machine.data_annotation import DataError
+from haulout.controllers.profiles.plugin import DATA_ANNOTATION
+from haulout.core import duration
+from haulout.drain.cordon import Cordon
+from haulout.errors import KubeError, NotFound
+from haulout.kube.client import Client
+
+_PROFILE = "profile/"
+
+
+class OwnerPresence(StrEnum):
+    """Whether an owner is still there."""
+
+    PRESENT = "There"
+    GONE = "Gone"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class CordonOwner:
+    """One who keeps a node cordoned."""
+
+    owner: str  # as the mark names it
+    since: datetime
+    presence: OwnerPresence
+    node: str
+
+    @property
+    def name(self) -> str:
+        """How people call it."""
+        return self.owner.replace("/", " ", 1)
+
+    @property
+    def release_command(self) -> str:
+        """The command that ends it, or tells how; empty if nobody knows one."""
+        if name := _maintenance_name(self.owner):
+            return f"kubectl delete nm {name}"
+        if self.owner == kubernikus.CORDON_OWNER:
+            return f"kubectl label node {self.node} {kubernikus.DELETE_NODE}-"
+        return f"haulout why {self.node}, which tells what it waits for" if _profile_name(self.owner) else ""
+
+    def describe(self, *, now: datetime) -> str:
+        """Return who it is and since when."""
+        doubts = {OwnerPresence.GONE: ", which is no more,", OwnerPresence.UNKNOWN: ", which you may not see,"}
+        return f"{self.name}{doubts.get(self.presence, '')} since {format_since(self.since, now=now)}"
+
+
+def format_since(at: datetime, *, now: datetime) -> str:
+    """Return an instant with how long ago that is."""
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC ({format_elapsed(now - at)} ago)"
+
+
+def format_elapsed(span: timedelta) -> str:
+    """Return a span in whole seconds, as Go writes it; minutes are enough for hours and days."""
+    seconds = max(int(span.total_seconds()), 0)
+    if seconds >= _DAY:
+        return f"{seconds // _DAY}d{seconds % _DAY // _HOUR}h"
+    if seconds >= _HOUR:
+        return f"{seconds // _HOUR}h{seconds % _HOUR // _MINUTE}m"
+    return duration.format(timedelta(seconds=seconds))
+
+
+_MINUTE = 60
+_HOUR = 60 * _MINUTE
+_DAY = 24 * _HOUR
+
+
+def owners_of_mark(mark: Cordon, node: Node, maintenances: Mapping[str, NodeMaintenance] | None) -> list[CordonOwner]:
+    """Return the owners of a mark; `maintenances` are all there are, by name, or None if nobody may see them."""
+    return [
+        CordonOwner(owner, hold.since, _presence(owner, node, maintenances), node.name)
+        for owner, hold in mark.owners.items()
+    ]
+
+
+async def fetch_owners(client: Client, node: Node, mark: Cordon) -> list[CordonOwner]:
+    """Return the owners of a mark, after asking the server for each."""
+    names = filter(None, map(_maintenance_name, mark.owners))
+    try:
+        return owners_of_mark(mark, node, await _fetch_maintenances(client, names))
+    except KubeError:
+        return owners_of_mark(mark, node, None)
+
+
+async def _fetch_maintenances(client: Client, names: Iterable[str]) -> dict[str, NodeMaintenance]:
+    found: dict[str, NodeMaintenance] = {}
+    for name in names:
+        try:
+            found[name] = await client.get(NODE_MAINTENANCES, name)
+        except NotFound:  # of the object, or of the kind: in both cases there is none
+            continue
+    return found
+
+
+def _presence(owner: str, node: Node, maintenances: Mapping[str, NodeMaintenance] | None) -> OwnerPresence:
+    if profile := _profile_name(owner):
+        return _profile_presence(profile, node)
+    if owner == kubernikus.CORDON_OWNER:
+        return OwnerPresence.PRESENT if kubernikus.is_deletion_ordered(node) else OwnerPresence.GONE
+    if owner == ESX:
+        return OwnerPresence.PRESENT if is_initiated(node) else OwnerPresence.GONE
+    name = _maintenance_name(owner)
+    if not name or maintenances is None:
+        return OwnerPresence.UNKNOWN
+    is_there = name in maintenances and maintenances[name].node == node.name
+    return OwnerPresence.PRESENT if is_there else OwnerPresence.GONE
+
+
+def _profile_presence(profile: str, node: Node) -> OwnerPresence:
+    """Tell whether a node has a profile, by the data that whoever sees to profiles keeps there."""
+    try:
+        known = data_annotation.statuses_of(node.metadata.annotations.get(DATA_ANNOTATION))
+    except DataError:
+        return OwnerPresence.UNKNOWN
+    return OwnerPresence.PRESENT if profile in known else OwnerPresence.GONE
+
+
+def _profile_name(owner: str) -> str:
+    """Return the name of the profile that an owner is; empty if it is something else."""
+    return owner.removeprefix(_PROFILE) if owner.startswith(_PROFILE) else ""
+
+
+def _maintenance_name(owner: str) -> str:
+    """Return the name of the NodeMaintenance that an owner is; empty if it is something else."""
+    return owner.removeprefix(OWNER_PREFIX) if owner.startswith(OWNER_PREFIX) else ""

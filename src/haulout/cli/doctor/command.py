@@ -1,0 +1,122 @@
+"""`haulout doctor`: find what Haulout left behind for owners that are no more, and repair it if asked to."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from haulout.cli import options
+
+if TYPE_CHECKING:  # heavy: imported when it is needed
+    from haulout.cli.doctor.leftovers import Examination
+
+
+@click.command("doctor", short_help="Find and repair what was left behind on nodes.")
+@click.option("--repair", is_flag=True, help="Repair what is found, after a question.")
+@click.option("-y", "--yes", is_flag=True, help="With --repair: do not ask.")
+@options.cluster_options
+@options.output_option
+@options.verbose_option
+@click.pass_context
+def doctor(
+    ctx: click.Context,
+    *,
+    repair: bool,
+    yes: bool,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    output: str,
+) -> None:
+    """Find marks, taints, labels, cordons, budget slots and leases of Haulout that nobody holds.
+
+    What a NodeMaintenance, a profile or another live owner holds is left alone. What you may not see is not checked,
+    and said.
+
+    \b
+    Exit codes:
+      0  all could be checked, and nothing is left behind any more
+      1  something is left behind, could not be repaired or not be checked
+      2  the command line or the kubeconfig makes no sense
+      130  interrupted, or the question was answered with no
+
+    \b
+    With -o json, fields are only ever added:
+      findings: [{object, problem, since, remedy, repaired, error}]
+                since is null if nobody knows, repaired is null without --repair
+      notChecked: [text]
+    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    if yes and not repair:
+        raise click.UsageError("--yes goes with --repair")
+    if repair and not yes and (output == "json" or not sys.stdin.isatty()):
+        raise click.UsageError("--repair asks before it changes anything: use a terminal and -o text, or --yes")
+    from haulout.cli.connect import connect, run
+    from haulout.cli.doctor import leftovers
+    from haulout.errors import KubeError
+
+    async def main() -> bool:
+        async with connect(kubeconfig=kubeconfig, context=context) as session:
+            examination = await leftovers.examine(session.client, namespace=namespace)
+            if output == "text":
+                _print(examination)
+            needs_repair = repair and bool(examination.findings)
+            if needs_repair and not yes:
+                click.confirm("Repair all of this?", abort=True, err=True)
+            errors: list[str | None] = [None] * len(examination.findings)
+            for number, finding in enumerate(examination.findings if needs_repair else ()):
+                try:
+                    await leftovers.repair(session.client, finding, namespace=namespace)
+                    errors[number] = ""
+                except KubeError as error:
+                    errors[number] = str(error)
+            if output == "json":
+                click.echo(_as_json(examination, errors))
+            elif needs_repair:
+                _print_repairs(examination, errors)
+            return not examination.notes and all(repair_error == "" for repair_error in errors)
+
+    ctx.exit(0 if run(main()) else 1)
+
+
+def _print(examination: "Examination") -> None:
+    from haulout.cli.tables import format_table
+    from haulout.cli.terminal import printable
+
+    for note in examination.notes:
+        click.echo(printable(f"not checked: {note}"), err=True)
+    if not examination.findings:
+        click.echo("Nothing is left behind.")
+        return
+    rows = [("OBJECT", "PROBLEM", "SINCE", "REPAIR")]
+    for finding in examination.findings:
+        since = f"{finding.since:%Y-%m-%d %H:%M:%S} UTC" if finding.since else "unknown"
+        rows.append((finding.object_name, finding.problem, since, finding.remedy))
+    for line in format_table([tuple(map(printable, row)) for row in rows]):
+        click.echo(line)
+
+
+def _print_repairs(examination: "Examination", errors: "list[str | None]") -> None:
+    from haulout.cli.terminal import printable
+
+    for finding, error in zip(examination.findings, errors, strict=True):
+        if error:
+            click.echo(printable(f"error: {finding.object_name}: {error}"), err=True)
+        else:
+            click.echo(printable(f"{finding.object_name} repaired"))
+
+
+def _as_json(examination: "Examination", errors: "list[str | None]") -> str:
+    import json
+
+    findings = [
+        {
+            "object": finding.object_name,
+            "problem": finding.problem,
+            "since": None if finding.since is None else finding.since.isoformat(),
+            "remedy": finding.remedy,
+            "repaired": None if error is None else not error,
+            "error": error or "",
+        }
+        for finding, error in zip(examination.findings, errors, strict=True)
+    ]
+    return json.dumps({"findings": findings, "notChecked": list(examination.notes)}, indent=2)

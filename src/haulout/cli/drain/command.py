@@ -1,0 +1,123 @@
+"""`haulout drain`: kubectl's flags and words, many nodes at once, and it says what it waits for and why."""
+
+from typing import Any
+
+import click
+
+from haulout.cli import options
+from haulout.cli.kubectl_flags import (
+    KubectlCommand,
+    OptionalBoolOption,
+    check_node_options,
+    dry_run_option,
+    node_options,
+)
+
+MAX_PARALLEL = 50
+
+
+@click.command("drain", cls=KubectlCommand, short_help="Make all pods leave nodes, and keep new ones off.")
+@node_options
+@click.option("--force", cls=OptionalBoolOption, help="Also make pods leave that no controller starts again elsewhere.")
+@click.option("--ignore-daemonsets", cls=OptionalBoolOption, help="Leave the pods of DaemonSets where they are.")
+@click.option(
+    "--delete-emptydir-data", cls=OptionalBoolOption, help="Also make pods leave whose emptyDir data is lost then."
+)
+@click.option(
+    "--grace-period", type=int, metavar="SECONDS", help="Time for each pod to end, instead of its own; -1 is its own."
+)
+@click.option(
+    "--timeout", metavar="DURATION", help="Give a node up after this time, such as 90s or 1h30m; 0s is never."
+)
+@click.option("--pod-selector", metavar="SELECTOR", help="Only the pods with these labels.")
+@click.option("--disable-eviction", cls=OptionalBoolOption, help="Delete pods, past their disruption budgets. Beware.")
+@click.option(
+    "--skip-wait-for-delete-timeout",
+    type=int,
+    metavar="SECONDS",
+    help="Do not wait for pods that should have been gone for longer than this; 0 is to wait.",
+)
+@click.option(
+    "--chunk-size", type=int, metavar="N", help="Accepted because kubectl has it; lists come in pages anyway."
+)
+@click.option(
+    "--parallel",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help=f"How many nodes at once, instead of all, but {MAX_PARALLEL} at most.",
+)
+@click.option(
+    "--order",
+    metavar="ORDER",
+    help="Who leaves last, with commas: priority (the most important pods), storage-last (pods with volumes that move "
+    "along), daemonsets-last (pods of DaemonSets, if a taint of the node keeps them from coming back).",
+)
+@click.option("--policy", metavar="FILE", help="A drain policy in YAML; flags that are given go before it.")
+@click.option("--plain", is_flag=True, help="Lines instead of a live view, also on a terminal.")
+@dry_run_option
+@options.output_option
+@options.kubeconfig_options
+@options.verbose_option
+@click.pass_context
+def drain(ctx: click.Context, /, **flags: Any) -> None:
+    """Cordon nodes, then evict their pods and wait until they are gone; several nodes at once.
+
+    Flags and words are those of kubectl drain. Pods that a disruption budget or a webhook does not let go are asked
+    again until it does: --timeout says for how long. Nothing is forced that you do not ask for.
+
+    On a terminal you see how each node stands, what blocks it, since when and what you can do. Elsewhere, and with
+    --plain, come kubectl's lines. With -o json one document comes at the end, and nothing else on standard output.
+
+    Ctrl-C stops: no further pod is asked to leave, and you are told what was left, how to go on and how to undo it.
+    Ctrl-C again ends at once.
+
+    --dry-run=server asks the server about each pod, and sums up what disruption budgets allow over all nodes.
+
+    \b
+    Exit codes:
+      0  all nodes are drained (dry run: would be)
+      1  a node was not drained, is unknown, or something was refused
+      2  the command line or the policy makes no sense
+      130  interrupted; 143  terminated
+    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    check_node_options(flags["nodes"], flags["selector"])
+    ctx.exit(_run(**flags))
+
+
+def _run(  # noqa: PLR0913 - one for each option that is not about the policy
+    *,
+    nodes: tuple[str, ...],
+    selector: str | None,
+    parallel: int | None,
+    plain: bool,
+    dry_run: str,
+    output: str,
+    kubeconfig: str | None,
+    context: str | None,
+    chunk_size: int | None,
+    **flags: Any,
+) -> int:
+    del chunk_size
+    from haulout.cli.connect import connect, run
+    from haulout.cli.drain.flags import DrainFlags, build_policy
+    from haulout.cli.node_lookup import find_nodes
+
+    policy = build_policy(DrainFlags(**flags))
+    as_json = output == "json"
+
+    async def main() -> bool:
+        async with connect(kubeconfig=kubeconfig, context=context) as session:
+            found = await find_nodes(session.client, nodes, selector)
+            if dry_run != "none":
+                from haulout.cli.drain import dry_run_execution
+
+                return await dry_run_execution.run(session.client, found, policy, dry_run=dry_run, as_json=as_json)
+            from haulout.cli.drain import execution
+
+            at_once = parallel or min(max(len(found), 1), MAX_PARALLEL)
+            cluster = {"--kubeconfig": kubeconfig, "--context": context}
+            return await execution.run(
+                session.client, found, policy, max_parallel=at_once, plain=plain, as_json=as_json, cluster=cluster
+            )
+
+    return 0 if run(main()) else 1

@@ -1,0 +1,164 @@
+"""`haulout drain` for real: checks that it may, drains, shows how it goes, and says how it ended."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+import click
+
+from haulout.api.objects import Node
+from haulout.cli import invocation
+from haulout.cli.drain import json_output
+from haulout.cli.drain.drain_runner import DrainRunner, ProgressReporter
+from haulout.cli.drain.node_drain import NodeDrain, NodeDrainState, is_success
+from haulout.cli.drain.plain_progress import PlainReporter, summary_lines
+from haulout.cli.output_lines import OutputLine
+from haulout.cli.terminal import format_pairs, printable
+from haulout.core.text import format_pod_count
+from haulout.drain.policy import DrainPolicy
+from haulout.drain.progress import PodProgress
+from haulout.errors import KubeError
+from haulout.kube import rbac
+from haulout.kube.client import Client
+from haulout.kube.rbac import Permission
+
+_NAMED = 5
+
+
+def interruption_summary(node_drains: Sequence[NodeDrain], *, resume_command: str, undo_command: str) -> list[str]:
+    """Return the lines. Both commands are given without the names of nodes."""
+    lines = ["Stopped: no further pod is asked to leave. This is what was left:"]
+    lines += [
+        f"  {line}" for line in format_pairs([(f"node/{record.node}", node_state(record)) for record in node_drains])
+    ]
+    if not all(record.result is NodeDrainState.DRAINED for record in node_drains):
+        lines.append(f"To go on:  {resume_command}")
+    newly_cordoned = [record.node for record in node_drains if record.is_cordoned and not record.was_cordoned]
+    if newly_cordoned:
+        lines.append(f"To undo:   {undo_command} {' '.join(newly_cordoned)}")
+    cordoned_before = [record.node for record in node_drains if record.was_cordoned]
+    if cordoned_before:
+        before = (
+            "was cordoned before, and stays so" if len(cordoned_before) == 1 else "were cordoned before, and stay so"
+        )
+        lines.append(f"           {', '.join(cordoned_before)} {before}")
+    if any(record.terminating_pods for record in node_drains):
+        lines.append("Pods that were told to go end nevertheless: nothing can take that back.")
+    return lines
+
+
+def node_state(node_drain: NodeDrain) -> str:
+    """Return how it stands with a node."""
+    cordoned = _cordoned(node_drain)
+    match node_drain.result:
+        case NodeDrainState.DRAINED:
+            return f"{cordoned}, drained"
+        case NodeDrainState.QUEUED:
+            return f"{cordoned}, no pod was asked to leave"
+        case NodeDrainState.DRAINING | NodeDrainState.INTERRUPTED if node_drain.progress is not None:
+            return f"{cordoned}, half-way: {_progress_summary(node_drain)}"
+        case NodeDrainState.FAILED if not node_drain.is_cordoned:
+            return node_drain.problem
+    return f"{cordoned}, not drained: {node_drain.problem or 'its pods were not looked at yet'}"
+
+
+def _cordoned(node_drain: NodeDrain) -> str:
+    if not node_drain.is_cordoned:
+        return "not cordoned"
+    return "cordoned as before" if node_drain.was_cordoned else "cordoned"
+
+
+def _progress_summary(node_drain: NodeDrain) -> str:
+    gone = 0 if node_drain.progress is None else node_drain.progress.gone
+    parts = [f"{format_pod_count(gone)} gone"]
+    if node_drain.terminating_pods:
+        parts.append(
+            f"{format_pod_count(len(node_drain.terminating_pods))} "
+            f"told to go ({_pod_names(node_drain.terminating_pods)})"
+        )
+    if node_drain.running_pods:
+        parts.append(
+            f"{format_pod_count(len(node_drain.running_pods))} still running ({_pod_names(node_drain.running_pods)})"
+        )
+    return ", ".join(parts)
+
+
+def _pod_names(pods: Sequence[PodProgress]) -> str:
+    more = f" and {len(pods) - _NAMED} more" if len(pods) > _NAMED else ""
+    return ", ".join(row.pod for row in pods[:_NAMED]) + more
+
+
+# Without these a drain would stand still. What is asked for each pod by itself is told when a pod is refused.
+_REQUIRED_PERMISSIONS = (
+    Permission(("patch",), "", "nodes", None, "cordon nodes"),
+    Permission(("list", "watch"), "", "pods", None, "see pods leave"),
+)
+
+
+async def run(
+    client: Client,
+    nodes: Sequence[Node],
+    policy: DrainPolicy,
+    *,
+    max_parallel: int,
+    plain: bool,
+    as_json: bool,
+    cluster: Mapping[str, str | None],
+) -> bool:
+    """Drain nodes; return whether all are drained."""
+    await _check_permissions(client)
+    node_drains: list[NodeDrain] = []
+    reporter = _make_reporter(node_drains, policy, client, plain=plain, as_json=as_json)
+    runner = DrainRunner(client, nodes, policy, parallel=max_parallel, reporter=reporter)
+    node_drains += runner.node_drains
+    try:
+        await runner.run()
+    except asyncio.CancelledError:
+        undo_command = invocation.command_line("uncordon", options=cluster)
+        for line in interruption_summary(
+            node_drains, resume_command=invocation.repeat_command(), undo_command=undo_command
+        ):
+            click.echo(printable(line), err=True)
+        _print_outcome(node_drains, as_json=as_json, interrupted=True)
+        raise
+    _print_outcome(node_drains, as_json=as_json, interrupted=False)
+    return is_success(node_drains)
+
+
+def _print_outcome(node_drains: list[NodeDrain], *, as_json: bool, interrupted: bool) -> None:
+    if not interrupted:
+        for line in summary_lines(node_drains):
+            line.print()
+    if as_json:
+        click.echo(json_output.drain_report(node_drains, interrupted=interrupted))
+
+
+def _make_reporter(
+    node_drains: list[NodeDrain], policy: DrainPolicy, client: Client, *, plain: bool, as_json: bool
+) -> ProgressReporter:
+    """Return a live view where somebody looks at it, else lines."""
+    if not plain and _is_terminal(sys.stderr if as_json else sys.stdout):
+        from rich.console import Console
+
+        from haulout.cli.drain.live_progress import LiveReporter
+
+        console = Console(stderr=as_json, highlight=False, no_color=True if os.environ.get("NO_COLOR") else None)
+        return LiveReporter(lambda: node_drains, console=console, clock=client.clock)
+    print_line = OutputLine.print_unless_result if as_json else OutputLine.print
+    return PlainReporter(policy, clock=client.clock, print_line=print_line)
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+async def _check_permissions(client: Client) -> None:
+    """Raise `KubeError` if it cannot be done at all, before anything is changed."""
+    missing = await rbac.denied_permissions(client, _REQUIRED_PERMISSIONS)
+    if missing:
+        verbs = ", ".join(f"{refusal.verb} {refusal.permission}" for refusal in missing)
+        reason = next((f": {denied.reason}" for denied in missing if denied.reason), "")
+        advice = "`haulout cluster-info --grant` prints what would allow it"
+        raise KubeError(f"you are not allowed to {verbs}{reason}; nothing was changed; {advice}")

@@ -1,0 +1,182 @@
+"""A drain for programs: one JSON document at its end. Fields are only ever added."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from haulout.cli.drain.node_drain import NodeDrain, NodeDrainState
+from haulout.drain.blockers import Blocker, blocker_fields
+from haulout.drain.dry_run import DrainDryRun, NodeDryRun
+from haulout.drain.progress import PodProgress
+
+
+class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class BlockerJson(_Json, frozen=True):
+    """What stands in a pod's way."""
+
+    kind: str
+    pod: str
+    object: str
+    workload: str
+    reason: str
+    advice: str
+    since: datetime | None
+
+
+class PodJson(_Json, frozen=True):
+    """A pod that is still there."""
+
+    pod: str
+    uid: str
+    state: str
+    words: str
+    since: datetime | None
+    next_at: datetime | None
+    blocker: BlockerJson | None
+
+
+class NodeJson(_Json, frozen=True):
+    """What became of one node."""
+
+    node: str
+    result: str
+    cordoned: bool
+    was_cordoned: bool
+    problem: str
+    started: datetime | None
+    ended: datetime | None
+    total: int
+    gone: int
+    pods: tuple[PodJson, ...]
+    returning: tuple[str, ...]
+    warning: str
+
+
+class ReportJson(_Json, frozen=True):
+    """What became of all."""
+
+    drained: bool
+    interrupted: bool
+    nodes: tuple[NodeJson, ...]
+
+
+def drain_report(node_drains: Sequence[NodeDrain], *, interrupted: bool) -> bytes:
+    """Return what became of nodes."""
+    nodes = tuple(map(_node, node_drains))
+    drained = all(record.result is NodeDrainState.DRAINED for record in node_drains)
+    return _to_json(ReportJson(drained=drained, interrupted=interrupted, nodes=nodes))
+
+
+def _node(node_drain: NodeDrain) -> NodeJson:
+    progress = node_drain.progress
+    return NodeJson(
+        node=node_drain.node,
+        result=node_drain.result,
+        cordoned=node_drain.is_cordoned,
+        was_cordoned=node_drain.was_cordoned,
+        problem=node_drain.problem,
+        started=node_drain.started,
+        ended=node_drain.ended,
+        total=progress.total if progress else 0,
+        gone=progress.gone if progress else 0,
+        pods=tuple(map(_pod, node_drain.pods)),
+        returning=progress.returning if progress else (),
+        warning=progress.warning if progress else "",
+    )
+
+
+def _pod(pod: PodProgress) -> PodJson:
+    active_blocker = pod.active_blocker
+    return PodJson(
+        pod=pod.pod,
+        uid=pod.uid,
+        state=pod.state,
+        words=pod.message,
+        since=pod.turn_since,
+        next_at=pod.next_at,
+        blocker=blocker_json(active_blocker.blocker, active_blocker.since) if active_blocker else None,
+    )
+
+
+def blocker_json(blocker: Blocker, since: datetime | None = None) -> BlockerJson:
+    """Return a blocker for programs."""
+    return BlockerJson(**blocker_fields(blocker), since=since)
+
+
+# Dry runs
+
+
+class BudgetJson(_Json, frozen=True):
+    """What one disruption budget is asked for by all nodes together."""
+
+    budget: str
+    way: str
+    allowed: int
+    charged: tuple[str, ...]
+    free: tuple[str, ...]
+    words: str
+
+
+class NodeDryRunJson(_Json, frozen=True):
+    """What would become of one node."""
+
+    node: str
+    would_drain: bool
+    pods: tuple[str, ...]
+    refusals: tuple[str, ...]
+    blockers: tuple[BlockerJson, ...]
+    warning: str
+
+
+class DryRunJson(_Json, frozen=True):
+    """What would become of all."""
+
+    dry_run: str
+    would_drain: bool
+    nodes: tuple[NodeDryRunJson, ...]
+    budgets: tuple[BudgetJson, ...]
+    several_budgets: dict[str, tuple[str, ...]]  # by pod
+
+
+def dry_run_report(outcome: DrainDryRun, undrainable: Sequence[NodeDryRun], *, dry_run: str) -> bytes:
+    """Return what would become of nodes, of which those in `undrainable` would not be drained."""
+    nodes = tuple(
+        NodeDryRunJson(
+            node=entry.node,
+            would_drain=entry not in undrainable,
+            pods=entry.leaving,
+            refusals=entry.refusals,
+            blockers=tuple(map(blocker_json, entry.blockers)),
+            warning=entry.warning,
+        )
+        for entry in outcome.nodes
+    )
+    budgets = tuple(
+        BudgetJson(
+            budget=entry.pdb,
+            way=entry.outcome,
+            allowed=entry.allowed,
+            charged=entry.charged,
+            free=entry.uncharged,
+            words=str(entry),
+        )
+        for entry in outcome.pdbs.pdbs
+    )
+    pods_with_several_budgets = dict(outcome.pdbs.pods_with_several_pdbs)
+    return _to_json(
+        DryRunJson(
+            dry_run=dry_run,
+            would_drain=not undrainable,
+            nodes=nodes,
+            budgets=budgets,
+            several_budgets=pods_with_several_budgets,
+        )
+    )
+
+
+def _to_json(value: msgspec.Struct) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value))

@@ -1,0 +1,95 @@
+"""`haulout gather`: what support needs, in one archive."""
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from haulout.cli import options
+
+
+@click.command("gather", short_help="Collect what support needs into one archive, without secrets.")
+@click.option(
+    "-f",
+    "--file",
+    "file",
+    metavar="FILE",
+    help="Where to write it; - is standard output. [default: haulout-gather-TIME.tar.gz]",
+)
+@click.option(
+    "--directory", metavar="FOLDER", help="Write files into this folder instead, as `oc adm must-gather` wants."
+)
+@click.option("--since", "span", metavar="SPAN", default="24h", show_default=True, help="How far back logs go.")
+@options.cluster_options
+@options.verbose_option
+def gather(
+    *,
+    file: str | None,
+    directory: str | None,
+    span: str,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+) -> None:
+    """Collect what somebody needs who is to help you: nodes, maintenances, notices, the history, events, budgets, and
+    of the operator its configuration, logs, answers and metrics.
+
+    Secrets are not read, and what looks like one is struck out. What could not be read is listed in README.txt of the
+    archive, and here. It only reads.
+
+    \b
+    Exit codes:
+      0  collected, perhaps with gaps
+      1  the cluster cannot be reached
+      2  the command line makes no sense, or the file cannot be written
+    """  # noqa: D205, D301 - a sentence of two lines; \b is click's mark for a paragraph to leave as it is
+    if file and directory:
+        raise click.UsageError("--file and --directory: one of them")
+    from haulout.cli.connect import connect, run
+    from haulout.cli.gather import tar_archive
+    from haulout.cli.gather.collector import ArchiveFile, Collector, GatherOptions
+    from haulout.cli.history.node_history import parse_past_span
+    from haulout.cli.terminal import printable
+    from haulout.controllers.profiles.plugins.registry import registries
+    from haulout.core.clock import RealClock
+    from haulout.errors import UsageError
+
+    since = parse_past_span("--since", span)
+    if since is None:
+        raise click.UsageError("--since: expected a time such as 24h")
+    now = RealClock().now()
+
+    async def collect() -> tuple[list[ArchiveFile], list[str]]:
+        async with connect(kubeconfig=kubeconfig, context=context) as session:
+            options = GatherOptions(namespace=namespace, since=since)
+            collector = Collector(session, options, registries())
+            return [archive_file async for archive_file in collector.files()], collector.gaps
+
+    files, gaps = run(collect())
+    all_files = [tar_archive.readme(files, gaps, now=now), *files]
+    for gap in gaps:
+        click.echo(f"missing: {printable(gap)}", err=True)
+    if directory:
+        tar_archive.write_files(all_files, Path(directory))
+        click.echo(f"{len(all_files)} files in {directory}", err=True)
+        return
+    name = f"haulout-gather-{now:%Y%m%d-%H%M%S}"
+    archive = tar_archive.build_archive(all_files, folder=name, now=now)
+    if file == "-":
+        sys.stdout.buffer.write(archive)
+        return
+    path = Path(file or f"{name}.tar.gz")
+    try:
+        # It tells more about a cluster than everybody on the machine should know.
+        with open(path, "wb", opener=_open_private) as target:
+            target.write(archive)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    click.echo(f"{path}: {len(all_files)} files, {len(archive):,} bytes")
+
+
+def _open_private(path: str, flags: int) -> int:
+    file = os.open(path, flags, 0o600)
+    os.fchmod(file, 0o600)  # one that was there before
+    return file

@@ -1,0 +1,291 @@
+"""What `haulout history` finds out: the records of nodes, completed by what the nodes themselves say.
+
+What was announced for them is told between, from the notices that there still are.
+
+The operator writes a moment after something happened, and may have ended before it could. Where a profile stands is in
+the data of its node, so that the last transition is shown in any case.
+"""
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from haulout.api.maintenancerecord import (
+    MAINTENANCE_RECORDS,
+    Entry,
+    MaintenanceRecord,
+    RecordContent,
+    add_entries,
+    content_of,
+    continue_for_new_node,
+    entries_between,
+)
+from haulout.api.objects import Node, UndecodableObject
+from haulout.api.resources import NODES
+from haulout.cli import times
+from haulout.cli.node_lookup import suggest_node
+from haulout.cli.notice.notice_view import list_views
+from haulout.controllers.esx import labels as esx
+from haulout.controllers.kubernikus import labels as kubernikus
+from haulout.controllers.profiles.history_recorder import known_states
+from haulout.controllers.profiles.machine import data_annotation
+from haulout.controllers.profiles.machine.data_annotation import DataError
+from haulout.controllers.profiles.plugin import DATA_ANNOTATION, ObservedNode
+from haulout.errors import HauloutError, KubeError, NotFound, UsageError
+from haulout.history.cordon_history import state_claim
+from haulout.kube import discovery
+from haulout.kube.client import Client
+
+_MAX_PARALLEL = 8
+_PAGE_SIZE = 100  # records, of up to 32 KiB each
+_DATE_PREFIX = re.compile(r"[0-9]{4}-[0-9]")
+_CORDON_OWNERS = (kubernikus.CORDON_OWNER, esx.CORDON_OWNER)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryQuery:
+    """What was asked for; a span is how long ago."""
+
+    nodes: tuple[str, ...] = ()
+    since: timedelta | datetime | None = None
+    until: timedelta | datetime | None = None
+    limit: int | None = None
+    selector: str = ""  # of the nodes, if all of them are asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeHistory:
+    """The history of one node."""
+
+    node: str
+    exists: bool
+    entries: tuple[Entry, ...]  # those that are asked for
+    older: int = 0  # that have given way
+    left_out: int = 0  # that are not asked for
+    deleted: datetime | None = None  # when the node was deleted, if that is known
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryResult:
+    """What there is."""
+
+    nodes: tuple[NodeHistory, ...]
+    now: datetime
+    notes: tuple[str, ...] = ()
+    unknown_nodes: tuple[str, ...] = ()  # what is wrong with the other nodes that were named
+
+
+def parse_past_span(option: str, text: str | None) -> timedelta | None:
+    """Return a span into the past such as `7d`, `1d12h` or `90m`; raises `UsageError`."""
+    if text is None:
+        return None
+    try:
+        span = times.parse_span(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+    if span <= timedelta():
+        raise UsageError(f"{option}: expected a span into the past, such as 7d, found {text!r}")
+    return span
+
+
+def parse_time_bound(option: str, text: str | None) -> timedelta | datetime | None:
+    """Return a span into the past such as `7d` or `1d12h`, or an instant; raises `UsageError`."""
+    if text is None or not _DATE_PREFIX.match(text.strip()):
+        return parse_past_span(option, text)
+    try:
+        return times.parse_timestamp(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def _to_instant(now: datetime, bound: timedelta | datetime | None) -> datetime | None:
+    if not isinstance(bound, timedelta):
+        return bound
+    try:
+        return now - bound
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
+
+
+async def read_histories(client: Client, query: HistoryQuery) -> HistoryResult:
+    """Return what there is; raises `HauloutError` if no history is kept here."""
+    semaphore = asyncio.Semaphore(_MAX_PARALLEL)
+
+    async def read_node(name: str) -> tuple[Node | None, MaintenanceRecord | None]:
+        async with semaphore:
+            return await _get_node(client, name), await _get_record(client, name)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = {name: group.create_task(read_node(name)) for name in query.nodes}
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    results = {name: task.result() for name, task in tasks.items()}
+    if all(record is None for _, record in results.values()):
+        await _check_history_installed(client)
+    announced = await _notice_entries(client)
+    known = {name: result for name, result in results.items() if result != (None, None)}
+    now = client.clock.now()
+    notes: list[str] = []
+    histories = []
+    for name, (node, record) in known.items():
+        history = _node_history(name, node, record, query, announced.get(name, ()), now)
+        histories.append(history)
+        notes += history.notes
+    unknown = [f'node "{name}" not found{await suggest_node(client, name)}' for name in results if name not in known]
+    return HistoryResult(nodes=tuple(histories), now=now, notes=tuple(notes), unknown_nodes=tuple(unknown))
+
+
+async def read_all_histories(client: Client, query: HistoryQuery) -> AsyncIterator[NodeHistory]:
+    """Yield the histories of all nodes in which something is asked for, page by page; raises as `read_histories` does.
+
+    Nodes that were deleted are among them, unless nodes are selected by their labels, which no record has.
+    """
+    nodes = {listed_node.name: listed_node for listed_node in (await client.list(NODES, labels=query.selector)).items}
+    announced, now = await _notice_entries(client), client.clock.now()
+    try:
+        async for page in client.pages(MAINTENANCE_RECORDS, page_size=_PAGE_SIZE):
+            for record in page.items:
+                node = nodes.pop(record.name, None)
+                if node is None and query.selector:
+                    continue
+                if isinstance(record, UndecodableObject):
+                    yield _unreadable(record, exists=node is not None)
+                    continue
+                history = _node_history(record.name, node, record, query, announced.get(record.name, ()), now)
+                if history.entries:
+                    yield history
+    except NotFound:
+        await _check_history_installed(client)
+        raise
+    for name, node in nodes.items():  # of which nothing is recorded yet, or ever
+        history = _node_history(name, node, None, query, announced.get(name, ()), now)
+        if history.entries:
+            yield history
+
+
+def to_result(histories: Sequence[NodeHistory], *, now: datetime) -> HistoryResult:
+    """Return what there is of all nodes; what is to be said about single ones is left to those who ask for them."""
+    notes = [note for node_entries in histories for note in node_entries.notes if not node_entries.entries]
+    return HistoryResult(
+        nodes=tuple(node_entries for node_entries in histories if node_entries.entries), now=now, notes=tuple(notes)
+    )
+
+
+def _unreadable(record: UndecodableObject, *, exists: bool) -> NodeHistory:
+    note = f"The record of node {record.name} cannot be read: {record.problem}"
+    return NodeHistory(node=record.name, exists=exists, entries=(), notes=(note,))
+
+
+async def _get_node(client: Client, name: str) -> Node | None:
+    try:
+        return await client.get(NODES, name)
+    except NotFound:
+        return None
+
+
+async def _get_record(client: Client, name: str) -> MaintenanceRecord | None:
+    try:
+        return await client.get(MAINTENANCE_RECORDS, name)
+    except NotFound:  # of the record, or of the kind
+        return None
+
+
+async def _check_history_installed(client: Client) -> None:
+    if not await discovery.serves(client, MAINTENANCE_RECORDS):
+        install = "haulout manifests --crds-only | kubectl apply -f -"
+        problem = f"no history is kept in this cluster: {MAINTENANCE_RECORDS} is not installed"
+        raise HauloutError(f"{problem}; to have it from now on: {install}")
+
+
+def _node_history(
+    name: str,
+    node: Node | None,
+    record: MaintenanceRecord | None,
+    query: HistoryQuery,
+    announced: Sequence[Entry],
+    now: datetime,
+) -> NodeHistory:
+    content = RecordContent() if record is None else content_of(record)
+    notes = []
+    completed = content
+    if node is None:
+        notes.append(_deleted_node_note(name, content.node_deleted))
+    elif record is not None and not record.is_about(node.uid):
+        notes.append(f"Node {name} is new: what was recorded so far is about an earlier node of this name.")
+        restarted = continue_for_new_node(content, node.uid, at=node.metadata.creation_timestamp or now)
+        completed = _with_current_state(restarted, node, now=now)
+        completed = content if completed is restarted else completed
+    else:
+        completed = _with_current_state(content, node, now=now)
+    if completed is not content:
+        notes.append(f"What is last of node {name} is not recorded yet, but known from the node itself.")
+    if any(map(is_before_start, completed.entries)):
+        notes.append(
+            f"A clock was set back while things happened to node {name}: where it says ?, nobody knows how long."
+        )
+    entries = merge_entries(completed.entries, announced)
+    chosen = entries_between(entries, since=_to_instant(now, query.since), until=_to_instant(now, query.until))
+    chosen = chosen[-query.limit :] if query.limit is not None else chosen
+    return NodeHistory(
+        node=name,
+        exists=node is not None,
+        entries=tuple(chosen),
+        older=completed.total - len(completed.entries),
+        left_out=len(entries) - len(chosen),
+        deleted=None if node is not None else content.node_deleted,
+        notes=tuple(notes),
+    )
+
+
+def _deleted_node_note(name: str, deleted: datetime | None) -> str:
+    if deleted is None:
+        return f"Node {name} is gone: nobody wrote down yet when it was deleted."
+    return f"Node {name} was deleted at {times.format_timestamp(deleted)} UTC. Its history is kept for a time."
+
+
+def merge_entries(recorded: Sequence[Entry], announced: Sequence[Entry]) -> list[Entry]:
+    """Return the entries of a record in their order, whatever their times say, and what was announced between them."""
+    found: list[Entry] = []
+    waiting = deque(sorted(announced, key=lambda notice_entry: notice_entry.time))
+    for entry in recorded:
+        while waiting and waiting[0].time < entry.time:
+            found.append(waiting.popleft())
+        found.append(entry)
+    return [*found, *waiting]
+
+
+def is_before_start(entry: Entry) -> bool:
+    """Tell whether an entry is, by its times, over before it began: a clock was set between."""
+    return entry.since is not None and entry.time < entry.since
+
+
+async def _notice_entries(client: Client) -> dict[str, list[Entry]]:
+    """Return what happened to the notices that there still are, by node; nothing if they cannot be seen."""
+    try:
+        views, _ = await list_views(client)
+    except KubeError:
+        return {}
+    found: dict[str, list[Entry]] = {}
+    for view in views:
+        entries = [
+            Entry(time=event.time, what=f"notice/{view.notice.name}", by=event.who, why=event.what)
+            for event in view.notice.status.history
+            if event.time is not None
+        ]
+        found.setdefault(view.node, []).extend(entries)
+    return found
+
+
+def _with_current_state(content: RecordContent, node: Node, *, now: datetime) -> RecordContent:
+    """Return it with what the node says about where its profiles stand, and about who else holds it."""
+    content = add_entries(content, (state_claim(node, owner, now=now) for owner in _CORDON_OWNERS))
+    try:
+        entries = data_annotation.statuses_of(node.metadata.annotations.get(DATA_ANNOTATION))
+    except DataError:
+        return content  # `haulout why` says what is wrong with it
+    return add_entries(content, known_states(ObservedNode(node, entries)))

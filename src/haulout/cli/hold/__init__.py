@@ -1,0 +1,1 @@
+"""`haulout hold` and `haulout release`."""

@@ -1,0 +1,223 @@
+"""Announcing a maintenance: from what was typed to a MaintenanceNotice.
+
+The name comes from the source and the id, as for clouds: repeating a command with the same id changes the same object
+to what the command says now. Whatever happens to a write on its way, what is there afterwards is looked at, so that
+nothing is announced twice.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from haulout.api.maintenancenotice import (
+    MAINTENANCE_NOTICES,
+    MaintenanceKind,
+    MaintenanceNotice,
+    MaintenanceNoticeSpec,
+    NoticeStage,
+    object_name,
+)
+from haulout.api.objects import Node, RawObject
+from haulout.api.resources import NODES
+from haulout.cli.node_lookup import suggest_node
+from haulout.cli.notice.notice_view import missing_kind_error, view_of
+from haulout.cli.notice.write_retry import wait_before_retry
+from haulout.errors import Forbidden, HauloutError, KubeError, NotFound, UsageError
+from haulout.kube.client import Client
+from haulout.kube.patches import difference, merge_patch
+
+_RAW = MAINTENANCE_NOTICES.with_model(RawObject)
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # as generated names of Kubernetes have, which spell no words
+_SUFFIX_LENGTH = 5
+
+
+class ApplyVerb(StrEnum):
+    """What became of it, in kubectl's words."""
+
+    CREATED = "created"
+    CHANGED = "configured"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeRequest:
+    """What is to be announced."""
+
+    node: str
+    kind: MaintenanceKind
+    source: str
+    start: datetime
+    end: datetime | None = None
+    deadline: datetime | None = None
+    reason: str = ""
+    description: str = ""
+    notice_id: str = ""  # empty: another one than all before
+    allow_unknown_node: bool = False  # the node
+    dry_run: str = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyResult:
+    """What came of it."""
+
+    raw: RawObject
+    verb: ApplyVerb
+    node: Node | None
+    changes: tuple[str, ...] = ()
+
+    @property
+    def notice(self) -> MaintenanceNotice:
+        """The notice."""
+        return msgspec.convert(self.raw, MaintenanceNotice)
+
+
+def check_times(request: NoticeRequest, *, now: datetime) -> None:
+    """Raise `UsageError` for times that make no sense."""
+    start, end, deadline = request.start, request.end, request.deadline
+    if end is not None and end <= start:
+        raise UsageError(f"--end: {end:%Y-%m-%d %H:%M:%S} UTC is not after the start, {start:%Y-%m-%d %H:%M:%S} UTC")
+    if end is not None and end <= now:
+        raise UsageError(f"--end: {end:%Y-%m-%d %H:%M:%S} UTC is over, so that nothing would be done")
+    if deadline is not None and deadline < start:
+        raise UsageError(
+            f"--deadline: {deadline:%Y-%m-%d %H:%M:%S} UTC is before the start, {start:%Y-%m-%d %H:%M:%S} UTC"
+        )
+
+
+async def apply_notice(client: Client, request: NoticeRequest) -> ApplyResult:
+    """Announce it; raises `HauloutError`."""
+    node = await _get_node(client, request)
+    notice_id = request.notice_id or _new_id(client, request)
+    attempt = 0
+    while True:
+        name, spec = object_name(request.source, notice_id), _notice_spec(request, notice_id, node)
+        existing = await _get_notice(client, name) if request.notice_id or attempt else None
+        if existing is not None and not request.notice_id and existing.spec != spec:
+            notice_id = _new_id(client, request)  # another one happens to have this name
+            continue
+        try:
+            if existing is None:
+                return ApplyResult(
+                    raw=await _create_notice(client, name, spec, request.dry_run), verb=ApplyVerb.CREATED, node=node
+                )
+            return await _update_notice(client, existing, spec, request=request, node=node, is_own_write=attempt > 0)
+        except KubeError as error:
+            if existing is None and isinstance(error, NotFound):
+                raise await missing_kind_error(client, error) from error
+            attempt += 1
+            await wait_before_retry(client, error, attempt=attempt)
+
+
+async def _get_node(client: Client, request: NoticeRequest) -> Node | None:
+    try:
+        return await client.get(NODES, request.node)
+    except NotFound:
+        if request.allow_unknown_node:
+            return None
+        raise KubeError(
+            f'nodes "{request.node}" not found; nothing was announced (for a node that is to come: --yes-unknown)'
+            f"{await suggest_node(client, request.node)}"
+        ) from None
+    except Forbidden:
+        if request.allow_unknown_node:
+            return None
+        raise
+
+
+def _new_id(client: Client, request: NoticeRequest) -> str:
+    return f"{request.node}-{''.join(client.random.choices(_SUFFIX_LETTERS, k=_SUFFIX_LENGTH))}"
+
+
+def _notice_spec(request: NoticeRequest, notice_id: str, node: Node | None) -> MaintenanceNoticeSpec:
+    return MaintenanceNoticeSpec(
+        node_name=request.node,
+        provider_id="" if node is None else node.spec.provider_id,
+        source=request.source,
+        notice_id=notice_id,
+        kind=request.kind,
+        reason=request.reason,
+        description=request.description,
+        start=request.start,
+        end=request.end,
+        deadline=request.deadline,
+    )
+
+
+async def _get_notice(client: Client, name: str) -> MaintenanceNotice | None:
+    try:
+        return await client.get(MAINTENANCE_NOTICES, name)
+    except NotFound:
+        return None
+
+
+async def _create_notice(client: Client, name: str, spec: MaintenanceNoticeSpec, dry_run: str) -> RawObject:
+    body: RawObject = {
+        "apiVersion": MAINTENANCE_NOTICES.api_version,
+        "kind": MAINTENANCE_NOTICES.kind,
+        "metadata": {"name": name},
+        "spec": msgspec.to_builtins(spec),
+    }
+    body["spec"]["kind"] = spec.kind  # said, even if it is what the server would take it for
+    return body if dry_run == "client" else await client.create(_RAW, body, dry_run=dry_run == "server")
+
+
+async def _update_notice(
+    client: Client,
+    existing: MaintenanceNotice,
+    spec: MaintenanceNoticeSpec,
+    *,
+    request: NoticeRequest,
+    node: Node | None,
+    is_own_write: bool,
+) -> ApplyResult:
+    """Make it say what is wanted, beside what others said about it."""
+    before = existing.spec
+    _check_changeable(existing, request, now=client.clock.now())
+    new = msgspec.structs.replace(
+        before,
+        **{name: getattr(spec, name) for name in ("kind", "reason", "description", "start", "end", "deadline")},
+        node_name=spec.node_name,
+        provider_id=spec.provider_id or before.provider_id,
+        source=spec.source,
+        notice_id=spec.notice_id,
+    )
+    change = difference(msgspec.to_builtins(before), msgspec.to_builtins(new))
+    if not change:
+        raw = await client.get(_RAW, existing.name)
+        return ApplyResult(raw=raw, verb=ApplyVerb.CREATED if is_own_write else ApplyVerb.UNCHANGED, node=node)
+    preconditions = {"uid": existing.uid, "resourceVersion": existing.resource_version}
+    patch = merge_patch({"metadata": preconditions, "spec": change})
+    if request.dry_run == "client":
+        raw = await client.get(_RAW, existing.name)
+        raw = {**raw, "spec": msgspec.to_builtins(new)}
+    else:
+        raw = await client.patch(_RAW, existing.name, patch, dry_run=request.dry_run == "server")
+    return ApplyResult(raw=raw, verb=ApplyVerb.CHANGED, node=node, changes=tuple(_change_lines(before, new)))
+
+
+def _check_changeable(existing: MaintenanceNotice, request: NoticeRequest, *, now: datetime) -> None:
+    spec, view = existing.spec, view_of(existing, now=now)
+    if spec.node_name != request.node:
+        about = f"node {spec.node_name}" if spec.node_name else f"machine {spec.provider_id}"
+        raise HauloutError(
+            f"notice {existing.name} is about {about}: take another --id, or call that off: "
+            f"haulout notice cancel {existing.name}"
+        )
+    if spec.stage in (NoticeStage.CANCELLED, NoticeStage.ENDED):
+        raise HauloutError(f"notice {existing.name} is over ({view.phase_status.message}): take another --id")
+    if view.is_by_a_source:
+        raise HauloutError(f"notice {existing.name} is written by {spec.source or 'another'}: take another --id")
+
+
+def _change_lines(before: MaintenanceNoticeSpec, after: MaintenanceNoticeSpec) -> Iterator[str]:
+    for name in ("kind", "start", "end", "deadline", "reason", "description"):
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            yield f"{name}: {_format_value(old)} → {_format_value(new)}"
+
+
+def _format_value(value: object) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%S} UTC" if isinstance(value, datetime) else str(value or "none")

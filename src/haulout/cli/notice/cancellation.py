@@ -1,0 +1,115 @@
+"""Calling a maintenance off (`haulout.controllers.notices.cancellation`), and saying that it is over."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticePhase, NoticeStage
+from haulout.cli.cordon.node_changes import DRY_RUN_SUFFIXES
+from haulout.cli.notice.notice_view import NoticeView, view_of
+from haulout.cli.notice.query import get_notice
+from haulout.cli.notice.write_retry import wait_before_retry
+from haulout.cli.output_lines import OutputLine
+from haulout.controllers.notices.cancellation import Objection, cancel_objection, stage_patch
+from haulout.errors import CredentialsError, HauloutError, KubeError, Unauthorized, Unreachable
+from haulout.kube.client import Client
+
+
+class EndAction(StrEnum):
+    """What a person says about a maintenance; the words are for what became of it."""
+
+    CANCEL = "cancelled"
+    END = "ended"
+
+
+_STAGE_OF_ACTION = {EndAction.CANCEL: NoticeStage.CANCELLED, EndAction.END: NoticeStage.ENDED}
+
+
+@dataclass(frozen=True, slots=True)
+class EndResult:
+    """What came of it."""
+
+    name: str
+    verb: str
+    notes: tuple[str, ...] = ()
+
+
+async def end_notice(
+    client: Client, notice: str, action: EndAction, *, force: bool = False, dry_run: str = "none"
+) -> EndResult:
+    """Say it of a notice; raises `HauloutError` if that makes no sense."""
+    attempt = 0
+    while True:
+        view = view_of(await get_notice(client, notice), now=client.clock.now())
+        name = view.notice.name
+        if view.notice.spec.stage == _STAGE_OF_ACTION[action]:
+            return EndResult(name, str(action) if attempt else f"already {action}")
+        if action is EndAction.END and view.phase.is_over:
+            return EndResult(name, "already over", (f"{view.phase}: {view.phase_status.message}",))
+        refusal = find_objection(view, action)
+        if refusal is not None and not (force and refusal.can_be_forced):
+            raise HauloutError(f"notice {name} {refusal.reason}")
+        if dry_run == "client":
+            return EndResult(name, str(action), _result_notes(view))
+        try:
+            await client.patch(
+                MAINTENANCE_NOTICES,
+                name,
+                stage_patch(view.notice, _STAGE_OF_ACTION[action]),
+                dry_run=dry_run == "server",
+            )
+        except KubeError as error:
+            attempt += 1
+            await wait_before_retry(client, error, attempt=attempt)
+        else:
+            return EndResult(name, str(action), _result_notes(view))
+
+
+async def end_notices(client: Client, names: Sequence[str], action: EndAction, *, force: bool, dry_run: str) -> bool:
+    """Say it of each, and print what came of it; return whether all went well. One that fails stops no other."""
+    all_well = True
+    for notice in names:
+        try:
+            result = await end_notice(client, notice, action, force=force, dry_run=dry_run)
+        except (CredentialsError, Unauthorized, Unreachable):
+            raise  # the others would fare no better
+        except HauloutError as error:
+            OutputLine(f"haulout: {error}").print()
+            all_well = False
+            continue
+        OutputLine(
+            f"maintenancenotice.haulout.dev/{result.name} {result.verb}{DRY_RUN_SUFFIXES[dry_run]}", is_result=True
+        ).print()
+        for note in result.notes:
+            OutputLine(f"{result.name}: {note}").print()
+    return all_well
+
+
+def find_objection(view: NoticeView, action: EndAction) -> Objection | None:
+    """Return why a step makes no sense; None if it does."""
+    return _cancel_objection(view) if action is EndAction.CANCEL else _end_objection(view)
+
+
+def _cancel_objection(view: NoticeView) -> Objection | None:
+    found = cancel_objection(view.notice, view.phase_status)
+    if found is None or not found.forced_effect:
+        return found
+    return replace(found, reason=f"{found.reason}; {found.forced_effect}: --force")
+
+
+def _end_objection(view: NoticeView) -> Objection | None:
+    spec, name = view.notice.spec, view.notice.name
+    is_future = spec.start is not None and view.now < spec.start and view.phase is not NoticePhase.ACTIVE
+    if is_future:
+        return Objection(f"has not begun: {view.phase_status.message}; to call it off: haulout notice cancel {name}")
+    if view.is_by_a_source and spec.stage != NoticeStage.FAILED:
+        who = spec.source or "another"
+        why = f"is of {who}, which says itself when it is over; to say so for it: --force"
+        return Objection(why, can_be_forced=True)
+    return None
+
+
+def _result_notes(view: NoticeView) -> tuple[str, ...]:
+    if view.phase is NoticePhase.PLANNED or not view.node:
+        return ()
+    return (f"if a profile took node {view.node} out of service for it, the node comes back once it is well",)

@@ -1,0 +1,254 @@
+"""What `haulout notice` says: to people, or to programs."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+import click
+import msgspec
+
+from haulout.api.maintenancenotice import MaintenanceKind, NoticeCondition, NoticeHistoryEntry, NoticePhase
+from haulout.api.objects import Condition
+from haulout.cli.cordon_owners import format_elapsed
+from haulout.cli.notice.notice_view import NoticeView, lead_time_of
+from haulout.cli.notice.query import NoticeList
+from haulout.cli.tables import format_table
+from haulout.cli.terminal import format_pairs, printable
+from haulout.cli.times import format_instant, format_relative, format_timestamp
+
+HEADER = ("NAME", "NODE", "KIND", "PHASE", "START (UTC)", "END (UTC)", "DRAIN AT (UTC)", "ON TIME", "SOURCE")
+WIDE_HEADER = (*HEADER, "ID", "DEADLINE (UTC)", "MACHINE", "REASON")
+# As wide as a cell gets, where that is known: for tables that lines are added to.
+WIDEST_CELLS = (
+    "",
+    "",
+    "Terminate",
+    "Cancelled",
+    "0000-00-00 00:00:00 (in 59m59s)",
+    *("0000-00-00 00:00:00",) * 2,
+    *("",) * 6,
+)
+_COLOURS = {
+    NoticePhase.DUE: "yellow",
+    NoticePhase.ACTIVE: "cyan",
+    NoticePhase.COMPLETED: "green",
+    NoticePhase.MISSED: "red",
+}
+_ON_TIME = {None: "-", True: "yes", False: "no"}
+_FREEZE_TEXT = "not by default: a Freeze takes seconds"
+
+
+# All of them
+
+
+def table_lines(result: NoticeList, *, is_wide: bool = False, width: int | None = None) -> Iterator[str]:
+    """Yield a line for each notice; nothing if there is none."""
+    if result.views:
+        header = WIDE_HEADER if is_wide else HEADER
+        yield from format_table([header, *(table_row(view, is_wide=is_wide) for view in result.views)], width=width)
+
+
+def empty_message(result: NoticeList, *, nodes: Sequence[str]) -> str:
+    """Return how to say that there is nothing to show."""
+    node_text = f" for node {' or '.join(nodes)}" if nodes else ""
+    over = f"; {result.over} that are over: --all shows them" if result.over > 1 else "; --all shows one that is over"
+    return f"Nothing is announced{node_text}{over if result.over else ''}."
+
+
+def table_row(view: NoticeView, *, is_wide: bool = False) -> tuple[str, ...]:
+    """Return the cells of one notice."""
+    spec = view.notice.spec
+    cells = (
+        printable(view.notice.name),
+        printable(view.node) or "-",
+        printable(spec.kind),
+        click.style(view.phase, fg=_COLOURS.get(view.phase)) if view.phase in _COLOURS else str(view.phase),
+        "any moment"
+        if spec.start is None
+        else f"{format_timestamp(spec.start)} ({format_relative(spec.start, now=view.now)})",
+        _timestamp_or_dash(spec.end),
+        "at once" if view.drains_at_once else _timestamp_or_dash(view.drain_at),
+        click.style("no", fg="red", bold=True) if view.is_on_time is False else _ON_TIME[view.is_on_time],
+        printable(spec.source) or "-",
+    )
+    if not is_wide:
+        return cells
+    more = (spec.notice_id, _timestamp_or_dash(spec.deadline), spec.provider_id, spec.reason)
+    return *cells, *(printable(cell) or "-" for cell in more)
+
+
+def _timestamp_or_dash(instant: datetime | None) -> str:
+    return "-" if instant is None else format_timestamp(instant)
+
+
+# One
+
+
+def detail_lines(view: NoticeView) -> Iterator[str]:
+    """Yield all there is to say about one notice."""
+    yield from format_pairs([(click.style(title, bold=True), text) for title, text in _facts(view)])
+    history = view.notice.status.history
+    if history:
+        yield ""
+        yield click.style("History (UTC)", bold=True)
+        yield from format_table([_history_row(entry) for entry in history])
+
+
+def _facts(view: NoticeView) -> Iterator[tuple[str, str]]:
+    notice, spec, now = view.notice, view.notice.spec, view.now
+    yield "Notice", notice.name
+    yield "Kind", spec.kind + (f": {spec.reason}" if spec.reason else "")
+    if spec.description:
+        yield "Description", " ".join(spec.description.split())
+    yield "Node", _node_text(view)
+    if spec.provider_id:
+        yield "Machine", spec.provider_id + (f", called {spec.machine_name}" if spec.machine_name else "")
+    yield "Phase", f"{view.phase}: {view.phase_status.message}"
+    yield "Start", "at any moment" if spec.start is None else f"{format_instant(spec.start, now=now)}, not before"
+    yield "End", "nobody has said" if spec.end is None else f"{format_instant(spec.end, now=now)}, expected"
+    if spec.deadline is not None:
+        yield "Deadline", f"{format_instant(spec.deadline, now=now)}: the latest that it can begin"
+    if not view.phase.is_over:
+        yield "Drain due", drain_text(view) + lead_time_text(view)
+    yield from _condition_facts(view)
+    yield "Source", f"{spec.source or 'nobody says'}" + (f", which calls it {spec.notice_id}" if spec.notice_id else "")
+    yield "Can be moved", "yes: the source can be asked for another time" if spec.reschedulable else "no"
+    if not view.is_observed:
+        yield "Operator", "has not looked at it as it is now: does it run?"
+
+
+def _node_text(view: NoticeView) -> str:
+    found = view.notice.status.condition(NoticeCondition.NODE_FOUND)
+    why = "" if found is None or not found.message else f": {found.message}"
+    if not view.node:
+        return f"not known{why or ' yet'}"
+    is_plain = bool(view.notice.spec.node_name) and found is not None and found.status == "True"
+    return view.node if is_plain else f"{view.node}{why}"
+
+
+def _condition_facts(view: NoticeView) -> Iterator[tuple[str, str]]:
+    on_time = view.notice.status.condition(NoticeCondition.ON_TIME)
+    if on_time is not None and not view.phase.is_over:
+        answer = {"True": "yes", "False": "no"}.get(on_time.status, "nobody knows")
+        yield "On time", answer + (f": {on_time.message}" if on_time.message else "")
+    shown = (NoticeCondition.NODE_FOUND, NoticeCondition.ON_TIME)
+    for condition in view.notice.status.conditions:
+        if condition.type not in shown:
+            yield printable(condition.type), _condition_text(condition)
+
+
+def _condition_text(condition: Condition) -> str:
+    answer = {"True": "yes", "False": "no"}.get(condition.status, condition.status or "nobody knows")
+    why = ": ".join(filter(None, (condition.reason, condition.message)))
+    return f"{answer}, {why}" if why else answer
+
+
+def drain_text(view: NoticeView) -> str:
+    """Return when the node is emptied, in words, of a maintenance that is not over."""
+    drain_at = view.drain_at
+    if view.notice.spec.kind == MaintenanceKind.FREEZE:
+        return _FREEZE_TEXT
+    if drain_at is None:
+        return "at once"
+    return f"{'from' if drain_at > view.now else 'since'} {format_instant(drain_at, now=view.now)}"
+
+
+def lead_time_text(view: NoticeView) -> str:
+    """Return how long before its start the node is emptied, in words; nothing if that is at once."""
+    if view.drain_at is None or view.drain_at <= view.now:
+        return ""
+    return f", {format_elapsed(lead_time_of(view.notice))} before it begins"
+
+
+def summary_line(view: NoticeView) -> str:
+    """Return what is announced, in a line."""
+    spec = view.notice.spec
+    about = f"{spec.kind} ({spec.reason})" if spec.reason else spec.kind
+    if spec.start is None:
+        about += " at any moment"
+    else:
+        about += f" {'since' if view.phase is NoticePhase.ACTIVE else 'at'} {format_instant(spec.start, now=view.now)}"
+    late_text = ", not empty in time" if view.is_on_time is False else ""
+    return f"{about}{_drain_summary(view)}{late_text}; notice {view.notice.name}"
+
+
+def _drain_summary(view: NoticeView) -> str:
+    if view.notice.spec.kind == MaintenanceKind.FREEZE:
+        return ", by default not drained"
+    return "" if view.phase is NoticePhase.ACTIVE else f", to be drained {drain_text(view)}"
+
+
+def _history_row(entry: NoticeHistoryEntry) -> tuple[str, str, str]:
+    return _timestamp_or_dash(entry.time), printable(entry.who) or "-", printable(entry.what)
+
+
+# For programs
+
+
+class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class NoticeJson(_Json, frozen=True):
+    """A notice, as programs get it."""
+
+    name: str
+    node: str
+    machine: str
+    kind: str
+    reason: str
+    description: str
+    source: str
+    id: str
+    stage: str
+    phase: str
+    why: str
+    start: datetime | None
+    end: datetime | None
+    deadline: datetime | None
+    drain_at: datetime | None
+    on_time: bool | None
+    reschedulable: bool
+    created: datetime | None
+    ended_at: datetime | None
+    seen_by_operator: bool
+    conditions: tuple[Condition, ...]
+    history: tuple[NoticeHistoryEntry, ...]
+
+
+class _FoundJson(_Json, frozen=True):
+    notices: tuple[NoticeJson, ...]
+    notes: tuple[str, ...]
+
+
+def to_document(result: NoticeList) -> _FoundJson:
+    """Return what `haulout notice list --help` documents."""
+    return _FoundJson(notices=tuple(map(notice_json, result.views)), notes=(*result.notes, *result.unknown_nodes))
+
+
+def notice_json(view: NoticeView) -> NoticeJson:
+    """Return one of them."""
+    notice, spec = view.notice, view.notice.spec
+    return NoticeJson(
+        name=notice.name,
+        node=view.node,
+        machine=spec.provider_id,
+        kind=spec.kind,
+        reason=spec.reason,
+        description=spec.description,
+        source=spec.source,
+        id=spec.notice_id,
+        stage=spec.stage,
+        phase=view.phase,
+        why=view.phase_status.message,
+        start=spec.start,
+        end=spec.end,
+        deadline=spec.deadline,
+        drain_at=view.drain_at,
+        on_time=view.is_on_time,
+        reschedulable=spec.reschedulable,
+        created=notice.metadata.creation_timestamp,
+        ended_at=notice.status.ended_at,
+        seen_by_operator=view.is_observed,
+        conditions=notice.status.conditions,
+        history=notice.status.history,
+    )

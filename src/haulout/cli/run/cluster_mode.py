@@ -1,0 +1,189 @@
+"""The operator behind `haulout run`: from what was typed, and from where it runs, to its settings."""
+
+import asyncio
+import logging
+import os
+import socket
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from haulout.app import logs, machine_settings
+from haulout.app.esx import EsxComponent
+from haulout.app.kubernikus import KubernikusComponent
+from haulout.app.machines import MachinesComponent
+from haulout.app.notices import NoticesComponent
+from haulout.app.operator import OperatorSettings, run_operator
+from haulout.app.profiles import ProfilesComponent
+from haulout.app.profiles_file import DEFAULT_PATH, ProfilesFile
+from haulout.app.provider_settings import read_environment as read_clouds
+from haulout.cli import connect
+from haulout.controllers.nodemaintenance import node_lease
+from haulout.controllers.profiles import default_profile
+from haulout.controllers.profiles.external.network_client import NetworkClient
+from haulout.core.clock import RealClock
+from haulout.dashboard import server
+from haulout.dashboard.auth.settings import AccessSettings
+from haulout.errors import UsageError
+from haulout.history.retention import RetentionSettings
+from haulout.httpserver import healthz, secure_metrics
+from haulout.httpserver.listener import ListenAddress
+from haulout.kube.client import Client
+from haulout.kube.leaderelection_config import LeaderElectionConfig
+from haulout.kube.transports.config import IN_CLUSTER, Connection
+from haulout.webhook.certificate_generator import SubprocessGenerator
+from haulout.webhook.settings import ClientAuth, WebhookSettings, parse_certificate_source
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorOptions:
+    """What was typed about the operator; None: what is usual where it runs."""
+
+    namespace: str | None
+    webhook: str | None
+    webhook_client_auth: ClientAuth = ClientAuth.OPTIONAL
+    webhook_client_names: tuple[str, ...] = ()
+    health_port: int | None
+    metrics: ListenAddress | None
+    secure_metrics_address: ListenAddress | None = None
+    access: AccessSettings | None = None
+    metrics_linger: timedelta = timedelta()
+    guards_quorum: bool
+    cluster: str | None = None  # how people know it
+    leases: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
+
+    def settings(self, connection: Connection) -> OperatorSettings:
+        """Return the settings for an operator that reaches its cluster this way."""
+        in_pod = connection.context == IN_CLUSTER
+        namespace = self.namespace or connection.namespace
+        webhook = self.webhook or ("auto" if in_pod else "off")
+        if webhook == "off" and self.secure_metrics_address is not None:
+            raise UsageError("--https-metrics-port: only with a --webhook, whose certificate is shown there")
+        return OperatorSettings(
+            namespace=namespace,
+            identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+            cluster=self.cluster or ("" if in_pod else connection.context),
+            node=os.environ.get("NODE_NAME", ""),
+            lease_namespace=os.environ.get("LEASE_NAMESPACE") or node_lease.NAMESPACE,
+            guard_quorum=self.guards_quorum,
+            webhook=None
+            if webhook == "off"
+            else WebhookSettings(
+                namespace=namespace,
+                certificate=parse_certificate_source(webhook),
+                certificate_generator=SubprocessGenerator(),
+                client_auth=self.webhook_client_auth,
+                client_names=self.webhook_client_names,
+                guard_quorum=self.guards_quorum,
+            ),
+            health_port=self.health_port or (healthz.PORT if in_pod else None),
+            metrics_address=self.metrics or (ListenAddress(server.PORT) if in_pod else None),
+            secure_metrics_address=self.secure_metrics_address
+            or (ListenAddress(secure_metrics.PORT) if in_pod else None),
+            access=self.access,
+            leases=self.leases,
+            retention=self.retention,
+            metrics_linger=self.metrics_linger,
+        )
+
+
+def load_profiles_file(path: Path | None) -> ProfilesFile:
+    """Return the configuration of profiles, from this file or from the usual one, which need not be there."""
+    return ProfilesFile(path or DEFAULT_PATH, environ=os.environ, clock=RealClock(), is_optional=path is None)
+
+
+def load_kubernikus(path: Path | None) -> KubernikusComponent | None:
+    """Return what a file says about nodes of Kubernikus, if one is named."""
+    if path is None:
+        return None
+    from haulout.app.kubernikus_settings import KubernikusFile
+    from haulout.controllers.kubernikus import openstack_sdk
+
+    file = KubernikusFile(path, environ=os.environ, clock=RealClock())
+    openstack_sdk.check()
+    return KubernikusComponent(file)
+
+
+@asynccontextmanager
+async def open_profiles(file: ProfilesFile | None, client: Client) -> AsyncIterator[ProfilesComponent | None]:
+    """Yield what profiles need, if they are configured."""
+    if file is None:
+        yield None
+        return
+    network = NetworkClient(client=client)
+    try:
+        yield ProfilesComponent(file, network)
+    finally:
+        await network.close()
+
+
+def load_esx(path: Path) -> EsxComponent:
+    """Return how nodes on ESX hosts are seen to; raises `ConfigError` if the file makes no sense, or the SDK lacks."""
+    from haulout.app.esx_settings import EsxFile
+    from haulout.controllers.esx import vsphere_sdk
+
+    file = EsxFile(path, os.environ)
+    vsphere_sdk.check()
+    return EsxComponent.from_file(file)
+
+
+def run_operator_process(
+    options: OperatorOptions,
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    as_json: bool,
+    config: Path | None = None,
+    kubernikus: Path | None = None,
+    esx: Path | None = None,
+    level: int | None = None,
+) -> None:
+    """Run the operator until it is told to end; `level` is of its log, instead of what -v says."""
+    profiles_file, providers = load_profiles_file(config), read_clouds(os.environ)
+    kubernikus_component = load_kubernikus(kubernikus)
+    esx_component = None if esx is None else load_esx(esx)
+    machines_settings, policy = machine_settings.read(os.environ)
+    default_profile.recovery_timeout(os.environ)  # what is wrong with it is told at the start
+    machines = MachinesComponent(settings=machines_settings, policy=policy)
+
+    async def main() -> None:
+        async with connect.connect(kubeconfig=kubeconfig, context=context) as session:
+            settings = options.settings(session.connection)
+            await session.client.server_version()  # what is wrong with the way there is said at once, and in one line
+            requested_level = min(logging.getLogger().level or logging.INFO, logging.INFO)
+            logs.configure(as_json=as_json, level=requested_level if level is None else level)
+            log.info("the operator runs on %s, in namespace %s", session.connection.server, settings.namespace)
+            if profiles_file.is_loaded:
+                log.info("profiles are configured by %s", profiles_file.path)
+            if kubernikus_component is not None:
+                log.info("nodes of Kubernikus are seen to, by %s", kubernikus_component.file.path)
+                for warning in kubernikus_component.file.warnings:
+                    log.warning("%s", warning)
+            if esx is not None:
+                log.info("nodes on ESX hosts are seen to, by %s", esx)
+            for line in providers.describe():
+                log.info("%s", line)
+            for line in providers.ignored:
+                log.warning("environment: %s", line)
+            notices = NoticesComponent(providers.sources(socket.gethostname()))
+            try:
+                async with open_profiles(profiles_file, session.client) as profiles:
+                    await run_operator(
+                        session.client,
+                        settings,
+                        profiles=profiles,
+                        notices=notices,
+                        machines=machines,
+                        kubernikus=kubernikus_component,
+                        esx=esx_component,
+                    )
+            except asyncio.CancelledError:
+                log.info("the operator ends")
+
+    connect.run(main())

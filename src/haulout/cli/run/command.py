@@ -1,0 +1,426 @@
+"""`haulout run`: the operator on a cluster; or a cluster to try it on, with the operator in it, in this process."""
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from haulout.cli import options
+from haulout.cli.run import dashboard_flags, history_flags, hub_flags, lease_flags
+
+if TYPE_CHECKING:  # heavy: what runs is imported when it is asked for
+    from haulout.controllers.clusterapi.settings import ClusterApiSettings
+    from haulout.dashboard.auth.settings import AccessSettings
+    from haulout.history.retention import RetentionSettings
+    from haulout.httpserver.listener import ListenAddress
+    from haulout.kube.leaderelection_config import LeaderElectionConfig
+
+_MAX_PORT = 65_535
+_SANDBOX_ONLY = (
+    "no_operator",
+    "nodes",
+    "zones",
+    "pods_per_node",
+    "seed",
+    "speed",
+    "scenario",
+    "write_kubeconfig",
+    "port",
+    "clouds_port",
+)
+_CLUSTER_ONLY = (
+    "kubeconfig",
+    "context",
+    "namespace",
+    "log_format",
+    "webhook",
+    "webhook_client_auth",
+    "webhook_client_names",
+    "health_port",
+    "https_metrics_port",
+    "no_quorum_check",
+    "cluster_name",
+    "kubernikus",
+    "esx",
+    *history_flags.OPTION_NAMES,
+    *lease_flags.OPTION_NAMES,
+)
+
+_CLUSTER_MODE_ONLY = (
+    "webhook",
+    "webhook_client_auth",
+    "webhook_client_names",
+    "https_metrics_port",
+    "config",
+    "kubernikus",
+    "esx",
+    "no_quorum_check",
+    "sandbox",
+    *history_flags.OPTION_NAMES,
+)
+
+OptionCheck = Callable[[click.Context, click.Parameter, Any], Any]
+
+
+def _check_between(minimum: int, maximum: int, hint: str) -> OptionCheck:
+    """Return a check for numbers that names both bounds, and why."""
+
+    def check(_ctx: click.Context, _: click.Parameter, value: float | None) -> float | None:
+        if value is not None and (math.isnan(value) or not minimum <= value <= maximum):
+            raise click.BadParameter(f"expected {minimum} to {maximum}, found {value:g}: {hint}.")
+        return value
+
+    return check
+
+
+def _check_sandbox_limit(hint: str) -> OptionCheck:
+    """Return a check for a number of which the sandbox says how large it may be."""
+
+    def check(ctx: click.Context, parameter: click.Parameter, value: float | None) -> Any:
+        if value is None or ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.DEFAULT:
+            return value
+        from haulout.app.sandbox.interface import find_sandbox
+
+        return _check_between(1, find_sandbox().limits[parameter.name or ""], hint)(ctx, parameter, value)
+
+    return check
+
+
+@click.command("run", short_help="Run the operator, or with --sandbox a cluster to try it on.")
+@options.cluster_options
+@click.option(
+    "--mode",
+    type=click.Choice(["cluster", "management"]),
+    default="cluster",
+    show_default=True,
+    help="cluster: see to the nodes of this cluster. management: be the hub of a management cluster of Cluster API, "
+    "and couple its Machines with the nodes of workload clusters.",
+)
+@hub_flags.hub_options
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Of the operator's log on stderr. [default: text on a terminal, json elsewhere]",
+)
+@click.option(
+    "--webhook",
+    metavar="CERTIFICATE",
+    help="Serve the admission webhook, with a certificate from: auto, self, folder:PATH or secret:NAME; or off. "
+    "[default: auto in a pod, off elsewhere]",
+)
+@click.option(
+    "--webhook-client-auth",
+    type=click.Choice(["off", "optional", "required"]),
+    default="optional",
+    show_default=True,
+    help="Whether callers of the webhook show a client certificate of the API server.",
+)
+@click.option(
+    "--webhook-client-name",
+    "webhook_client_names",
+    multiple=True,
+    metavar="NAME",
+    help="Common name of such a certificate, beyond requestheader-allowed-names of the cluster; can be repeated.",
+)
+@click.option(
+    "--health-port",
+    type=int,
+    metavar="N",
+    callback=_check_between(1, _MAX_PORT, "/healthz and /readyz are served there"),
+    help="Serve /healthz and /readyz on this port. [default: 8081 in a pod, not at all elsewhere]",
+)
+@click.option(
+    "--metrics-port",
+    type=int,
+    metavar="N",
+    callback=_check_between(1, _MAX_PORT, "the dashboard, the API and /metrics are served there"),
+    help="Serve the dashboard, the API and /metrics on this port. [default: 8080 in a pod, not at all elsewhere; with "
+    "--sandbox 8080, or any that is free]",
+)
+@click.option(
+    "--https-metrics-port",
+    type=int,
+    metavar="N",
+    callback=_check_between(1, _MAX_PORT, "/metrics is served there, over HTTPS"),
+    help="Serve /metrics over HTTPS on this port, with the webhook's certificate, to those who may get it. "
+    "[default: 8443 in a pod, not at all elsewhere]",
+)
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Configuration of maintenance profiles. [default: config/maintenance.yaml, if it is there]",
+)
+@click.option(
+    "--kubernikus",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="See to nodes of Kubernikus, too, as this kubernikus.yaml says. [default: off]",
+)
+@click.option(
+    "--esx",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="See to nodes that are virtual machines on ESX hosts, by this esx.yaml of the SAP maintenance-controller.",
+)
+@click.option(
+    "--cluster-name",
+    metavar="NAME",
+    help="How people know the cluster; the dashboard says it. [default: the context, outside of a pod]",
+)
+@dashboard_flags.dashboard_options
+@lease_flags.lease_options
+@history_flags.retention_options
+@click.option("--no-quorum-check", is_flag=True, help="Take nodes though etcd would lose its quorum; not on OpenShift.")
+@click.option(
+    "--sandbox", is_flag=True, help="Start a cluster in this process, with the operator in it; needs haulout[sandbox]."
+)
+@click.option("--no-operator", is_flag=True, help="With --sandbox: only the cluster.")
+@click.option(
+    "--nodes",
+    type=int,
+    metavar="N",
+    callback=_check_sandbox_limit("each node costs time and memory; --scenario big has 1,000"),
+    help="How many nodes, instead of what the scenario says.",
+)
+@click.option(
+    "--zones",
+    type=int,
+    metavar="N",
+    callback=_check_sandbox_limit("they are named by letters"),
+    help="In how many zones.",
+)
+@click.option(
+    "--pods-per-node",
+    type=int,
+    metavar="N",
+    callback=_check_sandbox_limit("a node has room for 110"),
+    help="About how many pods on each node.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides all that is left to chance.")
+@click.option(
+    "--speed",
+    type=float,
+    default=1.0,
+    metavar="FACTOR",
+    callback=_check_sandbox_limit("1 is life, 60 makes a minute of a second"),
+    help="How many times faster than life the cluster's clock runs. [default: 1]",
+)
+@click.option(
+    "--scenario",
+    default="default",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="What there is and what happens: default, rolling, trouble, openshift, hub, esx, big, or a YAML file.",
+)
+@click.option(
+    "--write-kubeconfig",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where to write the kubeconfig, instead of ~/.cache/haulout/sandbox.kubeconfig. It is removed at the end.",
+)
+@click.option(
+    "--port",
+    type=int,
+    default=0,
+    metavar="N",
+    callback=_check_between(0, _MAX_PORT, "0 is any that is free"),
+    help="Port of the API server on this machine, instead of any that is free.",
+)
+@click.option(
+    "--clouds-port",
+    type=int,
+    metavar="N",
+    callback=_check_between(0, _MAX_PORT, "0 is any that is free"),
+    help="With --sandbox: have the stand-ins of clouds answer on this port, for SDKs, command lines and agents.",
+)
+@options.verbose_option
+@click.pass_context
+def run(ctx: click.Context, /, **options: Any) -> None:
+    """Run the operator until Ctrl-C or SIGTERM.
+
+    It works on the cluster that --kubeconfig and --context name or, in a pod, on the pod's own. Any number may run: one
+    leads, the others wait. NodeMaintenances are seen to where their CustomResourceDefinition is installed, and profiles
+    where there is a configuration: that of the SAP maintenance-controller, as it is. Edits take effect by themselves.
+
+    With --mode management it is the hub of a management cluster of Cluster API: it holds the deletion of Machines that
+    are enabled until their nodes, in workload clusters, are prepared, and passes on who asks for their maintenance.
+
+    With --sandbox it brings the cluster along: an API server with nodes, a scheduler and controllers, all in memory.
+    kubectl cannot tell it from a real one in daily use. It prints how to reach it, and leaves nothing behind.
+
+    \b
+    Environment:
+      NODE_NAME        the node that this process runs on: before it is drained, another leads
+      LEASE_NAMESPACE  where the leases of nodes are, instead of medik8s-leases
+      KUBECONTEXT      the context, if --context names none
+      HAULOUT_MACHINES_LEAD, _WINDOW, _SURGE, _KINDS  how Machines of OpenShift are replaced, where there are any
+      HAULOUT_NOTICES_RECOVERY  how long nodes wait, after announced maintenance, for evicted workloads to recover
+      WD_STREAM_OCID, HAULOUT_OCI_COMPARTMENTS, and others   listen to maintenance of Oracle Cloud Infrastructure
+      QUEUE_URL, HAULOUT_AWS, and others                     listen to maintenance of AWS
+      HAULOUT_GCP, HAULOUT_GCP_PROJECTS, and others          listen to maintenance of Google Cloud
+      HAULOUT_GKE                                            go by what labels of GKE's nodes say of maintenance
+
+    \b
+    Exit codes:
+      0  it ran and was told to end, by Ctrl-C or SIGTERM
+      1  the cluster cannot be reached at the start, or does not accept the credentials
+      2  the command line, a file it names or a variable makes no sense
+    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    values = _RunOptions(**options)
+    if not values.elects:
+        _refuse_options(ctx, lease_flags.OPTION_NAMES, "not with --no-leader-election, as there is no lease then")
+    if values.mode == "management":
+        _refuse_options(ctx, (*_SANDBOX_ONLY, *_CLUSTER_MODE_ONLY), "not with --mode management")
+        _run_hub(values)
+        return
+    _refuse_options(ctx, hub_flags.OPTION_NAMES, "only with --mode management")
+    if not values.sandbox:
+        _refuse_options(ctx, _SANDBOX_ONLY, "only with --sandbox")
+        _run_operator(values)
+        return
+    _refuse_options(ctx, _CLUSTER_ONLY, "not with --sandbox, which brings its own cluster")
+    if values.no_operator:
+        _refuse_options(ctx, ("config",), "not with --no-operator, as nobody would read it")
+        _refuse_options(
+            ctx, ("metrics_port", *dashboard_flags.OPTION_NAMES), "not with --no-operator, as nobody would answer there"
+        )
+    _run_sandbox(values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RunOptions:
+    """What was typed, by option."""
+
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None
+    mode: str
+    hub: "ClusterApiSettings"
+    elects: bool
+    log_format: str | None
+    webhook: str | None
+    webhook_client_auth: str
+    webhook_client_names: tuple[str, ...]
+    health_port: int | None
+    metrics_port: int | None
+    https_metrics_port: int | None
+    config: Path | None
+    kubernikus: Path | None
+    esx: Path | None
+    access: "AccessSettings"
+    leases: "LeaderElectionConfig"
+    retention: "RetentionSettings"
+    no_quorum_check: bool
+    cluster_name: str | None
+    sandbox: bool
+    no_operator: bool
+    nodes: int | None
+    zones: int | None
+    pods_per_node: int | None
+    seed: int
+    speed: float
+    scenario: str
+    write_kubeconfig: Path | None
+    port: int
+    clouds_port: int | None
+
+    @property
+    def named_context(self) -> str | None:
+        return self.context or os.environ.get("KUBECONTEXT")
+
+    @property
+    def as_json(self) -> bool:
+        return self.log_format == "json" or (self.log_format is None and not sys.stderr.isatty())
+
+    @property
+    def dashboard_address(self) -> "ListenAddress | None":
+        """Where the dashboard and metrics are asked for."""
+        from haulout.httpserver.listener import ListenAddress
+
+        return None if self.metrics_port is None else ListenAddress(self.metrics_port)
+
+
+def _run_hub(values: _RunOptions) -> None:
+    from haulout.cli.run.management_mode import HubOptions, run_hub_process
+
+    hub_options = HubOptions(
+        hub=values.hub,
+        namespace=values.namespace,
+        health_port=values.health_port,
+        metrics=values.dashboard_address,
+        access=values.access,
+        cluster=values.cluster_name,
+        elects=values.elects,
+        leases=values.leases,
+    )
+    run_hub_process(hub_options, kubeconfig=values.kubeconfig, context=values.named_context, as_json=values.as_json)
+
+
+def _run_operator(values: _RunOptions) -> None:
+    from haulout.cli.run.cluster_mode import OperatorOptions, run_operator_process
+    from haulout.httpserver.listener import ListenAddress
+    from haulout.webhook.settings import ClientAuth
+
+    operator_options = OperatorOptions(
+        namespace=values.namespace,
+        webhook=values.webhook,
+        webhook_client_auth=ClientAuth(values.webhook_client_auth),
+        webhook_client_names=values.webhook_client_names,
+        health_port=values.health_port,
+        metrics=values.dashboard_address,
+        secure_metrics_address=None if values.https_metrics_port is None else ListenAddress(values.https_metrics_port),
+        access=values.access,
+        guards_quorum=not values.no_quorum_check,
+        cluster=values.cluster_name,
+        leases=values.leases,
+        retention=values.retention,
+    )
+    run_operator_process(
+        operator_options,
+        kubeconfig=values.kubeconfig,
+        context=values.named_context,
+        as_json=values.as_json,
+        config=values.config,
+        kubernikus=values.kubernikus,
+        esx=values.esx,
+    )
+
+
+def _run_sandbox(values: _RunOptions) -> None:
+    from haulout.app.sandbox.interface import find_sandbox
+    from haulout.cli.run.sandbox_mode import run_sandbox_process
+
+    sandbox = find_sandbox()
+    plan = sandbox.read_plan(
+        values.scenario,
+        nodes=values.nodes,
+        zones=values.zones,
+        pods_per_node=values.pods_per_node,
+        seed=values.seed,
+        speed=values.speed,
+        port=values.port,
+        clouds_port=values.clouds_port,
+        kubeconfig=values.write_kubeconfig,
+    )
+    run_sandbox_process(
+        sandbox,
+        plan,
+        config=values.config,
+        with_operator=not values.no_operator,
+        metrics_port=values.metrics_port,
+        access=values.access,
+    )
+
+
+def _refuse_options(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
+    """Refuse options that do not go with the others; nothing that a person typed is silently ignored."""
+    for parameter in ctx.command.params:
+        given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given and parameter.name in names:
+            raise click.UsageError(f"{parameter.opts[-1]}: {why}")

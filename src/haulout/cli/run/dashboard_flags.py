@@ -1,0 +1,137 @@
+"""Options about who may use the dashboard; the command hears of all of them as one, `access`."""
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:  # heavy: imported when it is needed
+    from haulout.dashboard.auth.settings import AccessSettings
+
+OPTION_NAMES = (
+    "dashboard_auth",
+    "dashboard_host",
+    "dashboard_proxy_user_header",
+    "dashboard_proxy_groups_header",
+    "dashboard_proxy_from",
+    "dashboard_proxy_secret_file",
+    "dashboard_proxy_prefix",
+)
+_HOST = re.compile(r"\*|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
+
+
+def dashboard_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add them."""
+
+    @functools.wraps(command)
+    def with_access_settings(*args: Any, **options: Any) -> Any:
+        dashboard_values = {name: options.pop(name) for name in OPTION_NAMES}
+        dashboard_values["dashboard_auth"] = dashboard_values["dashboard_auth"] or (
+            "off" if options["sandbox"] else "token"
+        )
+        return command(*args, access=_access_settings(**dashboard_values), **options)
+
+    for add in reversed(_OPTIONS):
+        with_access_settings = add(with_access_settings)
+    return with_access_settings
+
+
+def _check_header(_ctx: click.Context, _: click.Parameter, name: str | None) -> str | None:
+    if name is not None and not _HEADER.fullmatch(name):
+        raise click.BadParameter(f"expected the name of a header, found {name!r:.60}.")
+    return name
+
+
+def _parse_hosts(_ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(name.strip() for value in given for name in value.split(","))
+    for name in names:
+        if not _HOST.fullmatch(name):
+            raise click.BadParameter(f"expected a host name without a port, or *, found {name!r:.60}.")
+    return names
+
+
+_OPTIONS = (
+    click.option(
+        "--dashboard-auth",
+        type=click.Choice(["off", "token", "proxy"]),
+        help="Who may use the dashboard and its API. off: everybody may read, nobody may act. token: who shows a token "
+        "of Kubernetes. proxy: whom a proxy in front names. What they may do, the API server decides. "
+        "[default: token; off with --sandbox]",
+    ),
+    click.option(
+        "--dashboard-host",
+        metavar="NAME",
+        multiple=True,
+        callback=_parse_hosts,
+        help="With --dashboard-auth=off: a name by which the dashboard is reached, such as that of an Ingress; * is "
+        "any. Can be repeated, or have commas. IP addresses, localhost and names of Services need not be named.",
+    ),
+    click.option(
+        "--dashboard-proxy-user-header",
+        metavar="NAME",
+        callback=_check_header,
+        help="In which header the proxy names the user. [default: X-Forwarded-User]",
+    ),
+    click.option(
+        "--dashboard-proxy-groups-header",
+        metavar="NAME",
+        callback=_check_header,
+        help="In which it names their groups, with commas between. [default: X-Forwarded-Groups]",
+    ),
+    click.option(
+        "--dashboard-proxy-from",
+        metavar="NETWORK",
+        multiple=True,
+        help="From where it is believed, such as 10.1.2.0/24. Can be repeated. [default: this machine: a sidecar]",
+    ),
+    click.option(
+        "--dashboard-proxy-secret-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Believe it by what it sends as X-Haulout-Proxy-Secret, which this file has, wherever it asks from.",
+    ),
+    click.option(
+        "--dashboard-proxy-prefix",
+        metavar="TEXT",
+        help="To put before the names of users and groups, such as oidc:, as the API server does.",
+    ),
+)
+
+
+def _access_settings(
+    *,
+    dashboard_auth: str,
+    dashboard_host: tuple[str, ...],
+    dashboard_proxy_user_header: str | None,
+    dashboard_proxy_groups_header: str | None,
+    dashboard_proxy_from: tuple[str, ...],
+    dashboard_proxy_secret_file: Path | None,
+    dashboard_proxy_prefix: str | None,
+) -> "AccessSettings":
+    from haulout.dashboard.api.types import AuthMode
+    from haulout.dashboard.auth.settings import LOOPBACK, AccessSettings, ProxySettings, parse_network, read_secret
+
+    headers = dashboard_proxy_user_header, dashboard_proxy_groups_header, dashboard_proxy_prefix
+    mode = AuthMode(dashboard_auth)
+    if mode is not AuthMode.PROXY and (dashboard_proxy_from or dashboard_proxy_secret_file or any(headers)):
+        raise click.UsageError("--dashboard-proxy-…: only with --dashboard-auth=proxy")
+    if dashboard_proxy_from and dashboard_proxy_secret_file is not None:
+        raise click.UsageError(
+            "--dashboard-proxy-from: not with --dashboard-proxy-secret-file, by which it is known from wherever it asks"
+        )
+    networks = tuple(map(parse_network, dashboard_proxy_from)) or LOOPBACK
+    if dashboard_proxy_secret_file is not None:
+        read_secret(dashboard_proxy_secret_file)
+    defaults = ProxySettings()
+    proxy = ProxySettings(
+        user_header=dashboard_proxy_user_header or defaults.user_header,
+        groups_header=dashboard_proxy_groups_header or defaults.groups_header,
+        networks=networks,
+        secret_file=dashboard_proxy_secret_file,
+        prefix=dashboard_proxy_prefix or "",
+    )
+    return AccessSettings(mode=mode, proxy=proxy, hosts=dashboard_host)

@@ -1,0 +1,181 @@
+"""Options of `haulout run --mode management` about workload clusters.
+
+The command hears of them as one, `hub_options`.
+"""
+
+import functools
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from haulout.core import duration
+
+if TYPE_CHECKING:  # heavy: imported when it is needed
+    from haulout.controllers.clusterapi.settings import ClusterApiSettings
+
+_MIN_MEMORY = 64 << 20  # what a hub takes without any cluster
+
+OPTION_NAMES = (
+    "approval_timeout",
+    "unreachable_after",
+    "old_approvals",
+    "enable_metal3_maintenance",
+    "metal3_unguarded",
+    "cluster_budget",
+    "memory_limit",
+    "no_leader_election",
+)
+
+
+def hub_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add them; beside `hub_options` the command hears whether one of several leads, as `elects`."""
+
+    @functools.wraps(command)
+    def with_hub_settings(*args: Any, **options: Any) -> Any:
+        elects = not options.pop("no_leader_election")
+        return command(
+            *args,
+            hub=_hub_settings(**{name: options.pop(name) for name in OPTION_NAMES[:-1]}),
+            elects=elects,
+            **options,
+        )
+
+    for add in reversed(_OPTIONS):
+        with_hub_settings = add(with_hub_settings)
+    return with_hub_settings
+
+
+def parse_time_limit(text: str) -> timedelta | None:
+    """Return a limit in time, of which 0 means none; raises `ValueError`."""
+    span = duration.parse(text)
+    if span < timedelta():
+        raise ValueError(f"{text!r} is less than nothing; 0 means without a limit")
+    return span or None
+
+
+def _time_limit_option(_ctx: click.Context, _: click.Parameter, text: str | None) -> timedelta | None:
+    if text is None:
+        return None
+    try:
+        return parse_time_limit(text)
+    except ValueError as error:
+        raise click.BadParameter(f"expected a duration such as 4h, or 0: {error}") from None
+
+
+def check_cluster_budget(limits: tuple[str, ...]) -> tuple[str, ...]:
+    """Return limits on how many clusters are in maintenance at once, as they are; raises `ValueError`."""
+    from haulout.controllers.clusterapi.cluster_limits import parse_limit
+
+    for text in limits:
+        parse_limit(text)
+    return limits
+
+
+def parse_memory_limit(text: str) -> int | None:
+    """Return a limit in bytes, of which 0 means that of the container; raises `ValueError`."""
+    from haulout.core import quantity
+
+    try:
+        size = quantity.parse(text).value
+    except ValueError:
+        size = -1
+    if size and size < _MIN_MEMORY:
+        raise ValueError(f"expected at least 64Mi, such as 400Mi, or 0, found {text!r:.60}")
+    return size or None
+
+
+def _cluster_budget_option(_ctx: click.Context, _: click.Parameter, limits: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        return check_cluster_budget(limits)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
+
+
+def _memory_limit_option(_ctx: click.Context, _: click.Parameter, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_memory_limit(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
+
+
+_OPTIONS = (
+    click.option(
+        "--approval-timeout",
+        metavar="DURATION",
+        callback=_time_limit_option,
+        help="Hold the deletion of a Machine that nobody approves no longer than this. [default: for ever]",
+    ),
+    click.option(
+        "--unreachable-after",
+        metavar="DURATION",
+        callback=_time_limit_option,
+        help="Hold the deletion of Machines whose cluster cannot be reached no longer than this. [default: for ever]",
+    ),
+    click.option(
+        "--old-approvals",
+        type=click.Choice(["wait", "clear", "honour"]),
+        default="wait",
+        show_default=True,
+        help="What becomes of an approval that was on a node before it was asked for. wait: it does not count until it "
+        "was removed and set anew. clear: the hub removes it. honour: it counts, as for the "
+        "runtime-extension-maintenance-controller.",
+    ),
+    click.option(
+        "--enable-metal3-maintenance",
+        is_flag=True,
+        help="Power off the BareMetalHosts of Machines whose maintenance is approved.",
+    ),
+    click.option(
+        "--metal3-unguarded",
+        is_flag=True,
+        help="With --enable-metal3-maintenance: also of Machines that are not enabled or leave, and whose nodes are "
+        "not cordoned, as the runtime-extension-maintenance-controller does.",
+    ),
+    click.option(
+        "--cluster-budget",
+        metavar="[LABELS:]NUMBER",
+        multiple=True,
+        callback=_cluster_budget_option,
+        help="Let at most so many clusters be in maintenance at once, such as 2; of those whose Cluster has certain "
+        "labels, such as env=prod:1. May be given several times, and all hold. [default: as many as ask for it]",
+    ),
+    click.option(
+        "--memory-limit",
+        metavar="QUANTITY",
+        callback=_memory_limit_option,
+        help="How much memory the process may use, such as 400Mi. All workload clusters together get a part of it. "
+        "[default: the memory limit of the container; 400Mi without one]",
+    ),
+    click.option(
+        "--no-leader-election",
+        is_flag=True,
+        help="Work at once, without a lease: only if nothing else works for this management cluster.",
+    ),
+)
+
+
+def _hub_settings(
+    *,
+    approval_timeout: timedelta | None,
+    unreachable_after: timedelta | None,
+    old_approvals: str,
+    enable_metal3_maintenance: bool,
+    metal3_unguarded: bool,
+    cluster_budget: tuple[str, ...],
+    memory_limit: int | None,
+) -> "ClusterApiSettings":
+    from haulout.controllers.clusterapi.settings import ClusterApiSettings, OldApprovals
+
+    return ClusterApiSettings(
+        approval_timeout=approval_timeout,
+        unreachable_after=unreachable_after,
+        old_approvals=OldApprovals(old_approvals),
+        metal3=enable_metal3_maintenance,
+        metal3_unguarded=metal3_unguarded,
+        cluster_budget=cluster_budget,
+        memory_limit=memory_limit,
+    )

@@ -1,0 +1,61 @@
+"""`haulout status`: which nodes are out of service, by whom, how far, and what they wait for."""
+
+import click
+
+from haulout.cli import options
+
+
+@click.command("status", short_help="Show which nodes are out of service, by whom and why.")
+@click.argument("node", required=False)
+@click.option("-A", "--all", "everything", is_flag=True, help="Also nodes about which there is nothing to say.")
+@options.output_option
+@options.kubeconfig_options
+@options.verbose_option
+def status(*, node: str | None, everything: bool, output: str, kubeconfig: str | None, context: str | None) -> None:
+    """Show how nodes stand: who holds them, how far their maintenance is, what blocks it, and when it goes on.
+
+    With NODE all that is known of it. It only reads, and works without the operator. What you may not see is named.
+
+    \b
+    Exit codes:
+      0  shown
+      1  the node is unknown, or nodes may not be seen
+      2  the command line makes no sense
+
+    \b
+    With -o json, fields are only ever added:
+      nodes: [{node, exists, state, ready, cordoned,
+               cordonedBefore      null if Haulout has no mark on it
+               holders: [{owner, since, presence}]     There, Gone or Unknown
+               maintenances: [{name, reason, phase, progress, created, deleted,
+                               lastError, pendingPods, nextLook, blockers}]
+               lease: {holder, until}     until is null if it ran out
+               pods                only with NODE
+               notices             what is announced for it and happens within a day,
+                                   with the fields of `haulout notice list`
+               hold: {by, reason, until, problem, isOver}     null: nobody has held it
+               problem}]           with Haulout's mark, if it has one
+      notes                        what could not be seen
+    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    from haulout.cli.connect import connect, run
+    from haulout.cli.node_lookup import strip_node_prefix
+    from haulout.cli.status import node_status, status_text
+    from haulout.cli.terminal import printable
+
+    async def read() -> node_status.StatusReport:
+        async with connect(kubeconfig=kubeconfig, context=context) as session:
+            return await node_status.read_status(session.client, None if node is None else strip_node_prefix(node))
+
+    report = run(read())
+    if output == "json":
+        click.echo(status_text.to_json(report, include_all=everything or node is not None))
+        return
+    lines = (
+        status_text.table(report, include_all=everything)
+        if node is None
+        else status_text.detail_lines(report.nodes[0], report.now)
+    )
+    for line in lines:
+        click.echo(line)
+    for note in report.notes:
+        click.echo(printable(note), err=True)

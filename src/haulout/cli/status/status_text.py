@@ -1,0 +1,307 @@
+"""What `haulout status` says: a table of nodes, one node in detail, or JSON for programs."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+import click
+import msgspec
+
+from haulout.api.nodemaintenance import BlockerStatus, NodeMaintenance
+from haulout.cli import structured_output
+from haulout.cli.cordon_owners import CordonOwner, OwnerPresence, format_elapsed, format_since
+from haulout.cli.notice.notice_text import NoticeJson, notice_json, summary_line
+from haulout.cli.status.node_status import NodeStatus, StatusReport
+from haulout.cli.tables import format_table
+from haulout.cli.terminal import format_pairs, printable
+from haulout.controllers.nodemaintenance.node_lease import HOLDER
+from haulout.core.text import format_pod_count
+
+_HEADER = ("NODE", "STATE", "HELD BY", "SINCE", "DRAINED", "BLOCKED BY", "NEXT LOOK")
+_MAX_BLOCKERS = 10
+
+
+# All nodes
+
+
+def table(report: StatusReport, *, include_all: bool) -> list[str]:
+    """Return a line for each node that there is something to say about, or for all."""
+    return [*_node_table(report, include_all=include_all), *_notice_lines(report.nodes)]
+
+
+def _node_table(report: StatusReport, *, include_all: bool) -> list[str]:
+    shown = [node_status for node_status in report.nodes if include_all or node_status.is_noteworthy]
+    rows = [_HEADER, *(_row(node_status, report.now) for node_status in shown)]
+    lines = list(format_table([[printable(cell) for cell in row] for row in rows])) if shown else []
+    omitted = len(report.nodes) - len(shown)
+    if not shown:
+        return [f"All {omitted} nodes are in service." if omitted else "There are no nodes."]
+    if omitted:
+        lines += ["", "1 other node is in service." if omitted == 1 else f"{omitted} other nodes are in service."]
+    return lines
+
+
+def _notice_lines(nodes: Iterable[NodeStatus]) -> list[str]:
+    """Return a line for each maintenance that is announced and near."""
+    rows = [
+        (f"  {printable(node_status.name)}", summary_line(notice))
+        for node_status in nodes
+        for notice in node_status.notices
+    ]
+    return ["", "Announced:", *format_pairs(rows)] if rows else []
+
+
+def _row(status: NodeStatus, now: datetime) -> tuple[str, ...]:
+    owners = _owner_names(status)
+    starts = [item.since for item in status.cordon_owners] + [
+        item.metadata.creation_timestamp for item in status.maintenances if item.metadata.creation_timestamp
+    ]
+    blockers = status.blockers
+    more = f" and {len(blockers) - 1} more" if len(blockers) > 1 else ""
+    return (
+        status.name,
+        status.state,
+        ", ".join(owners) or "-",
+        format_elapsed(now - min(starts)) if starts else "-",
+        f"{min(item.status.drain_progress for item in status.maintenances)}%" if status.maintenances else "-",
+        f"{blockers[0].object or blockers[0].kind}{more}" if blockers else "-",
+        _format_until(status.next_look, now) or "-",
+    )
+
+
+def _owner_names(status: NodeStatus) -> list[str]:
+    named = {
+        item.name: f"{item.name} (no more)" if item.presence is OwnerPresence.GONE else item.name
+        for item in status.cordon_owners
+    }
+    for item in status.maintenances:
+        named.setdefault(f"NodeMaintenance {item.name}", f"NodeMaintenance {item.name}")
+    names = list(named.values())
+    if status.lease and status.lease_until and status.lease.spec.holder_identity != HOLDER:
+        names.append(f"lease of {status.lease.spec.holder_identity or 'somebody unnamed'}")
+    if status.hold is not None:
+        names.append(f"a hold of {status.hold.by or 'somebody unnamed'}")
+    if not names and status.is_cordoned:
+        names.append("a person or another tool")
+    return names
+
+
+# One node
+
+
+def detail_lines(status: NodeStatus, now: datetime) -> list[str]:
+    """Return all there is to say about one node."""
+    rows = [(click.style(name, bold=True), text) for name, text in _facts(status, now)]
+    return format_pairs(rows)
+
+
+def _facts(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
+    yield "Node", status.name
+    yield "State", status.state
+    if status.node is not None:
+        yield "Cordoned", _cordoned_text(status, now)
+    if status.hold is not None:
+        yield "Hold", f"{status.hold}; to end that: haulout release {status.name}"
+    elif status.expired_hold is not None:
+        yield "Hold", f"over: {status.expired_hold}"
+    yield from (("Held by", _owner_text(item, now)) for item in status.cordon_owners)
+    if status.bad_mark:
+        yield "Mark", status.bad_mark
+    for item in status.maintenances:
+        yield from _maintenance_facts(item, now)
+    yield from (("Announced", summary_line(item)) for item in status.notices)
+    if status.lease is not None:
+        yield "Lease", _lease_text(status, now)
+    if status.pods is not None:
+        ending = sum(pod.metadata.deletion_timestamp is not None for pod in status.pods)
+        yield "Pods", format_pod_count(len(status.pods)) + (f", of which {ending} are ending" if ending else "")
+    yield from _next_steps(status, now)
+
+
+def _next_steps(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
+    """Yield what stands in the way, and what comes next."""
+    for blocker in status.blockers[:_MAX_BLOCKERS]:
+        yield "Blocked by", _blocker_text(blocker, now)
+    if len(status.blockers) > _MAX_BLOCKERS:
+        yield "", f"and {len(status.blockers) - _MAX_BLOCKERS} more"
+    if status.next_look is not None:
+        yield "Next look", f"{status.next_look:%H:%M:%S} UTC ({_format_until(status.next_look, now)})"
+    if status.orphans:
+        yield "To clear up", f"haulout uncordon {status.name}"
+
+
+def _cordoned_text(status: NodeStatus, now: datetime) -> str:
+    if not status.is_cordoned:
+        return "no"
+    if status.mark is None or not status.mark.owners:
+        return "yes, by a person or another tool; to end that: haulout uncordon " + status.name
+    first = min(hold.since for hold in status.mark.owners.values())
+    after = "it stays so afterwards, for a person had cordoned it" if status.mark.before.unschedulable else ""
+    return f"yes, since {format_since(first, now=now)}" + (f"; {after}" if after else "")
+
+
+def _owner_text(owner: CordonOwner, now: datetime) -> str:
+    if owner.presence is OwnerPresence.GONE:
+        return f"{owner.describe(now=now)}: what it left is an orphan"
+    hint = f"; to end that: {owner.release_command}" if owner.release_command else ""
+    return owner.describe(now=now) + hint
+
+
+def _maintenance_facts(maintenance: NodeMaintenance, now: datetime) -> Iterator[tuple[str, str]]:
+    maintenance_status = maintenance.status
+    created = maintenance.metadata.creation_timestamp
+    text = f"{maintenance.name}: {maintenance_status.phase or 'the operator has not looked at it yet'}"
+    text += f", {maintenance_status.drain_progress}% drained" if maintenance_status.phase else ""
+    text += f", created {format_since(created, now=now)}" if created else ""
+    text += ", being deleted" if maintenance.is_being_deleted else ""
+    yield "Maintenance", text
+    if maintenance.spec.reason:
+        yield "  Reason", maintenance.spec.reason
+    if maintenance_status.drain is not None:
+        drain = maintenance_status.drain
+        pods_left = max(len(maintenance_status.pending_pods) - drain.leaving, 0)
+        yield "  Pods", f"{drain.gone} gone, {drain.leaving} ending, {pods_left} to go"
+        if drain.deadline is not None:
+            yield (
+                "  Deadline",
+                f"{drain.deadline:%Y-%m-%d %H:%M:%S} UTC ({_format_until(drain.deadline, now) or 'now'})",
+            )
+    elif maintenance_status.pending_pods:
+        yield "  Pods", f"{len(maintenance_status.pending_pods)} of {maintenance_status.eviction_pods} to go"
+    if maintenance_status.last_error:
+        yield "  Last error", maintenance_status.last_error
+
+
+def _lease_text(status: NodeStatus, now: datetime) -> str:
+    holder = (status.lease.spec.holder_identity if status.lease else None) or "somebody unnamed"
+    if status.lease_until is None:
+        return f"ran out; the last to hold it was {holder}"
+    return f"held by {holder} until {status.lease_until:%H:%M:%S} UTC ({_format_until(status.lease_until, now)})"
+
+
+def _blocker_text(blocker: BlockerStatus, now: datetime) -> str:
+    duration_text = f" (for {format_elapsed(now - blocker.since)})" if blocker.since else ""
+    pod_prefix = f"{blocker.pod}: " if blocker.pod else ""
+    return f"{pod_prefix}{blocker.reason}{duration_text}" + (f"; {blocker.advice}" if blocker.advice else "")
+
+
+def _format_until(instant: datetime | None, now: datetime) -> str:
+    if instant is None:
+        return ""
+    return f"in {format_elapsed(instant - now)}" if instant > now else "due"
+
+
+# For programs
+
+
+class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class _CordonOwnerJson(_Json, frozen=True):
+    owner: str
+    since: datetime
+    presence: str
+
+
+class _HoldJson(_Json, frozen=True):
+    by: str
+    reason: str
+    until: datetime | None
+    problem: str
+    is_over: bool
+
+
+class _LeaseJson(_Json, frozen=True):
+    holder: str | None
+    until: datetime | None
+
+
+class _MaintenanceJson(_Json, frozen=True):
+    name: str
+    reason: str
+    phase: str
+    progress: int
+    created: datetime | None
+    deleted: datetime | None
+    last_error: str
+    pending_pods: tuple[str, ...]
+    next_look: datetime | None
+    blockers: tuple[BlockerStatus, ...]
+
+
+class _NodeJson(_Json, frozen=True):
+    node: str
+    exists: bool
+    state: str
+    ready: bool
+    cordoned: bool
+    cordoned_before: bool | None
+    holders: tuple[_CordonOwnerJson, ...]
+    maintenances: tuple[_MaintenanceJson, ...]
+    lease: _LeaseJson | None
+    pods: int | None
+    notices: tuple[NoticeJson, ...]
+    hold: _HoldJson | None
+    problem: str
+
+
+class _StatusReportJson(_Json, frozen=True):
+    nodes: tuple[_NodeJson, ...]
+    notes: tuple[str, ...]
+
+
+def to_json(report: StatusReport, *, include_all: bool) -> bytes:
+    """Return it for programs; `haulout status --help` documents the fields."""
+    nodes = tuple(
+        _node_json(node_status)
+        for node_status in report.nodes
+        if include_all or node_status.is_noteworthy or node_status.notices
+    )
+    return structured_output.to_json(_StatusReportJson(nodes=nodes, notes=report.notes))
+
+
+def _node_json(status: NodeStatus) -> _NodeJson:
+    lease = status.lease
+    return _NodeJson(
+        node=status.name,
+        exists=status.node is not None,
+        state=status.state,
+        ready=status.is_ready,
+        cordoned=status.is_cordoned,
+        cordoned_before=None if status.mark is None else status.mark.before.unschedulable,
+        holders=tuple(
+            _CordonOwnerJson(owner=owner.owner, since=owner.since, presence=owner.presence)
+            for owner in status.cordon_owners
+        ),
+        maintenances=tuple(map(_maintenance_json, status.maintenances)),
+        lease=None if lease is None else _LeaseJson(holder=lease.spec.holder_identity, until=status.lease_until),
+        pods=None if status.pods is None else len(status.pods),
+        notices=tuple(map(notice_json, status.notices)),
+        hold=_hold_json(status),
+        problem=status.bad_mark,
+    )
+
+
+def _hold_json(status: NodeStatus) -> _HoldJson | None:
+    hold = status.hold or status.expired_hold
+    if hold is None:
+        return None
+    is_over = status.hold is None
+    return _HoldJson(by=hold.by, reason=hold.reason, until=hold.until, problem=hold.problem, is_over=is_over)
+
+
+def _maintenance_json(maintenance: NodeMaintenance) -> _MaintenanceJson:
+    maintenance_status = maintenance.status
+    refs = tuple(f"{ref.namespace}/{ref.name}" for ref in maintenance_status.pending_pods_refs)
+    return _MaintenanceJson(
+        name=maintenance.name,
+        reason=maintenance.spec.reason,
+        phase=maintenance_status.phase,
+        progress=maintenance_status.drain_progress,
+        created=maintenance.metadata.creation_timestamp,
+        deleted=maintenance.metadata.deletion_timestamp,
+        last_error=maintenance_status.last_error,
+        pending_pods=refs or maintenance_status.pending_pods,
+        next_look=maintenance_status.next_look,
+        blockers=maintenance_status.blockers,
+    )

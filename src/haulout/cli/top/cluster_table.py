@@ -1,0 +1,61 @@
+"""A hub in the terminal: its clusters as a table, those that need a look first."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from haulout.cli.tables import format_table
+from haulout.cli.top.api_client import ApiClient
+from haulout.cli.top.fleet_cache import decode
+from haulout.cli.top.text_format import format_age, one_line
+from haulout.dashboard.api.types import ClusterList, ClusterReach, ClusterState, ClusterTile, Summary
+
+_HEADER = ("CLUSTER", "REACH", "FOR", "STATE", "ACTIVE", "ENABLED", "NODES", "WHY")
+_STATES = (ClusterState.IN_MAINTENANCE, ClusterState.WAITING, ClusterState.IDLE)
+_REACHES = (ClusterReach.UNREACHABLE, ClusterReach.UNREADABLE, ClusterReach.CONNECTING, ClusterReach.CONNECTED)
+
+
+async def fetch_clusters(client: ApiClient) -> ClusterList:
+    """Ask a hub for its clusters; raises `HauloutError`."""
+    return decode(ClusterList, await client.get("clusters"))
+
+
+def table_lines(summary: Summary, clusters: ClusterList, *, now: datetime, width: int | None) -> Iterator[str]:
+    """Yield lines about all clusters."""
+    leader = one_line(summary.leader.identity) or "nobody leads"
+    yield f"Haulout {one_line(summary.cluster)}  a hub, leader {leader}  {now:%H:%M:%S} UTC"
+    yield from (
+        f"budget {item.text}: {item.used} of {item.limit}{_waiting_text(len(item.waiting))}" for item in summary.budgets
+    )
+    yield from (f"{item.level}: {one_line(item.text)}" for item in summary.banners)
+    if not clusters.clusters:
+        yield "There are no clusters with Machines that are enabled."
+        return
+    yield from format_table([_HEADER, *_rows(clusters.clusters, now)], width=width)
+
+
+def _rows(clusters: Iterable[ClusterTile], now: datetime) -> Iterator[tuple[str, ...]]:
+    for cluster in sorted(
+        clusters, key=lambda cluster: (_REACHES.index(cluster.reach), _STATES.index(cluster.state), cluster.key)
+    ):
+        active, enabled = str(cluster.active_count or ""), f"{cluster.enabled}/{cluster.machines}"
+        yield (
+            one_line(cluster.key),
+            cluster.reach,
+            format_age(cluster.since, now),
+            cluster.state,
+            active,
+            enabled,
+            str(cluster.nodes),
+            one_line(_why(cluster)),
+        )
+
+
+def _why(tile: ClusterTile) -> str:
+    machines = (
+        f"{machine.name}: {machine.reason}" for machine in tile.active if not machine.is_approved and machine.reason
+    )
+    return tile.why or tile.waits_for or next(machines, "")
+
+
+def _waiting_text(count: int) -> str:
+    return f", {count} waiting" if count else ""

@@ -1,0 +1,90 @@
+"""Puts `haulout top` together: the way to an operator, and one picture or a view that moves."""
+
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+import aiohttp
+import click
+import msgspec
+from rich.console import Console
+
+from haulout.cli.connect import connect
+from haulout.cli.dashboard_token import authorization_header, cookie_header
+from haulout.cli.top.api_client import ApiClient, UrlApiClient, find_operator
+from haulout.cli.top.fleet_cache import FleetCache, decode, to_document
+from haulout.cli.top.screen import render_screen
+from haulout.cli.top.view_state import ViewState
+from haulout.core.clock import RealClock
+from haulout.dashboard.api.types import Mode, Summary
+from haulout.errors import HauloutError
+
+_NON_TERMINAL_WIDTH = 160
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopOptions:
+    """What was typed."""
+
+    url: str | None = None
+    is_once: bool = False
+    as_json: bool = False
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespace: str | None = None
+
+
+async def run_top(options: TopOptions) -> None:
+    """Show what was asked for; raises `HauloutError`."""
+    async with _open_client(options) as client:
+        is_live = sys.stdout.isatty() and sys.stdin.isatty() and not (options.is_once or options.as_json)
+        with suppress(*((HauloutError,) if is_live else ())):  # who is away now may come back while somebody looks
+            summary = decode(Summary, await client.get("summary"))
+            if summary.mode is Mode.MANAGEMENT:
+                await _print_clusters(options, client, summary)
+                return
+        fleet = FleetCache(RealClock())
+        if is_live:
+            from haulout.cli.top.live_view import LiveView  # there are no such terminals on Windows
+
+            await LiveView(fleet, client, Console(no_color=_is_colour_disabled(), highlight=False)).run()
+            return
+        await fleet.load(client)
+        fleet.problem = ""
+        if options.as_json:
+            click.echo(msgspec.json.format(msgspec.json.encode(to_document(fleet)), indent=2).decode())
+            return
+        width = None if sys.stdout.isatty() else _NON_TERMINAL_WIDTH
+        console = Console(no_color=_is_colour_disabled(), highlight=False, width=width)
+        console.print(render_screen(fleet, ViewState(), width=console.width))
+
+
+async def _print_clusters(options: TopOptions, client: ApiClient, summary: Summary) -> None:
+    """Print the clusters of a hub, once: they are few, and its dashboard moves."""
+    from haulout.cli.top.cluster_table import fetch_clusters, table_lines
+
+    cluster_list = await fetch_clusters(client)
+    if options.as_json:
+        document = {"summary": summary, "clusters": cluster_list.clusters}
+        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in table_lines(summary, cluster_list, now=summary.time or RealClock().now(), width=width):
+        click.echo(line)
+
+
+def _is_colour_disabled() -> bool:
+    return bool(os.environ.get("NO_COLOR"))
+
+
+@asynccontextmanager
+async def _open_client(options: TopOptions) -> AsyncIterator[ApiClient]:
+    if options.url is not None:
+        async with aiohttp.ClientSession(headers=authorization_header(os.environ)) as session:
+            yield UrlApiClient(options.url, session)
+        return
+    async with connect(kubeconfig=options.kubeconfig, context=options.context) as session:
+        yield await find_operator(session.client, options.namespace, cookie_header(os.environ))

@@ -1,0 +1,130 @@
+"""What is known of a fleet: asked for once, and kept by the event stream of an operator.
+
+It holds values of `haulout.dashboard.api.types` as they came, and decides nothing about how they look.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from haulout.cli.top.api_client import ApiClient
+from haulout.core.clock import Clock
+from haulout.dashboard.api.types import (
+    Fleet,
+    NodeDetail,
+    NodesChanged,
+    NodeState,
+    Notice,
+    NoticeList,
+    NoticesChanged,
+    Summary,
+    Tile,
+)
+from haulout.errors import ExternalError
+
+T = TypeVar("T")
+
+
+class _Hello(msgspec.Struct, frozen=True):
+    time: datetime | None = None
+
+
+@dataclass
+class FleetCache:
+    """The fleet, as it was told last."""
+
+    clock: Clock
+    summary: Summary = field(default_factory=lambda: Summary(version=""))
+    tiles: dict[str, Tile] = field(default_factory=dict)
+    notices: dict[str, Notice] = field(default_factory=dict)
+    details: dict[str, NodeDetail] = field(default_factory=dict)
+    problem: str = "connecting"  # why it may be old; empty: it is not
+    _clock_offset: timedelta = timedelta()  # of our clock
+
+    @property
+    def now(self) -> datetime:
+        """What time it is there."""
+        return self.clock.now() + self._clock_offset
+
+    async def load(self, client: ApiClient) -> None:
+        """Ask for everything; raises `HauloutError`."""
+        summary = decode(Summary, await client.get("summary"))
+        fleet = decode(Fleet, await client.get("nodes"))
+        self.summary = summary
+        self.tiles = {item.name: item for item in fleet.nodes}
+        self._set_time(summary.time)
+        if summary.has_notices:
+            self.notices = {item.name: item for item in decode(NoticeList, await client.get("notices")).notices}
+
+    async def stream_events(self, client: ApiClient, node: str = "") -> None:
+        """Take what is told, until the stream ends; raises `HauloutError`."""
+        path = f"events?node={node}" if node else "events"
+        async with client.stream(path) as lines:
+            async for event, data in parse_events(lines):
+                if event in ("hello", "reset"):
+                    await self.load(client)
+                    self._set_time(decode(_Hello, data).time if event == "hello" else None)
+                    self.problem = ""
+                else:
+                    self.apply_event(event, data)
+
+    def apply_event(self, event: str, data: bytes) -> None:
+        """Take what an event tells; what is not known here is left out."""
+        match event:
+            case "summary":
+                self.summary = decode(Summary, data)
+            case "nodes":
+                changed = decode(NodesChanged, data)
+                self.tiles |= {item.name: item for item in changed.changed}
+                for name in changed.gone:
+                    self.tiles.pop(name, None)
+            case "notices":
+                notices_changed = decode(NoticesChanged, data)
+                self.notices |= {item.name: item for item in notices_changed.changed}
+                for name in notices_changed.gone:
+                    self.notices.pop(name, None)
+            case "node":
+                detail = decode(NodeDetail, data)
+                self.details[detail.tile.name] = detail
+
+    def count_by_state(self) -> dict[NodeState, int]:
+        """Return how many nodes are in each state."""
+        return {state: sum(tile.state is state for tile in self.tiles.values()) for state in NodeState}
+
+    def _set_time(self, server_time: datetime | None) -> None:
+        if server_time is not None:
+            self._clock_offset = server_time - self.clock.now()
+
+
+async def parse_events(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, bytes]]:
+    """Yield server-sent events: their names and data."""
+    event, data = "", b""
+    async for line in lines:
+        text = line.rstrip(b"\r")
+        key, _, value = text.partition(b":")
+        value = value.removeprefix(b" ")
+        if not text:
+            if event:
+                yield event, data
+            event, data = "", b""
+        elif key == b"event":
+            event = value.decode(errors="replace")
+        elif key == b"data":
+            data = data + b"\n" + value if data else value
+
+
+def decode(model: type[T], body: bytes) -> T:
+    """Return what an operator says; raises `ExternalError`."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=model)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ExternalError(f"the operator does not speak as this command expects: {error}") from None
+
+
+def to_document(fleet: FleetCache) -> Any:
+    """Return all of it for programs."""
+    busy = [tile for tile in fleet.tiles.values() if tile.state is not NodeState.IDLE]
+    return {"summary": fleet.summary, "nodes": busy, "notices": list(fleet.notices.values())}

@@ -1,0 +1,114 @@
+"""What a person chose to see, and what their keys change about it. Pure.
+
+choice = pressed(choice, "down", names)
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from haulout.dashboard.api.types import NodeState, Tile
+
+_ORDER = (NodeState.BLOCKED, NodeState.DRAINING, NodeState.RECOVERING, NodeState.IN_MAINTENANCE, NodeState.PLANNED)
+_PAGE_ROWS = 10
+
+
+class Sort(StrEnum):
+    """In what order nodes are shown."""
+
+    STATE = "state"  # those first that somebody should look at
+    NAME = "name"
+    SINCE = "since"
+    NEXT = "next"
+
+
+FILTERS: tuple[NodeState | None, ...] = (None, *_ORDER, NodeState.IDLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewState:
+    """What is to be seen."""
+
+    sort: Sort = Sort.STATE
+    state: NodeState | None = None  # None: all but idle ones
+    search: str = ""
+    is_searching: bool = False
+    selected_row: int = 0  # the row that is lit
+    detail_node: str = ""  # the node that is shown alone
+    has_quit: bool = False
+
+
+def visible_nodes(state: ViewState, tiles: Iterable[Tile]) -> list[Tile]:
+    """Return the nodes to show, in order."""
+    matching = [tile for tile in tiles if _matches(state, tile)]
+    match state.sort:
+        case Sort.NAME:
+            return sorted(matching, key=lambda tile: tile.name)
+        case Sort.SINCE:
+            return sorted(
+                matching, key=lambda tile: (tile.since is None, tile.since.timestamp() if tile.since else 0, tile.name)
+            )
+        case Sort.NEXT:
+            return sorted(
+                matching, key=lambda tile: (tile.at is None, tile.at.timestamp() if tile.at else 0, tile.name)
+            )
+    return sorted(matching, key=lambda tile: (_rank(tile), tile.name))
+
+
+def _rank(tile: Tile) -> int:
+    return _ORDER.index(tile.state) if tile.state in _ORDER else len(_ORDER)
+
+
+def _matches(state: ViewState, tile: Tile) -> bool:
+    words = f"{tile.name} {tile.zone} {tile.pool} {tile.why} {tile.hold} {' '.join(tile.profiles)}".casefold()
+    if state.search.casefold() not in words:
+        return False
+    if state.state is not None:
+        return tile.state is state.state
+    return tile.state is not NodeState.IDLE or bool(state.search)
+
+
+def handle_key(state: ViewState, key: str, names: Sequence[str]) -> ViewState:
+    """Return the choice after a key; `names` are the rows that there are."""
+    if state.is_searching:
+        return _handle_search_key(state, key)
+    if state.detail_node:
+        return replace(state, detail_node="") if key in ("escape", "enter", "q", "left") else state
+    last = max(len(names) - 1, 0)
+    if key in _ENTER_KEYS:
+        return replace(state, detail_node=names[min(state.selected_row, last)]) if names else state
+    if key in _KEY_HANDLERS:
+        return _KEY_HANDLERS[key](state)
+    steps = {**_MOVES, "home": -last, "end": last}
+    return replace(state, selected_row=min(max(state.selected_row + steps.get(key, 0), 0), last))
+
+
+def _next_sort(state: ViewState) -> ViewState:
+    sorts = list(Sort)
+    return replace(state, sort=sorts[(sorts.index(state.sort) + 1) % len(sorts)])
+
+
+def _next_filter(state: ViewState) -> ViewState:
+    return replace(state, state=FILTERS[(FILTERS.index(state.state) + 1) % len(FILTERS)], selected_row=0)
+
+
+_ENTER_KEYS = ("enter", "right")
+_MOVES = {"up": -1, "k": -1, "down": 1, "j": 1, "pageup": -_PAGE_ROWS, "pagedown": _PAGE_ROWS}
+_KEY_HANDLERS: dict[str, Callable[[ViewState], ViewState]] = {
+    "q": lambda it: replace(it, has_quit=True),
+    "/": lambda it: replace(it, is_searching=True, search="", selected_row=0),
+    "s": _next_sort,
+    "f": _next_filter,
+    "escape": lambda it: replace(it, state=None, search="", selected_row=0),
+}
+
+
+def _handle_search_key(state: ViewState, key: str) -> ViewState:
+    match key:
+        case "enter":
+            return replace(state, is_searching=False)
+        case "escape":
+            return replace(state, is_searching=False, search="")
+        case "backspace":
+            return replace(state, search=state.search[:-1])
+    return replace(state, search=state.search + key, selected_row=0) if len(key) == 1 and key.isprintable() else state

@@ -1,0 +1,217 @@
+"""Where `haulout why` gets its knowledge from: a cluster and a file, or an operator."""
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import msgspec
+
+from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenance
+from haulout.api.objects import RawObject
+from haulout.api.resources import NODES, Resource
+from haulout.cli.check.command import read_input
+from haulout.cli.connect import connect, run
+from haulout.cli.dashboard_token import authorization_header
+from haulout.cli.why.command import DEFAULT_FILE
+from haulout.controllers.esx import labels as esx
+from haulout.controllers.kubernikus import labels as kubernikus
+from haulout.controllers.profiles import default_profile
+from haulout.controllers.profiles.config.dry_run import dry_run
+from haulout.controllers.profiles.config.model import Configuration
+from haulout.controllers.profiles.explain.explanation import (
+    CordonHolder,
+    NodeExplanation,
+    OrderedMaintenance,
+    explain,
+    parse_node_info,
+)
+from haulout.controllers.profiles.external.network_client import NetworkClient
+from haulout.controllers.profiles.plugins.registry import registries
+from haulout.drain.cordon import InvalidCordonAnnotation, cordon_of
+from haulout.errors import ConfigErrors, ExternalError, HauloutError, KubeError, UsageError
+from haulout.kube.client import Client
+
+CONFIG_MAP_KEY = "maintenance.yaml"
+_CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=RawObject)
+_OK = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhyOptions:
+    """What was typed."""
+
+    file: str | None = None
+    config_map: str | None = None
+    url: str | None = None
+    no_ask: bool = False
+    given: Mapping[str, str]
+    kubeconfig: str | None = None
+    context: str | None = None
+
+
+def explain_node(node: str, options: WhyOptions) -> NodeExplanation:
+    """Return why a node is where it is; raises `HauloutError`."""
+    if sum(source is not None for source in (options.file, options.config_map, options.url)) > 1:
+        raise click.UsageError("--config, --config-map and --from are three ways to know: name one")
+    if options.url is not None:
+        return run(ask_operator(options.url, node))
+    return run(explain_from_cluster(node, options))
+
+
+# An operator
+
+
+async def ask_operator(url: str, node: str) -> NodeExplanation:
+    """Return what an operator says."""
+    network = NetworkClient()
+    address = f"{url.rstrip('/')}/api/v1/info"
+    try:
+        status, body = await network.request("GET", address, headers=authorization_header(os.environ))
+    finally:
+        await network.close()
+    if status != _OK:
+        raise ExternalError(f"{address} answered with status {status}: {body[:200].decode(errors='replace').strip()}")
+    try:
+        answer = parse_node_info(body, node)
+    except (ValueError, RecursionError) as error:
+        raise ExternalError(f"{address} does not speak as a maintenance controller does: {error}") from None
+    if answer is None:
+        maybe = "it has not looked at it yet, there is none, or no profile is on it"
+        raise HauloutError(f'{address} says nothing about node "{node}": {maybe}')
+    return answer
+
+
+# A cluster and a file
+
+
+async def explain_from_cluster(node: str, options: WhyOptions) -> NodeExplanation:
+    """Return what comes of a look at the cluster, by a configuration that is known or in a ConfigMap."""
+    async with connect_with_configuration(options, node) as (client, configuration, notes):
+        network = None if options.no_ask else NetworkClient(client=client)
+        try:
+            result = await explain(client, configuration, node, external=network)
+        finally:
+            if network is not None:
+                await network.close()
+        maintenances, owners = (
+            await list_ordered_maintenances(client, node),
+            await list_other_cordon_owners(client, node),
+        )
+    return msgspec.structs.replace(result, notes=(*notes, *result.notes), ordered=maintenances, held=owners)
+
+
+async def list_ordered_maintenances(client: Client, node: str) -> tuple[OrderedMaintenance, ...]:
+    """Return what people have ordered for a node; nothing, if that cannot be seen: profiles are what was asked for."""
+    try:
+        found = await client.list(NODE_MAINTENANCES)
+    except KubeError:
+        return ()
+    return tuple(_describe_maintenance(maintenance) for maintenance in found.items if maintenance.node == node)
+
+
+async def list_other_cordon_owners(client: Client, name: str) -> tuple[CordonHolder, ...]:
+    """Return what keeps a node cordoned beside orders and profiles; nothing, if that cannot be seen or read."""
+    try:
+        node = await client.get(NODES, name)
+        mark = cordon_of(node)
+    except (KubeError, InvalidCordonAnnotation):
+        return ()
+    host, state = (node.metadata.labels.get(label, "unknown") for label in (esx.HOST, esx.STATE))
+    texts = {
+        kubernikus.CORDON_OWNER: f"by label {kubernikus.DELETE_NODE} it is drained, and its server deleted",
+        esx.CORDON_OWNER: f"it is away for its ESX host {host}, which is in state {state}, or on its way",
+    }
+    holds = {} if mark is None else mark.owners
+    return tuple(CordonHolder(by=by, since=holds[by].since, says=says) for by, says in texts.items() if by in holds)
+
+
+def _describe_maintenance(maintenance: NodeMaintenance) -> OrderedMaintenance:
+    status = maintenance.status
+    blocker_reasons = (blocker.reason for blocker in status.blockers)
+    message = status.last_error or next(blocker_reasons, "") or f"{status.drain_progress} % of its pods have left"
+    if maintenance.is_being_deleted:
+        message = "it was deleted, and the node is given back"
+    return OrderedMaintenance(
+        maintenance=maintenance.name, phase=status.phase or "Waiting", reason=maintenance.spec.reason, says=message
+    )
+
+
+@asynccontextmanager
+async def connect_with_configuration(
+    options: WhyOptions, node: str
+) -> AsyncIterator[tuple[Client, Configuration, tuple[str, ...]]]:
+    """Connect, and find the configuration that is in force for a node, with what is to be said about it."""
+    if options.file is not None and options.config_map is not None:
+        raise click.UsageError("--config and --config-map are two ways to know: name one")
+    loaded_configuration = (
+        None if options.config_map is not None else configuration_from_file(options.file, options.given)
+    )
+    async with connect(kubeconfig=options.kubeconfig, context=options.context) as session:
+        loaded_configuration = loaded_configuration or await configuration_from_config_map(
+            session.client, options.config_map or "", options.given
+        )
+        is_unfinished, recovery = (
+            await _default_is_unfinished(session.client, node),
+            default_profile.recovery_timeout({**os.environ, **options.given}),
+        )
+        in_force = default_profile.effective_configuration(
+            loaded_configuration.configuration, has_unfinished_nodes=is_unfinished, recovery=recovery
+        )
+        yield session.client, in_force, loaded_configuration.notes
+
+
+async def _default_is_unfinished(client: Client, node: str) -> bool:
+    """Tell whether the default is not done with a node yet, whatever else is configured now."""
+    try:
+        return default_profile.is_unfinished_on(await client.get(NODES, node))
+    except KubeError:
+        return False  # the look at the cluster will tell
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfiguration:
+    """A configuration, and what is to be said about it."""
+
+    configuration: Configuration
+    notes: tuple[str, ...] = ()
+
+
+def configuration_from_file(file: str | None, variables: Mapping[str, str]) -> LoadedConfiguration:
+    """Return the configuration in a file; raises `ConfigErrors`."""
+    if file is None and not Path(DEFAULT_FILE).exists():
+        hint = "if the operator has a file, name it with --config, or its ConfigMap with --config-map"
+        note = f"there is no {DEFAULT_FILE} here, so this is by the default (haulout check --print-default); {hint}"
+        return LoadedConfiguration(
+            default_profile.configuration(default_profile.recovery_timeout({**os.environ, **variables})), (note,)
+        )
+    name = file or DEFAULT_FILE
+    return parse_configuration(read_input(name), name, variables)
+
+
+async def configuration_from_config_map(
+    client: Client, reference: str, variables: Mapping[str, str]
+) -> LoadedConfiguration:
+    """Return the configuration in a ConfigMap; raises `HauloutError`."""
+    namespace, slash, name = reference.partition("/")
+    if not (namespace and slash and name):
+        raise UsageError(f"--config-map: expected NAMESPACE/NAME, found {reference!r}")
+    found = await client.get(_CONFIG_MAPS, name, namespace=namespace)
+    text = (found.get("data") or {}).get(CONFIG_MAP_KEY)
+    if text is None:
+        raise HauloutError(f"ConfigMap {reference} has no {CONFIG_MAP_KEY}")
+    return parse_configuration(text.encode(), f"{reference}/{CONFIG_MAP_KEY}", variables)
+
+
+def parse_configuration(data: bytes, name: str, variables: Mapping[str, str]) -> LoadedConfiguration:
+    """Return what a text holds; variables that are set elsewhere do no harm. Raises `ConfigErrors`."""
+    result = dry_run(data, registries(), {**os.environ, **variables}, file=name, assume_placeholders=True)
+    if result.loaded is None:
+        raise ConfigErrors(result.errors)
+    if not result.unset:
+        return LoadedConfiguration(result.loaded.configuration)
+    unset = ", ".join(result.unset)
+    note = f"not set here: {unset}; checks that use such a variable may be wrong here, unless --env gives its value"
+    return LoadedConfiguration(result.loaded.configuration, (note,))

@@ -1,0 +1,212 @@
+"""Boolean expressions over names: `a && !(b || c)`.
+
+    expression = booleans.parse("window && (approved || urgent)")
+    expression.names                                   # ("window", "approved", "urgent"), in the order of the text
+    expression.evaluate({"window": True, "approved": False, "urgent": True})
+
+A value may also be None: it cannot be told. Then the whole cannot be told either, unless it does not matter:
+`a && b` is false if b is, whatever a may be.
+
+`!` binds tightest, then `&&`, then `||`. A name is any run of characters without blanks, `&`, `|`, `!`, `(` and `)`, so
+hyphens and dots are fine, and operators need no blanks around them. `true`, `false` and `date` are reserved, as in the
+expression language that these texts come from.
+
+`parse_names` reads the simpler `a && b`, which has names in an order and nothing else.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+RESERVED = frozenset({"true", "false", "date"})
+
+_TOKEN = re.compile(r"\s*(?:(?P<operator>&&|\|\||[!()])|(?P<name>[^\s&|!()]+)|(?P<stray>[&|]))")
+_MAX_DEPTH = 50
+
+
+class BooleanError(ValueError):
+    """A text that is no such expression; `position` counts its characters from 0."""
+
+    def __init__(self, problem: str, position: int) -> None:
+        self.problem = problem
+        self.position = position
+        super().__init__(f"{problem} at character {position + 1}")
+
+
+@dataclass(frozen=True, slots=True)
+class NameNode:
+    """The value of a name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotNode:
+    """The opposite."""
+
+    operand: "Node"
+
+
+@dataclass(frozen=True, slots=True)
+class AndNode:
+    """Whether all parts are true."""
+
+    operands: tuple["Node", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OrNode:
+    """Whether one part is true."""
+
+    operands: tuple["Node", ...]
+
+
+Node = NameNode | NotNode | AndNode | OrNode
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanExpression:
+    """An expression, its text and the names in it: each as often as it is mentioned."""
+
+    text: str
+    root: Node
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+    def evaluate(self, values: Mapping[str, bool | None]) -> bool | None:
+        """Return whether it is true, or None if that cannot be told; `values` has each of its names."""
+        return _value(self.root, values)
+
+
+def parse(text: str) -> BooleanExpression:
+    """Return the expression that `text` is; raises `BooleanError`."""
+    parser = _Parser(text)
+    root = parser.parse()
+    return BooleanExpression(text, root, tuple(parser.names))
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Return the names in `a && b`, none for an empty text; raises `BooleanError`."""
+    if not text:
+        return ()
+    names = []
+    position = 0
+    for part in text.split("&&"):
+        if not part.strip():
+            raise BooleanError("expected a name, found none", position)
+        names.append(part.strip())
+        position += len(part) + len("&&")
+    return tuple(names)
+
+
+def _value(node: Node, values: Mapping[str, bool | None]) -> bool | None:
+    match node:
+        case NameNode(name):
+            return values[name]
+        case NotNode(part):
+            value = _value(part, values)
+            return None if value is None else not value
+        case AndNode(parts):
+            return _combine([_value(part, values) for part in parts], dominant=False)
+        case OrNode(parts):
+            return _combine([_value(part, values) for part in parts], dominant=True)
+
+
+def _combine(values: list[bool | None], *, dominant: bool) -> bool | None:
+    # One false part makes an && false and one true part makes an || true, whatever the others are.
+    if dominant in values:
+        return dominant
+    return None if None in values else not dominant
+
+
+class _Token(NamedTuple):
+    text: str  # empty: the end
+    is_name: bool
+    position: int
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    position = 0
+    while text[position:].strip():
+        found = _TOKEN.match(text, position)
+        if found is None:  # cannot be: each character is in one of the groups
+            raise BooleanError("expected a name or an operator", position)
+        kind = found.lastgroup or "name"
+        if kind == "stray":
+            raise BooleanError(f"expected {found[kind] * 2}, found a single {found[kind]}", found.start(kind))
+        yield _Token(found[kind], kind == "name", found.start(kind))
+        position = found.end()
+    yield _Token("", is_name=False, position=len(text))
+
+
+class _Parser:
+    """Goes through the tokens once, from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self.names: list[str] = []
+        self._tokens = _tokens(text)
+        self._next = next(self._tokens)
+        self._depth = 0
+
+    def parse(self) -> Node:
+        """Read all of it."""
+        node = self._or()
+        if self._next.text:
+            raise self._unexpected("&& or ||")
+        return node
+
+    def _or(self) -> Node:
+        parts = [self._and()]
+        while self._accept("||"):
+            parts.append(self._and())
+        return parts[0] if len(parts) == 1 else OrNode(tuple(parts))
+
+    def _and(self) -> Node:
+        parts = [self._not()]
+        while self._accept("&&"):
+            parts.append(self._not())
+        return parts[0] if len(parts) == 1 else AndNode(tuple(parts))
+
+    def _not(self) -> Node:
+        is_negated = False
+        while self._accept("!"):
+            is_negated = not is_negated
+        node = self._grouped() if self._next.text == "(" else self._name()
+        return NotNode(node) if is_negated else node
+
+    def _grouped(self) -> Node:
+        opened = self._advance()
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise BooleanError(f"expected at most {_MAX_DEPTH} parentheses inside each other", opened.position)
+        node = self._or()
+        if not self._accept(")"):
+            raise self._unexpected(f"&&, || or the ) of the ( at character {opened.position + 1}")
+        self._depth -= 1
+        return node
+
+    def _name(self) -> NameNode:
+        if not self._next.is_name:
+            raise self._unexpected("a name, ! or (")
+        token = self._advance()
+        if token.text in RESERVED:
+            raise BooleanError(f"expected a name, found {token.text}, which is reserved", token.position)
+        self.names.append(token.text)
+        return NameNode(token.text)
+
+    def _accept(self, operator: str) -> bool:
+        if self._next.is_name or self._next.text != operator:
+            return False
+        self._advance()
+        return True
+
+    def _advance(self) -> _Token:
+        token = self._next
+        self._next = next(self._tokens)
+        return token
+
+    def _unexpected(self, expected: str) -> BooleanError:
+        return BooleanError(f"expected {expected}, found {self._next.text or 'the end'}", self._next.position)

@@ -1,0 +1,387 @@
+"""What is wrong with a template can often be told before there are data.
+
+A shape is the type of what the template will get. The check walks the template along it, into every branch, with types
+in the place of values: a field that does not exist, a method with the wrong arguments, a range over a text, a `printf`
+whose verbs do not fit are found when the configuration is loaded, and not at three in the morning when the message is
+needed. What has no known type (elements of open maps, variables that are assigned to) is let pass: the check tells only
+what would fail whenever it is reached.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from haulout.compat.gotemplate import printf, strings
+from haulout.compat.gotemplate.functions import FUNCTIONS
+from haulout.compat.gotemplate.limits import WorkBudget
+from haulout.compat.gotemplate.members import describe_type, fits, member, not_iterable, wrong_method_count
+from haulout.compat.gotemplate.nodes import (
+    Action,
+    Block,
+    Command,
+    Conditional,
+    Constant,
+    Dot,
+    FieldChain,
+    Function,
+    Name,
+    Nil,
+    Node,
+    Number,
+    Operand,
+    Pipeline,
+    Range,
+    TemplateCall,
+    Tree,
+    Variable,
+)
+from haulout.compat.gotemplate.source import Problem, Source
+from haulout.compat.gotemplate.types import (
+    ANY,
+    BOOL,
+    BYTE,
+    FLOAT,
+    INT,
+    STRING,
+    Field,
+    Kind,
+    Method,
+    Type,
+    to_typed_value,
+)
+from haulout.core.yaml_decoder import did_you_mean
+from haulout.errors import TemplateError
+
+_KnownType: TypeAlias = Type | None  # None: not known before there are data
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_BASIC = {
+    Kind.BOOL: "bool",
+    Kind.INT: "whole",
+    Kind.UINT: "whole",
+    Kind.FLOAT: "fraction",
+    Kind.STRING: "text",
+}
+_WITH_LENGTH = (Kind.STRING, Kind.SLICE, Kind.MAP)
+
+
+def check_tree(source: Source, tree: Tree, shape: Type) -> tuple[TemplateError, ...]:
+    """Return all that is wrong with a template for data of a shape, in the order of the text."""
+    checker = _Checker(source, tree)
+    checker.check_template(tree.body, shape)
+    checker.check_uncalled()
+    return tuple(source.error(at, problem) for at, problem in sorted(checker.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class _Arguments:
+    """What a function or a method is given: where each stands, its type, and the operand unless it came by a pipe."""
+
+    types: tuple[_KnownType, ...]
+    offsets: tuple[int, ...]
+    operands: tuple[Operand | None, ...]
+
+    def __len__(self) -> int:
+        return len(self.types)
+
+    def __iter__(self) -> Iterator[tuple[_KnownType, int, Operand | None]]:
+        return zip(self.types, self.offsets, self.operands, strict=True)
+
+
+class _Checker:
+    def __init__(self, source: Source, tree: Tree) -> None:
+        self.problems: set[tuple[int, str]] = set()
+        self._source = source
+        self._tree = tree
+        self._assigned = set(_assigned_variables(tree.body)).union(
+            *(_assigned_variables(body) for body in tree.templates.values())
+        )
+        self._variables: list[tuple[str, _KnownType]] = []
+        self._visited: set[tuple[str, str]] = set()  # templates and the types they were walked with
+
+    def check_template(self, body: Block, dot: _KnownType) -> None:
+        """Walk a template with a stack of its own."""
+        outside = self._variables
+        self._variables = [("$", dot)]
+        self._block(body, dot)
+        self._variables = outside
+
+    def check_uncalled(self) -> None:
+        """Walk the templates that nobody calls: what is wrong in itself is wrong there, too."""
+        called = {name for name, _ in self._visited}
+        for name, body in self._tree.templates.items():
+            if name not in called and body is not self._tree.body:
+                self.check_template(body, None)
+
+    def _report(self, at: int, problem: str) -> None:
+        self.problems.add((at, problem))
+
+    # -- pieces
+
+    def _block(self, block: Block, dot: _KnownType) -> None:
+        mark = len(self._variables)
+        for node in block:
+            self._node(node, dot)
+        del self._variables[mark:]
+
+    def _node(self, node: Node, dot: _KnownType) -> None:
+        match node:
+            case Action():
+                # Not through _block: the variables of an action live on.
+                self._pipe(node.pipe, dot)
+            case Conditional():
+                mark = len(self._variables)
+                for branch in node.branches:
+                    found = self._pipe(branch.pipe, dot)
+                    self._block(branch.body, found if node.is_with else dot)
+                self._block(node.else_body, dot)
+                del self._variables[mark:]
+            case Range():
+                self._range(node, dot)
+            case TemplateCall():
+                self._template_call(node, dot)
+
+    def _range(self, loop: Range, dot: _KnownType) -> None:
+        mark = len(self._variables)
+        iterated = _dereferenced(self._pipe(loop.pipe, dot))
+        key, element = self._elements(loop, iterated)
+        names = loop.pipe.variables
+        for name, type_ in zip(names, (element,) if len(names) == 1 else (key, element), strict=False):
+            self._declare(name, type_)
+        self._block(loop.body, element)
+        self._block(loop.else_body, dot)
+        del self._variables[mark:]
+
+    def _elements(self, loop: Range, iterated: _KnownType) -> tuple[_KnownType, _KnownType]:
+        match iterated:
+            case None:
+                return None, None
+            case Type(kind=Kind.MAP):
+                return STRING, _known_type(iterated.element)
+            case Type(kind=Kind.SLICE):
+                return INT, _known_type(iterated.element)
+            case Type(kind=Kind.INT | Kind.UINT) if len(loop.pipe.variables) < 2:  # noqa: PLR2004 - a pair
+                return None, iterated
+        self._report(loop.pipe.at, not_iterable(iterated))
+        return None, None
+
+    def _template_call(self, include: TemplateCall, dot: _KnownType) -> None:
+        argument = None if include.pipe is None else self._pipe(include.pipe, dot)
+        body = self._tree.templates.get(include.name)
+        if body is None:
+            hint = did_you_mean(include.name, self._tree.templates)
+            self._report(include.at, f"there is no template {strings.quote(include.name)}{hint}")
+            return
+        visit = (include.name, argument.name if argument else "")
+        if visit not in self._visited:
+            self._visited.add(visit)
+            self.check_template(body, argument)
+
+    # -- pipes
+
+    def _declare(self, name: Name, type_: _KnownType) -> None:
+        self._variables.append((name.text, None if name.text in self._assigned else type_))
+
+    def _pipe(self, pipe: Pipeline, dot: _KnownType) -> _KnownType:
+        result = self._command(pipe.commands[0], dot, ())
+        for command in pipe.commands[1:]:
+            result = self._command(command, dot, (result,))
+        if not pipe.assigns:
+            for name in pipe.variables:
+                self._declare(name, result)
+            return result
+        known = {name for name, _ in self._variables}
+        for name in pipe.variables:
+            if name.text not in known:
+                self._report(name.at, f"there is no variable {name.text} to assign to; declare it with :=")
+        return result
+
+    def _command(self, command: Command, dot: _KnownType, last: tuple[_KnownType, ...]) -> _KnownType:
+        operand = command.operand
+        if not isinstance(operand, Function | FieldChain):
+            if isinstance(operand, Nil):
+                self._report(operand.at, "nil alone is no value to print or to test")
+            if command.arguments or last:
+                self._report(operand.at, "expected a function or a method, found a value that takes no arguments")
+            return self._operand(operand, dot)
+        arguments = _Arguments(
+            (*(self._operand(each, dot) for each in command.arguments), *last),
+            (*(each.at for each in command.arguments), *(operand.at for _ in last)),
+            (*command.arguments, *(None for _ in last)),
+        )
+        return self._call(operand, arguments, dot)
+
+    def _operand(self, operand: Operand, dot: _KnownType) -> _KnownType:  # noqa: PLR0911 - one line for each kind of operand
+        match operand:
+            case Dot():
+                return dot
+            case Constant():
+                return BOOL if isinstance(operand.value, bool) else STRING
+            case Number():
+                return FLOAT if operand.value.is_floating else INT
+            case Variable():
+                return next((type_ for name, type_ in reversed(self._variables) if name == operand.name), None)
+            case Function() | FieldChain():
+                return self._call(operand, _Arguments((), (), ()), dot)
+            case Pipeline():
+                return self._pipe(operand, dot)
+        return None
+
+    def _call(self, operand: Function | FieldChain, arguments: _Arguments, dot: _KnownType) -> _KnownType:
+        if isinstance(operand, Function):
+            return self._function(operand, arguments)
+        owner = self._operand(operand.operand, dot)
+        for name in operand.names[:-1]:
+            owner = self._member(owner, name, _Arguments((), (), ()))
+        return self._member(owner, operand.names[-1], arguments)
+
+    # -- functions
+
+    def _function(self, function: Function, arguments: _Arguments) -> _KnownType:
+        builtin = FUNCTIONS[function.name]
+        expected = builtin.wrong_count(len(arguments))
+        if expected:
+            self._report(function.at, f"{function.name} takes {expected}, found {len(arguments)}")
+            return builtin.result
+        match function.name:
+            case "call":
+                self._report(function.at, "call is of no use here: no value is a function")
+            case "and" | "or":
+                same = all(type_ is arguments.types[0] for type_ in arguments.types)
+                return arguments.types[0] if same else None
+            case "index":
+                return self._index(function, arguments)
+            case "slice" | "len":
+                return self._length_or_slice(function, arguments)
+            case "printf":
+                self._printf(function, arguments)
+        if function.name in _COMPARISONS:
+            self._comparison(function, arguments.types)
+        return builtin.result
+
+    def _index(self, function: Function, arguments: _Arguments) -> _KnownType:
+        item = _dereferenced(arguments.types[0])
+        for index in arguments.types[1:]:
+            if item is None:
+                return None
+            if item.kind not in _WITH_LENGTH:
+                self._report(
+                    function.at, f"expected a map, a list or a text to index, found a value of type {item.name}"
+                )
+                return None
+            index_type = STRING if item.kind is Kind.MAP else INT
+            if index is not None and _BASIC.get(index.kind) != _BASIC[index_type.kind]:
+                self._report(
+                    function.at, f"expected {describe_type(index_type)} as an index, found a value of type {index.name}"
+                )
+            item = BYTE if item.kind is Kind.STRING else _dereferenced(_known_type(item.element))
+        return item
+
+    def _length_or_slice(self, function: Function, arguments: _Arguments) -> _KnownType:
+        item = _dereferenced(arguments.types[0])
+        is_length = function.name == "len"
+        if item is not None and item.kind not in (_WITH_LENGTH if is_length else _WITH_LENGTH[:2]):
+            what = "a map, a list or a text" if is_length else "a list or a text"
+            self._report(function.at, f"{function.name}: expected {what}, found a value of type {item.name}")
+        return INT if is_length else item
+
+    def _comparison(self, function: Function, types: Sequence[_KnownType]) -> None:
+        first = types[0]
+        if function.name == "eq" and len(types) == 1:
+            self._report(function.at, "eq: expected something to compare with")
+        for other in types[1:]:
+            if first is None or other is None or _BASIC.get(first.kind) == _BASIC.get(other.kind):
+                continue
+            found = f"found {first.name} and {other.name}"
+            self._report(function.at, f"{function.name}: expected two values of one kind to compare, {found}")
+
+    def _printf(self, function: Function, arguments: _Arguments) -> None:
+        format_operand, types = arguments.operands[0], arguments.types[1:]
+        self._check_argument(arguments.types[0], STRING, arguments.offsets[0], format_operand)
+        if (
+            not isinstance(format_operand, Constant)
+            or not isinstance(format_operand.value, str)
+            or "%!" in format_operand.value.replace("%%", "%")
+        ):
+            return
+        if any(type_ is None or type_.kind is Kind.POINTER for type_ in types):
+            return
+        try:
+            formatted = printf.sprintf(
+                format_operand.value, [to_typed_value(type_, None) for type_ in types if type_], WorkBudget()
+            )
+        except Problem:
+            return
+        if "%!" in formatted:
+            self._report(function.at, f"the format does not fit its values: it would write {strings.quote(formatted)}")
+
+    # -- fields and methods
+
+    def _member(self, owner: _KnownType, name: Name, arguments: _Arguments) -> _KnownType:
+        owner = _dereferenced(owner)
+        if owner is None:
+            return None
+        found = member(owner, name.text)
+        match found:
+            case str():
+                self._report(name.at, found)
+                return None
+            case Method():
+                return self._method(name, found, arguments)
+        if len(arguments):
+            self._report(name.at, f".{name.text} is no method: it takes no arguments")
+        return _known_type(found.type if isinstance(found, Field) else found)
+
+    def _method(self, name: Name, method: Method, arguments: _Arguments) -> _KnownType:
+        if len(arguments) != len(method.parameters):
+            self._report(name.at, wrong_method_count(name.text, method, len(arguments)))
+        else:
+            for parameter, (found, at, operand) in zip(method.parameters, arguments, strict=True):
+                self._check_argument(found, parameter, at, operand)
+        return _known_type(method.result)
+
+    def _check_argument(self, found: _KnownType, parameter: Type, at: int, operand: Operand | None) -> None:
+        if isinstance(operand, Nil):
+            self._report(at, f"expected {describe_type(parameter)}, found nil")
+        elif isinstance(operand, Number):
+            is_whole = parameter.kind in (Kind.INT, Kind.UINT) and operand.value.integer is not None
+            if not is_whole and parameter.kind is not Kind.FLOAT:
+                self._report(at, f"expected {describe_type(parameter)}, found {operand.text}")
+        elif found is not None and not fits(found.dereferenced, parameter):
+            self._report(at, f"expected {describe_type(parameter)}, found a value of type {found.name}")
+
+
+def _known_type(type_: _KnownType) -> _KnownType:
+    return None if type_ is ANY else type_
+
+
+def _dereferenced(type_: _KnownType) -> _KnownType:
+    return type_.dereferenced if type_ is not None else None
+
+
+def _assigned_variables(block: Block) -> Iterator[str]:
+    """Yield the variables that are assigned to somewhere: what they hold depends on the way."""
+    for node in block:
+        match node:
+            case Action() | TemplateCall(pipe=Pipeline()):
+                yield from _assigned_variables_in(node.pipe)
+            case Conditional():
+                for branch in node.branches:
+                    yield from _assigned_variables_in(branch.pipe)
+                    yield from _assigned_variables(branch.body)
+                yield from _assigned_variables(node.else_body)
+            case Range():
+                yield from _assigned_variables_in(node.pipe)
+                yield from _assigned_variables(node.body)
+                yield from _assigned_variables(node.else_body)
+
+
+def _assigned_variables_in(operand: Operand | None) -> Iterator[str]:
+    match operand:
+        case FieldChain():
+            yield from _assigned_variables_in(operand.operand)
+        case Pipeline():
+            if operand.assigns:
+                yield from (name.text for name in operand.variables)
+            for command in operand.commands:
+                for each in (command.operand, *command.arguments):
+                    yield from _assigned_variables_in(each)

@@ -1,0 +1,220 @@
+"""What the values of an expression can be, and how operators convert them, as in gval.
+
+A value is a float, a text, a truth value, a list, a `Date` or None. An operator first looks for two operands of the
+same type, then tries to convert them: to numbers, to truth values, to texts, in this order.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from haulout.compat import gonumbers
+
+_INT64 = 1 << 64
+_SIGN = 1 << 63
+_TRUE = frozenset({"true", "TRUE"})
+_FALSE = frozenset({"false", "FALSE"})
+_MAX_TEXT = 10_000
+_NAMES = {float: "a number", str: "a text", bool: "true or false", list: "a list", type(None): "nothing"}
+
+
+class GvalError(ValueError):
+    """An expression that makes no sense, or not with this value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Date:
+    """An instant, as the text that Go prints for it: the operators know it only as this."""
+
+    text: str
+
+
+def describe(value: Any) -> str:
+    """Return what a value is, for people."""
+    return _NAMES.get(type(value), "a date")
+
+
+def to_text(value: Any) -> str:
+    """Return a value as Go prints it."""
+    match value:
+        case None:
+            return "<nil>"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return gonumbers.format_float(value)
+        case list():
+            return f"[{' '.join(map(to_text, value))}]"
+        case Date(text):
+            return text
+    return str(value)
+
+
+def to_number(value: Any) -> float | None:
+    """Return a value as a number, or None if it is none."""
+    if isinstance(value, float):
+        return value
+    return gonumbers.parse_float(value) if isinstance(value, str) else None
+
+
+def to_bool(value: Any) -> bool | None:
+    """Return a value as true or false, or None if it is neither."""
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if isinstance(value, str) and value in _TRUE | _FALSE:
+        return value in _TRUE
+    number = to_number(value)
+    return None if number is None else number != 0
+
+
+def is_zero(value: Any) -> bool:
+    """Tell whether a value counts as absent for `? :` and `??`."""
+    return value is None or value is False or value == "" or (isinstance(value, float) and value == 0)
+
+
+def is_same(left: Any, right: Any) -> bool:
+    """Tell whether two values are of one type and equal, lists by their items."""
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(is_same, left, right))
+    return type(left) is type(right) and bool(left == right)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """What an operator does with operands of each type; `fallback` is for those that fit none."""
+
+    precedence: int
+    numbers: Callable[[float, float], Any] | None = None
+    booleans: Callable[[bool, bool], Any] | None = None
+    strings: Callable[[str, str], Any] | None = None
+    fallback: Callable[[Any, Any], Any] | None = None
+    short_circuit: Callable[[Any], Any] = lambda _: None  # the result, if the left operand already tells it
+
+    def apply(self, symbol: str, left: Any, right: Any) -> Any:
+        """Return the result; raises `GvalError`."""
+        of_one_type = {float: self.numbers, bool: self.booleans, str: self.strings}.get(type(left))
+        if of_one_type is not None and type(left) is type(right):
+            return _check_length(of_one_type(left, right))
+        conversions: list[tuple[Callable[[Any], Any], Callable[[Any, Any], Any] | None]] = [
+            (to_number, self.numbers),
+            (to_bool, self.booleans),
+            (_to_text_or_none, None if self.fallback else self.strings),
+        ]
+        for convert, operation in conversions:
+            if operation is None:
+                continue
+            converted = convert(left), convert(right)
+            if None not in converted:
+                return _check_length(operation(*converted))
+        if self.fallback is not None:
+            return self.fallback(left, right)
+        raise GvalError(f"expected something that {symbol} is for, found {describe(left)} {symbol} {describe(right)}")
+
+
+def _to_text_or_none(value: Any) -> str | None:
+    return None if value is None else to_text(value)
+
+
+def _check_length(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > _MAX_TEXT:
+        raise GvalError(f"expected texts of at most {_MAX_TEXT} characters")
+    return value
+
+
+def _divide(left: float, right: float) -> float:
+    if right != 0:
+        return left / right
+    if left == 0 or math.isnan(left):
+        return math.nan
+    return math.copysign(math.inf, left) * math.copysign(1, right)
+
+
+def _remainder(left: float, right: float) -> float:
+    return math.nan if right == 0 or math.isinf(left) else math.fmod(left, right)
+
+
+def _power(left: float, right: float) -> float:
+    try:
+        return math.pow(left, right)
+    except OverflowError:
+        return -math.inf if left < 0 and right % 2 == 1 else math.inf
+    except ValueError:
+        return math.inf if left == 0 else math.nan
+
+
+def to_bits(number: float) -> int:
+    """Return a number as 64 bits with a sign; what does not fit is the least of them."""
+    whole = int(number) if math.isfinite(number) else -_SIGN
+    return whole if -_SIGN <= whole < _SIGN else -_SIGN
+
+
+def _wrap(bits: int) -> float:
+    return float((bits + _SIGN) % _INT64 - _SIGN)
+
+
+def _shift(left: float, right: float, *, up: bool) -> float:
+    places = to_bits(right)
+    bits = to_bits(left)
+    if not 0 <= places < 64:  # noqa: PLR2004 - all bits are gone
+        return -1.0 if bits < 0 and not up else 0.0
+    return _wrap(bits << places) if up else float(bits >> places)
+
+
+def _contains(value: Any, items: Any) -> bool:
+    if not isinstance(items, list):
+        raise GvalError(f"expected a list such as [1, 2] after in, found {describe(items)}")
+    return any(is_same(value, item) for item in items)
+
+
+def _matches(left: Any, right: Any) -> bool:
+    return compile_pattern(to_text(right)).search(to_text(left)) is not None
+
+
+def compile_pattern(text: str) -> re.Pattern[str]:
+    """Return a regular expression; raises `GvalError`."""
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise GvalError(f"expected a regular expression, found {text!r} ({error})") from None
+
+
+OPERATORS: Mapping[str, Operator] = {
+    "??": Operator(
+        precedence=0,
+        fallback=lambda left, right: right if is_zero(left) else left,
+        short_circuit=lambda left: None if is_zero(left) else left,
+    ),
+    "||": Operator(
+        precedence=20, booleans=lambda a, b: a or b, short_circuit=lambda left: True if left is True else None
+    ),
+    "&&": Operator(
+        precedence=21, booleans=lambda a, b: a and b, short_circuit=lambda left: False if left is False else None
+    ),
+    "==": Operator(precedence=40, numbers=lambda a, b: a == b, booleans=lambda a, b: a == b, fallback=is_same),
+    "!=": Operator(
+        precedence=40,
+        numbers=lambda a, b: a != b,
+        booleans=lambda a, b: a != b,
+        fallback=lambda left, right: not is_same(left, right),
+    ),
+    ">": Operator(precedence=40, numbers=lambda a, b: a > b, strings=lambda a, b: a > b),
+    ">=": Operator(precedence=40, numbers=lambda a, b: a >= b, strings=lambda a, b: a >= b),
+    "<": Operator(precedence=40, numbers=lambda a, b: a < b, strings=lambda a, b: a < b),
+    "<=": Operator(precedence=40, numbers=lambda a, b: a <= b, strings=lambda a, b: a <= b),
+    "=~": Operator(precedence=40, fallback=_matches),
+    "!~": Operator(precedence=40, fallback=lambda left, right: not _matches(left, right)),
+    "in": Operator(precedence=40, fallback=_contains),
+    "^": Operator(precedence=60, numbers=lambda a, b: _wrap(to_bits(a) ^ to_bits(b))),
+    "&": Operator(precedence=60, numbers=lambda a, b: _wrap(to_bits(a) & to_bits(b))),
+    "|": Operator(precedence=60, numbers=lambda a, b: _wrap(to_bits(a) | to_bits(b))),
+    "<<": Operator(precedence=90, numbers=lambda a, b: _shift(a, b, up=True)),
+    ">>": Operator(precedence=90, numbers=lambda a, b: _shift(a, b, up=False)),
+    "+": Operator(precedence=120, numbers=lambda a, b: a + b, strings=lambda a, b: a + b),
+    "-": Operator(precedence=120, numbers=lambda a, b: a - b),
+    "*": Operator(precedence=150, numbers=lambda a, b: a * b),
+    "/": Operator(precedence=150, numbers=_divide),
+    "%": Operator(precedence=150, numbers=_remainder),
+    "**": Operator(precedence=200, numbers=_power),
+}

@@ -1,0 +1,1 @@
+"""The YAML dialect of `maintenance.yaml`, as the Go library go-ucfg reads it."""

@@ -1,0 +1,137 @@
+"""The small value language that the text of a `${…}` is read as: `5` is a number, `a,b` is a list.
+
+It is JSON with fewer quotes, as in Elastic's go-ucfg: booleans, null, numbers, quoted texts, `[lists]` and `{objects}`,
+and a comma at the top makes a list without brackets. What fits nothing else is a text without the blanks around it.
+"""
+
+from typing import Any
+
+from haulout.compat import gonumbers, gotext
+
+_TRUE = frozenset({"t", "T", "true", "TRUE", "True", "on", "ON"})
+_FALSE = frozenset({"f", "F", "false", "FALSE", "False", "off", "OFF"})
+_MAX_DEPTH = 50
+
+
+class LiteralError(ValueError):
+    """A text that this language cannot make sense of."""
+
+
+def parse(text: str, *, objects: bool) -> Any:
+    """Return the value that `text` stands for; without `objects`, braces are ordinary characters."""
+    reader = _Reader(text.strip(), objects=objects)
+    values = [reader.value(",")]
+    while reader.has_more():
+        reader.expect(",")
+        values.append(reader.value(","))
+    return values[0] if len(values) == 1 else values
+
+
+class _Reader:
+    """Reads values one after the other."""
+
+    def __init__(self, text: str, *, objects: bool) -> None:
+        self._rest = text
+        self._objects = objects
+        self._depth = 0
+
+    def has_more(self) -> bool:
+        """Tell whether something but blanks is left."""
+        self._rest = self._rest.lstrip()
+        return bool(self._rest)
+
+    def expect(self, character: str) -> None:
+        """Read a certain character."""
+        if not self._rest.startswith(character):
+            raise LiteralError(f"expected {character}")
+        self._rest = self._rest[1:]
+
+    def value(self, stops: str) -> Any:
+        """Read a value; one without quotes ends before any character of `stops`."""
+        if not self.has_more():
+            return None
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise LiteralError(f"expected at most {_MAX_DEPTH} values inside each other")
+        try:
+            match self._rest[0]:
+                case "[":
+                    return self._list() or None
+                case "{" if self._objects:
+                    return self._object() or None
+                case '"' | "'":
+                    return self._quoted()
+            return _primitive(self._bare(stops))
+        finally:
+            self._depth -= 1
+
+    def _list(self) -> list[Any]:
+        self.expect("[")
+        values: list[Any] = []
+        while not self._ends("]"):
+            values.append(self.value(",]"))
+            if self._closes("]"):
+                break
+        return values
+
+    def _object(self) -> dict[str, Any]:
+        self.expect("{")
+        entries: dict[str, Any] = {}
+        while not self._ends("}"):
+            name = self._quoted() if self._rest[0] in {'"', "'"} else self._bare(":")
+            self.has_more()
+            self.expect(":")
+            entries[name] = self.value(",}")
+            if self._closes("}"):
+                break
+        return entries
+
+    def _ends(self, bracket: str) -> bool:
+        if not self.has_more():
+            raise LiteralError(f"expected {bracket} at the end")
+        if self._rest[0] != bracket:
+            return False
+        self.expect(bracket)
+        return True
+
+    def _closes(self, bracket: str) -> bool:
+        self.has_more()
+        if self._rest[:1] not in {",", bracket}:
+            raise LiteralError(f"expected , or {bracket}")
+        closes = self._rest[0] == bracket
+        self._rest = self._rest[1:]
+        return closes
+
+    def _quoted(self) -> str:
+        quote = self._rest[0]
+        end = self._rest.find(quote, 1)
+        while quote == '"' and end > 0 and self._rest[end - 1] == "\\":
+            end = self._rest.find(quote, end + 1)
+        if end < 0:
+            raise LiteralError(f"expected a closing {quote}")
+        quoted, self._rest = self._rest[: end + 1], self._rest[end + 1 :]
+        if quote == "'":
+            return quoted[1:-1]
+        try:
+            return gotext.unquote(quoted)
+        except ValueError as error:
+            raise LiteralError(str(error)) from None
+
+    def _bare(self, stops: str) -> str:
+        end = min((at for at in map(self._rest.find, stops) if at >= 0), default=len(self._rest))
+        if end == 0:
+            raise LiteralError(f"expected a value before {self._rest[0]}")
+        text, self._rest = self._rest[:end], self._rest[end:]
+        return text.strip()
+
+
+def _primitive(text: str) -> Any:
+    if text == "null":
+        return None
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    whole = gonumbers.parse_int(text)
+    if whole is not None:
+        return whole
+    number = gonumbers.parse_float(text)
+    return text if number is None else number

@@ -1,0 +1,1 @@
+"""MachineDrainRules of Cluster API, copied to the Nodes that they apply to."""

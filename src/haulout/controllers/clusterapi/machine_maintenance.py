@@ -1,0 +1,155 @@
+"""Maintenance of a Machine that stays: asked for by a label, approved by the profile of its node, ended by its owner.
+
+Who asks anew after an approval gets a new one: what was asked of the node is withdrawn first, so that its profile sees
+that it is over, takes its approval back and prepares the node again. Pure.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+from haulout.api.clusterapi import APPROVE_MAINTENANCE, APPROVED, MACHINE_MAINTENANCE, MAINTENANCE, REQUESTED, TRUE
+from haulout.api.objects import Node
+from haulout.controllers.clusterapi import messages
+from haulout.controllers.clusterapi.node_request import APPROVED_REQUEST, MAINTENANCE_REQUEST, NodeRequest, request_for
+from haulout.controllers.clusterapi.observation import DesiredValues, Observation, PartialDecision, PendingEvent
+from haulout.controllers.clusterapi.pending_request import (
+    is_requested,
+    pending_decision,
+    request_status,
+    with_status_event,
+)
+from haulout.controllers.clusterapi.settings import OldApprovals
+from haulout.controllers.clusterapi.status import RequestType
+
+_REQUEST_LABEL: DesiredValues = {MACHINE_MAINTENANCE: TRUE}
+_NO_REQUEST_LABEL: DesiredValues = {MACHINE_MAINTENANCE: None}
+_NO_REQUEST_ANNOTATION: DesiredValues = {MAINTENANCE_REQUEST: None}
+
+
+def decide_maintenance(observation: Observation, node: Node) -> PartialDecision:
+    """Return what should be so while the node is managed."""
+    requested_state = observation.machine.metadata.labels.get(MAINTENANCE)
+    if requested_state not in (REQUESTED, APPROVED):
+        return PartialDecision(
+            node_labels=_NO_REQUEST_LABEL,
+            node_annotations=_NO_REQUEST_ANNOTATION,
+            machine_annotations={APPROVED_REQUEST: None},
+        )
+    is_approved = node.metadata.labels.get(APPROVE_MAINTENANCE) == TRUE
+    if observation.settings.old_approvals is OldApprovals.HONOUR:
+        return _decide_like_predecessor(observation, node, requested_state, is_approved=is_approved)
+    request = request_for(node, MAINTENANCE_REQUEST, observation.machine)
+    if requested_state == APPROVED:
+        request = request or NodeRequest(machine=observation.machine.uid, since=observation.now)
+        return replace(
+            _approved(observation, node, request),
+            node_labels=_REQUEST_LABEL,
+            node_annotations={MAINTENANCE_REQUEST: request.annotation_value},
+        )
+    if request is not None and observation.machine.metadata.annotations.get(APPROVED_REQUEST) == request.identity:
+        return _withdraw(observation, node)
+    if is_requested(node, request, label=MACHINE_MAINTENANCE, annotation=MAINTENANCE_REQUEST):
+        request = request or NodeRequest(machine=observation.machine.uid, since=observation.now)
+        return _requested(observation, node, request, is_approved=is_approved)
+    return _not_requested(observation, node, is_approved=is_approved)
+
+
+def _decide_like_predecessor(
+    observation: Observation, node: Node, requested_state: str, *, is_approved: bool
+) -> PartialDecision:
+    """Do as the runtime-extension-maintenance-controller: an approval counts whenever it was given."""
+    requested = node.metadata.labels.get(MACHINE_MAINTENANCE) == TRUE
+    no_approval_annotation: DesiredValues = {APPROVED_REQUEST: None}
+    if requested_state == REQUESTED and not is_approved and observation.budget_refusal and not requested:
+        return replace(
+            with_status_event(_wait(observation, observation.budget_refusal), "WaitsForBudget"),
+            machine_annotations=no_approval_annotation,
+        )
+    if requested_state == APPROVED or is_approved:
+        part = _approved(observation, node, None)
+        labels: DesiredValues = {} if requested_state == APPROVED else {MAINTENANCE: APPROVED}
+        part = replace(part, machine_labels=labels, events=_approval_events(node) if labels else ())
+    else:
+        part = _wait(observation, messages.waiting_for_approval(node, APPROVE_MAINTENANCE))
+    is_new = not requested and requested_state == REQUESTED and not is_approved
+    new_events = (_request_event(observation, node),) if is_new else ()
+    return replace(
+        part,
+        node_labels=_REQUEST_LABEL,
+        node_annotations=_NO_REQUEST_ANNOTATION,
+        machine_annotations=no_approval_annotation,
+        is_new_request=is_new,
+        is_active=True,
+        events=(*part.events, *new_events),
+    )
+
+
+def _approved(observation: Observation, node: Node, request: NodeRequest | None) -> PartialDecision:
+    since = None if request is None else request.since
+    status = request_status(
+        observation, RequestType.MAINTENANCE, messages.maintenance_approved(node), since=since, is_approved=True
+    )
+    return PartialDecision(is_active=True, status=status)
+
+
+def _requested(observation: Observation, node: Node, request: NodeRequest, *, is_approved: bool) -> PartialDecision:
+    annotations: DesiredValues = {MAINTENANCE_REQUEST: request.annotation_value}
+    if not is_approved:
+        reason = messages.waiting_for_approval(node, APPROVE_MAINTENANCE)
+        return replace(_wait(observation, reason, since=request.since), node_annotations=annotations, is_active=True)
+    return replace(
+        _approved(observation, node, request),
+        node_annotations=annotations,
+        machine_labels={MAINTENANCE: APPROVED},
+        machine_annotations={APPROVED_REQUEST: request.identity},
+        events=_approval_events(node),
+    )
+
+
+def _withdraw(observation: Observation, node: Node) -> PartialDecision:
+    return replace(
+        _wait(observation, messages.maintenance_requested_again(node)),
+        node_labels=_NO_REQUEST_LABEL,
+        node_annotations=_NO_REQUEST_ANNOTATION,
+        events=(
+            PendingEvent(
+                reason="MaintenanceRequestedAnew", note=messages.maintenance_requested_again(node), on_node=True
+            ),
+        ),
+    )
+
+
+def _not_requested(observation: Observation, node: Node, *, is_approved: bool) -> PartialDecision:
+    clears_old_approval = observation.settings.old_approvals is OldApprovals.CLEAR
+    if is_approved and not clears_old_approval:
+        reason = messages.old_approval(node, APPROVE_MAINTENANCE)
+        part = with_status_event(_wait(observation, reason), "OldApproval", is_warning=True)
+        return replace(part, node_labels=_NO_REQUEST_LABEL, node_annotations=_NO_REQUEST_ANNOTATION)
+    if observation.budget_refusal:
+        return with_status_event(_wait(observation, observation.budget_refusal), "WaitsForBudget")
+    request = NodeRequest(machine=observation.machine.uid, since=observation.now)
+    labels: DesiredValues = {APPROVE_MAINTENANCE: None, **_REQUEST_LABEL} if is_approved else _REQUEST_LABEL
+    return replace(
+        _wait(observation, messages.waiting_for_approval(node, APPROVE_MAINTENANCE), since=observation.now),
+        node_labels=labels,
+        node_annotations={MAINTENANCE_REQUEST: request.annotation_value},
+        is_new_request=True,
+        is_active=True,
+        events=(_request_event(observation, node),),
+    )
+
+
+def _request_event(observation: Observation, node: Node) -> PendingEvent:
+    return PendingEvent(
+        reason="MaintenanceRequested", note=messages.maintenance_requested(observation, node), on_node=True
+    )
+
+
+def _approval_events(node: Node) -> tuple[PendingEvent, ...]:
+    return (PendingEvent(reason="MaintenanceApproved", note=messages.maintenance_approved(node)),)
+
+
+def _wait(observation: Observation, reason: str, *, since: datetime | None = None) -> PartialDecision:
+    return pending_decision(
+        observation, request_status(observation, RequestType.MAINTENANCE, reason, since=since), since=since
+    )

@@ -1,0 +1,1 @@
+"""Powers BareMetalHosts of Metal3 off while their Machine is in maintenance."""

@@ -1,0 +1,127 @@
+"""What is counted about workload clusters, for `/metrics`. Counters are the process's, and outlive its leadership."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from haulout.controllers.clusterapi.cluster_budget import LimitUsage
+from haulout.controllers.clusterapi.metal3.controller import HostPowerCounts
+from haulout.controllers.clusterapi.observation import ReleaseReason
+from haulout.controllers.clusterapi.status import ConnectionState, MaintenanceState, RequestType, WorkloadClusterStatus
+from haulout.core.metrics import Metric, MetricKind, MetricVec
+
+_LIMIT_LABELS = ("limit",)
+_LIMIT_HELP = "`limit` is the rule in words"
+
+CLUSTERS = Metric(
+    "haulout_hub_clusters",
+    "How many workload clusters have Machines that are enabled, by whether they can be reached.",
+    ("reach",),
+    kind=MetricKind.GAUGE,
+    details="`connecting`, `connected`, `unreachable` or `unreadable`; only the leader of a hub has these",
+)
+MACHINES = Metric(
+    "haulout_hub_machines",
+    "How many Machines are being deleted or ask for maintenance, by whether their node is ready for it.",
+    ("why", "approved"),
+    kind=MetricKind.GAUGE,
+    details="`why` is `deletion` or `maintenance`, `approved` is `true` or `false`",
+)
+LONGEST_WAIT = Metric(
+    "haulout_hub_longest_wait_seconds",
+    "How long the Machine has waited for an approval that waits the longest.",
+    ("why",),
+    kind=MetricKind.GAUGE,
+    unit="seconds",
+)
+STATES = Metric(
+    "haulout_hub_clusters_by_state",
+    "How many workload clusters have Machines that are enabled, by what goes on in them.",
+    ("state",),
+    kind=MetricKind.GAUGE,
+    details="`idle`, `waiting` (for the budget across clusters) or `in-maintenance`",
+)
+BUDGET_USED = Metric(
+    "haulout_hub_budget_used",
+    "How many workload clusters are in maintenance that count against a limit.",
+    _LIMIT_LABELS,
+    kind=MetricKind.GAUGE,
+    details=_LIMIT_HELP,
+)
+BUDGET_LIMIT = Metric(
+    "haulout_hub_budget_limit",
+    "How many workload clusters may be in maintenance by a limit.",
+    _LIMIT_LABELS,
+    kind=MetricKind.GAUGE,
+    details=_LIMIT_HELP,
+)
+BUDGET_WAITING = Metric(
+    "haulout_hub_budget_waiting",
+    "How many workload clusters wait that count against a limit.",
+    _LIMIT_LABELS,
+    kind=MetricKind.GAUGE,
+    details=f"{_LIMIT_HELP}; it may be another limit of theirs that has no room",
+)
+HOSTS = Metric(
+    "haulout_hub_hosts",
+    "How many BareMetalHosts are off because of us, or should be and cannot.",
+    ("state",),
+    kind=MetricKind.GAUGE,
+    details="`off` are those with our annotation, `waiting` those whose Machine is approved; "
+    "only with `--enable-metal3-maintenance`",
+)
+EVENTS = Metric(
+    "haulout_hub_events_total",
+    "How often something was told about a Machine.",
+    ("reason",),
+    details="`reason` is that of the event",
+)
+_BUDGET = (BUDGET_USED, BUDGET_LIMIT, BUDGET_WAITING)
+METRICS = (CLUSTERS, STATES, MACHINES, LONGEST_WAIT, *_BUDGET, HOSTS, EVENTS)
+
+
+class ClusterApiMetrics:
+    """All that is counted."""
+
+    def __init__(self) -> None:
+        self.events_recorded = MetricVec(EVENTS)
+        for reason in ReleaseReason:
+            self.events_recorded.add(reason, amount=0)
+
+    def cluster_metrics(self, statuses: Sequence[WorkloadClusterStatus], *, now: datetime) -> tuple[MetricVec, ...]:
+        """Return what the leader tells of clusters and their Machines, as things stand now."""
+        clusters, states, machines, longest_wait = (
+            MetricVec(item) for item in (CLUSTERS, STATES, MACHINES, LONGEST_WAIT)
+        )
+        for reach in ConnectionState:
+            clusters.set(reach, to=sum(item.connection_state is reach for item in statuses))
+        for state in MaintenanceState:
+            states.set(state, to=sum(item.state is state for item in statuses))
+        active = [request for item in statuses for request in item.requests]
+        for request_type in RequestType:
+            waits = [
+                now - item.since
+                for item in active
+                if item.request_type is request_type and item.since and not item.is_approved
+            ]
+            longest_wait.set(request_type, to=max((item.total_seconds() for item in waits), default=0.0))
+            for approved in (True, False):
+                count = sum(item.request_type is request_type and item.is_approved is approved for item in active)
+                machines.set(request_type, str(approved).lower(), to=count)
+        return clusters, states, machines, longest_wait
+
+    def budget_metrics(self, usages: Sequence[LimitUsage]) -> tuple[MetricVec, ...]:
+        """Return what is told of the budget across clusters."""
+        used, maximum, waiting = (MetricVec(metric) for metric in _BUDGET)
+        for usage in usages:
+            limit = str(usage.limit)
+            used.set(limit, to=len(usage.holders))
+            maximum.set(limit, to=usage.limit.max_clusters)
+            waiting.set(limit, to=len(usage.waiting))
+        return used, maximum, waiting
+
+    def host_metrics(self, counts: HostPowerCounts) -> MetricVec:
+        """Return what is told of Metal3."""
+        hosts = MetricVec(HOSTS)
+        hosts.set("off", to=counts.off)
+        hosts.set("waiting", to=counts.waiting)
+        return hosts

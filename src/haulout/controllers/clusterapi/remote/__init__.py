@@ -1,0 +1,1 @@
+"""Connections to workload clusters, by the kubeconfig in their Secret."""

@@ -1,0 +1,244 @@
+"""The connection to one workload cluster, kept up by the kubeconfig in its Secret, whatever happens to either.
+
+The Secret is read when the connection is made, at the first sign of trouble (credentials that are not accepted, a
+certificate that does not fit, no answer at all), again and again while that lasts, and every few minutes. Another
+kubeconfig makes a new connection; until that is complete, what the old one told stays to be read.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from sys import getsizeof
+from typing import NoReturn
+
+from haulout.api.clusterapi import (
+    APPROVE_DELETION,
+    APPROVE_MAINTENANCE,
+    DRAIN_RULES,
+    MACHINE_DELETED,
+    MACHINE_MAINTENANCE,
+    MAINTENANCE_STATE,
+    ClusterKey,
+)
+from haulout.api.objects import Node, NodeSpec, ObjectMeta, Secret, WatchEvent
+from haulout.api.resources import NODES, SECRETS
+from haulout.controllers.clusterapi.node_request import DELETION_REQUEST, MAINTENANCE_REQUEST
+from haulout.controllers.clusterapi.remote.client import ClientFactory, describe_secret, read_kubeconfig
+from haulout.controllers.clusterapi.remote.cluster_health import ClusterHealth, HealthReportingTransport
+from haulout.controllers.clusterapi.status import ConnectionState
+from haulout.core.backoff import Backoff
+from haulout.errors import ConfigError, KubeError, LimitExceeded, MalformedResponse, NotFound
+from haulout.kube.client import Client
+from haulout.kube.informer import Informer
+from haulout.kube.mutation_cache import MutationCache
+from haulout.kube.recorder import EventRecorder
+from haulout.kube.reflector import ListWatch
+
+log = logging.getLogger(__name__)
+
+_SECRET_RECHECK_INTERVAL = timedelta(minutes=5)
+_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(minutes=1), jitter=0.3)
+_PAGE_SIZE = 100  # nodes of 40 kB are within the limit of a response
+_MAX_VERSION_LENGTH = 64
+_NODE_BYTES = 1000  # that a node takes, besides its texts
+_EVENT_FLUSH_TIMEOUT = timedelta(seconds=2)
+_KEPT_LABELS = (MAINTENANCE_STATE, MACHINE_DELETED, MACHINE_MAINTENANCE, APPROVE_DELETION, APPROVE_MAINTENANCE)
+_KEPT_ANNOTATIONS = (DELETION_REQUEST, MAINTENANCE_REQUEST, DRAIN_RULES)
+
+
+class ClusterAccessor:
+    """The way to one cluster.
+
+    `on_change` is called when it is up, down or up again, and `on_node_change` with nodes.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        key: ClusterKey,
+        *,
+        connect: ClientFactory,
+        instance: str,
+        reporter: str,
+        on_change: Callable[[], None],
+        on_node_change: Callable[[Node | None, Node | None], None],
+    ) -> None:
+        self.key = key
+        self.server = ""
+        self.version = ""
+        self.client: Client | None = None  # while all of its nodes are known
+        self.events: EventRecorder | None = None
+        self.nodes: MutationCache[Node] | None = None
+        self.health = ClusterHealth(client.clock, on_change=on_change)
+        self._management = client
+        self._clock = client.clock
+        self._connect = connect
+        self._instance, self._reporter = instance, reporter
+        self._on_change = on_change
+        self._on_node_change = on_node_change
+        self._failures = 0  # to connect at all, in a row
+
+    @property
+    def is_connected(self) -> bool:
+        """Tell whether the nodes are known as they are now."""
+        return self.client is not None and self.health.connection_state is ConnectionState.CONNECTED
+
+    async def run(self) -> NoReturn:
+        """Keep it up until cancelled."""
+        secret: Secret | None = None
+        try:
+            while True:
+                secret = (
+                    await self._connect_with(secret) if secret is not None else await self._wait_for_new_secret(None)
+                )
+        finally:
+            self.health.close()
+
+    async def _connect_with(self, secret: Secret) -> Secret | None:
+        """Be connected until there is another Secret, and return that; None if there is no such connection."""
+        try:
+            kubeconfig = read_kubeconfig(secret, self.key)
+            async with self._connect(kubeconfig, self.key) as unobserved:
+                client = unobserved.with_transport(
+                    HealthReportingTransport(unobserved.transport, self.health)
+                ).with_fence_of(self._management)
+                self.server = client.transport.server
+                return await self._serve_connection(client, secret)
+        except ConfigError as error:
+            self.health.mark_failed(str(error))
+            return await self._wait_for_new_secret(secret)
+        except KubeError as error:
+            self.health.mark_failed(str(error))
+            self._failures += 1
+            await self._clock.sleep(_BACKOFF.delay(self._failures, self._management.random))
+            return None
+        finally:
+            self.client = self.events = None
+
+    async def _serve_connection(self, client: Client, secret: Secret) -> Secret:
+        cache = Informer(
+            client,
+            ListWatch(NODES, page_size=_PAGE_SIZE),
+            transform=strip_node,
+            size=stripped_node_bytes,
+            on_health_change=self._on_watch_result,
+        )
+        events = EventRecorder(client, instance=self._instance, controller=self._reporter)
+        async with asyncio.TaskGroup() as group:
+            background = [
+                group.create_task(coroutine)
+                for coroutine in (cache.run(), events.run(), self._adopt(client, cache, events))
+            ]
+            try:
+                return await self._wait_for_new_secret(secret)
+            finally:
+                await events.flush(_EVENT_FLUSH_TIMEOUT)
+                for task in background:
+                    task.cancel()
+
+    async def _adopt(self, client: Client, cache: Informer[Node], events: EventRecorder) -> None:
+        """Use a connection from when all nodes are known by it."""
+        await cache.wait_synced()
+        self.client, self.events, self.nodes = client, events, MutationCache(cache)
+        self._failures = 0
+        self.health.mark_connected()
+        cache.subscribe(self._on_node_change)
+        self._on_change()
+        with suppress(KubeError):
+            self.version = (await client.server_version()).git_version[:_MAX_VERSION_LENGTH]
+
+    def _on_watch_result(self, error: KubeError | None) -> None:
+        if error is None:
+            self.health.mark_connected()
+        elif isinstance(error, LimitExceeded) or (
+            isinstance(error, MalformedResponse) and self.health.failing_since is None
+        ):
+            self.health.mark_unreadable(str(error))
+
+    # The Secret
+
+    async def _wait_for_new_secret(self, previous: Secret | None) -> Secret:
+        """Return the Secret once it is another than the known one."""
+        failures = 0
+        while True:
+            if failures:
+                await self._wait_for_change(previous, failures)
+            elif previous is not None:
+                await self._wait_for_failure()
+            self.health.check_needed.clear()
+            try:
+                current = await self._management.get(SECRETS, self.key.kubeconfig_secret, namespace=self.key.namespace)
+            except KubeError as error:
+                failures += 1
+                if previous is None:
+                    self._report_missing_secret(error)
+                continue
+            if previous is None or current.data != previous.data:
+                if previous is not None:
+                    log.info("cluster %s: its kubeconfig has changed, connecting anew", self.key)
+                return current
+            failures = 0 if self.health.failing_since is None else failures + 1
+
+    def _report_missing_secret(self, error: KubeError) -> None:
+        is_missing = isinstance(error, NotFound)
+        self.health.mark_failed(
+            f"there is no {describe_secret(self.key)} with its kubeconfig" if is_missing else str(error)
+        )
+
+    async def _wait_for_failure(self) -> None:
+        """Wait for trouble, or for some minutes."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SECRET_RECHECK_INTERVAL.total_seconds()):
+                await self.health.check_needed.wait()
+
+    async def _wait_for_change(self, previous: Secret | None, failures: int) -> None:
+        """Watch the Secret until it changes, but no longer than a backoff: a hub may lack the right to watch it.
+
+        Only a Secret that cannot be used is watched: a hub may have hundreds of clusters.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_BACKOFF.delay(failures, self._management.random).total_seconds()):
+                try:
+                    if await self._watch_for_change(previous):
+                        return
+                except KubeError as error:
+                    log.debug("cluster %s: its kubeconfig is not watched: %s", self.key, error)
+                await asyncio.get_running_loop().create_future()
+
+    async def _watch_for_change(self, previous: Secret | None) -> bool:
+        """Return whether the Secret changes before the server ends the watch."""
+        name = f"metadata.name={self.key.kubeconfig_secret}"
+        async with self._management.watch(SECRETS, namespace=self.key.namespace, fields=name) as events:
+            async for event in events:
+                current = event.object if isinstance(event, WatchEvent) else None
+                if isinstance(current, Secret) and (previous is None or current.data != previous.data):
+                    return True
+        return False
+
+
+def strip_node(node: Node) -> Node:
+    """Return what the hub needs of a node."""
+    source = node.metadata
+    metadata = ObjectMeta(
+        name=source.name,
+        uid=source.uid,
+        resource_version=source.resource_version,
+        labels={key: source.labels[key] for key in _KEPT_LABELS if key in source.labels},
+        annotations={key: source.annotations[key] for key in _KEPT_ANNOTATIONS if key in source.annotations},
+    )
+    return Node(metadata=metadata, spec=NodeSpec(unschedulable=node.spec.unschedulable))
+
+
+def stripped_node_bytes(node: Node) -> int:
+    """Return about how many bytes a node takes that `strip_node` returned."""
+    metadata = node.metadata
+    texts = (
+        metadata.name,
+        metadata.uid,
+        metadata.resource_version,
+        *metadata.labels.values(),
+        *metadata.annotations.values(),
+    )
+    return _NODE_BYTES + sum(map(getsizeof, texts))  # not their lengths: one emoji makes a character take 4 bytes

@@ -1,0 +1,68 @@
+"""What people are told of the integration: by events about nodes and their histories, and by the log."""
+
+import logging
+from collections.abc import Mapping
+
+from haulout.api.objects import Node
+from haulout.api.resources import NODES
+from haulout.controllers.esx import decision
+from haulout.controllers.esx.decision import Decision
+from haulout.drain.manager import DrainSnapshot
+from haulout.history.cordon_history import CordonHistory
+from haulout.kube.recorder import EventRecorder, object_reference
+
+log = logging.getLogger(__name__)
+
+_ACTION = "SeeToEsx"
+
+
+class EsxEventRecorder:
+    """Tells."""
+
+    def __init__(self, events: EventRecorder, node_history: CordonHistory) -> None:
+        self._events = events
+        self._node_history = node_history
+        self._reported: dict[str, str] = {}  # problems that were told, by what they are about
+
+    def record_observation(self, node: Node, drain: DrainSnapshot | None) -> None:
+        """Note in the history of a node what nobody has noted yet."""
+        self._node_history.observe(node)
+        self._node_history.record_drain(node, drain)
+
+    def record_decision(self, previous: Node, node: Node, node_decision: Decision) -> None:
+        """Tell what was done to a node, which was otherwise before."""
+        if node_decision.message:
+            log.info("node %s: %s", node.name, node_decision.message)
+        if not node_decision.reason:
+            return
+        self._events.event(
+            object_reference(NODES, node),
+            type="Warning" if node_decision.is_warning else "Normal",
+            reason=node_decision.reason,
+            note=node_decision.message,
+            action=_ACTION,
+        )
+        match node_decision.reason:
+            case decision.BEGIN_REASON:
+                self._node_history.record_start(node, node_decision.message)
+            case decision.END_REASON:
+                self._node_history.record_end(previous, node_decision.message)
+            case reason:
+                self._node_history.record_action(node, reason, node_decision.message)
+
+    def record_warning(self, node: Node, node_decision: Decision) -> None:
+        """Tell what holds a node up, unless that is known."""
+        if self._reported.get(node.name) != f"node {node.name}: {node_decision.message}":
+            regarding = object_reference(NODES, node)
+            self._events.event(
+                regarding, type="Warning", reason=node_decision.reason, note=node_decision.message, action=_ACTION
+            )
+
+    def log_problems(self, problems: Mapping[str, str]) -> None:
+        """Log what is wrong now and was not before, and what is over."""
+        for key, problem in problems.items():
+            if self._reported.get(key) != problem:
+                log.warning("ESX: %s", problem)
+        for key in self._reported.keys() - problems.keys():
+            log.info("ESX: %s is well again", key)
+        self._reported = dict(problems)

@@ -1,0 +1,160 @@
+"""The nodes on ESX hosts: as they were last known, their drains, and writes to them.
+
+A copy may be old. Writes carry the version of the node that they rest on, and before anything is done to a machine the
+server itself is asked whether the node is still in our hands: a vCenter does not know who leads.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+from haulout.api.objects import Node, Pod, RawObject
+from haulout.api.resources import NODES
+from haulout.budget.cordon_copies import CordonCopies
+from haulout.controllers.esx.decision import is_approved
+from haulout.controllers.esx.labels import CORDON_OWNER, HOST, TRUE, ZONE
+from haulout.drain import stall_detection
+from haulout.drain.escalation import EscalationStep
+from haulout.drain.eviction_requests import RequestOwner
+from haulout.drain.machine_drain_rules import with_machine_drain_rules
+from haulout.drain.manager import DrainManager, DrainSnapshot
+from haulout.drain.metrics import InitiatorDrainMetrics
+from haulout.drain.policy import DrainPolicy
+from haulout.errors import Conflict
+from haulout.kube.client import Client
+from haulout.kube.informer import Informer
+from haulout.kube.mutation_cache import MutationCache
+from haulout.kube.patches import node_patch
+
+_MAX_CONCURRENT_WRITES = 8  # writes: a thousand nodes may get their first label in one round
+
+
+def zone_of(node: Node) -> str:
+    """Return the letter of the zone that a node is in; empty if it is on no host that we could know."""
+    labels = node.metadata.labels
+    return labels.get(ZONE, "")[-1:] if labels.get(HOST) else ""
+
+
+class EsxNodes:
+    """Sees to nodes; `on_drained` hears of those that are empty, `before_drain` of those to be emptied, and may raise.
+
+    `on_eviction` hears of each pod that is made to leave.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        cache: Informer[Node],
+        *,
+        namespace: str,
+        on_drained: Callable[[str], object],
+        before_drain: Callable[[str], object],
+        on_eviction: Callable[[Node, Pod, EscalationStep], object],
+        drain_metrics: InitiatorDrainMetrics | None = None,
+    ) -> None:
+        self.cordon_copies = CordonCopies(client, namespace=namespace, controller="esx", owns=CORDON_OWNER.__eq__)
+        self._client = client
+        self._mutation_cache = MutationCache(cache)
+        self._drained_callback = on_drained
+        self._before_drain = before_drain
+        self._drains = DrainManager(
+            client, on_change=self._on_drain_change, on_pod_requested=self._on_eviction, metrics=drain_metrics
+        )
+        self._eviction_callback = on_eviction
+        self._write_slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
+        self._uids: dict[str, str] = {}  # of nodes that have a drain
+
+    async def run(self) -> None:
+        """Let drains run, until cancelled."""
+        await self._drains.run()
+
+    def all(self) -> Iterable[Node]:
+        """Return all nodes."""
+        return self._mutation_cache.informer.all()
+
+    def in_zone(self, zone: str) -> Iterator[Node]:
+        """Yield the nodes of a zone."""
+        for node in list(self._mutation_cache.informer.all()):
+            if zone_of(node) == zone:
+                yield node
+
+    def zones(self) -> set[str]:
+        """Return the letters of all zones that have nodes on hosts."""
+        return {zone for node in self._mutation_cache.informer.all() if (zone := zone_of(node))}
+
+    def get(self, name: str) -> Node | None:
+        """Return a node as it was last known."""
+        return self._mutation_cache.get(name)
+
+    async def patch(self, node: Node, change: RawObject) -> Node:
+        """Change a node, if it still is as we know it."""
+        async with self._write_slots:
+            changed = self._mutation_cache.record_write(await self._client.patch(NODES, node.name, node_patch(change)))
+        await self.cordon_copies.sync(changed)
+        return changed
+
+    async def confirm(self, node: Node, annotation: str) -> None:
+        """Ask the server whether a node is still the one that we know, and marked; raises `Conflict` if not."""
+        current = self._mutation_cache.record_write(await self._client.get(NODES, node.name))
+        if current.uid != node.uid or current.metadata.annotations.get(annotation) != TRUE:
+            raise Conflict(f"node {node.name} is not in our hands any more", code=409)
+        if current.metadata.labels != node.metadata.labels:
+            raise Conflict(f"the labels of node {node.name} are others by now", code=409)
+
+    # Drains
+
+    async def reconcile_drain(self, node: Node, policy: DrainPolicy | None) -> None:
+        """Have a node drained by a policy, or not at all."""
+        name = node.name
+        if policy is None or self._uids.get(name, node.uid) != node.uid:
+            await self.stop_drain(name)
+        if policy is None:
+            return
+        policy, drain = with_machine_drain_rules(policy, node), self._drains.snapshot(name)
+        if drain is None:
+            self._before_drain(name)
+            self._uids[name] = node.uid
+            self._drains.start(
+                name, node, policy, owner=RequestOwner(name=f"{name}.{CORDON_OWNER.lower()}"), keep_running=True
+            )
+        elif drain.policy != policy:
+            self._drains.set_policy(name, policy)
+
+    async def stop_unwanted_drains(self) -> None:
+        """End drains that nobody wants any more, whether vCenters answer or not."""
+        for name in list(self._uids):
+            node = self.get(name)
+            if node is None or not zone_of(node) or not is_approved(node):
+                await self.stop_drain(name)
+
+    async def stop_drain(self, name: str) -> None:
+        """Drain a node no more."""
+        if self._uids.pop(name, None) is not None:
+            await self._drains.stop(name)
+
+    def is_drained(self, node: Node) -> bool:
+        """Tell whether a node is empty right now."""
+        drain = self.drain_state(node)
+        return drain is not None and drain.outcome is not None and drain.outcome.is_drained
+
+    def drain_blocker(self, node: Node, *, now: datetime) -> tuple[str, datetime | None]:
+        """Return what has kept a node from being empty for long, in words; if nothing has, when something will have."""
+        drain = self.drain_state(node)
+        if drain is None:
+            return "", None
+        if drain.outcome is None:
+            return stall_detection.describe_long_blocked(drain.progress, now=now)
+        return "" if drain.outcome.is_drained else drain.outcome.message, None
+
+    def drain_state(self, node: Node) -> DrainSnapshot | None:
+        """Return how it stands with the drain of a node."""
+        return self._drains.peek(node.name) if self._uids.get(node.name) == node.uid else None
+
+    def _on_eviction(self, name: str, pod: Pod, escalation_step: EscalationStep) -> None:
+        node = self.get(name)
+        if node is not None:
+            self._eviction_callback(node, pod, escalation_step)
+
+    def _on_drain_change(self, name: str) -> None:
+        if self._drains.has_ended(name):
+            self._drained_callback(name)

@@ -1,0 +1,121 @@
+"""Labels nodes whose kubelet has another version than the API server.
+
+The server tells nobody when it is another: it is asked at an interval, once for all nodes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from haulout.api.objects import Node
+from haulout.api.resources import NODES
+from haulout.controllers.kubernikus.events import KubernikusEventRecorder
+from haulout.controllers.kubernikus.labels import NEEDS_UPDATE
+from haulout.core import semver
+from haulout.core.semver import Version
+from haulout.errors import KubeError
+from haulout.kube.client import Client
+from haulout.kube.mutation_cache import MutationCache
+from haulout.kube.patches import merge_patch
+
+# Whether a kubelet has another version than the API server. Pure.
+#
+# Versions are compared as Semantic Versioning has it: build metadata does not count, and a kubelet that is newer
+# differs,
+# too. What is no version is an answer for people, and no crash: the label then stays as it is.
+
+
+class MalformedVersion(ValueError):
+    """What should be a version is none."""
+
+
+def needs_update(*, server: str, kubelet: str) -> bool:
+    """Tell whether a kubelet differs from the server; raises `MalformedVersion`."""
+    return _parse_version(kubelet, component="its kubelet") != _parse_version(server, component="the API server")
+
+
+def _parse_version(text: str, *, component: str) -> Version:
+    if not text:
+        raise MalformedVersion(f"{component} does not say which version it has")
+    try:
+        return semver.parse(text.removeprefix("v"))
+    except ValueError:
+        raise MalformedVersion(
+            f"{component} says that its version is {text!r:.60}: expected one such as v1.31.4"
+        ) from None
+
+
+log = logging.getLogger(__name__)
+
+_YES, _NO = "true", "false"
+
+
+class KubeletVersionLabeler:
+    """Knows the server's version; `on_change` is called when it is another."""
+
+    def __init__(
+        self,
+        client: Client,
+        nodes: MutationCache[Node],
+        recorder: KubernikusEventRecorder,
+        *,
+        on_change: Callable[[], object],
+    ) -> None:
+        self.problem = ""  # why the version is not known
+        self._client = client
+        self._nodes = nodes
+        self._recorder = recorder
+        self._on_change = on_change
+        self._version = ""  # empty: not known yet
+        self._check_due = asyncio.Event()
+
+    async def run(self, interval: Callable[[], timedelta]) -> None:
+        """Ask again and again, until cancelled."""
+        while True:
+            self._check_due.clear()
+            await self._read_server_version()
+            next_check_at = self._client.clock.now() + interval()
+            alarm = self._client.clock.call_at(next_check_at, self._check_due.set, on_set_back=self._check_due.set)
+            try:
+                await self._check_due.wait()
+            finally:
+                alarm.cancel()
+
+    def check_now(self) -> None:
+        """Ask now: the interval is another."""
+        self._check_due.set()
+
+    def outdated_count(self) -> int:
+        """Return of how many nodes it is said that their kubelet has another version than the server."""
+        return sum(node.metadata.labels.get(NEEDS_UPDATE) == _YES for node in self._nodes.informer.all())
+
+    async def label(self, node: Node) -> None:
+        """Say on a node whether its kubelet is old, if that is not said already."""
+        if not self._version:
+            return
+        try:
+            is_old = needs_update(server=self._version, kubelet=node.status.node_info.kubelet_version)
+        except MalformedVersion as error:
+            problem = f"label {NEEDS_UPDATE} stays as it is, for nobody knows whether the kubelet is old: {error}"
+            self._recorder.record_version_problem(node, problem=problem)
+            return
+        self._recorder.record_version_problem(node)
+        value = _YES if is_old else _NO
+        if node.metadata.labels.get(NEEDS_UPDATE) != value:
+            patch = merge_patch({"metadata": {"uid": node.uid, "labels": {NEEDS_UPDATE: value}}})
+            self._nodes.record_write(await self._client.patch(NODES, node.name, patch))
+            log.info("node %s: label %s is %s now", node.name, NEEDS_UPDATE, value, extra={"node": node.name})
+
+    async def _read_server_version(self) -> None:
+        try:
+            version = (await self._client.server_version()).git_version
+        except KubeError as error:
+            self.problem = f"which version the API server has cannot be told: {error}"
+            log.warning("%s", self.problem)
+            return
+        self.problem = ""
+        if version != self._version:
+            log.info("the API server says that its version is %s", version)
+            self._version = version
+            self._on_change()

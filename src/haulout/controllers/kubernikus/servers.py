@@ -1,0 +1,102 @@
+"""Asks Nova, and has it delete servers: what it does not do is an answer, with the instant to try again."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from haulout.api.objects import Node
+from haulout.api.resources import NODES
+from haulout.controllers.kubernikus.decision import ServerLookup
+from haulout.controllers.kubernikus.labels import SERVER_ANNOTATION, is_deletion_ordered
+from haulout.controllers.kubernikus.nova import Nova, Server
+from haulout.core.backoff import Backoff
+from haulout.core.timeouts import await_with_timeout
+from haulout.errors import ExternalError, HauloutError
+from haulout.kube.client import Client
+from haulout.kube.mutation_cache import MutationCache
+
+_TIMEOUT = timedelta(seconds=90)  # longer than any single answer may take
+_RETRY_BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=5), jitter=0.1)
+
+
+class NodeChanged(HauloutError):
+    """The node itself says something else than our copy of it."""
+
+
+@dataclass(slots=True)
+class _CachedServer:
+    """What is known of the server of a node, and until when that is believed."""
+
+    uid: str  # of the node
+    lookup: ServerLookup | None = None
+    deleted_server: str = ""
+    valid_until: datetime | None = None
+    failures: int = 0  # in a row
+
+
+class Servers:
+    """The servers of nodes. Nova is not asked again before it is time, whatever wakes us."""
+
+    def __init__(self, client: Client, nova: Nova, nodes: MutationCache[Node]) -> None:
+        self._client = client
+        self._nova = nova
+        self._nodes = nodes
+        self._entries: dict[str, _CachedServer] = {}  # by node
+
+    def deleted_server(self, node: Node) -> str:
+        """Return the server of a node that was told to go just now."""
+        entry = self._entry(node)
+        return entry.deleted_server if self._is_valid(entry) else ""
+
+    async def find(self, node: Node, *, valid_for: timedelta) -> ServerLookup:
+        """Return the servers that may be the node's."""
+        entry = self._entry(node)
+        if entry.lookup is not None and self._is_valid(entry):
+            return entry.lookup
+        try:
+            found = await await_with_timeout(
+                self._nova.servers(node.name), doing=f"asking Nova for server {node.name}", within=_TIMEOUT
+            )
+        except ExternalError as error:
+            return self._record_failure(entry, error)
+        entry.lookup, entry.deleted_server = ServerLookup(servers=tuple(map(Server.from_document, found))), ""
+        entry.valid_until = self._client.clock.now() + valid_for
+        return entry.lookup
+
+    async def delete(self, node: Node, server: str, *, valid_for: timedelta) -> ServerLookup | None:
+        """Delete a server, if the node itself still says so; return why that did not work."""
+        current = self._nodes.record_write(await self._client.get(NODES, node.name))
+        if (
+            current.uid != node.uid
+            or not is_deletion_ordered(current)
+            or current.metadata.annotations.get(SERVER_ANNOTATION) != server
+        ):
+            raise NodeChanged(f"node {node.name} is not the one any more whose server {server} is to be deleted")
+        entry = self._entry(node)
+        try:
+            await await_with_timeout(self._nova.delete(server), doing=f"deleting server {server}", within=_TIMEOUT)
+        except ExternalError as error:
+            return self._record_failure(entry, error)
+        entry.lookup, entry.deleted_server, entry.failures = None, server, 0
+        entry.valid_until = self._client.clock.now() + valid_for
+        return None
+
+    def forget(self, name: str) -> None:
+        """Forget a node."""
+        self._entries.pop(name, None)
+
+    def _entry(self, node: Node) -> _CachedServer:
+        entry = self._entries.get(node.name)
+        if entry is None or entry.uid != node.uid:
+            entry = self._entries[node.name] = _CachedServer(node.uid)
+        return entry
+
+    def _is_valid(self, entry: _CachedServer) -> bool:
+        return entry.valid_until is not None and self._client.clock.now() < entry.valid_until
+
+    def _record_failure(self, entry: _CachedServer, error: ExternalError) -> ServerLookup:
+        entry.failures += 1
+        retry_after = getattr(error, "retry_after", None) or timedelta()
+        delay = max(_RETRY_BACKOFF.delay(entry.failures, self._client.random), retry_after)
+        entry.valid_until = self._client.clock.now() + delay
+        entry.lookup = ServerLookup(problem=str(error), retry_at=entry.valid_until)
+        return entry.lookup

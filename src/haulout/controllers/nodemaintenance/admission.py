@@ -1,0 +1,153 @@
+"""Which NodeMaintenances are let in: the rules of the validating webhook, and their texts.
+
+Pure: what must be known of the cluster comes as `AdmissionObservation`, in which a look-up that failed is an
+`LookupFailure` with its reason. The rules for creating, their order and their words are those of the Node Maintenance
+Operator, which people and their scripts match on. One is ours and comes first, as it needs no look-up: a drain policy
+that makes no sense is refused with all that is wrong with it.
+
+A change that leaves `spec` as it is always passes, and no change needs a look-up: the operator's own finalizers and the
+deletion of an object go through here as well, and nothing may keep them.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from haulout.api.nodemaintenance import NODE_MAINTENANCES
+from haulout.api.objects import Node, RawObject
+from haulout.controllers.nodemaintenance import etcd_quorum
+from haulout.controllers.nodemaintenance.etcd_quorum import QuorumResult
+from haulout.drain import policy_parser
+from haulout.drain.policy import DrainPolicy
+from haulout.errors import PolicyError
+
+KIND = NODE_MAINTENANCES.kind
+
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_MAX_NAME_LENGTH = 253
+
+
+@dataclass(frozen=True, slots=True)
+class LookupFailure:
+    """Something that could not be looked up, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionResult:
+    """What is answered: `refusal` is None if the object is let in. Warnings are shown to the user either way."""
+
+    refusal: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionObservation:
+    """What must be known of the cluster; the last is None for a node that is not of the control plane."""
+
+    node: Node | LookupFailure | None
+    nodes_in_maintenance: (
+        Mapping[str, str] | LookupFailure
+    )  # nodes with a NodeMaintenance other than this one, and its name
+    quorum: QuorumResult | LookupFailure | None = None
+
+
+ALLOWED = AdmissionResult()
+
+
+def validate_update(old: RawObject, new: RawObject) -> AdmissionResult:
+    """Judge a change."""
+    before, after = _spec(old), _spec(new)
+    if before == after:
+        return ALLOWED
+    if before.get("nodeName") != after.get("nodeName"):
+        return AdmissionResult("updating spec.NodeName isn't allowed")
+    # What was stored before it was checked, or by an older release, must not keep anybody from changing the rest.
+    return ALLOWED if before.get("drain") == after.get("drain") else AdmissionResult(_drain_problem(after))
+
+
+def validate_create(new: RawObject, observation: AdmissionObservation) -> AdmissionResult:
+    """Judge a new object."""
+    name = node_name(new)
+    refusal = (
+        problem_without_lookup(new)
+        or _node_problem(name, observation.node)
+        or _duplicate_problem(name, observation.nodes_in_maintenance)
+    )
+    if refusal:
+        return AdmissionResult(refusal)
+    return _quorum_result(name, observation.quorum)
+
+
+def problem_without_lookup(new: RawObject) -> str | None:
+    """Return why a new object is refused whatever there is in the cluster, or None."""
+    name = node_name(new)
+    return _drain_problem(_spec(new)) or (None if is_node_name(name) else _node_not_found(name))
+
+
+def node_name(obj: RawObject) -> str:
+    """Return which node an object is about."""
+    name = _spec(obj).get("nodeName")
+    return name if isinstance(name, str) else ""
+
+
+def is_node_name(name: str) -> bool:
+    """Tell whether there can be a node of this name."""
+    return len(name) <= _MAX_NAME_LENGTH and _NODE_NAME.fullmatch(name) is not None
+
+
+def type_problem(obj: Any) -> str | None:
+    """Return why `obj` is no NodeMaintenance, or None."""
+    if not isinstance(obj, Mapping):
+        return f"expected a {KIND} but got a {type(obj).__name__}"
+    kind = obj.get("kind")
+    return None if kind == KIND else f"expected a {KIND} but got a {kind}"
+
+
+def _spec(obj: RawObject) -> Mapping[str, Any]:
+    spec = obj.get("spec")
+    return spec if isinstance(spec, Mapping) else {}
+
+
+def _drain_problem(spec: Mapping[str, Any]) -> str | None:
+    try:
+        policy_parser.parse_policy(spec.get("drain"), base=DrainPolicy.like_nmo(), path="spec.drain")
+    except PolicyError as error:
+        return f"invalid drain policy, {'; '.join(error.problems)}"
+    return None
+
+
+def _node_not_found(name: str) -> str:
+    return f"invalid nodeName, no node with name {name} found"
+
+
+def _node_problem(name: str, node: Node | LookupFailure | None) -> str | None:
+    if isinstance(node, LookupFailure):
+        return f"could not get node for validating spec.NodeName, please try again: could not get node: {node.reason}"
+    return _node_not_found(name) if node is None else None
+
+
+def _duplicate_problem(name: str, nodes_in_maintenance: Mapping[str, str] | LookupFailure) -> str | None:
+    if isinstance(nodes_in_maintenance, LookupFailure):
+        return (
+            "could not list NodeMaintenances for validating spec.NodeName, "
+            f"please try again: {nodes_in_maintenance.reason}"
+        )
+    return (
+        f"invalid nodeName, a NodeMaintenance for node {name} already exists" if name in nodes_in_maintenance else None
+    )
+
+
+def _quorum_result(name: str, result: QuorumResult | LookupFailure | None) -> AdmissionResult:
+    if result is None:
+        return ALLOWED
+    if isinstance(result, LookupFailure):
+        return AdmissionResult(result.reason)
+    if result.allowed:
+        return AdmissionResult(None, (result.reason,) if result.reason else ())
+    refusal = etcd_quorum.refusal_message(name)
+    if result.is_fixed_text:
+        return AdmissionResult(refusal, (result.reason,))
+    return AdmissionResult(f"{refusal}: {result.reason}")

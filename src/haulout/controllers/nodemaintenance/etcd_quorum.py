@@ -1,0 +1,224 @@
+"""Whether etcd keeps its quorum when a control-plane node goes.
+
+Two ways to tell, both pure. On OpenShift the guard pods of etcd and their disruption budget say it, by the rules of the
+Node Maintenance Operator. Elsewhere the members themselves are counted: their static pods, as kubeadm, RKE2 and kops
+make them, or the pods of a budget about etcd.
+
+A member counts as down when its pod is not ready or going, when its node is gone or not ready, and when its node is in
+maintenance, however well it may still look: whoever was let in a moment ago has not shut down anything yet. A member
+that is down already can go.
+
+A judgement says why, with numbers and names. What cannot be told is said, too, and is no refusal.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from haulout.api.objects import Condition, Node, Pod
+from haulout.drain.pdb_simulation import PodDisruptionBudget
+from haulout.kube import selectors
+from haulout.kube.selectors import Requirement, Selector, SelectorError
+
+CONTROL_PLANE = ("node-role.kubernetes.io/master", "node-role.kubernetes.io/control-plane")
+OPENSHIFT_ETCD = "openshift-etcd"
+KUBE_SYSTEM = "kube-system"
+
+# what static pods of etcd are labelled with: by kubeadm and RKE2; by kops, which runs two clusters
+MEMBER_SELECTORS = (
+    "component=etcd",
+    "k8s-app in (etcd-manager-main,etcd-manager-events)",
+)
+_CLUSTER_LABELS = ("component", "k8s-app")  # whose value tells clusters of etcd apart
+_ETCD_LABEL_VALUES = ("etcd", "etcd-manager-main", "etcd-manager-events")
+
+NodesInMaintenance = Mapping[str, str]
+"""Nodes in maintenance, and the name of the NodeMaintenance."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumResult:
+    """Whether the node may go; `reason` is a sentence without an end mark, and empty if there is nothing to say."""
+
+    allowed: bool
+    reason: str = ""
+    is_fixed_text: bool = False  # a refusal's text is one that others match on: why goes beside it
+
+
+class QuorumUnknown(ValueError):
+    """The check could not be made: what there is makes no sense."""
+
+
+def is_control_plane(node: Node) -> bool:
+    """Tell whether a node is of the control plane: by its labels, whatever their value."""
+    return any(label in node.metadata.labels for label in CONTROL_PLANE)
+
+
+def refusal_message(node: str) -> str:
+    """Return the sentence with which a node is refused, which others match on."""
+    disrupting = f"disrupting node {node} will violate etcd quorum"
+    return f"can not put master/control-plane node into maintenance at this moment, {disrupting}"
+
+
+# On OpenShift
+
+
+def check_openshift(
+    node: str,
+    pdbs: Sequence[PodDisruptionBudget],
+    pods: Sequence[Pod],
+    *,
+    nodes_in_maintenance: NodesInMaintenance | None = None,
+) -> QuorumResult:
+    """Judge by the budgets and the pods in `OPENSHIFT_ETCD`; raise `QuorumUnknown` if a selector is not a plain one."""
+    if len(pdbs) != 1:
+        found = ", ".join(item.name for item in pdbs) or "none"
+        return QuorumResult(
+            False, f"expected one PodDisruptionBudget in {OPENSHIFT_ETCD}, found {found}", is_fixed_text=True
+        )
+    (pdb,) = pdbs
+    allowed = pdb.status.disruptions_allowed
+    leaving = _nodes_with_leaving_guard(pdb, pods, others={*(nodes_in_maintenance or ())} - {node})
+    if allowed - len(leaving) >= 1:
+        return QuorumResult(True)
+    selector = _plain_selector(pdb)
+    running_guards = [
+        item for item in pods if item.spec.node_name == node and _is_up(item) and selector.matches(item.metadata.labels)
+    ]
+    if not running_guards:
+        return QuorumResult(True)
+    reserved_text = f", which {_join_names(leaving)} in maintenance will use" if leaving else ""
+    reason = (
+        f"PodDisruptionBudget {pdb.key} allows {_format_disruptions(allowed)}{reserved_text}, "
+        f"and pod {running_guards[0].key} is up"
+    )
+    return QuorumResult(False, reason, is_fixed_text=True)
+
+
+def _nodes_with_leaving_guard(pdb: PodDisruptionBudget, pods: Sequence[Pod], *, others: Collection[str]) -> list[str]:
+    """Return the nodes in maintenance whose guard is still up: the budget does not know yet that it will go."""
+    if not others:
+        return []
+    selector = _selector(pdb)
+    guarded = {pod.spec.node_name for pod in pods if _is_up(pod) and selector.matches(pod.metadata.labels)}
+    return sorted(guarded.intersection(others))
+
+
+def _plain_selector(pdb: PodDisruptionBudget) -> Selector:
+    """Return whom a budget is about, if that can be said by labels alone; without a selector it is everybody."""
+    selector = _selector(pdb)
+    for requirement in selector.requirements:
+        if requirement.operator != "In" or len(requirement.values) != 1:
+            raise QuorumUnknown(
+                f"PodDisruptionBudget {pdb.key} selects its pods by "
+                f"more than labels ({requirement}), which the check of "
+                "etcd's quorum does not support"
+            )
+    return selector
+
+
+def _selector(pdb: PodDisruptionBudget) -> Selector:
+    try:
+        return selectors.from_label_selector(pdb.spec.selector or {})
+    except SelectorError as error:
+        raise QuorumUnknown(f"the selector of PodDisruptionBudget {pdb.key} makes no sense: {error}") from None
+
+
+def _is_up(pod: Pod) -> bool:
+    """Tell whether a guard is up as far as is known; one that never said so is not."""
+    return _condition_status(pod.status.conditions, "Ready") in ("True", "Unknown")
+
+
+# Elsewhere
+
+
+def etcd_selectors(pdbs: Sequence[PodDisruptionBudget]) -> list[Selector]:
+    """Return what those budgets select that are about etcd."""
+    found = []
+    for pdb in pdbs:
+        try:
+            selector = _selector(pdb)
+        except QuorumUnknown:
+            continue  # somebody else's trouble: a budget that selects nobody
+        if any(_names_etcd(requirement) for requirement in selector.requirements):
+            found.append(selector)
+    return found
+
+
+def _names_etcd(requirement: Requirement) -> bool:
+    return requirement.operator == "In" and any(value in _ETCD_LABEL_VALUES for value in requirement.values)
+
+
+def check_members(
+    node: str,
+    members: Sequence[Pod],
+    nodes: Mapping[str, Node | None],
+    *,
+    nodes_in_maintenance: NodesInMaintenance | None = None,
+) -> QuorumResult:
+    """Judge by the members themselves and the nodes that they are on; None is a node that does not exist."""
+    if not members:
+        return QuorumResult(
+            True, f"no etcd pods found in {KUBE_SYSTEM}: whether etcd can do without {node} is not known"
+        )
+    for name, pods in _clusters(members).items():
+        problems = {pod.spec.node_name: _member_problem(pod, nodes, nodes_in_maintenance or {}) for pod in pods}
+        result = _check_cluster(name, node, problems)
+        if not result.allowed:
+            return result
+    return QuorumResult(True)
+
+
+def _clusters(members: Sequence[Pod]) -> dict[str, list[Pod]]:
+    clusters: dict[str, list[Pod]] = {}
+    for pod in sorted({member.uid: member for member in members}.values(), key=lambda member: member.spec.node_name):
+        labels = pod.metadata.labels
+        named = (labels[label] for label in _CLUSTER_LABELS if labels.get(label) in _ETCD_LABEL_VALUES)
+        clusters.setdefault(next(named, "etcd"), []).append(pod)
+    return clusters
+
+
+def _check_cluster(cluster: str, node: str, problems: Mapping[str, str]) -> QuorumResult:
+    """Judge by what is wrong with the member on each node, which is nothing (empty) if it is up."""
+    if problems.get(node, "no member"):
+        return QuorumResult(True)
+    others = {name: problem for name, problem in problems.items() if name != node}
+    up = [name for name, problem in others.items() if not problem]
+    needed = len(problems) // 2 + 1
+    if len(up) >= needed:
+        return QuorumResult(True)
+    descriptions = [f"{name} is up" for name in up] + [
+        f"{name} {problem}" for name, problem in others.items() if problem
+    ]
+    listed = f" ({'; '.join(descriptions)})" if descriptions else ""
+    member_count = "1 member" if len(problems) == 1 else f"{len(problems)} members"
+    return QuorumResult(
+        False, f"{cluster} has {member_count} and needs {needed}, without {node} it would have {len(up)}{listed}"
+    )
+
+
+def _member_problem(pod: Pod, nodes: Mapping[str, Node | None], nodes_in_maintenance: NodesInMaintenance) -> str:
+    name = pod.spec.node_name
+    node = nodes.get(name)
+    if name in nodes_in_maintenance:
+        return f"is in maintenance by NodeMaintenance {nodes_in_maintenance[name]}"
+    if node is None:
+        return "does not exist"
+    if _condition_status(node.status.conditions, "Ready") != "True":
+        return "is not ready"
+    if pod.metadata.deletion_timestamp is not None:
+        return f"has {pod.name}, which is going"
+    if _condition_status(pod.status.conditions, "Ready") != "True":
+        return f"has {pod.name}, which is not ready"
+    return ""
+
+
+def _condition_status(conditions: Collection[Condition], condition_type: str) -> str:
+    return next((condition.status for condition in conditions if condition.type == condition_type), "")
+
+
+def _format_disruptions(count: int) -> str:
+    return "1 disruption" if count == 1 else f"{count} disruptions"
+
+
+def _join_names(names: Sequence[str]) -> str:
+    return " and ".join(names)

@@ -1,0 +1,197 @@
+"""What people are told by events and in the log, as a maintenance goes from one state to the next.
+
+Reasons, types and messages of the first five are the Node Maintenance Operator's. Events about cluster-scoped objects
+are in the namespace `default`.
+"""
+
+import logging
+from datetime import timedelta
+from typing import NamedTuple
+
+from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenance, NodeMaintenancePhase, NodeMaintenanceStatus
+from haulout.api.objects import Node
+from haulout.api.resources import NODES
+from haulout.budget.budget_check import BudgetExhausted
+from haulout.controllers.nodemaintenance.node_cordon import shorten
+from haulout.controllers.nodemaintenance.observation import Observation
+from haulout.drain.progress import ActiveBlocker
+from haulout.kube.recorder import EventRecorder, EventType, object_reference
+
+log = logging.getLogger(__name__)
+
+
+WAITING, MAINTENANCE_ERROR = "MaintenanceWaiting", "MaintenanceError"  # reasons of events
+RECOVERING = "WaitingForRecovery"  # the same
+
+
+class _Event(NamedTuple):
+    type: EventType
+    reason: str
+    note: str
+    action: str
+
+
+_BEGIN = _Event("Normal", "BeginMaintenance", "Begin a node maintenance", "Begin")
+_SUCCEED = _Event("Normal", "SucceedMaintenance", "Node maintenance was succeeded", "Drain")
+_FAIL = _Event("Warning", "FailedMaintenance", "Failed a node maintenance", "Fail")
+_REMOVE = _Event("Normal", "RemovedMaintenance", "Removed a node maintenance", "End")
+_UNCORDON = _Event("Normal", "UncordonNode", "Uncordon a node", "Uncordon")
+
+
+class NodeMaintenanceEventRecorder:
+    """Tells of maintenances; it forgets them by name."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+        self._reported: set[tuple[str, ...]] = set()  # the name of a maintenance, and what is told of it once
+
+    def record_drain(self, observation: Observation, *, report_after: timedelta) -> None:
+        """Tell what has stood in the way for so long, and in the log that a drain takes its time."""
+        drain, maintenance = observation.drain, observation.maintenance
+        if drain is None or drain.is_waiting:
+            return
+        for active in drain.progress.blockers:
+            if not active.blocker.is_progress and active.since + report_after <= observation.now:
+                self._record_blocked(maintenance, active)
+        if drain.progress.stale_reason and drain.progress.started + report_after <= observation.now:
+            self._record_stale_data(maintenance, drain.progress.stale_reason)
+        left_attached = drain.progress.left_attached
+        if left_attached and self._is_first_report(maintenance.name, "volumes"):
+            note = f"the drain of node {maintenance.node} does not wait for volumes any longer: {left_attached}"
+            self._log(maintenance, f"does not wait for volumes any longer: {left_attached}")
+            self._record(maintenance, _Event("Warning", "VolumesStillAttached", note, "Drain"))
+        is_slow = drain.outcome is None and drain.progress.started + report_after <= observation.now
+        if is_slow and self._is_first_report(maintenance.name, "slow"):
+            # Scripts of the Node Maintenance Operator's users look for these words.
+            self._log(maintenance, "Reconciling with fixed duration: the node is not drained yet")
+
+    def record_waiting(
+        self, maintenance: NodeMaintenance, *, problem: str, waits_for: str, reason: str = WAITING
+    ) -> None:
+        """Tell once for whom or what a maintenance waits."""
+        if self._is_first_report(maintenance.name, "waits", waits_for):
+            self._log(maintenance, f"waits for {waits_for}: {problem}")
+            self._record(maintenance, _Event("Warning", reason, problem, "Wait"))
+
+    def record_budget(self, maintenance: NodeMaintenance, exhausted: BudgetExhausted | None) -> None:
+        """Tell that the budget has no room for a maintenance; None: that it has."""
+        key = (maintenance.name, "room")
+        if exhausted is None:
+            if key in self._reported:
+                self._reported.discard(key)
+                self._log(maintenance, "waits no longer for the budget")
+        elif self._is_first_report(*key):
+            self._log(maintenance, f"waits: {exhausted}")
+            note = f"begins by itself when there is room: {exhausted}"
+            self._record(maintenance, _Event("Warning", "BudgetUsedUp", note, "Wait"))
+
+    def record_accepted(self, maintenance: NodeMaintenance) -> None:
+        """Tell that a maintenance was accepted."""
+        reason = shorten(maintenance.spec.reason)
+        self._log(maintenance, f"begins: {reason}" if reason else "begins")
+        self._record(maintenance, _BEGIN)
+
+    def record_status_change(self, maintenance: NodeMaintenance, status: NodeMaintenanceStatus) -> None:
+        """Tell of the way from one status to the next."""
+        before, after = maintenance.status.phase, status.phase
+        if not before:
+            self.record_accepted(maintenance)
+        elif before != after:
+            self._record_phase_change(maintenance, status)
+
+    def _record_phase_change(self, maintenance: NodeMaintenance, status: NodeMaintenanceStatus) -> None:
+        before, after = maintenance.status.phase, status.phase
+        if after == NodeMaintenancePhase.SUCCEEDED:
+            self._record(maintenance, _SUCCEED)
+        elif after == NodeMaintenancePhase.FAILED:
+            self._record(maintenance, _FAIL)
+        error_text = f": {status.last_error}" if status.last_error else ""
+        self._log(maintenance, f"goes from {before} to {after}{error_text}")
+
+    def record_retry(self, maintenance: NodeMaintenance, problem: str, *, reason: str = MAINTENANCE_ERROR) -> None:
+        """Tell that something went wrong, and is tried again."""
+        self._record(maintenance, _Event("Warning", reason, problem, "Retry"))
+
+    def record_unpublished_conditions(self, maintenance: NodeMaintenance, problem: str) -> None:
+        """Tell that a node's conditions cannot be written; the maintenance goes on without them."""
+        note = (
+            f"conditions of node {maintenance.node} cannot be published, and the maintenance goes on without: {problem}"
+        )
+        self._record(maintenance, _Event("Warning", "ConditionsNotPublished", note, "Publish"))
+
+    def record_restored_cordon(self, maintenance: NodeMaintenance, node: Node, tampering: str) -> None:
+        """Tell that somebody gave a node back that is in maintenance, and that it was taken again."""
+        note = f"node {node.name} was changed during its maintenance ({tampering}), and is cordoned and tainted again"
+        advice = f"to end the maintenance: kubectl delete nm {maintenance.name}"
+        self._record(maintenance, _Event("Warning", "CordonRestored", f"{note}; {advice}", "Cordon"))
+        self._log(maintenance, f"was undone by somebody ({tampering}), and holds node {node.name} again")
+
+    def record_release(self, maintenance: NodeMaintenance, node: Node, tampering: str = "") -> None:
+        """Tell what became of the node; `tampering` says what somebody has done to our mark on it."""
+        if tampering:
+            note = f"{tampering}; the node is restored by the copy that was kept of it"
+            self._record_for_node(node, _Event("Warning", "CordonMarkLost", note, "Release"))
+        if node.spec.unschedulable:
+            note = "the node stays cordoned: it was before its maintenance, or another one holds it"
+            self._record_for_node(node, _Event("Normal", "CordonKept", note, "Release"))
+        else:
+            self._record_for_node(node, _UNCORDON)
+        self._log(maintenance, "lets go of it" + ("; it stays cordoned" if node.spec.unschedulable else ""))
+
+    def record_recovery_end(self, maintenance: NodeMaintenance, *, is_recovered: bool, missing: str) -> None:
+        """Tell how the wait for workloads has ended; nothing if nobody wants it any more."""
+        if is_recovered:
+            note = f"node {maintenance.node} is Ready, and the workloads that were evicted are available again"
+            self._record(maintenance, _Event("Normal", "WorkloadsRecovered", note, "Recover"))
+        elif missing:
+            self._record(maintenance, _Event("Warning", "RecoveryTimedOut", f"ends without: {missing}", "Recover"))
+        self._log(maintenance, f"does not wait for recovery any longer: {missing}" if missing else "has recovered")
+
+    def record_removed(self, maintenance: NodeMaintenance) -> None:
+        """Tell that a maintenance is over."""
+        self._record(maintenance, _REMOVE)
+        self._log(maintenance, "is over")
+        self.forget(maintenance.name)
+
+    def record_orphaned(self, node: Node, name: str, *, released_in: timedelta) -> None:
+        """Tell that a node is kept cordoned in the name of a maintenance that does not exist."""
+        if not self._is_first_report(name, "orphaned", node.uid):
+            return
+        note = f"kept cordoned for NodeMaintenance {name}, which does not exist any more"
+        minutes = released_in // timedelta(minutes=1)
+        advice = f"it is released in {minutes} minutes; to keep it: haulout cordon {node.name}"
+        self._record_for_node(node, _Event("Warning", "OrphanedCordon", f"{note}; {advice}", "Report"))
+        log.warning("node %s is %s; %s", node.name, note, advice, extra={"node": node.name})
+
+    def forget(self, name: str) -> None:
+        """Forget what was told of a maintenance, but not of what it left behind."""
+        self._reported = {key for key in self._reported if key[0] != name or key[1] == "orphaned"}
+
+    def _record_stale_data(self, maintenance: NodeMaintenance, stale_reason: str) -> None:
+        if self._is_first_report(maintenance.name, "trouble", stale_reason):
+            self.record_retry(maintenance, stale_reason)
+
+    def _record_blocked(self, maintenance: NodeMaintenance, active: ActiveBlocker) -> None:
+        blocker = active.blocker
+        if self._is_first_report(maintenance.name, blocker.uid, blocker.kind, blocker.object):
+            self._log(maintenance, f"is blocked: {blocker}")
+            self._record(maintenance, _Event("Warning", "DrainBlocked", str(blocker), "Drain"))
+
+    def _is_first_report(self, *key: str) -> bool:
+        """Tell whether this was not told yet, and take note of it."""
+        if key in self._reported:
+            return False
+        self._reported.add(key)
+        return True
+
+    def _record(self, maintenance: NodeMaintenance, event: _Event) -> None:
+        regarding = object_reference(NODE_MAINTENANCES, maintenance)
+        self._recorder.event(regarding, type=event.type, reason=event.reason, note=event.note, action=event.action)
+
+    def _record_for_node(self, node: Node, event: _Event) -> None:
+        regarding = object_reference(NODES, node)
+        self._recorder.event(regarding, type=event.type, reason=event.reason, note=event.note, action=event.action)
+
+    def _log(self, maintenance: NodeMaintenance, text: str) -> None:
+        extra = {"maintenance": maintenance.name, "node": maintenance.node}
+        log.info("NodeMaintenance %s of node %s: %s", maintenance.name, maintenance.node, text, extra=extra)

@@ -1,0 +1,230 @@
+"""What a NodeMaintenance leaves in the history of its node: that it was ordered, how it went, and that it is over.
+
+    Running → Succeeded → Ended
+
+All of it is told by the object itself: its uid, and the numbered changes of its phase (`status.phaseTransitions`). So
+it is enough to look: whoever looks at a maintenance notes where it stands and what it passed, once; a successor notes
+the same, which then is the same entry, whatever its clock says. The finalizer goes after the last entry is written, or
+after a second if it cannot be: by then the node is back in service already. The end of a maintenance whose object
+vanished while nobody watched is noted when its record is looked at.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from haulout.api.maintenancerecord import ENDED, RECONSTRUCTED_REASON, DrainFacts, Entry, NewEntry
+from haulout.api.nodemaintenance import (
+    NODE_MAINTENANCES,
+    NodeMaintenance,
+    NodeMaintenanceConditionType,
+    NodeMaintenancePhase,
+    PhaseTransition,
+)
+from haulout.api.objects import Node
+from haulout.controllers.nodemaintenance.actions import RemoveFinalizer
+from haulout.controllers.nodemaintenance.node_cordon import owner_name
+from haulout.controllers.nodemaintenance.observation import NodeMaintenanceDecision, Observation
+from haulout.drain.manager import DrainSnapshot
+from haulout.errors import NotFound
+from haulout.history.interface import History
+from haulout.kube.client import Client
+
+_FLUSH_TIMEOUT = timedelta(seconds=1)
+_FIRST = datetime.min.replace(tzinfo=UTC)
+
+
+class HistoryRecorder:
+    """Notes how maintenances stand."""
+
+    def __init__(self, history: History, client: Client) -> None:
+        self._history = history
+        self._client = client
+        self._last_recorded: dict[str, tuple[object, ...]] = {}  # by maintenance: what was noted last
+        self._unfinished: dict[str, tuple[Node, NodeMaintenance]] = {}  # as they were noted last, until their end is
+        history.subscribe(self._last_recorded.clear)
+
+    def start(self) -> None:
+        """Have the history completed by the ends of maintenances that ended while nobody watched."""
+        self._history.register_kind(NODE_MAINTENANCES.kind, self._is_gone)
+
+    async def record(self, observation: Observation, decision: NodeMaintenanceDecision) -> None:
+        """Note how a maintenance stands, if that is news; before it goes, wait a moment until that is written."""
+        node, maintenance = observation.node, observation.maintenance
+        for stray_node in observation.stray_nodes:
+            self._history.add(stray_node.node, *node_changed_notes(maintenance, now=observation.now))
+        if (
+            node is None or not maintenance.status.phase or observation.stray_nodes
+        ):  # then the status is about another node
+            return
+        status = maintenance.status
+        fingerprint = (
+            node.uid,
+            maintenance.uid,
+            status.phase,
+            status.phase_transitions,
+            _phase_since(maintenance),
+            maintenance.is_being_deleted,
+        )
+        if self._last_recorded.get(maintenance.name) != fingerprint:
+            self._last_recorded[maintenance.name] = fingerprint
+            self._unfinished[maintenance.name] = (node, maintenance)
+            self._history.add(node, *history_notes(maintenance, observation.drain))
+        if isinstance(decision.action, RemoveFinalizer):
+            await self._history.wait_written(node.name, within=_FLUSH_TIMEOUT)
+
+    async def forget(self, name: str, *, now: datetime) -> None:
+        """Forget a maintenance that is gone; its end is noted, should somebody have taken its finalizer off."""
+        self._last_recorded.pop(name, None)
+        node, maintenance = self._unfinished.get(name, (None, None))
+        if node is None or maintenance is None:
+            return
+        if not maintenance.is_being_deleted and await self._is_gone(name, maintenance.uid):
+            self._history.add(node, _end_note(maintenance, "the NodeMaintenance is gone", at=now))
+        self._unfinished.pop(name, None)
+
+    async def _is_gone(self, name: str, uid: str) -> bool:
+        """Ask the server itself whether a maintenance is gone, or another one of its name: copies may be old."""
+        try:
+            found = await self._client.get(NODE_MAINTENANCES, name)
+        except NotFound:
+            return True
+        return bool(uid) and found.uid != uid
+
+
+def history_notes(maintenance: NodeMaintenance, drain: DrainSnapshot | None) -> Iterator[NewEntry]:
+    """Yield which phases a maintenance passed, where it stands and, if it was deleted, that it is over."""
+    created_at, since = maintenance.metadata.creation_timestamp, _phase_since(maintenance)
+    if created_at is None or since is None:
+        return
+    changes = _phase_changes(maintenance)
+    yield from (_past_phase_note(maintenance, change, created_at=created_at) for change in changes[:-1])
+    current = changes[-1] if changes else PhaseTransition(number=0, time=max(since, created_at))
+    at = current.time or since
+    yield NewEntry(
+        entry=_current_entry(maintenance, drain, at=at, number=current.number),
+        is_state_claim=True,
+        created_at=created_at,
+    )
+    deleted = maintenance.metadata.deletion_timestamp
+    if deleted is not None:
+        yield _end_note(maintenance, "the NodeMaintenance was deleted", at=deleted)
+
+
+def node_changed_notes(maintenance: NodeMaintenance, *, now: datetime) -> Iterator[NewEntry]:
+    """Yield that a maintenance is over for a node that it does not name any more."""
+    yield _end_note(
+        maintenance,
+        f"the NodeMaintenance names node {maintenance.node} now",
+        at=now,
+        phase=NodeMaintenancePhase.RUNNING,
+    )
+
+
+def creating_manager(maintenance: NodeMaintenance) -> str:
+    """Return the program that made an object, as far as the API server tells: it does not tell the user."""
+    writers = [writer for writer in maintenance.metadata.managed_fields if not writer.subresource]
+    first = min(writers, key=lambda writer: writer.time or _FIRST, default=None)
+    return "" if first is None else first.manager
+
+
+def _phase_changes(maintenance: NodeMaintenance) -> Sequence[PhaseTransition]:
+    """Return the numbered changes that led to the phase, on this node; none if an older version wrote the status."""
+    changes = maintenance.status.phase_transitions
+    restart = max((number for number, change in enumerate(changes, start=1) if not change.phase), default=0)
+    since_restart = changes[restart:]
+    return since_restart if since_restart and since_restart[-1].phase == maintenance.status.phase else ()
+
+
+def _past_phase_note(maintenance: NodeMaintenance, change: PhaseTransition, *, created_at: datetime) -> NewEntry:
+    """Return a phase that a maintenance has left again: what was known of it then is not in the object any more."""
+    entry = Entry(
+        time=change.time or created_at,
+        what=owner_name(maintenance),
+        by=creating_manager(maintenance),
+        to=change.phase,
+        why=RECONSTRUCTED_REASON,
+        instance=maintenance.uid,
+        number=change.number,
+        reconstructed=True,
+    )
+    return NewEntry(entry=entry, is_state_claim=True, created_at=created_at)
+
+
+def _end_note(maintenance: NodeMaintenance, reason: str, *, at: datetime, phase: str = "") -> NewEntry:
+    changes = maintenance.status.phase_transitions
+    entry = Entry(
+        time=at,
+        what=owner_name(maintenance),
+        from_=phase or maintenance.status.phase,
+        to=ENDED,
+        why=reason,
+        instance=maintenance.uid,
+        number=changes[-1].number if changes else 0,
+    )
+    return NewEntry(entry=entry, is_state_claim=True, created_at=maintenance.metadata.creation_timestamp)
+
+
+def _current_entry(maintenance: NodeMaintenance, drain: DrainSnapshot | None, *, at: datetime, number: int) -> Entry:
+    status = maintenance.status
+    drained, failed = (
+        status.condition(NodeMaintenanceConditionType.DRAINED),
+        status.condition(NodeMaintenanceConditionType.FAILED),
+    )
+    before, reason, result, facts = (
+        NodeMaintenancePhase.RUNNING.value,
+        "",
+        "",
+        _drain_facts(maintenance, drain, until=at),
+    )
+    match status.phase:
+        case NodeMaintenancePhase.SUCCEEDED:
+            reason, result = drained.message if drained else "", "Drained"
+        case NodeMaintenancePhase.FAILED:
+            reason, result = (failed.message, failed.reason) if failed else (status.last_error, status.phase)
+        case _:
+            before, reason, facts = "", maintenance.spec.reason, None
+    return Entry(
+        time=at,
+        what=owner_name(maintenance),
+        by=creating_manager(maintenance),
+        from_=before,
+        to=status.phase,
+        why=reason,
+        result=result,
+        drain=facts,
+        instance=maintenance.uid,
+        number=number,
+    )
+
+
+def _phase_since(maintenance: NodeMaintenance) -> datetime | None:
+    """Return since when a maintenance is in its phase: the instant of the condition that says so."""
+    drained = maintenance.status.condition(NodeMaintenanceConditionType.DRAINED)
+    failed = maintenance.status.condition(NodeMaintenanceConditionType.FAILED)
+    match maintenance.status.phase:
+        case NodeMaintenancePhase.SUCCEEDED:
+            conditions = [drained]
+        case NodeMaintenancePhase.FAILED:
+            conditions = [failed]
+        case _:
+            conditions = [drained, failed]
+    instants = [
+        condition.last_transition_time
+        for condition in conditions
+        if condition is not None and condition.last_transition_time is not None
+    ]
+    return max(instants, default=maintenance.metadata.creation_timestamp)
+
+
+def _drain_facts(maintenance: NodeMaintenance, drain: DrainSnapshot | None, *, until: datetime) -> DrainFacts | None:
+    """Return what the drain took; None if none has begun."""
+    status = maintenance.status.drain
+    if status is None or status.start_time is None:
+        return None
+    longest_blocker = None if drain is None else drain.longest_blocker
+    return DrainFacts(
+        seconds=max((until - status.start_time).total_seconds(), 0),
+        pods=status.gone,
+        blocked_by="" if longest_blocker is None else longest_blocker.object,
+        blocked_seconds=0 if longest_blocker is None else longest_blocker.duration.total_seconds(),
+    )

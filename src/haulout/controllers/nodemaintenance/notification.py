@@ -1,0 +1,111 @@
+"""What may be notified of a NodeMaintenance: that it started, is blocked, succeeded or failed. Pure.
+
+Phases are told by `status.phaseTransitions`, whose numbers tell two failures of one maintenance apart. Something that
+blocks it is told once, by its name: another pod that the same PodDisruptionBudget keeps is no news.
+"""
+
+from collections.abc import Iterator
+
+from haulout.api.nodemaintenance import (
+    NODE_MAINTENANCES,
+    BlockerStatus,
+    NodeMaintenance,
+    NodeMaintenancePhase,
+    PhaseTransition,
+)
+from haulout.api.notification_events import EventName, InvolvedBlocker, InvolvedObject, ObjectEvent
+from haulout.controllers.nodemaintenance.history_recorder import creating_manager
+from haulout.core.text import format_list
+from haulout.drain.blockers import PROGRESS_KINDS
+
+_MAX_NAMED = 3
+_MAX_KEY_LENGTH = 200
+
+
+def involved_object(maintenance: NodeMaintenance) -> InvolvedObject:
+    """Return the facts of a maintenance."""
+    return InvolvedObject(
+        kind=NODE_MAINTENANCES.kind,
+        name=maintenance.name,
+        uid=maintenance.uid,
+        node=maintenance.node,
+        phase=maintenance.status.phase,
+        reason=maintenance.spec.reason,
+        requested_by=creating_manager(maintenance),
+        blockers=tuple(map(_involved_blocker, _blockers_without_progress(maintenance))),
+    )
+
+
+def object_events(maintenance: NodeMaintenance) -> Iterator[ObjectEvent]:
+    """Yield what happened to a maintenance, in order; nothing once it is deleted."""
+    if maintenance.is_being_deleted:
+        return
+    changes = maintenance.status.phase_transitions
+    for before, change in zip((PhaseTransition(number=0), *changes), changes, strict=False):
+        name = _EVENTS.get(change.phase)
+        if name is None or change.time is None or (name is EventName.NODE_MAINTENANCE_STARTED and before.phase):
+            continue
+        yield ObjectEvent(name=name, key=str(change.number), at=change.time, message=_message(maintenance, name))
+    blockers = list(_blockers_without_progress(maintenance))
+    for blocker in blockers:
+        if blocker.since is not None:
+            yield ObjectEvent(
+                name=EventName.NODE_MAINTENANCE_BLOCKED,
+                key=_blocker_key(blocker),
+                at=blocker.since,
+                message=_blocked_message(maintenance, blockers),
+                is_ongoing=True,
+            )
+
+
+_EVENTS: dict[str, EventName] = {
+    NodeMaintenancePhase.RUNNING: EventName.NODE_MAINTENANCE_STARTED,
+    NodeMaintenancePhase.SUCCEEDED: EventName.NODE_MAINTENANCE_SUCCEEDED,
+    NodeMaintenancePhase.FAILED: EventName.NODE_MAINTENANCE_FAILED,
+}
+
+
+def _message(maintenance: NodeMaintenance, name: EventName) -> str:
+    prefix, spec, status = _describe(maintenance), maintenance.spec, maintenance.status
+    if name is EventName.NODE_MAINTENANCE_STARTED:
+        return f"{prefix} started: {spec.reason}" if spec.reason else f"{prefix} started"
+    if name is EventName.NODE_MAINTENANCE_SUCCEEDED:
+        return f"{prefix} succeeded: the node is drained"
+    return f"{prefix} failed: {status.last_error}" if status.last_error else f"{prefix} failed"
+
+
+def _blocked_message(maintenance: NodeMaintenance, blockers: list[BlockerStatus]) -> str:
+    first = min((blocker.since for blocker in blockers if blocker.since), default=None)
+    since = "" if first is None else f" since {first:%Y-%m-%d %H:%M} UTC"
+    named = dict.fromkeys(
+        f"{blocker.object or blocker.pod}: {blocker.reason}" + (f"; {blocker.advice}" if blocker.advice else "")
+        for blocker in blockers
+    )
+    return f"{_describe(maintenance)} is blocked{since} by {format_list(named, max_names=_MAX_NAMED)}"
+
+
+def _describe(maintenance: NodeMaintenance) -> str:
+    return f"NodeMaintenance {maintenance.name} of node {maintenance.node}"
+
+
+def _blockers_without_progress(maintenance: NodeMaintenance) -> Iterator[BlockerStatus]:
+    """Yield what more than patience is needed for."""
+    return (blocker for blocker in maintenance.status.blockers if blocker.kind not in PROGRESS_KINDS)
+
+
+def _blocker_key(blocker: BlockerStatus) -> str:
+    """Return what a blocker is remembered by; that of a budget names the nodes that use it, which change."""
+    named = blocker.object.partition(":")[0] if blocker.kind == "Budget" else blocker.object or blocker.pod
+    return f"{blocker.kind} {named}"[:_MAX_KEY_LENGTH]
+
+
+def _involved_blocker(blocker: BlockerStatus) -> InvolvedBlocker:
+    return InvolvedBlocker(
+        kind=blocker.kind,
+        object=blocker.object,
+        reason=blocker.reason,
+        remedy=blocker.advice,
+        pod=blocker.pod,
+        workload=blocker.workload,
+        since=blocker.since,
+    )

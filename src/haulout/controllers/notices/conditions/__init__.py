@@ -1,0 +1,1 @@
+"""The conditions of a MaintenanceNotice: OnTime, Emptied and those of kstatus. Pure."""

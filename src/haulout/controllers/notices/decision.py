@@ -1,0 +1,302 @@
+"""What the status of a notice should say, and what happened to it since it was looked at last. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+
+from haulout.api.early_start import EarlyStartAnswer, early_start_of
+from haulout.api.maintenancenotice import (
+    MaintenanceNotice,
+    MaintenanceNoticeStatus,
+    NoticeCondition,
+    NoticeHistoryEntry,
+    NoticePhase,
+)
+from haulout.api.notice_phase import DEFAULT_LEAD, PhaseStatus, drain_at, phase_at
+from haulout.api.objects import StatusCondition
+from haulout.controllers.notices.conditions.emptied import emptied_condition
+from haulout.controllers.notices.conditions.on_time import Observation, OnTimeReason, Timeliness, evaluate
+from haulout.controllers.notices.conditions.readiness import readiness
+from haulout.controllers.notices.drain_prediction import PENDING, DrainPrediction
+from haulout.controllers.notices.node_lookup import NodeLookupResult
+from haulout.controllers.notices.notice_events import HAULOUT, NoticeEvent
+from haulout.controllers.notices.remaining_pods import RemainingPods
+from haulout.controllers.notices.uncompleted_lifecycle_hooks import uncompleted_at, uncompleted_events
+from haulout.core import duration
+
+MAX_HISTORY = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeOptions:
+    """What can differ from one installation to the next."""
+
+    lead_time: timedelta = DEFAULT_LEAD  # how long before its start a maintenance is due
+    is_handled: bool = True  # somebody empties nodes for which maintenance is announced
+    retention: timedelta = timedelta(days=7)  # how long notices are kept that are over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeDecision:
+    """The outcome of a look."""
+
+    status: MaintenanceNoticeStatus
+    events: tuple[NoticeEvent, ...]
+    requeue_at: datetime | None
+    is_expired: bool  # nobody needs the object any more
+
+
+def observe(
+    notice: MaintenanceNotice,
+    lookup: NodeLookupResult,
+    *,
+    now: datetime,
+    options: NoticeOptions,
+    latest_prediction: DrainPrediction | None = None,
+) -> tuple[PhaseStatus, Observation]:
+    """Return how a notice stands, and what is planned; `latest_prediction` is how long its node takes to be emptied."""
+    previous = notice.status
+    prediction = _effective_prediction(notice, latest_prediction)
+    lead_time = max(options.lead_time, prediction.with_margin) if prediction is not None else options.lead_time
+    state = phase_at(notice.spec, now=now, lead=lead_time)
+    is_known = bool(previous.phase) and previous.start == notice.spec.start
+    known_at = (previous.start_known_at or notice.metadata.creation_timestamp) if is_known else None
+    observation = Observation(
+        notice=notice,
+        node=lookup.node,
+        phase=state.phase,
+        now=now,
+        lead_time=lead_time,
+        start_known_at=known_at or now,
+        prediction=prediction,
+        is_handled=options.is_handled,
+    )
+    return state, observation
+
+
+def decide(
+    lookup: NodeLookupResult,
+    state: PhaseStatus,
+    observation: Observation,
+    *,
+    options: NoticeOptions,
+    remaining: RemainingPods | None = None,
+) -> NoticeDecision:
+    """Return what to say about a notice; `remaining` is what is left on its node."""
+    notice, now, phase = observation.notice, observation.now, state.phase
+    timeliness = evaluate(observation, remaining)
+    ended_at = (notice.status.ended_at or now) if phase.is_over else None
+    conditions = _conditions(lookup, state, observation, timeliness)
+    events = (
+        *_events(lookup, state, observation, options=options),
+        *_late_events(observation, timeliness),
+        *_early_start_events(notice),
+        *uncompleted_events(notice, now=now),
+    )
+    status = msgspec.structs.replace(
+        notice.status,
+        phase=phase,
+        node_name=lookup.gone_node if lookup.node is None else lookup.node.name,
+        provider_id=_provider_id(notice, lookup),
+        start=notice.spec.start,
+        start_known_at=observation.start_known_at,
+        empty_since=_empty_since(notice, timeliness, now=now),
+        drain_at=drain_at(notice.spec, lead=observation.lead_time)
+        if observation.is_handled and not phase.is_over
+        else None,
+        predicted_drain_seconds=0
+        if observation.prediction is None
+        else round(observation.prediction.with_margin.total_seconds()),
+        observed_generation=notice.metadata.generation,
+        ended_at=ended_at,
+        conditions=conditions,
+        history=append_history(notice, events, now=now),
+    )
+    expires_at = None if ended_at is None else ended_at + options.retention
+    uncompleted_from = uncompleted_at(notice)
+    requeue_times = (
+        state.until,
+        expires_at,
+        None if timeliness is None else timeliness.requeue_at,
+        uncompleted_from if uncompleted_from is not None and uncompleted_from > now else None,
+    )
+    return NoticeDecision(
+        status=status,
+        events=events,
+        requeue_at=min((instant for instant in requeue_times if instant is not None), default=None),
+        is_expired=expires_at is not None and now >= expires_at,
+    )
+
+
+def append_history(
+    notice: MaintenanceNotice, events: tuple[NoticeEvent, ...], *, now: datetime
+) -> tuple[NoticeHistoryEntry, ...]:
+    """Return the history with what happened now."""
+    entries = (NoticeHistoryEntry(time=now, who=event.actor, what=event.message) for event in events)
+    return (*notice.status.history, *entries)[-MAX_HISTORY:]
+
+
+def with_condition(
+    status: MaintenanceNoticeStatus, condition: StatusCondition, *, now: datetime
+) -> tuple[StatusCondition, ...]:
+    """Return the conditions with this one, which is as old as what it says."""
+    previous = next((existing for existing in status.conditions if existing.type == condition.type), None)
+    since = previous.last_transition_time if previous is not None and previous.status == condition.status else now
+    kept = [existing for existing in status.conditions if existing.type != condition.type]
+    kept.append(msgspec.structs.replace(condition, last_transition_time=since))
+    return tuple(sorted(kept, key=lambda existing: existing.type))  # whoever writes them, the order is the same
+
+
+def _effective_prediction(notice: MaintenanceNotice, latest: DrainPrediction | None) -> DrainPrediction | None:
+    """Return the prediction that counts: one by which a maintenance fell due is not changed any more."""
+    previous = notice.status
+    recorded = timedelta(seconds=previous.predicted_drain_seconds)
+    is_due = previous.phase in (NoticePhase.DUE, NoticePhase.ACTIVE) and previous.start == notice.spec.start
+    if latest is PENDING or (is_due and recorded):
+        reason = (
+            latest.reason
+            if latest not in (None, PENDING)
+            else f"it is expected to take {duration.format_short(recorded)}"
+        )
+        return DrainPrediction(recorded, reason) if recorded else None
+    return latest
+
+
+def _events(
+    lookup: NodeLookupResult, state: PhaseStatus, observation: Observation, *, options: NoticeOptions
+) -> Iterator[NoticeEvent]:
+    spec, previous, lead_time = observation.notice.spec, observation.notice.status, observation.lead_time
+    actor = spec.source or HAULOUT
+    description = f"{spec.kind} ({spec.reason})" if spec.reason else spec.kind
+    if not previous.phase:
+        yield NoticeEvent("MaintenanceAnnounced", f"{description} is announced, {_when(spec.start)}", actor)
+    elif spec.start != previous.start:
+        yield NoticeEvent(
+            "MaintenanceMoved",
+            f"{description} is moved: it was {_when(previous.start)}, now {_when(spec.start)}",
+            actor,
+        )
+    node_found = previous.condition(NoticeCondition.NODE_FOUND)
+    was_found = node_found is not None and node_found.status == "True"
+    if lookup.node is not None and (lookup.node.name != previous.node_name or not was_found):
+        yield NoticeEvent("NodeFound", f"this is about node {lookup.node.name}: {lookup.reason}")
+    elif lookup.node is None and was_found:
+        yield NoticeEvent("NodeGone", f"node {previous.node_name} is gone: {lookup.reason}", is_warning=True)
+    if _starts_earlier(observation, options) and previous.drain_at != drain_at(spec, lead=lead_time):
+        reason = "" if observation.prediction is None else observation.prediction.reason
+        message = (
+            f"the node is emptied {duration.format_short(lead_time)} before, "
+            f"instead of {duration.format_short(options.lead_time)}: {reason}"
+        )
+        yield NoticeEvent("DrainStartsEarlier", message)
+    if state.phase != previous.phase and (previous.phase or state.phase is not NoticePhase.PLANNED):
+        is_warning = state.phase is NoticePhase.MISSED
+        yield NoticeEvent(f"Maintenance{state.phase}", f"{state.phase}: {state.message}", is_warning=is_warning)
+
+
+def _provider_id(notice: MaintenanceNotice, lookup: NodeLookupResult) -> str:
+    """Return the machine of a node that is named, so that another under the same name is not taken for it."""
+    if lookup.node is not None:
+        return lookup.node.spec.provider_id if notice.spec.node_name else ""
+    return notice.status.provider_id if lookup.gone_node else ""
+
+
+def _starts_earlier(observation: Observation, options: NoticeOptions) -> bool:
+    usual_start = drain_at(observation.notice.spec, lead=options.lead_time)
+    is_pending = observation.phase in (NoticePhase.PLANNED, NoticePhase.DUE)
+    return (
+        is_pending
+        and observation.lead_time > options.lead_time
+        and usual_start is not None
+        and observation.now < usual_start
+    )
+
+
+def _late_events(observation: Observation, timeliness: Timeliness | None) -> Iterator[NoticeEvent]:
+    if timeliness is None or timeliness.is_on_time is not False:
+        return
+    if timeliness.reason is OnTimeReason.OCCUPIED:
+        yield NoticeEvent("MaintenanceBeganOnOccupiedNode", f"not empty in time: {timeliness.message}", is_warning=True)
+    elif observation.previous_condition is None or observation.previous_condition.status != "False":
+        yield NoticeEvent("MaintenanceWillBeLate", f"will not be empty in time: {timeliness.message}", is_warning=True)
+
+
+def _empty_since(notice: MaintenanceNotice, timeliness: Timeliness | None, *, now: datetime) -> datetime | None:
+    if timeliness is None or timeliness.reason is OnTimeReason.PODS_UNKNOWN:
+        return notice.status.empty_since
+    return (notice.status.empty_since or now) if timeliness.reason is OnTimeReason.EMPTY else None
+
+
+def _early_start_events(notice: MaintenanceNotice) -> Iterator[NoticeEvent]:
+    record, condition = early_start_of(notice), notice.status.condition(NoticeCondition.EARLY_START)
+    if record is None or (
+        condition is not None and (condition.reason, condition.message) == (record.answer, record.said)
+    ):
+        return
+    is_answer = record.answer is not EarlyStartAnswer.ASKING
+    actor = notice.spec.source if is_answer else HAULOUT
+    yield NoticeEvent(
+        f"EarlyStart{record.answer}", record.said, actor, is_warning=record.answer is EarlyStartAnswer.REFUSED
+    )
+
+
+def _conditions(
+    lookup: NodeLookupResult, state: PhaseStatus, observation: Observation, timeliness: Timeliness | None
+) -> tuple[StatusCondition, ...]:
+    changed = (
+        _on_time(timeliness),
+        emptied_condition(observation, timeliness),
+        _early_start(observation.notice),
+        _node_found(lookup),
+    )
+    status = _with_conditions(observation, observation.notice.status, changed)
+    summary = readiness(observation.notice, lookup, state, status.condition(NoticeCondition.ON_TIME)).conditions()
+    others = {NoticeCondition.RECONCILING, NoticeCondition.STALLED} - {condition.type for condition in summary}
+    kept = tuple(condition for condition in status.conditions if condition.type not in others)
+    return _with_conditions(observation, msgspec.structs.replace(status, conditions=kept), summary).conditions
+
+
+def _with_conditions(
+    observation: Observation, status: MaintenanceNoticeStatus, conditions: Iterable[StatusCondition | None]
+) -> MaintenanceNoticeStatus:
+    generation = observation.notice.metadata.generation
+    for condition in conditions:
+        if condition is not None:
+            updated = msgspec.structs.replace(condition, observed_generation=generation)
+            status = msgspec.structs.replace(status, conditions=with_condition(status, updated, now=observation.now))
+    return status
+
+
+def _on_time(timeliness: Timeliness | None) -> StatusCondition | None:
+    if timeliness is None:
+        return None
+    return StatusCondition(
+        type=NoticeCondition.ON_TIME, status=timeliness.status, reason=timeliness.reason, message=timeliness.message
+    )
+
+
+def _early_start(notice: MaintenanceNotice) -> StatusCondition | None:
+    record = early_start_of(notice)
+    if record is None:
+        return None
+    condition_status = {EarlyStartAnswer.AGREED: "True", EarlyStartAnswer.REFUSED: "False"}.get(
+        record.answer, "Unknown"
+    )
+    return StatusCondition(
+        type=NoticeCondition.EARLY_START, status=condition_status, reason=record.answer, message=record.said
+    )
+
+
+def _node_found(lookup: NodeLookupResult) -> StatusCondition:
+    return StatusCondition(
+        type=NoticeCondition.NODE_FOUND,
+        status=str(lookup.node is not None),
+        reason="Found" if lookup.node is not None else "NotFound",
+        message=lookup.reason,
+    )
+
+
+def _when(start: datetime | None) -> str:
+    return "at any moment" if start is None else f"not before {start:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,142 @@
+"""Limits how many notices of agents one node has.
+
+An agent writes the notices of its own node. One that was taken over can create them without end: roles, quotas and
+admission policies cannot count objects that are in no namespace. So the operator counts. Beyond `MAX_PER_NODE` it
+deletes those that are over, the oldest first, and then open ones, the newest first: what was announced before a flood
+stays. A notice that is to be deleted is not looked at, so that a flood costs a deletion for each, and nothing more.
+
+Notices of other sources, such as people and clouds that the operator asks itself, are not counted.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from itertools import islice
+
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticePhase, NoticeStage
+from haulout.api.objects import Node
+from haulout.api.resources import NODES
+from haulout.controllers.notices.orphans import AGENT_SOURCES
+from haulout.errors import NotFound
+from haulout.kube.client import Client
+from haulout.kube.informer import Informer
+from haulout.kube.recorder import EventRecorder, object_reference
+from haulout.kube.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+MAX_PER_NODE = 50
+BY_AGENT = "agent"
+EVENT_REASON = "TooManyNotices"
+_MAX_PARALLEL_DELETIONS = 16  # deletions
+_WORKERS = 4
+_OVER_STAGES = (NoticeStage.ENDED, NoticeStage.CANCELLED)
+_OVER_PHASES = tuple(it for it in NoticePhase if it.is_over)
+
+
+def agent_node(notice: MaintenanceNotice) -> tuple[str, ...]:
+    """Return the node whose agent may have written a notice, for an index of a cache."""
+    spec = notice.spec
+    return (spec.node_name,) if spec.source in AGENT_SOURCES and spec.node_name else ()
+
+
+def split_surplus(notices: Iterable[MaintenanceNotice]) -> tuple[list[MaintenanceNotice], list[MaintenanceNotice]]:
+    """Return the notices of one node that are kept, and those that are surplus."""
+    finished: list[MaintenanceNotice] = []
+    open_notices: list[MaintenanceNotice] = []
+    for notice in notices:
+        (finished if _is_over(notice) else open_notices).append(notice)
+    # Times of creation are in whole seconds: of one second, those stay that were looked at.
+    open_notices.sort(key=lambda notice: (not notice.status.phase, _age(notice)))
+    ranked = [*open_notices, *sorted(finished, key=_age, reverse=True)]
+    return ranked[:MAX_PER_NODE], ranked[MAX_PER_NODE:]
+
+
+class NoticeQuota:
+    """Deletes surplus notices while `run` runs; `notices` has the index `BY_AGENT`, and `requeue` has one looked at."""
+
+    def __init__(
+        self,
+        client: Client,
+        notices: Informer[MaintenanceNotice],
+        nodes: Informer[Node],
+        *,
+        events: EventRecorder,
+        requeue: Callable[[str], object],
+    ) -> None:
+        self._client = client
+        self._notices = notices
+        self._nodes = nodes
+        self._events = events
+        self._requeue = requeue
+        self._kept_names: dict[str, frozenset[str]] = {}  # by node that has too many: names
+        self._queue: WorkQueue[str] = WorkQueue(
+            self._reconcile,
+            clock=client.clock,
+            random=client.random,
+            workers=_WORKERS,
+            metrics=client.metrics,
+            name="surplus notices",
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._queue.run()
+
+    def add(self, notice: MaintenanceNotice) -> None:
+        """Count the notices of its node soon, if there may be too many."""
+        for node in agent_node(notice):
+            if node in self._kept_names or self._is_over_quota(node):
+                self._queue.add(node)
+
+    def exceeds_quota(self, notice: MaintenanceNotice) -> bool:
+        """Tell whether a notice is surplus, or may be."""
+        return any(
+            self._is_over_quota(node) and notice.name not in self._kept_names.get(node, frozenset())
+            for node in agent_node(notice)
+        )
+
+    def _is_over_quota(self, node: str) -> bool:
+        return len(self._notices.by_index(BY_AGENT, node)) > MAX_PER_NODE
+
+    async def _reconcile(self, node: str) -> datetime | None:
+        kept, surplus = split_surplus(self._notices.by_index(BY_AGENT, node))
+        to_requeue = [notice for notice in kept if self.exceeds_quota(notice)]
+        if surplus:
+            self._kept_names[node] = frozenset(notice.name for notice in kept)
+        else:
+            self._kept_names.pop(node, None)
+        for notice in to_requeue:
+            self._requeue(notice.name)
+        if surplus:
+            self._record_event(node, len(surplus))
+        rest = iter(surplus)
+        while batch := tuple(islice(rest, _MAX_PARALLEL_DELETIONS)):
+            await asyncio.gather(*(self._delete(notice) for notice in batch))
+        return None
+
+    async def _delete(self, notice: MaintenanceNotice) -> None:
+        # Without a resourceVersion: whoever changes a notice again and again must not keep it.
+        try:
+            await self._client.delete(MAINTENANCE_NOTICES, notice.name, uid=notice.uid)
+        except NotFound:
+            log.debug("notice %s is gone already", notice.name)
+
+    def _record_event(self, node: str, surplus: int) -> None:
+        log.warning("node %s has %d notices of its agent too many, which are deleted", node, surplus)
+        node_object = self._nodes.get(node)
+        if node_object is not None:
+            note = f"the agent of this node writes more than {MAX_PER_NODE} notices: what is too much is deleted"
+            self._events.event(
+                object_reference(NODES, node_object), reason=EVENT_REASON, note=note, action="Review", type="Warning"
+            )
+
+
+def _is_over(notice: MaintenanceNotice) -> bool:
+    return notice.spec.stage in _OVER_STAGES or notice.status.phase in _OVER_PHASES
+
+
+def _age(notice: MaintenanceNotice) -> tuple[float, str]:
+    created = notice.metadata.creation_timestamp
+    return 0.0 if created is None else created.timestamp(), notice.name

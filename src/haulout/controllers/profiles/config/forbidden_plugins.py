@@ -1,0 +1,106 @@
+"""Configurations of which the operator may not do all: what it may not do is barred, and says why; the rest works.
+
+    usable = barred(configuration, refused, namespace="haulout")
+
+A barred check cannot be told: its chain does not pass unless it passes anyway, and `haulout why` shows the reason. A
+barred trigger fails before its chain does anything: no node is cordoned for a drain that could not follow. So nothing
+begins that could not be brought to its end. Notifications are not barred: one that fails is told, and stops nothing.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from haulout.controllers.profiles import permissions
+from haulout.controllers.profiles.config.model import Configuration, Member, Profile, StateConfig, Transition, needs_of
+from haulout.controllers.profiles.plugin import Action, Check, CheckResult, Plugin, PluginContext, Trigger, unknown
+from haulout.errors import HauloutError
+from haulout.kube.rbac import DeniedPermission, Permission
+
+PERMISSIONS_MISSING = "PermissionsMissing"  # about the operator's namespace: what it lacks
+
+
+class PermissionMissing(HauloutError):
+    """The operator lacks a permission."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForbiddenCheck(Check):
+    """Stands for a check that the operator may not make."""
+
+    type: str  # type: ignore[misc]  # of the one that it stands for
+    reason: str
+
+    def evaluate(self, context: PluginContext) -> CheckResult:
+        """Return that it cannot be told."""
+        del context
+        return unknown(self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class ForbiddenTrigger(Trigger):
+    """Stands for a trigger that the operator may not pull."""
+
+    type: str  # type: ignore[misc]  # of the one that it stands for
+    reason: str
+
+    def actions(self, context: PluginContext) -> tuple[Action, ...]:
+        """Fail."""
+        del context
+        raise PermissionMissing(self.reason)
+
+
+def without_forbidden_plugins(
+    configuration: Configuration, refused: Collection[DeniedPermission], *, namespace: str
+) -> Configuration:
+    """Return a configuration without what needs a permission that was refused."""
+    if not refused:
+        return configuration
+    replacer = _Replacer(refused, namespace)
+    profiles = {name: replacer.profile(profile) for name, profile in configuration.profiles.items()}
+    restricted = replace(configuration, profiles=MappingProxyType(profiles))
+    return replace(restricted, needs=needs_of(restricted.profiles.values()))
+
+
+def format_refusals(refused: Collection[DeniedPermission]) -> str:
+    """Return what is missing, for people: `list, watch leases.coordination.k8s.io in kube-system (to see leases)`."""
+    verbs: dict[tuple[str, str], list[str]] = {}
+    for permission, verb, _ in refused:
+        names = f" {', '.join(permission.names)}" if permission.names else ""
+        verbs.setdefault((f"{permission}{names}", permission.why), []).append(verb)
+    return "; ".join(f"{', '.join(verb_list)} {target} (to {reason})" for (target, reason), verb_list in verbs.items())
+
+
+class _Replacer:
+    """Puts what is barred into the place of what it stands for."""
+
+    def __init__(self, refused: Collection[DeniedPermission], namespace: str) -> None:
+        self._refused: dict[Permission, list[DeniedPermission]] = {}
+        for each in refused:
+            self._refused.setdefault(each.permission, []).append(each)
+        self._namespace = namespace
+
+    def profile(self, profile: Profile) -> Profile:
+        states = {name: self._state(state) for name, state in profile.states.items()}
+        return replace(profile, states=MappingProxyType(states))
+
+    def _state(self, state: StateConfig) -> StateConfig:
+        transitions = tuple(map(self._transition, state.transitions))
+        return replace(state, enter=tuple(map(self._trigger, state.enter)), transitions=transitions)
+
+    def _transition(self, transition: Transition) -> Transition:
+        check = replace(transition.check, members=tuple(map(self._check, transition.check.members)))
+        return replace(transition, check=check, trigger=tuple(map(self._trigger, transition.trigger)))
+
+    def _check(self, member: Member[Check]) -> Member[Check]:
+        reason = self._forbidden_reason(member.plugin)
+        return replace(member, plugin=ForbiddenCheck(member.plugin.type, reason)) if reason else member
+
+    def _trigger(self, member: Member[Trigger]) -> Member[Trigger]:
+        reason = "" if member.plugin.only_waits else self._forbidden_reason(member.plugin)
+        return replace(member, plugin=ForbiddenTrigger(member.plugin.type, reason)) if reason else member
+
+    def _forbidden_reason(self, plugin: Plugin) -> str:
+        needed = permissions.permissions_of(plugin, namespace=self._namespace)
+        missing = [refusal for each in needed for refusal in self._refused.get(each, ())]
+        return f"the operator may not {format_refusals(missing)}" if missing else ""

@@ -1,0 +1,198 @@
+"""What stands where in a `maintenance.yaml`: the layout of the file, before anything is made of it.
+
+`loader` reads a file into these and builds the model from them; the JSON schema for editors comes from here, too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from haulout.api.notification_events import EventName
+from haulout.budget.limits import parse_max_unavailable
+from haulout.compat.ucfg.goyaml import Value
+from haulout.controllers.profiles.config.options import RAW, option
+from haulout.controllers.profiles.plugin import State
+from haulout.core.yaml_decoder import TextFormat
+from haulout.drain.stall_detection import BLOCKED_AFTER
+from haulout.kube import selectors
+from haulout.kube.selectors import Selector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalsLayout:
+    """How often things happen."""
+
+    requeue: timedelta = option("how long a node may go without being looked at, where a check asks the outside")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what makes no sense."""
+        if self.requeue < timedelta():
+            yield "requeue", "expected a duration that is not negative"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DashboardLayout:
+    """What the dashboard shows."""
+
+    label_filter: tuple[str, ...] = option("keys of node labels that the JSON API and the dashboard show", default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceLayout:
+    """A plugin with a name and a configuration."""
+
+    name: str = option("how chains call it", default="")
+    type: str = option("which plugin it is")
+    config: Value | None = option("the plugin's options", default=None, kind=RAW)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleLayout:
+    """When a notification is sent."""
+
+    type: str = option("which schedule it is: periodic, scheduled or oneshot")
+    config: Value | None = option("the schedule's options", default=None, kind=RAW)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationLayout:
+    """A notification plugin with a name, a configuration and a schedule."""
+
+    name: str = option("how chains call it", default="")
+    type: str = option("which plugin it is")
+    config: Value | None = option("the plugin's options", default=None, kind=RAW)
+    schedule: ScheduleLayout | None = option(
+        "when it is sent in a state of a profile; `notifications` do without", default=None
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstancesLayout:
+    """The plugins that chains may name."""
+
+    check: tuple[InstanceLayout, ...] = option("checks", default=())
+    notify: tuple[NotificationLayout, ...] = option("notifications", default=())
+    trigger: tuple[InstanceLayout, ...] = option("triggers", default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionLayout:
+    """A way from one state to the next."""
+
+    check: str = option("the checks that have to pass, such as `a && !(b || c)`")
+    next: State = option("the state that it leads to")
+    trigger: str = option("the triggers that run on the way, such as `a && b`", default="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateLayout:
+    """What happens in a state."""
+
+    enter: str = option("the triggers that run when the state is entered", default="")
+    notify: str = option("the notifications that are sent in this state", default="")
+    transitions: tuple[TransitionLayout, ...] = option("the ways out of this state", default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileLayout:
+    """A profile: what happens in each state, and which nodes it is for."""
+
+    name: str = option("how the label cloud.sap/maintenance-profile calls it")
+    selector: Selector | None = option(
+        "nodes that have this profile even without that label; only Haulout knows this key",
+        default=None,
+        kind=TextFormat("a label selector such as pool=gpu", selectors.parse),
+    )
+    on_notice: bool = option(
+        "nodes have this profile only while maintenance is announced for them, and until it is done with them; only "
+        "Haulout knows this key",
+        default=False,
+    )
+    operational: StateLayout = option("the state of a node that nobody works on", default=None)
+    required: StateLayout = option(
+        "the state of a node that has to be maintained", default=None, key=State.REQUIRED.value
+    )
+    in_maintenance: StateLayout = option(
+        "the state of a node that is worked on", default=None, key=State.IN_MAINTENANCE.value
+    )
+
+    def state(self, state: State) -> StateLayout:
+        """Return what happens in a state."""
+        found: dict[State, Any] = {
+            State.OPERATIONAL: self.operational,
+            State.REQUIRED: self.required,
+            State.IN_MAINTENANCE: self.in_maintenance,
+        }
+        layout: StateLayout = found[state]
+        return layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitLayout:
+    """How many nodes may be out of service at once, whoever takes them: in all, or in each group."""
+
+    max: int | str = option(
+        "how many nodes: a number, or a share of the nodes that the limit is about, such as 10%",
+        kind=TextFormat(
+            "a number of at least 1, or a share from 1% to 100%", parse_max_unavailable, accepts_numbers=True
+        ),
+    )
+    group_by: tuple[str, ...] = option(
+        "keys of labels: the limit holds for each group of nodes that have the same values of them", default=()
+    )
+    selector: Selector | None = option(
+        "the limit is only about nodes with these labels",
+        default=None,
+        kind=TextFormat("a label selector such as pool=gpu", selectors.parse),
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what makes no sense."""
+        for at, key in enumerate(self.group_by):
+            if not selectors.is_qualified_name(key):
+                expected = "the key of a label, such as topology.kubernetes.io/zone"
+                yield f"groupBy[{at}]", f"expected {expected}, found {key!r}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationRuleLayout:
+    """Notifications about NodeMaintenances and MaintenanceNotices."""
+
+    notify: tuple[str, ...] = option("names of instances under `instances.notify`", required=True)
+    events: tuple[EventName, ...] = option("what is told; without it, all", default=())
+    after: timedelta = option(
+        "how long a NodeMaintenance must have been blocked before NodeMaintenanceBlocked is told", default=BLOCKED_AFTER
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what makes no sense."""
+        if self.after < timedelta():
+            yield "after", "expected a duration that is not negative"
+        if self.events and EventName.NODE_MAINTENANCE_BLOCKED not in self.events and self.after != BLOCKED_AFTER:
+            yield "after", f"it is about {EventName.NODE_MAINTENANCE_BLOCKED}, which is not among the events"
+
+
+_NOTIFICATIONS = "who is told about NodeMaintenances and MaintenanceNotices; only Haulout knows this key"
+_BUDGET = "limits on how many nodes are out of service at once, whoever takes them; only Haulout knows this key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetLayout:
+    """A file that has a budget or notifications, and nothing of profiles."""
+
+    instances: InstancesLayout = option("the plugins that notifications may name", default=None)
+    budget: tuple[LimitLayout, ...] = option(_BUDGET, default=())
+    notifications: tuple[NotificationRuleLayout, ...] = option(_NOTIFICATIONS, default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLayout:
+    """A whole `maintenance.yaml`."""
+
+    intervals: IntervalsLayout = option("how often things happen", default=None)
+    dashboard: DashboardLayout = option("what the dashboard shows", default=None)
+    instances: InstancesLayout = option("the plugins that chains may name", default=None)
+    profiles: tuple[ProfileLayout, ...] = option("the profiles that nodes may have", default=())
+    budget: tuple[LimitLayout, ...] = option(_BUDGET, default=())
+    notifications: tuple[NotificationRuleLayout, ...] = option(_NOTIFICATIONS, default=())

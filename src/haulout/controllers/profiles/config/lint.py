@@ -1,0 +1,114 @@
+"""Looks through a configuration that loads for what is probably not meant.
+
+None of this is an error, since the SAP maintenance-controller loads such files without a word: names given twice,
+instances that no chain names, states that no way leads to or from, plugins where they make no sense.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from haulout.controllers.profiles.config.loop_lint import transition_loops
+from haulout.controllers.profiles.config.model import Configuration, Member, Profile, StateConfig
+from haulout.controllers.profiles.config.reader import ConfigReader
+from haulout.controllers.profiles.plugin import State
+
+_FAMILY_NAMES = {"check": "check", "notify": "notification", "trigger": "trigger", "profile": "profile"}
+
+
+@dataclass(slots=True)
+class Definitions:
+    """Where names are defined: the keys of those that count, by family and name."""
+
+    keys: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, family: str, name: str, key: str, reading: ConfigReader) -> None:
+        """Note a definition; one of the same name above it no longer counts."""
+        before = self.keys.get((family, name))
+        if before is not None and name:
+            reading.add_warning(
+                f"{key}.name",
+                f"expected each {_FAMILY_NAMES[family]} to have a name of its own, found {name!r} in line "
+                f"{reading.line_of(f'{before}.name')} too; the one in line {reading.line_of(f'{key}.name')} counts",
+            )
+        self.keys[family, name] = key
+
+
+def lint(configuration: Configuration, places: Definitions, reading: ConfigReader) -> None:
+    """Warn of what is probably not meant."""
+    _warn_about_unused(configuration, places, reading)
+    for profile in configuration.profiles.values():
+        key = places.keys.get(("profile", profile.name))
+        if key is not None:
+            _lint_profile(profile, key, reading)
+
+
+def reachable_states(profile: Profile) -> set[State]:
+    """Return the states that a node can get into, beginning with operational."""
+    found: set[State] = set()
+    pending = [State.OPERATIONAL]
+    while pending:
+        state = pending.pop()
+        if state not in found:
+            found.add(state)
+            pending += [transition.next for transition in profile.states[state].transitions]
+    return found
+
+
+def _warn_about_unused(configuration: Configuration, places: Definitions, reading: ConfigReader) -> None:
+    states = [state for profile in configuration.profiles.values() for state in profile.states.values()]
+    used = {
+        "check": {
+            member.name for state in states for transition in state.transitions for member in transition.check.members
+        },
+        "notify": {
+            *(member.name for state in states for member in state.notify),
+            *(member.name for rule in configuration.notifications for member in rule.members),
+        },
+        "trigger": {member.name for state in states for chain in _trigger_chains(state) for member in chain},
+    }
+    for (family, name), key in places.keys.items():
+        if name and name not in used.get(family, {name}):
+            reading.add_warning(f"{key}.name", f"{_FAMILY_NAMES[family]} {name!r} is used in no chain")
+
+
+def _trigger_chains(state: StateConfig) -> Iterator[Sequence[Member[Any]]]:
+    yield state.enter
+    yield from (transition.trigger for transition in state.transitions)
+
+
+def _lint_profile(profile: Profile, key: str, reading: ConfigReader) -> None:
+    reachable = reachable_states(profile)
+    for state, found in profile.states.items():
+        state_key = f"{key}.{state.value}"
+        is_empty = found == StateConfig()
+        if state not in reachable:
+            if not is_empty:
+                reading.add_warning(state_key, "no transition leads to it, so nothing in it ever happens")
+            continue
+        if not found.transitions and state is not State.OPERATIONAL:
+            reading.add_warning(state_key, "no transition leads out of it, so a node stays in it")
+        for number, transition in enumerate(found.transitions):
+            if transition.next is state:
+                reading.add_warning(
+                    f"{state_key}.transitions[{number}].next", f"it leads to {state.value}, where the node already is"
+                )
+        for where, problem in _misplaced_plugins(found, state):
+            reading.add_warning(f"{state_key}.{where}", problem)
+    for loop in transition_loops(profile):
+        reading.add_warning(f"{key}.{loop.state.value}.transitions[{loop.number}].check", loop.reason)
+
+
+def _misplaced_plugins(found: StateConfig, state: State) -> Iterator[tuple[str, str]]:
+    yield from _plugin_problems(found.enter, state, "enter")
+    yield from _plugin_problems(found.notify, state, "notify")
+    for number, transition in enumerate(found.transitions):
+        yield from _plugin_problems(transition.check.members, state, f"transitions[{number}].check")
+        yield from _plugin_problems(transition.trigger, state, f"transitions[{number}].trigger")
+
+
+def _plugin_problems(members: Sequence[Member[Any]], state: State, where: str) -> Iterator[tuple[str, str]]:
+    for name, plugin in {member.name: member.plugin for member in members}.items():
+        problems_in = getattr(plugin, "problems_in", None)
+        if callable(problems_in):
+            yield from ((where, f"{name}: {problem}") for problem in problems_in(state))

@@ -1,0 +1,171 @@
+"""What people are told about profiles: events, as the SAP maintenance-controller tells them, and the log.
+
+Failures are Warnings. One that is the same as before is logged once; the recorder counts the events. What goes on
+failing without anything else happening is told again every few minutes, so that it stays to be seen.
+"""
+
+import logging
+from datetime import timedelta
+from typing import NamedTuple
+
+from haulout.api.objects import Node, Pod
+from haulout.api.resources import NODES
+from haulout.controllers.profiles.metrics import ProfileMetrics
+from haulout.controllers.profiles.observation import ProfileReport
+from haulout.controllers.profiles.plugin import State, Warn
+from haulout.core.clock import Clock
+from haulout.drain import pod_events
+from haulout.drain.escalation import EscalationStep
+from haulout.errors import Conflict, HauloutError, ServerFailure, TooManyRequests, Unreachable
+from haulout.kube.admission_errors import condition_reason
+from haulout.kube.recorder import EventRecorder, EventType, object_reference
+
+log = logging.getLogger(__name__)
+
+_ACTION = "ChangeMaintenanceState"
+_TRANSIENT = (Conflict, ServerFailure, TooManyRequests, Unreachable)  # is over by itself, mostly
+_UNREADABLE_DATA = "MaintenanceDataUnreadable"
+LOOP_REASON = "MaintenanceGoesInCircles"  # the reason of events about a node
+_STATES = frozenset(map(str, State))
+_REPEAT_AFTER = timedelta(minutes=5)
+_UNREADABLE, _FAILING = "", " "  # instead of the name of a profile: no profile has it
+_LOOPING = "  "  # before the name of one
+
+
+class _Failure(NamedTuple):
+    """What was told last of a node and a profile."""
+
+    problem: str
+    at: float
+
+
+class ProfileEvents:
+    """Tells of nodes and their profiles; of pods by a recorder of their own, as there are many of them."""
+
+    def __init__(
+        self,
+        events: EventRecorder,
+        *,
+        clock: Clock,
+        pod_events: EventRecorder | None = None,
+        metrics: ProfileMetrics | None = None,
+    ) -> None:
+        self._events = events
+        self._clock = clock
+        self._pod_events = pod_events or events
+        self.metrics = metrics or ProfileMetrics()
+        self._failures: dict[tuple[str, str], _Failure] = {}  # by node and profile
+
+    def record_report(self, node: Node, report: ProfileReport) -> None:
+        """Tell what a step did to one profile of a node."""
+        extra = {"node": node.name, "profile": report.name, "state": report.next}
+        if report.next != report.state:
+            note = f"The node is now in the {report.next} state caused by profile {report.name}"
+            self._record(node, "Normal", "ChangedMaintenanceState", note)
+            log.info("profile %s of node %s: %s -> %s", report.name, node.name, report.state, report.next, extra=extra)
+        if any(transition.is_throttled for transition in report.transitions):
+            self._record_loop(node, report, extra)
+        self._update_failure(node, report, extra)
+
+    def _record_loop(self, node: Node, report: ProfileReport, extra: dict[str, str]) -> None:
+        """Tell that a profile is slowed down, once in a while."""
+        note = (
+            f"profile {report.name} goes in circles, into maintenance and out of it again and again, and is slowed "
+            "down: do its checks contradict each other?"
+        )
+        if self._should_record(node, f"{_LOOPING}{report.name}", note):
+            self._record(node, "Warning", LOOP_REASON, note)
+            log.warning("node %s: %s", node.name, note, extra=extra)
+
+    def record_repeated_failure(self, node: Node, report: ProfileReport) -> None:
+        """Tell that a profile fails again, for the same reason: it counts, and is an event once in a while."""
+        if not report.failed_part:
+            return
+        self.metrics.failures.add(report.name)
+        last = self._failures.get((node.name, report.name))
+        if last is None or self._clock.monotonic() - last.at >= _REPEAT_AFTER.total_seconds():
+            self._record_failure(node, report)
+
+    def _update_failure(self, node: Node, report: ProfileReport, extra: dict[str, str]) -> None:
+        key = node.name, report.name
+        if not report.error:
+            self._failures.pop(key, None)
+            return
+        last = self._failures.get(key)
+        if last is None or last.problem != report.error:
+            log.warning("profile %s of node %s: %s", report.name, node.name, report.error, extra=extra)
+            if report.state not in _STATES:
+                self._record(node, "Warning", _UNREADABLE_DATA, f"profile {report.name} is left alone: {report.error}")
+        if report.failed_part:
+            self.metrics.failures.add(report.name)
+        self._record_failure(node, report)
+
+    def _record_failure(self, node: Node, report: ProfileReport) -> None:
+        self._failures[node.name, report.name] = _Failure(report.error, self._clock.monotonic())
+        if report.failed_part:
+            note = f"{report.failed_part} for profile {report.name}: Will stay in {report.state} state"
+            self._record(node, "Warning", "ChangeMaintenanceStateFailed", note)
+
+    # The node as a whole
+
+    def record_unreadable_data(self, node: Node, problem: str) -> None:
+        """Tell that the data of a node cannot be read, so that nothing is done about it."""
+        if self._should_record(node, _UNREADABLE, problem):
+            self._record(node, "Warning", _UNREADABLE_DATA, problem)
+            log.warning("node %s is left alone: %s", node.name, problem, extra={"node": node.name})
+
+    def clear_unreadable_data(self, node: str) -> None:
+        """Note that the data of a node can be read."""
+        self._failures.pop((node, _UNREADABLE), None)
+
+    def record_step_failure(self, node: Node, error: Exception) -> str:
+        """Tell that a step of a node could not be taken, and return why; what passes by itself makes no event."""
+        problem = str(error) if isinstance(error, HauloutError) else f"a defect in the operator: {error!r}"
+        note = f"nothing is done about the node for now: {problem}"
+        shown_as = condition_reason(error)
+        if (shown_as or not isinstance(error, _TRANSIENT)) and self._should_record(node, _FAILING, note):
+            self._record(node, "Warning", shown_as or "MaintenanceStepFailed", note)  # the queue logs it
+        return note
+
+    def clear_step_failure(self, node: str) -> None:
+        """Note that steps of a node can be taken."""
+        self._failures.pop((node, _FAILING), None)
+
+    def _should_record(self, node: Node, kind: str, problem: str) -> bool:
+        """Tell whether this was not told of a node lately, and take note of it."""
+        key, now = (node.name, kind), self._clock.monotonic()
+        last = self._failures.get(key)
+        if last is not None and last.problem == problem and now - last.at < _REPEAT_AFTER.total_seconds():
+            return False
+        self._failures[key] = _Failure(problem, now)
+        return True
+
+    # What else happens
+
+    def record_restored_cordon(self, node: Node, tampering: str) -> None:
+        """Tell that somebody has removed or edited our mark on a node that a profile holds."""
+        note = f"the node was changed during its maintenance: {tampering}, and is written again"
+        self._record(node, "Warning", "CordonRestored", note)
+        log.warning("node %s: %s", node.name, note, extra={"node": node.name})
+
+    def record_warning(self, node: Node, warning: Warn) -> None:
+        """Tell what a plugin wants to be told."""
+        self._record(node, "Warning", warning.reason, warning.note)
+        log.warning("node %s: %s", node.name, warning.note, extra={"node": node.name})
+
+    def record_pod_removal(self, node: Node, pod: Pod, escalation: EscalationStep) -> None:
+        """Tell that a pod is made to leave a node."""
+        pod_events.record_pod_event(self._pod_events, node, pod, escalation)
+
+    def record_unsent_notification(self, node: Node, instance: str, problem: str) -> None:
+        """Tell that a notification could not be sent."""
+        self._record(node, "Warning", "NotificationFailed", f"notification {instance}: {problem}")
+        log.warning("notification %s about node %s: %s", instance, node.name, problem, extra={"node": node.name})
+
+    def forget(self, node: str) -> None:
+        """Forget what was told of a node."""
+        for key in [failure_key for failure_key in self._failures if failure_key[0] == node]:
+            del self._failures[key]
+
+    def _record(self, node: Node, kind: EventType, reason: str, note: str) -> None:
+        self._events.event(object_reference(NODES, node), type=kind, reason=reason, note=note, action=_ACTION)

@@ -1,0 +1,414 @@
+"""Performs a step: takes what must be taken, writes the node, and sees to drains. It decides nothing."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from haulout.api import workloads
+from haulout.api.objects import LeaseSpec, Node, Pod, RawObject
+from haulout.api.resources import NODES, Resource
+from haulout.budget.budget_check import BudgetCheck
+from haulout.budget.cordon_copies import CordonCopies
+from haulout.budget.limits import Budget
+from haulout.budget.slots import BudgetSlots, SlotUnavailable, cause_of
+from haulout.budget.unavailable_nodes import PROFILE_OWNER_PREFIX, MaintenanceCause
+from haulout.budget.waiting_list import WaitingList
+from haulout.controllers.profiles import node_conditions
+from haulout.controllers.profiles.machine import passed_states, pending_transitions
+from haulout.controllers.profiles.machine.node_draft import NodeDraft
+from haulout.controllers.profiles.machine_replacement import request_replacement
+from haulout.controllers.profiles.node_conditions import DrainState
+from haulout.controllers.profiles.observation import DataUpdate, Decision, Deferral, DrainStatus, aggregate_state
+from haulout.controllers.profiles.plugin import (
+    DATA_ANNOTATION,
+    STATE_LABEL,
+    BudgetClaim,
+    Claim,
+    ExternalAction,
+    LeaseClaim,
+    ReplaceMachine,
+    SlotClaim,
+    State,
+)
+from haulout.controllers.profiles.view.node_index import NodeIndex
+from haulout.core.instants import add_saturating
+from haulout.drain.escalation import EscalationStep
+from haulout.drain.eviction_requests import RequestOwner
+from haulout.drain.machine_drain_rules import with_machine_drain_rules
+from haulout.drain.manager import DrainManager, DrainSnapshot
+from haulout.drain.metrics import InitiatorDrainMetrics
+from haulout.drain.policy import DrainPolicy
+from haulout.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound
+from haulout.kube import leases
+from haulout.kube.client import Client
+from haulout.kube.patches import merge_patch, node_patch, strategic_patch
+from haulout.kube.slot_ledger import Slot, SlotLimit
+
+# Taking what a transition needs before it may happen: slots of budgets and leases, each by compare-and-swap.
+#
+# Whoever was quicker has it. What was taken for a transition that then does not happen is given back by proof (slots)
+# or
+# runs out (leases), and whoever took it finds that it has it already.
+
+LimitClaim = SlotClaim | BudgetClaim
+
+
+class Claims:
+    """Takes claims for nodes; `limits` tells what a claim means for the ledger."""
+
+    def __init__(
+        self, client: Client, *, namespace: str, limits: Callable[[LimitClaim, Node], list[SlotLimit]]
+    ) -> None:
+        self._client = client
+        self._slots = BudgetSlots(client, namespace=namespace, cause=MaintenanceCause.PROFILES)
+        self._limits = limits
+
+    async def take_slot(self, claims: Sequence[LimitClaim], node: Node) -> SlotUnavailable | None:
+        """Take a slot for a node, if all claims agree; return why it is not the node's, None if it is."""
+        return await self._slots.acquire(node, [limit for claim in claims for limit in self._limits(claim, node)])
+
+    async def release_slot(self, node: Node) -> None:
+        """Give the slot of a node back that profiles have let go, as it is now."""
+        await self._slots.release(node)
+
+    async def withdraw_slot(self, node: Node) -> None:
+        """Give a slot back that was taken for this version of a node, and is not used."""
+        await self._slots.release_unused(node)
+
+    async def take_lease(self, claim: LeaseClaim) -> bool:
+        """Take a lease; return whether it is ours."""
+        now = self._client.clock.now()
+        spec = LeaseSpec(
+            holder_identity=claim.holder,
+            lease_duration_seconds=int(claim.duration.total_seconds()),
+            acquire_time=now,
+            renew_time=now,
+            lease_transitions=claim.transitions,
+        )
+        try:
+            await leases.write(
+                self._client, claim.name, spec, namespace=claim.namespace, version=claim.resource_version
+            )
+        except (Conflict, AlreadyExists, NotFound):
+            return False
+        return True
+
+
+log = logging.getLogger(__name__)
+
+HYPERVISORS = Resource("kvm.cloud.sap", "v1", "hypervisors", "Hypervisor", namespaced=False, model=RawObject)
+_ANNOTATIONS = (
+    DATA_ANNOTATION,
+    pending_transitions.ANNOTATION,
+    passed_states.ANNOTATION,
+    workloads.WORKLOADS_ANNOTATION,
+)
+_CONDITIONS_RETRY_AFTER = timedelta(minutes=1)  # conditions that could not be written
+_KEY_SEPARATOR = "|"  # between a node and a profile: neither has it in its name
+
+WriteData = Callable[[Decision, str], str]
+
+
+class Executor:
+    """Does what a step says; `write_data` makes the data annotation of a result and what it was before.
+
+    `requeue` hears of nodes whose drain has something new, `on_pod_removal` of pods that are made to leave them.
+    `before_drain` hears of a node before its pods are asked to leave, and may raise.
+    """
+
+    def __init__(  # noqa: PLR0913 - all that it tells others of
+        self,
+        client: Client,
+        nodes: NodeIndex,
+        *,
+        namespace: str,
+        write_data: WriteData,
+        requeue: Callable[[str], object],
+        waiting_list: WaitingList,
+        before_drain: Callable[[str], object] = lambda _: None,
+        on_pod_removal: Callable[[str, Pod, EscalationStep], object] | None = None,
+        drain_metrics: InitiatorDrainMetrics | None = None,
+    ) -> None:
+        self.writing: set[str] = set()  # the nodes of which a write is under way
+        self.cordon_copies = CordonCopies(
+            client,
+            namespace=namespace,
+            controller="profiles",
+            owns=lambda owner: owner.startswith(PROFILE_OWNER_PREFIX),
+        )
+        self._client = client
+        self._nodes = nodes
+        self._write_data = write_data
+        self._before_drain = before_drain
+        self._waiting_list = waiting_list
+        self._claims = Claims(client, namespace=namespace, limits=self._limits)
+        self._held_leases: dict[
+            str, dict[tuple[str, str], datetime]
+        ] = {}  # by node: leases, and until when they are its
+        self._unwritten_conditions: dict[str, datetime] = {}  # by node: when its conditions are to be written again
+        self._conditions_problem = ""
+        self._drained_profiles: dict[str, tuple[str, ...]] = {}  # by node: the profiles that have a drain
+        self._drains = DrainManager(
+            client,
+            on_change=lambda key: requeue(key.partition(_KEY_SEPARATOR)[0]),
+            on_pod_requested=None
+            if on_pod_removal is None
+            else lambda key, pod, escalation: on_pod_removal(key.partition(_KEY_SEPARATOR)[0], pod, escalation),
+            metrics=drain_metrics,
+        )
+
+    async def run(self) -> None:
+        """Let drains run, until cancelled."""
+        await self._drains.run()
+
+    async def take_claims(self, claims: Collection[tuple[str, Claim]], node: Node) -> dict[str, Deferral]:
+        """Take what is claimed; return by profile why that was not possible."""
+        deferred: dict[str, Deferral] = {}
+        for profile in dict.fromkeys(profile for profile, _ in claims):
+            wanted = dict.fromkeys(claim for claimant, claim in claims if claimant == profile)
+            if deferral := await self._take_for_profile(tuple(wanted), node):
+                deferred[profile] = deferral
+        return deferred
+
+    async def _take_for_profile(self, claims: Collection[Claim], node: Node) -> Deferral | None:
+        # Slots first: one that is not needed after all is given back, and a lease is not.
+        slots = [claim for claim in claims if not isinstance(claim, LeaseClaim)]
+        if slots and (refused := await self._claims.take_slot(slots, node)):
+            return Deferral(self._budget_message(slots, node, refused), refused.requeue_at)
+        held_leases = self.held_leases(node.name)
+        for claim in claims:
+            if not isinstance(claim, LeaseClaim) or (claim.namespace, claim.name) in held_leases:
+                continue
+            if not await self._claims.take_lease(claim):
+                return Deferral(f"lease {claim.namespace}/{claim.name} was taken by another node")
+            expires_at = add_saturating(self._client.clock.now(), claim.duration)
+            self._held_leases.setdefault(node.name, {})[claim.namespace, claim.name] = expires_at
+        return None
+
+    def budget_view(self, budget: Budget) -> BudgetCheck | None:
+        """Return a budget, with what is seen of the nodes that share it now; None if there is none."""
+        if not budget:
+            return None
+        return BudgetCheck(
+            budget=budget, nodes=self._nodes, now=self._client.clock.now(), waiting=self._waiting_list.entries()
+        )
+
+    def _budget_message(self, claims: Collection[LimitClaim], node: Node, refused: SlotUnavailable) -> str:
+        for claim in claims:
+            view = self.budget_view(claim.budget) if isinstance(claim, BudgetClaim) else None
+            if view is not None and (exhausted := view.exhausted_by(node, refused.slots)).group is not None:
+                return str(exhausted)
+        limits = [_format_slot_claim(slot_claim) for slot_claim in claims if isinstance(slot_claim, SlotClaim)]
+        return f"no room for another node in maintenance: at most {', '.join(limits or ['what the budget says'])}"
+
+    def held_leases(self, node: str) -> frozenset[tuple[str, str]]:
+        """Return the leases that were taken for a node, and not used yet."""
+        now = self._client.clock.now()
+        return frozenset(lease for lease, until in self._held_leases.get(node, {}).items() if now < until)
+
+    def clear_held_leases(self, node: str) -> None:
+        """Note that what was taken for a node was used."""
+        self._held_leases.pop(node, None)
+
+    async def execute_external_actions(self, decision: Decision) -> dict[str, str]:
+        """Change what is not the node; return by profile why that was not possible."""
+        problems = [
+            (profile, await self._execute_external_action(action, decision.draft.node, profile))
+            for profile, action in decision.external_actions
+        ]
+        return {profile: problem for profile, problem in problems if problem}
+
+    async def _execute_external_action(self, action: ExternalAction, node: Node, profile: str) -> str:
+        try:
+            if isinstance(action, ReplaceMachine):
+                return await request_replacement(self._client, action, node=node, profile=profile)
+            await self._client.patch(HYPERVISORS, node.name, merge_patch({"spec": action.spec}))
+        except (BadRequest, Forbidden, Invalid, NotFound) as error:
+            if isinstance(action, ReplaceMachine):
+                return f"Machine {action.machine} of node {node.name} cannot be replaced: {error}"
+            return f"hypervisor {node.name} cannot be changed: {error}"
+        return ""
+
+    async def write_node(self, decision: Decision) -> bool:
+        """Write the node, if anything about it changes; return whether it does."""
+        draft = self.draft_of(decision)
+        if (owners := draft.cordon_owners()) is not None:
+            await self.cordon_copies.remove_owners(draft.node, keep=owners)
+        change = draft.patch()
+        if change is not None:
+            name = draft.node.name
+            self.writing.add(name)
+            try:
+                self._nodes.record_write(await self._client.patch(NODES, name, node_patch(change)))
+            finally:
+                self.writing.discard(name)
+        await self.cordon_copies.sync(draft.node)
+        return change is not None
+
+    def draft_of(self, decision: Decision) -> NodeDraft:
+        """Return the node as it is to be, with the data that says where its profiles stand."""
+        if decision.data_update is DataUpdate.NONE:
+            return decision.draft
+        if decision.data_update is DataUpdate.REMOVE:
+            return decision.draft.with_labels({STATE_LABEL: None}).with_annotations(dict.fromkeys(_ANNOTATIONS))
+        before = decision.draft.before.metadata.annotations.get(DATA_ANNOTATION, "")
+        annotations = {
+            DATA_ANNOTATION: self._write_data(decision, before),
+            pending_transitions.ANNOTATION: pending_transitions.write(decision.pending),
+        }
+        state = aggregate_state((decision.state, *decision.unmanaged_states))
+        return decision.draft.with_labels({STATE_LABEL: str(state)}).with_annotations(annotations)
+
+    async def release_slot(self, node: Node) -> None:
+        """Give back the slot of a node that has left maintenance, as it is now, if it has one."""
+        await self._claims.release_slot(node)
+
+    async def withdraw_slot(self, node: Node) -> None:
+        """Give back the slot that was taken for this version of a node, and is not used."""
+        await self._claims.withdraw_slot(node)
+
+    # Drains
+
+    async def reconcile_drains(self, node: Node, wanted: Mapping[str, DrainPolicy]) -> None:
+        """Run the drains that are wanted for a node, and no others."""
+        for profile in self._drained_profiles.get(node.name, ()):
+            if profile not in wanted:
+                await self._stop_drain(node.name, profile)
+        for profile, policy in wanted.items():
+            await self._reconcile_drain(profile, node, policy)
+
+    async def _reconcile_drain(self, profile: str, node: Node, policy: DrainPolicy) -> None:
+        key, policy = _drain_key(node.name, profile), with_machine_drain_rules(policy, node)
+        drain = self._drains.snapshot(key)
+        if drain is not None and drain.node_uid != node.uid:
+            await self._stop_drain(node.name, profile)
+            drain = None
+        if drain is None:
+            self._before_drain(node.name)
+            self._drained_profiles[node.name] = tuple(
+                dict.fromkeys((*self._drained_profiles.get(node.name, ()), profile))
+            )
+            self._drains.start(key, node, policy, owner=RequestOwner(name=f"{node.name}.{profile}"))
+        elif drain.policy != policy:
+            self._drains.set_policy(key, policy)
+
+    async def _stop_drain(self, node: str, profile: str) -> None:
+        await self._drains.stop(_drain_key(node, profile))
+        remaining = tuple(other for other in self._drained_profiles.get(node, ()) if other != profile)
+        if remaining:
+            self._drained_profiles[node] = remaining
+        else:
+            self._drained_profiles.pop(node, None)
+
+    def _tracked_drains(self, node: str) -> dict[str, DrainSnapshot]:
+        """Return the drains of a node, by profile; that there are many others makes no difference."""
+        drains = {
+            profile: self._drains.snapshot(_drain_key(node, profile))
+            for profile in self._drained_profiles.get(node, ())
+        }
+        return {profile: drain for profile, drain in drains.items() if drain is not None}
+
+    def drain_statuses(self, node: str) -> dict[str, DrainStatus]:
+        """Return how it stands with the drains of a node, by profile."""
+        return {profile: _drain_status(drain) for profile, drain in self._tracked_drains(node).items()}
+
+    def detailed_drains(self, node: str) -> dict[str, DrainSnapshot]:
+        """Return the same, with all that is known of each, to somebody who only looks on."""
+        drains = {
+            profile: self._drains.peek(_drain_key(node, profile)) for profile in self._drained_profiles.get(node, ())
+        }
+        return {profile: drain for profile, drain in drains.items() if drain is not None}
+
+    def ended_drains(self, node: str) -> dict[str, DrainSnapshot]:
+        """Return the drains of a node that are over, by profile."""
+        return {profile: drain for profile, drain in self._tracked_drains(node).items() if drain.outcome is not None}
+
+    async def write_conditions(self, node: Node, decision: Decision) -> bool:
+        """Have the conditions of a node say how far its drains are; return whether that changed the node.
+
+        No drain depends on it: what cannot be written is tried again after a while.
+        """
+        now, retry_at = self._client.clock.now(), self._unwritten_conditions.get(node.name)
+        if retry_at is not None and now < retry_at:
+            return False
+        statuses = self.drain_statuses(node.name)
+        state = DrainState(
+            drains={profile: profile in statuses and statuses[profile].is_done for profile in decision.drains},
+            pending_profiles=decision.pending.keys(),
+            maintained_profiles=[
+                name
+                for name, status in decision.statuses.items()
+                if status.current != State.OPERATIONAL or name in decision.pending
+            ],
+        )
+        change = node_conditions.conditions_patch(node, state, now=now)
+        if change is None:
+            self._unwritten_conditions.pop(node.name, None)
+            return False
+        try:
+            self._nodes.record_write(
+                await self._client.patch(NODES, node.name, strategic_patch(change), subresource="status")
+            )
+        except (Conflict, NotFound):
+            raise
+        except KubeError as error:
+            if self._conditions_problem != str(error):
+                log.warning("the conditions of node %s do not tell of its drain: %s", node.name, error)
+                self._conditions_problem = str(error)
+            self._unwritten_conditions[node.name] = add_saturating(now, _CONDITIONS_RETRY_AFTER)
+            return False
+        self._unwritten_conditions.pop(node.name, None)
+        return True
+
+    def conditions_retry_at(self, node: str) -> datetime | None:
+        """Return when the conditions of a node are to be written again, if they could not be."""
+        return self._unwritten_conditions.get(node)
+
+    async def forget(self, node: str) -> None:
+        """Stop what is done for a node."""
+        self._unwritten_conditions.pop(node, None)
+        self._held_leases.pop(node, None)
+        for profile in self._drained_profiles.get(node, ()):
+            await self._stop_drain(node, profile)
+
+    def _limits(self, claim: LimitClaim, node: Node) -> list[SlotLimit]:
+        """Return what a claim means for the ledger: nodes in maintenance count though they may have no slot."""
+        if isinstance(claim, SlotClaim):
+            return [self._limit(claim, node)]
+        view = self.budget_view(claim.budget)
+        return [] if view is None else view.slot_limits(node)
+
+    def _limit(self, claim: SlotClaim, node: Node) -> SlotLimit:
+        now = self._client.clock.now()
+
+        def counts(slot: Slot) -> bool:
+            if cause_of(slot) is not MaintenanceCause.PROFILES:
+                return False
+            observed = self._nodes.get(slot.name)
+            if observed is None or observed.node.uid != slot.uid:
+                return True  # until the server says that it is gone
+            return claim.scope.counts(observed, now)
+
+        in_maintenance = [other for other in self._nodes.in_state(State.IN_MAINTENANCE) if other.node.uid != node.uid]
+        others = frozenset(other.node.uid for other in in_maintenance if claim.scope.counts(other, now))
+        return SlotLimit(max_slots=claim.limit, unavailable_uids=others, counts=counts)
+
+
+def _drain_key(node: str, profile: str) -> str:
+    return f"{node}{_KEY_SEPARATOR}{profile}"
+
+
+def _drain_status(drain: DrainSnapshot) -> DrainStatus:
+    outcome = drain.outcome
+    if outcome is None:
+        progress = drain.progress
+        blocked = next((str(blocker.blocker) for blocker in progress.blockers if not blocker.blocker.is_progress), "")
+        message = f"{progress.gone} of {progress.total} pods have left"
+        return DrainStatus(is_done=False, message=f"{message}; {blocked}" if blocked else message)
+    return DrainStatus(
+        is_done=outcome.is_drained, message=outcome.message, problem="" if outcome.is_drained else outcome.message
+    )
+
+
+def _format_slot_claim(claim: SlotClaim) -> str:
+    return f"{claim.limit} in {claim.scope}"

@@ -1,0 +1,458 @@
+"""Why a node is where it is: each profile, each way on, each check with its reason, and what would have to change.
+
+    judged = await judge(client, configuration, "n1", outside=…)      # looks by itself, and changes nothing
+    judged = heard(body, "n1")                                        # what an operator's /api/v1/info says
+
+`explain` takes the very step that the operator takes, and performs nothing of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from haulout.api import clusterapi, hold
+from haulout.api.maintenancenotice import MaintenanceNotice
+from haulout.api.notice_phase import phase_at
+from haulout.api.objects import Base, Object
+from haulout.api.resources import EVENTS, PODS
+from haulout.budget.budget_check import BudgetCheck
+from haulout.compat import booleans
+from haulout.compat.booleans import BooleanError
+from haulout.controllers.profiles.config import forbidden_plugins
+from haulout.controllers.profiles.config.model import Configuration
+from haulout.controllers.profiles.decision import decide
+from haulout.controllers.profiles.events import LOOP_REASON
+from haulout.controllers.profiles.explain.remedies import Remedy, remedies
+from haulout.controllers.profiles.machine import data_annotation, pending_transitions
+from haulout.controllers.profiles.observation import (
+    CheckReport,
+    Decision,
+    DrainStatus,
+    Observation,
+    ProfileReport,
+    TransitionReport,
+)
+from haulout.controllers.profiles.plugin import DATA_ANNOTATION, ExternalClient, ObservedNode, ProfileStatus
+from haulout.controllers.profiles.view import snapshot
+from haulout.controllers.profiles.view.snapshot import Snapshot
+from haulout.core import duration, yaml_decoder
+from haulout.core.text_format import format_list
+from haulout.drain.pod_filters import belongs_to_daemon_set, is_static
+from haulout.drain.pod_informers import node_field_selector
+from haulout.errors import KubeError
+from haulout.kube.client import Client
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+_RECENT = timedelta(minutes=10)
+_MAX_QUERY_ROUNDS = 3  # of questions: an answer may lead to another question
+
+
+class _ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class CheckExplanation(_ApiStruct, frozen=True):
+    """A check, and what it says."""
+
+    name: str
+    type: str
+    passed: bool | None  # None: it cannot be told
+    reason: str
+    error: str = ""
+    wakes_at: datetime | None = None  # when it may be another verdict though nothing happens
+
+
+class TransitionExplanation(_ApiStruct, frozen=True):
+    """A way on, and what stands in it."""
+
+    target: str
+    expression: str
+    passed: bool
+    chain_passed: bool
+    veto: str = ""
+    error: str = ""
+    checks: tuple[CheckExplanation, ...] = ()
+    remedies: tuple[Remedy, ...] = ()  # each of them would be enough for the chain
+
+
+class ProfileExplanation(_ApiStruct, frozen=True):
+    """A profile of a node."""
+
+    name: str
+    configured: bool
+    state: str = ""
+    since: datetime | None = None
+    next: str = ""  # another state: it goes there as soon as the operator looks
+    waits_for: str = ""
+    error: str = ""
+    transitions: tuple[TransitionExplanation, ...] = ()
+
+
+class AnnouncedMaintenance(_ApiStruct, frozen=True):
+    """A maintenance that is announced for a node."""
+
+    notice: str
+    kind: str
+    reason: str
+    phase: str
+    says: str  # how it stands, in words
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+class OrderedMaintenance(_ApiStruct, frozen=True):
+    """A maintenance that somebody ordered for a node, whatever its profiles say."""
+
+    maintenance: str
+    phase: str
+    reason: str = ""
+    says: str = ""  # how it stands, in words
+
+
+class CordonHolder(_ApiStruct, frozen=True):
+    """Who keeps a node cordoned though no object says so: `ESX`, or `Kubernikus/delete-node`."""
+
+    by: str
+    since: datetime
+    says: str = ""  # what for, in words
+
+
+class NodeExplanation(_ApiStruct, frozen=True):
+    """A node, and why it is where it is."""
+
+    node: str
+    at: datetime | None  # the moment of which this is true
+    profiles: tuple[ProfileExplanation, ...] = ()
+    problem: str = ""  # why nothing at all is done about it
+    next_look: datetime | msgspec.UnsetType | None = None  # whatever happens; unset: it is not told
+    wakes_on: tuple[str, ...] = ()  # topics, beside changes of the node itself
+    asks_every: str | None = None  # how often the operator asks the outside for this node; None: it does not
+    notes: tuple[str, ...] = ()
+    announced: tuple[AnnouncedMaintenance, ...] = ()  # as far as the configuration looks at that
+    ordered: tuple[OrderedMaintenance, ...] = ()  # as far as somebody looked
+    asked: tuple[str, ...] = ()  # on behalf of its Machine of Cluster API, in words
+    held: tuple[CordonHolder, ...] = ()  # the same
+    hold: str = ""  # who keeps maintenance off it, in words; also one that is over
+
+
+async def explain(
+    client: Client, configuration: Configuration, name: str, *, external: ExternalClient | None
+) -> NodeExplanation:
+    """Look at a cluster, and return why a node is where it is; raises `KubeError`.
+
+    Without `external` nothing outside of the cluster is asked.
+    """
+    try:
+        evaluation = await evaluate(client, configuration, name, external=external)
+    except NodeSkipped as error:
+        return NodeExplanation(node=name, at=client.clock.now(), problem=str(error))
+    cluster, node, now = evaluation.cluster, evaluation.observed.node, evaluation.time
+    notes = *cluster.notes, *await _permission_notes(client), *await _loop_notes(client, name)
+    explanation = explanation_of(evaluation.observed, evaluation.decision, at=now, notes=notes)
+    notices = [item for item in cluster.notices(name) if item.matches_node(node)]
+    explanation = msgspec.structs.replace(
+        explanation,
+        announced=tuple(_announced_maintenances(notices, now=now)),
+        asked=tuple(clusterapi.describe_requests(node)),
+        hold=hold.describe_hold(node, now=now),
+    )
+    query_interval = min((item.max_age or configuration.requeue for item in cluster.queries), default=None)
+    return (
+        explanation
+        if query_interval is None
+        else msgspec.structs.replace(explanation, asks_every=duration.format(query_interval))
+    )
+
+
+class NodeSkipped(KubeError):
+    """Nothing is done about a node at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvaluation:
+    """A look at a node: what was seen, and the step that the operator takes."""
+
+    cluster: Snapshot
+    observed: ObservedNode
+    decision: Decision
+    time: datetime
+
+
+async def evaluate(
+    client: Client, configuration: Configuration, name: str, *, external: ExternalClient | None
+) -> NodeEvaluation:
+    """Look at a node, and take the step that the operator takes, without performing it; raises `KubeError`."""
+    cluster = await snapshot.take_snapshot(client, configuration)
+    observed = cluster.get(name)
+    if observed is None:
+        raise KubeError(f'nodes "{name}" not found{yaml_decoder.did_you_mean(name, cluster.raw)}')
+    if observed.problem:
+        raise NodeSkipped(f"the operator leaves it alone: {observed.problem}")
+    drains = await _drain_statuses(client, observed, cluster)
+    for _ in range(_MAX_QUERY_ROUNDS):
+        observation = observation_of(observed, configuration, cluster, drains=drains, now=client.clock.now())
+        decision = decide(observation, configuration.profiles)
+        if external is None or not await cluster.run_queries(external, client):
+            break
+    return NodeEvaluation(cluster, observed, decision, observation.now)
+
+
+def observation_of(
+    observed: ObservedNode,
+    configuration: Configuration,
+    cluster: Snapshot,
+    *,
+    drains: Mapping[str, DrainStatus],
+    now: datetime,
+) -> Observation:
+    """Return what a step must know about a node."""
+    node = observed.node
+    return Observation(
+        node=node,
+        statuses=observed.statuses,
+        last_sent=data_annotation.last_sent_of(node.metadata.annotations.get(DATA_ANNOTATION)),
+        pending=pending_transitions.read(node),
+        drains=drains,
+        cluster=cluster,
+        requeue=configuration.requeue,
+        now=now,
+        budget=BudgetCheck(budget=configuration.budget, nodes=cluster.nodes_by_name, now=now)
+        if configuration.budget
+        else None,
+    )
+
+
+async def _drain_statuses(client: Client, observed: ObservedNode, cluster: Snapshot) -> dict[str, DrainStatus]:
+    """Return how drains stand that the operator may have begun: by what is left on the node."""
+    node = observed.node
+    if not node.spec.unschedulable:
+        return {}
+    try:
+        pods = (await client.list(PODS, fields=node_field_selector(node.name))).items
+    except KubeError as error:
+        cluster.notes.append(f"how far a drain is cannot be told: {error}")
+        return {}
+    remaining_pods = sorted(pod.key for pod in pods if not (is_static(pod) or belongs_to_daemon_set(pod)))
+    subject_and_verb = "1 pod has" if len(remaining_pods) == 1 else f"{len(remaining_pods)} pods have"
+    message = f"{subject_and_verb} still to leave the node: {format_list(remaining_pods)}"
+    return dict.fromkeys(observed.statuses, DrainStatus(is_done=not remaining_pods, message=message))
+
+
+async def _permission_notes(client: Client) -> list[str]:
+    """Return what the operator last said that it lacks: this look is made with the permissions of somebody else."""
+    latest = max(await _events(client, forbidden_plugins.PERMISSIONS_MISSING), key=_last_seen, default=None)
+    return [] if latest is None else [f"the operator has said: {latest.note}"]
+
+
+async def _loop_notes(client: Client, node: str) -> list[str]:
+    """Return what the operator said of late about profiles that go in circles, which a single look does not show."""
+    since = client.clock.now() - _RECENT
+    found = await _events(client, LOOP_REASON)
+    notes = [event.note for event in found if event.regarding.name == node and _last_seen(event) >= since]
+    return [f"the operator has said: {note}" for note in dict.fromkeys(notes)]
+
+
+async def _events(client: Client, reason: str) -> Sequence["_Event"]:
+    try:
+        return (await client.list(EVENTS.with_model(_Event), namespace="default", fields=f"reason={reason}")).items
+    except KubeError:
+        return []
+
+
+def _last_seen(event: "_Event") -> datetime:
+    return event.series.last_observed_time or event.event_time or _NEVER
+
+
+class _Series(Base, frozen=True):
+    last_observed_time: datetime | None = None
+
+
+class _Regarding(Base, frozen=True):
+    name: str = ""
+
+
+class _Event(Object, frozen=True):
+    note: str = ""
+    regarding: _Regarding = _Regarding()
+    event_time: datetime | None = None
+    series: _Series = _Series()
+
+
+def explanation_of(
+    observed: ObservedNode, decision: Decision, *, at: datetime, notes: Sequence[str]
+) -> NodeExplanation:
+    """Return what a step says about a node."""
+    reports = {report.name: report for report in decision.reports}
+    return NodeExplanation(
+        node=observed.node.name,
+        at=at,
+        profiles=tuple(
+            _profile_explanation(name, reports.get(name), observed.statuses.get(name))
+            for name in decision.attached_profiles
+        ),
+        next_look=decision.requeue_at,
+        wakes_on=tuple(sorted(decision.topics)),
+        notes=tuple(notes),
+    )
+
+
+def _announced_maintenances(notices: Iterable[MaintenanceNotice], *, now: datetime) -> Iterator[AnnouncedMaintenance]:
+    for notice in sorted(notices, key=lambda notice: notice.name):
+        found = phase_at(notice.spec, now=now)
+        yield AnnouncedMaintenance(
+            notice=notice.name,
+            kind=notice.spec.kind,
+            reason=notice.spec.reason,
+            phase=found.phase,
+            says=found.message,
+            start=notice.spec.start,
+            end=notice.spec.end,
+        )
+
+
+def _profile_explanation(name: str, report: ProfileReport | None, status: ProfileStatus | None) -> ProfileExplanation:
+    if report is None:
+        return ProfileExplanation(name=name, configured=False)
+    return ProfileExplanation(
+        name=name,
+        configured=True,
+        state=report.state,
+        since=status.transition if status else None,
+        next=report.next,
+        waits_for=report.waits_for,
+        error=report.error,
+        transitions=tuple(map(_transition_explanation, report.transitions)),
+    )
+
+
+def _transition_explanation(report: TransitionReport) -> TransitionExplanation:
+    values = {name: check.result.passed for name, check in report.checks.items()}
+    return TransitionExplanation(
+        target=report.target,
+        expression=report.expression,
+        passed=report.passed,
+        chain_passed=report.chain_passed,
+        veto=report.veto,
+        error=report.error,
+        checks=tuple(_check_explanation(name, check) for name, check in report.checks.items()),
+        remedies=remedies_for(report.expression, values),
+    )
+
+
+def _check_explanation(name: str, report: CheckReport) -> CheckExplanation:
+    result = report.result
+    return CheckExplanation(
+        name=name,
+        type=report.type,
+        passed=result.passed,
+        reason=result.reason,
+        error=result.error,
+        wakes_at=result.requeue_at,
+    )
+
+
+def remedies_for(expression: str, values: Mapping[str, bool | None]) -> tuple[Remedy, ...]:
+    """Return the smallest changes of verdicts that make an expression pass; none if nobody can tell."""
+    try:
+        return remedies(booleans.parse(expression).evaluate, values)
+    except (BooleanError, KeyError):
+        return ()
+
+
+# What an operator says
+
+
+class _PluginInfo(msgspec.Struct, frozen=True):
+    id: str = ""
+    passed: bool = False
+    info: dict[str, msgspec.Raw] | None = None
+
+
+class _ChainInfo(msgspec.Struct, frozen=True):
+    passed: bool = False
+    info: dict[str, _PluginInfo] | None = None
+    expression: str = ""
+
+
+class _TransitionInfo(msgspec.Struct, frozen=True):
+    passed: bool = False
+    target: str = ""
+    chain: _ChainInfo = _ChainInfo()
+    error: str = ""
+    veto: str = ""
+
+
+class _AppliedInfo(msgspec.Struct, frozen=True):
+    next: str = ""
+    transitions: tuple[_TransitionInfo, ...] | None = None
+    error: str = ""
+
+
+class _ProfileInfo(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    state: str = ""
+    waits_for: str = ""
+    applied: _AppliedInfo = _AppliedInfo()
+
+
+class _NodeInfo(msgspec.Struct, frozen=True, rename="camel"):
+    node: str
+    profiles: tuple[_ProfileInfo, ...] | None = None
+    updated: datetime | None = None
+    next_look: datetime | msgspec.UnsetType | None = msgspec.UNSET  # the Go controller does not tell
+    wakes_on: tuple[str, ...] = ()
+    asks_every: str | None = None
+    problem: str = ""
+
+
+def parse_node_info(body: bytes, name: str) -> NodeExplanation | None:
+    """Return what `/api/v1/info` says about a node, None if nothing; raises `ValueError` if that makes no sense."""
+    nodes = msgspec.json.decode(body, type=tuple[_NodeInfo, ...] | None) or ()
+    node = next((info for info in nodes if info.node == name), None)
+    if node is None:
+        return None
+    profiles = tuple(
+        ProfileExplanation(
+            name=info.name,
+            configured=True,
+            state=info.state,
+            next=info.applied.next,
+            waits_for=info.waits_for,
+            error=info.applied.error,
+            transitions=tuple(map(_parse_transition_info, info.applied.transitions or ())),
+        )
+        for info in node.profiles or ()
+    )
+    return NodeExplanation(
+        node=name,
+        at=node.updated,
+        profiles=profiles,
+        problem=node.problem,
+        next_look=node.next_look,
+        wakes_on=node.wakes_on,
+        asks_every=node.asks_every,
+    )
+
+
+def _parse_transition_info(transition: _TransitionInfo) -> TransitionExplanation:
+    plugins = transition.chain.info or {}
+    is_vetoed = transition.chain.passed and not transition.passed
+    return TransitionExplanation(
+        target=transition.target,
+        expression=transition.chain.expression,
+        passed=transition.passed,
+        chain_passed=transition.chain.passed,
+        veto=transition.veto or ("probably another profile has the node in maintenance" if is_vetoed else ""),
+        error=transition.error,
+        checks=tuple(_parse_check_info(name, plugin) for name, plugin in plugins.items()),
+        remedies=remedies_for(transition.chain.expression, {name: plugin.passed for name, plugin in plugins.items()}),
+    )
+
+
+def _parse_check_info(name: str, plugin: _PluginInfo) -> CheckExplanation:
+    info = {key: msgspec.json.decode(value) for key, value in (plugin.info or {}).items()}
+    error = str(info.pop("error", ""))
+    reason = info.pop("reason", None) or ", ".join(f"{key}: {value}" for key, value in info.items())
+    return CheckExplanation(name=name, type=plugin.id, passed=plugin.passed, reason=str(reason), error=error)

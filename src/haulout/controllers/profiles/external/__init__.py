@@ -1,0 +1,1 @@
+"""Queries to systems outside the cluster: bounded, cached, and with errors that may be shown."""

@@ -1,0 +1,198 @@
+"""What profiles leave in the history of a node: each of their transitions, and what their drains took.
+
+A transition is noted after its write. Who dies in between leaves it to the next, who finds in the node's own data where
+each profile stands and since when: of a node that it sees for the first time, or whose last write may have taken effect
+though nobody heard of it, it says so, and what is missing is completed (`haulout.api.maintenancerecord`). A transition
+that follows another before that is written down carries it (`haulout.controllers.profiles.machine.passed_states`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from haulout.api.maintenancerecord import RECONSTRUCTED_REASON, Entry, NewEntry
+from haulout.api.objects import Node
+from haulout.controllers.profiles.machine import passed_states, pending_transitions
+from haulout.controllers.profiles.machine.passed_states import PassedState
+from haulout.controllers.profiles.observation import Decision, ProfileReport, TransitionReport
+from haulout.controllers.profiles.plugin import ObservedNode, State
+from haulout.core.clock import Clock
+from haulout.drain.manager import DrainSnapshot
+from haulout.history.cordon_history import drain_facts
+from haulout.history.interface import History
+from haulout.history.writer import BATCH_DELAY
+
+_PREFIX = "profile/"
+_WRITTEN_WITHIN = 2 * BATCH_DELAY
+_RETRY_AFTER = timedelta(minutes=1)  # the history cannot be written for now
+
+
+class HistoryRecorder:
+    """Notes what happens to profiles."""
+
+    def __init__(self, history: History, clock: Clock) -> None:
+        self._history = history
+        self._clock = clock
+        self._completed: dict[str, str] = {}  # uids by node: of those whose history is complete, or being completed
+        self._recorded_drains: dict[
+            tuple[str, str], datetime
+        ] = {}  # by node and profile: the beginning of the drain told last
+        self._unwritten: dict[
+            str, dict[str, list[PassedState]]
+        ] = {}  # by node and profile: what was noted, maybe in vain
+        history.subscribe(self._completed.clear)
+
+    def complete(self, observed: ObservedNode) -> None:
+        """Have the history of a node completed, unless it is."""
+        name = observed.node.name
+        if self._completed.get(name) == observed.node.uid:
+            return
+        self._completed[name] = observed.node.uid
+        notes = tuple(known_states(observed))
+        self._history.ensure_state(observed.node, *notes)
+        self._remember_unwritten(name, notes)
+
+    def with_unwritten(self, observed: ObservedNode, decision: Decision) -> Decision:
+        """Return a step whose write, if it is a transition, carries those that may not be written down yet.
+
+        The annotation of an operational node is removed as soon as all is written down. On other nodes, the next
+        transition removes it with its own write.
+        """
+        is_moving = any(report.next != report.state for report in decision.reports)
+        is_unwritten = self._history.has_pending(observed.node.name)
+        if not is_moving and (is_unwritten or not _is_operational_again(observed, decision)):
+            return decision
+        if not is_unwritten:
+            self._unwritten.pop(observed.node.name, None)
+        annotation = passed_states.write(self._unwritten.get(observed.node.name, {}))
+        return replace(decision, draft=decision.draft.with_annotations({passed_states.ANNOTATION: annotation}))
+
+    def recheck_at(self, observed: ObservedNode, decision: Decision) -> datetime | None:
+        """Return when to look whether the annotation of an operational node can be removed; None if it has none."""
+        if not _is_operational_again(observed, decision):
+            return None
+        return self._clock.now() + (_RETRY_AFTER if any(self._history.problems()) else _WRITTEN_WITHIN)
+
+    def has_unwritten(self, node: str) -> bool:
+        """Tell whether something that happened to a node is not written down yet."""
+        return self._history.has_pending(node)
+
+    def invalidate(self, node: str) -> None:
+        """Take note that something may have happened to a node of which nobody heard."""
+        self._completed.pop(node, None)
+
+    def record(self, observed: ObservedNode, decision: Decision, drains: Mapping[str, DrainSnapshot]) -> None:
+        """Note what a step has done, and which drains are over."""
+        transition_notes = tuple(transitions(observed, decision))
+        notes = (*self._ended_drains(observed.node, drains), *transition_notes)
+        if notes:
+            self._history.add(observed.node, *notes)
+            self._remember_unwritten(observed.node.name, transition_notes)
+
+    def forget(self, node: str) -> None:
+        """Forget a node."""
+        self._completed.pop(node, None)
+        self._unwritten.pop(node, None)
+        for key in [drain_key for drain_key in self._recorded_drains if drain_key[0] == node]:
+            del self._recorded_drains[key]
+
+    def _remember_unwritten(self, node: str, notes: tuple[NewEntry, ...]) -> None:
+        """Remember what was noted for as long as it may not be written down."""
+        if not self._history.has_pending(node):
+            return
+        unwritten = self._unwritten.setdefault(node, {})
+        for entry in (note.entry for note in notes):
+            states = unwritten.setdefault(entry.what.removeprefix(_PREFIX), [])
+            if not states or (states[-1].to, states[-1].at) != (entry.to, entry.time):
+                states.append(PassedState(to=entry.to, at=entry.time))
+                del states[: -passed_states.MAX_STATES]
+
+    def _ended_drains(self, node: Node, drains: Mapping[str, DrainSnapshot]) -> Iterator[NewEntry]:
+        for profile, drain in drains.items():
+            started_at = drain.progress.started
+            if self._recorded_drains.get((node.name, profile)) == started_at:
+                continue
+            self._recorded_drains[node.name, profile] = started_at
+            if drain.outcome is not None and drain.outcome.progress.total:  # there was nothing to do on an empty node
+                yield drain_note(profile, drain, now=self._clock.now())
+
+
+def _is_operational_again(observed: ObservedNode, decision: Decision) -> bool:
+    """Tell whether a node carries states that its profiles passed, and all of them are operational again."""
+    is_operational = decision.state is State.OPERATIONAL and not decision.pending
+    return is_operational and passed_states.ANNOTATION in observed.node.metadata.annotations
+
+
+def known_states(observed: ObservedNode) -> Iterator[NewEntry]:
+    """Yield what a node says about where its profiles stand, and which states they passed on their way."""
+    before = passed_states.read(observed.node)
+    for name, data in observed.statuses.items():
+        current = [] if data.transition is None else [PassedState(to=data.current, at=data.transition)]
+        for state in (*before.get(name, ()), *current):
+            if state.to in tuple(State):
+                entry = Entry(
+                    time=state.at, what=history_name(name), to=state.to, why=RECONSTRUCTED_REASON, reconstructed=True
+                )
+                yield NewEntry(entry=entry, initial_state=State.OPERATIONAL, is_state_claim=True)
+
+
+def transitions(observed: ObservedNode, decision: Decision) -> Iterator[NewEntry]:
+    """Yield the transitions that a step made."""
+    pending = pending_transitions.read(observed.node)
+    for report in decision.reports:
+        before, after = observed.statuses.get(report.name), decision.statuses.get(report.name)
+        if report.next == report.state or after is None or after.transition is None:
+            continue
+        entry = Entry(
+            time=after.transition,
+            what=history_name(report.name),
+            from_=report.state,
+            to=report.next,
+            since=None if before is None else before.transition,
+            why=transition_reason(report, was_pending=report.name in pending),
+        )
+        yield NewEntry(entry=entry, initial_state=State.OPERATIONAL)
+
+
+def drain_note(profile: str, drain: DrainSnapshot, *, now: datetime) -> NewEntry:
+    """Return what a drain took, and how it ended."""
+    ending = "" if drain.outcome is None else str(drain.outcome.result)
+    message = "" if drain.outcome is None else drain.outcome.message
+    return NewEntry(
+        entry=Entry(time=now, what=history_name(profile), why=message, result=ending, drain=drain_facts(drain, now))
+    )
+
+
+def transition_reason(report: ProfileReport, *, was_pending: bool) -> str:
+    """Return which check chain let a profile through, and what its checks said."""
+    candidates = [
+        report_of_transition
+        for report_of_transition in report.transitions
+        if report_of_transition.target == report.next
+    ]
+    transition = next(
+        (report_of_transition for report_of_transition in candidates if report_of_transition.passed),
+        candidates[0] if candidates else None,
+    )
+    if transition is None:
+        return ""
+    if was_pending:  # what its checks say by now is another matter
+        return f"it began when {_expression(transition)} passed; its triggers are done now"
+    reasons = {
+        name: report_of_transition.result.reason
+        for name, report_of_transition in transition.checks.items()
+        if report_of_transition.result.reason
+    }
+    if tuple(reasons) == (_expression(transition),):
+        return f"{_expression(transition)} passed: {reasons[_expression(transition)]}"
+    text = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+    return f"{_expression(transition)} passed" + (f": {text}" if text else "")
+
+
+def history_name(profile: str) -> str:
+    """Return the name of a profile in histories: the same under which it keeps nodes cordoned."""
+    return f"{_PREFIX}{profile}"
+
+
+def _expression(transition: TransitionReport) -> str:
+    return " ".join(transition.expression.split())

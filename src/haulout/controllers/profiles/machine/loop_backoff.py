@@ -1,0 +1,94 @@
+"""Keeps profiles from going in circles at full speed: nodes are not drained and given back every few seconds.
+
+Checks may contradict each other: what leads a node into maintenance passes, and so does what leads it out. Nobody can
+rule that out beforehand, but nobody wants it sixty times a minute either. A profile that goes towards maintenance from
+the same state again and again within minutes waits before the next time, and longer each time, up to five minutes. Who
+goes round at a sane pace, or a few times in a row because there is much to do, never notices.
+
+It is memory that does not matter: after a restart a profile has a few rounds more.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from haulout.controllers.profiles.observation import Deferral, ProfileReport
+from haulout.controllers.profiles.plugin import State
+from haulout.core import duration
+
+FREE_ROUNDS = 3  # times in a row
+_FIRST_DELAY, _MAX_DELAY = timedelta(seconds=10), timedelta(minutes=5)
+_MAX_DOUBLINGS = 5
+_RESET_AFTER = 2 * _MAX_DELAY  # after so long it is a matter of its own
+_TOWARDS_MAINTENANCE = {
+    State.OPERATIONAL: (State.REQUIRED, State.IN_MAINTENANCE),
+    State.REQUIRED: (State.IN_MAINTENANCE,),
+}
+
+Departure = tuple[str, State]
+"""A profile, and the state from which it goes towards maintenance."""
+
+
+def is_towards_maintenance(state: str, next_state: str) -> bool:
+    """Tell whether a transition leads towards maintenance."""
+    return next_state in _TOWARDS_MAINTENANCE.get(State(state), ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Departures:
+    count: int
+    first: datetime
+    last: datetime
+
+
+class LoopBackoff:
+    """Remembers how often profiles have set out of late, by node."""
+
+    def __init__(self) -> None:
+        self._departures: dict[str, dict[Departure, _Departures]] = {}
+
+    def record(self, node: str, report: ProfileReport, now: datetime) -> None:
+        """Note what a step did to a profile."""
+        if report.next == report.state or not is_towards_maintenance(report.state, report.next):
+            return
+        departures = self._departures.setdefault(node, {})
+        key = report.name, State(report.state)
+        previous = departures.get(key)
+        if previous is None or not timedelta() <= now - previous.last <= _RESET_AFTER:
+            departures[key] = _Departures(1, now, now)
+        else:
+            departures[key] = _Departures(previous.count + 1, previous.first, now)
+
+    def throttled(self, node: str, now: datetime) -> Mapping[Departure, Deferral]:
+        """Return what has to wait, and until when; what is long ago is forgotten."""
+        departures = self._departures.get(node)
+        if departures is None:
+            return {}
+        for key in [key for key, entry in departures.items() if not timedelta() <= now - entry.last <= _RESET_AFTER]:
+            del departures[key]
+        if not departures:
+            del self._departures[node]
+        found = [(key, _deferral(key, entry)) for key, entry in departures.items() if entry.count > FREE_ROUNDS]
+        throttled = {key: entry for key, entry in found if entry.retry_at is not None and now < entry.retry_at}
+        # Once in each round is enough, and best where nothing was done to the node yet.
+        leaving_operational = {profile for (profile, state), _ in found if state is State.OPERATIONAL}
+        return {
+            key: entry
+            for key, entry in throttled.items()
+            if key[1] is State.OPERATIONAL or key[0] not in leaving_operational
+        }
+
+    def forget(self, node: str) -> None:
+        """Forget a node."""
+        self._departures.pop(node, None)
+
+
+def _deferral(departure: Departure, departures: _Departures) -> Deferral:
+    _, state = departure
+    delay = min(_FIRST_DELAY * 2 ** min(departures.count - FREE_ROUNDS - 1, _MAX_DOUBLINGS), _MAX_DELAY)
+    period = duration.format_short(departures.last - departures.first)
+    reason = (
+        f"it goes in circles: it left {state.value} {departures.count} times within {period}, so it waits "
+        f"{duration.format_short(delay)}. Do its checks contradict each other?"
+    )
+    return Deferral(reason, departures.last + delay)

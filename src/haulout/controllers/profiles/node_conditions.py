@@ -1,0 +1,111 @@
+"""What nodes say about drains of profiles: the conditions DrainInProgress and Drained (KEP-5683).
+
+    change = published(node, DrainState(...), now=now)
+
+Others write these conditions, too: a NodeMaintenance by `haulout.drain.node_conditions`, and whoever knows the
+proposal. What somebody else has written is left alone. Our messages begin with words of their own while a condition is
+True, so that a NodeMaintenance leaves them alone; when they are False they begin as those of a NodeMaintenance, and it
+may take them over. What it has left False may be taken over by us.
+
+Nothing is remembered here: what the node says, and where its profiles stand, tells a successor what it should say.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from haulout.api.objects import Condition, Node, RawObject
+from haulout.drain import cordon
+from haulout.drain.cordon import InvalidCordonAnnotation
+from haulout.drain.node_conditions import MESSAGE_PREFIX as FREE
+from haulout.drain.node_conditions import NodeConditionType
+from haulout.kube.timestamps import whole_seconds
+
+PROFILE_PREFIX = "Haulout profile "
+_REQUESTED, _COMPLETED, _ENDED = "ProfileRequested", "DrainCompleted", "MaintenanceEnded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainState:
+    """How it stands with the drains of a node: by profile whether each is done, and which profiles have it."""
+
+    drains: Mapping[str, bool]
+    pending_profiles: Collection[str] = ()  # profiles with a transition that has begun
+    maintained_profiles: Collection[str] = ()  # profiles that are not operational, or on their way
+
+
+def conditions_patch(node: Node, state: DrainState, *, now: datetime) -> RawObject | None:
+    """Return the change that makes the node's conditions say how far its drains are; None if they do."""
+    found = {
+        condition.type: condition
+        for condition in node.status.conditions
+        if condition.type in (NodeConditionType.DRAINING, NodeConditionType.DRAINED)
+    }
+    profile, true_condition = _wanted_condition(node, state, found)
+    # Both are written at first, so that a node says the same in the end whatever was missed on the way.
+    changed = [
+        _condition(kind, profile, now, is_true=kind is true_condition)
+        for kind in (NodeConditionType.DRAINING, NodeConditionType.DRAINED)
+        if (
+            true_condition is not None
+            if kind not in found
+            else _is_due(found[kind], profile, is_true=kind is true_condition)
+        )
+    ]
+    if not changed:
+        return None
+    metadata = {"uid": node.uid, "resourceVersion": node.resource_version}
+    return {"metadata": metadata, "status": {"conditions": changed}}
+
+
+def _wanted_condition(
+    node: Node, state: DrainState, found: Mapping[str, Condition]
+) -> tuple[str, NodeConditionType | None]:
+    """Return which condition is to be True, and for which profile; None: neither is."""
+    running = [name for name, is_done in state.drains.items() if not is_done]
+    if running:
+        return running[0], NodeConditionType.DRAINING
+    if state.drains:
+        return next(iter(state.drains)), NodeConditionType.DRAINED
+    own_condition = next(
+        (
+            condition
+            for condition in found.values()
+            if condition.status == "True" and condition.message.startswith(PROFILE_PREFIX)
+        ),
+        None,
+    )
+    if own_condition is None:
+        return "", None
+    profile = own_condition.message.removeprefix(PROFILE_PREFIX)
+    if profile not in state.maintained_profiles or not _is_cordoned_by(node, profile):
+        return profile, None
+    # A drain that failed is tried again, and one of a predecessor goes on.
+    return profile, NodeConditionType(
+        own_condition.type
+    ) if profile in state.pending_profiles else NodeConditionType.DRAINED
+
+
+def _is_cordoned_by(node: Node, profile: str) -> bool:
+    try:
+        mark = cordon.cordon_of(node)
+    except InvalidCordonAnnotation:
+        return node.spec.unschedulable
+    return mark is not None and f"profile/{profile}" in mark.owners
+
+
+def _is_due(found: Condition, profile: str, *, is_true: bool) -> bool:
+    if found.message.startswith(PROFILE_PREFIX):
+        return found.status != str(is_true) or (is_true and found.message != f"{PROFILE_PREFIX}{profile}")
+    return is_true and found.status == "False" and found.message.startswith(FREE)
+
+
+def _condition(kind: NodeConditionType, profile: str, now: datetime, *, is_true: bool) -> RawObject:
+    reason = _ENDED if not is_true else _REQUESTED if kind is NodeConditionType.DRAINING else _COMPLETED
+    return {
+        "type": str(kind),
+        "status": str(is_true),
+        "reason": reason,
+        "message": f"{PROFILE_PREFIX}{profile}" if is_true else f"{FREE}profile {profile}",
+        "lastTransitionTime": whole_seconds(now),
+    }

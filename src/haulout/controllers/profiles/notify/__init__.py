@@ -1,0 +1,1 @@
+"""Notifications by Slack, mail, Teams and webhooks: built, throttled and delivered."""

@@ -1,0 +1,216 @@
+"""Sending notifications, so that nothing waits for them.
+
+    poster = Poster(outside, clock=clock, random=random, tell=tell)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(poster.run())
+        …
+        poster.post("ask-the-team", notification, message)
+
+`enqueue` returns at once. What is posted is sent by tasks of `run`, and tried again if that fails: after a second, then
+more and more rarely, until it is accepted or too old. It is never sent again once it is accepted. That it is sent at
+most once although a process may die is up to whoever posts: it writes down that it does before it does.
+
+Messages about one node by one instance keep their order; a message that cannot be sent holds up no other node. To one
+instance one message is sent at a time, since receivers limit how fast they may be told. All is bounded: how long an
+attempt may take, how old a message may become, how many may wait. Whatever becomes of a message is told by `on_update`.
+"""
+
+import asyncio
+import traceback
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from random import Random
+
+from haulout.controllers.profiles.external.error_text import timeout_text
+from haulout.controllers.profiles.plugin import ExternalClient, Message, Notification
+from haulout.core import duration
+from haulout.core.backoff import Backoff
+from haulout.core.clock import Clock
+from haulout.errors import ExternalError, HauloutError, UndeliverableMessage
+
+_RETRY_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(minutes=2), jitter=0.3)
+_ATTEMPT_TIMEOUT = timedelta(minutes=1)
+
+
+class DeliveryState(StrEnum):
+    """What became of a message."""
+
+    SENT = "sent"
+    DELAYED = "delayed"  # an attempt failed, and there will be another
+    LOST = "lost"  # it will not be sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """What became of a message by now."""
+
+    instance: str
+    type: str  # of the notification
+    message: Message
+    state: DeliveryState
+    attempts: int
+    problem: str = ""  # a sentence without secrets; empty if it was sent
+    retry_at: datetime | None = None  # of the next attempt, if it is delayed
+
+    @property
+    def node(self) -> str:
+        """The name of the node that the message is about."""
+        return self.message.node
+
+
+@dataclass(slots=True)
+class _QueuedMessage:
+    instance: str
+    notification: Notification
+    message: Message
+    queued_at: datetime
+    attempts: int = 0
+
+
+_QueueKey = tuple[str, str]  # instance and node
+
+
+class DeliveryQueue:
+    """Sends what is posted, for as long as `run` runs."""
+
+    def __init__(
+        self,
+        external: ExternalClient,
+        *,
+        clock: Clock,
+        random: Random,
+        on_update: Callable[[Delivery], object],
+        max_age: timedelta = timedelta(minutes=30),
+        max_queued: int = 1000,
+    ) -> None:
+        self._outside = external
+        self._clock = clock
+        self._random = random
+        self._on_update = on_update
+        self._max_age = max_age
+        self._max_queued = max_queued
+        self._queues: dict[_QueueKey, deque[_QueuedMessage]] = {}
+        self._send_locks: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(1))
+        self._unserved: deque[_QueueKey] = deque()  # lines that nobody serves yet
+        self._has_unserved = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def queued(self) -> int:
+        """How many messages are neither sent nor lost."""
+        return sum(map(len, self._queues.values()))
+
+    def enqueue(self, instance: str, notification: Notification, message: Message) -> None:
+        """Have a message sent; return at once."""
+        item = _QueuedMessage(instance, notification, message, self._clock.now())
+        if self.queued >= self._max_queued:
+            self._report(item, DeliveryState.LOST, f"{self._max_queued} notifications wait to be sent, and no more may")
+            return
+        key = (instance, message.node)
+        if key in self._queues:
+            self._queues[key].append(item)
+            return
+        self._queues[key] = deque([item])
+        self._unserved.append(key)
+        self._idle.clear()
+        self._has_unserved.set()
+
+    async def run(self) -> None:
+        """Send what is posted until it is cancelled; what then still waits is lost, and told."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    while self._unserved:
+                        key = self._unserved.popleft()
+                        tasks.create_task(self._drain_queue(key), name=f"notifying {key[0]} about {key[1]}")
+                    self._has_unserved.clear()
+                    await self._has_unserved.wait()
+        finally:
+            self._discard_all("this process ends before it could be sent")
+
+    async def flush(self, timeout: timedelta) -> None:
+        """Return when nothing waits any more, or after `timeout`: for a last moment before the end."""
+        try:
+            async with asyncio.timeout(timeout.total_seconds()):
+                await self._idle.wait()
+        except TimeoutError:
+            return
+
+    async def _drain_queue(self, key: _QueueKey) -> None:
+        """Send what is in a line, in order, until it is empty."""
+        items = self._queues[key]
+        while items:
+            await self._deliver(items[0])
+            items.popleft()
+        del self._queues[key]
+        if not self._queues:
+            self._idle.set()
+
+    async def _deliver(self, item: _QueuedMessage) -> None:
+        while True:
+            error = await self._attempt(item)
+            if error is None:
+                self._report(item, DeliveryState.SENT)
+                return
+            delay = _RETRY_BACKOFF.delay(item.attempts, self._random)
+            retry_at = self._clock.now() + delay
+            if isinstance(error, UndeliverableMessage) or retry_at > item.queued_at + self._max_age:
+                self._report(item, DeliveryState.LOST, str(error))
+                return
+            self._report(item, DeliveryState.DELAYED, str(error), retry_at=retry_at)
+            await self._clock.sleep(delay)
+
+    async def _attempt(self, item: _QueuedMessage) -> HauloutError | None:
+        """Send a message; return what is wrong."""
+        async with self._send_locks[item.instance]:
+            if self._clock.now() > item.queued_at + self._max_age:
+                waited = duration.format(self._max_age)
+                return UndeliverableMessage(
+                    f"it waited for its turn for more than {waited}: {item.instance} is too slow"
+                )
+            item.attempts += 1
+            try:
+                async with asyncio.timeout(_ATTEMPT_TIMEOUT.total_seconds()):
+                    await item.notification.send(item.message, self._outside)
+            except TimeoutError:
+                return ExternalError(timeout_text(f"the receiver of {item.instance}", _ATTEMPT_TIMEOUT))
+            except HauloutError as error:
+                return error
+            except Exception as error:  # noqa: BLE001 - a plugin of anybody: the boundary of its task
+                return ExternalError(f"the plugin {item.notification.type} failed: {_error_place(error)}")
+        return None
+
+    def _report(
+        self, item: _QueuedMessage, state: DeliveryState, problem: str = "", *, retry_at: datetime | None = None
+    ) -> None:
+        self._on_update(
+            Delivery(
+                instance=item.instance,
+                type=item.notification.type,
+                message=item.message,
+                state=state,
+                attempts=item.attempts,
+                problem=problem,
+                retry_at=retry_at,
+            )
+        )
+
+    def _discard_all(self, problem: str) -> None:
+        queues, self._queues = self._queues, {}
+        self._unserved.clear()
+        self._idle.set()
+        for items in queues.values():
+            for item in items:
+                self._report(item, DeliveryState.LOST, problem)
+
+
+def _error_place(error: Exception) -> str:
+    """Return what kind of error it is and where it happened, but not its words: there may be a secret in them."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"

@@ -1,0 +1,176 @@
+"""Sends notifications of objects, as the section `notifications` of a configuration says, while nothing waits for them.
+
+    notifier = ObjectNotifier(client, outside, events=recorder, kinds=(of_maintenances, of_notices))
+    notifier.use(configuration.notifications)
+    await notifier.run()                       # until cancelled; `enqueue` wakes it
+
+That a message is sent is written to its object first (`haulout.controllers.profiles.notify.object_notifications`).
+What cannot be sent is tried again (`haulout.controllers.profiles.notify.delivery`), and told by an event about the
+object.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from haulout.api.notification_events import InvolvedObject, ObjectEvent
+from haulout.api.objects import Object, RawObject
+from haulout.api.resources import Resource
+from haulout.controllers.profiles.config.model import NotificationRule
+from haulout.controllers.profiles.notify.delivery import Delivery, DeliveryQueue, DeliveryState
+from haulout.controllers.profiles.notify.node_notifier import read_node
+from haulout.controllers.profiles.notify.object_notifications import (
+    ANNOTATION,
+    decide,
+    sent_annotation,
+    sent_notifications,
+)
+from haulout.controllers.profiles.plugin import ExternalClient, Message
+from haulout.errors import Conflict, KubeError, NotFound
+from haulout.kube.client import Client
+from haulout.kube.patches import merge_patch
+from haulout.kube.recorder import EventRecorder, ObjectReference, object_reference
+from haulout.kube.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+O = TypeVar("O", bound=Object)  # noqa: E741 - as elsewhere
+
+_WORKERS = 4
+_CONFLICT_RETRY_AFTER = timedelta(seconds=1)  # our cache is behind, and will know by then
+_FLUSH_TIMEOUT = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifiedKind(Generic[O]):
+    """A kind of objects that may be notified of."""
+
+    resource: Resource[O]
+    get: Callable[[str], O | None]
+    all: Callable[[], Iterable[O]]
+    events: Callable[[O], Iterable[ObjectEvent]]
+    involved_object: Callable[[O], InvolvedObject]
+
+
+class ObjectNotifier:
+    """Sends what is due about objects; `run` may be called once."""
+
+    def __init__(
+        self, client: Client, external: ExternalClient, *, events: EventRecorder, kinds: Iterable[NotifiedKind[Any]]
+    ) -> None:
+        self._client = client
+        self._events = events
+        self._kinds = {kind.resource.kind: kind for kind in kinds}
+        self._rules: tuple[NotificationRule, ...] = ()
+        self._delivery = DeliveryQueue(external, clock=client.clock, random=client.random, on_update=self._report)
+        self._queue: WorkQueue[tuple[str, str]] = WorkQueue(
+            self._reconcile,
+            clock=client.clock,
+            random=client.random,
+            workers=_WORKERS,
+            metrics=client.metrics,
+            name="notifications",
+        )
+
+    def use(self, rules: tuple[NotificationRule, ...]) -> None:
+        """Go on by these rules."""
+        self._rules = rules
+        for kind, notified_kind in self._kinds.items():
+            for obj in list(notified_kind.all()):
+                self.enqueue(kind, obj.name)
+
+    def enqueue(self, kind: str, name: str) -> None:
+        """Look at an object soon."""
+        if self._rules:
+            self._queue.add((kind, name))
+
+    async def run(self) -> None:
+        """Send until cancelled; what is being sent then gets a last moment."""
+        async with asyncio.TaskGroup() as group:
+            notification = group.create_task(self._delivery.run())
+            try:
+                await self._queue.run()
+            finally:
+                await self._delivery.flush(_FLUSH_TIMEOUT)
+                notification.cancel()
+
+    async def _reconcile(self, key: tuple[str, str]) -> datetime | None:
+        kind, now = self._kinds[key[0]], self._client.clock.now()
+        obj = kind.get(key[1])
+        if obj is None:
+            return None
+        decision = decide(kind.events(obj), self._rules, sent=sent_notifications(obj), now=now)
+        if not decision.due:
+            return decision.requeue_at
+        metadata = {
+            "uid": obj.uid,
+            "resourceVersion": obj.resource_version,
+            "annotations": {ANNOTATION: sent_annotation(decision.sent)},
+        }
+        try:
+            await self._client.patch(kind.resource, obj.name, merge_patch({"metadata": metadata}))
+        except NotFound:
+            return None
+        except Conflict:
+            return now + _CONFLICT_RETRY_AFTER
+        involved = kind.involved_object(obj)
+        raw = await self._node(involved.node)
+        for notification in decision.due:
+            self._delivery.enqueue(
+                notification.instance,
+                notification.notification,
+                self._message(notification.event, involved, raw, object_reference(kind.resource, obj)),
+            )
+        return decision.requeue_at
+
+    async def _node(self, name: str) -> RawObject:
+        """Return a node with all its fields; only its name if it is gone or cannot be read."""
+        if name:
+            try:
+                return await read_node(self._client, name)
+            except KubeError as error:
+                log.info("notifications tell only the name of node %s: %s", name, error)
+        return {"metadata": {"name": name}}
+
+    def _message(
+        self, event: ObjectEvent, involved: InvolvedObject, raw: RawObject, regarding: ObjectReference
+    ) -> Message:
+        return Message(
+            raw_node=raw,
+            state=event.name.state,
+            profile="",
+            is_in_maintenance=bool(raw.get("spec", {}).get("unschedulable")),
+            last_transition=event.at,
+            logs_details=False,
+            current_profile="",
+            last_profile="",
+            now=self._client.clock.now(),
+            client=self._client,
+            event=event,
+            involved=involved,
+            regarding=regarding,
+        )
+
+    def _report(self, delivery: Delivery) -> None:
+        """Tell of trouble when it begins and when it has ended badly; the attempts in between are for the log."""
+        message = delivery.message
+        if message.event is None or message.involved is None:
+            return
+        notification_text = f"notification {delivery.instance} of {message.event.name}"
+        object_text = f"{message.involved.kind} {message.involved.name}"
+        if delivery.state is DeliveryState.SENT:
+            log.info("%s about %s is sent", notification_text, object_text)
+            return
+        if delivery.state is DeliveryState.DELAYED and delivery.attempts > 1:
+            log.debug("%s about %s: %s", notification_text, object_text, delivery.problem)
+            return
+        outlook = "it is tried again" if delivery.state is DeliveryState.DELAYED else "it will not be sent"
+        log.warning("%s about %s: %s; %s", notification_text, object_text, delivery.problem, outlook)
+        if message.regarding is not None:
+            note = f"{notification_text}: {delivery.problem}; {outlook}"
+            self._events.event(
+                message.regarding, type="Warning", reason="NotificationFailed", note=note, action="Notify"
+            )

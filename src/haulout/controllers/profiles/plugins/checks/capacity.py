@@ -1,0 +1,80 @@
+"""The check `capacity`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from haulout.api.objects import Node, RawObject
+from haulout.controllers.profiles.plugin import Check, CheckResult, Need, PluginContext, State, fails, passes
+from haulout.controllers.profiles.view import topics
+from haulout.controllers.profiles.view.scheduling import NodeCapacity, has_ended, pending_pod, place_pods
+from haulout.core.text_format import format_count, format_list
+from haulout.kube.pod_transform import MIRROR_ANNOTATION
+
+_DAEMON_SET = "DaemonSet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity(Check):
+    """Passes if the pods that would have to leave the node would fit on other nodes. This check is Haulout's own.
+
+    Looked at are requests of all resources, the number of pods that a node takes, host ports, taints and tolerations,
+    node selectors and required node affinity. Nodes that are cordoned, not ready or in maintenance do not count, nor
+    do those that have taken a slot for it.
+
+    Pods that do not move do not count either: those of DaemonSets, static pods, pods that have ended or are on their
+    way out, and pods without a controller, which nobody would start again.
+
+    It keeps maintenance from starting when there is clearly no room. It is no promise: volumes, affinity between pods
+    and topology spread are not looked at, pods that wait for a node elsewhere may be quicker, and an autoscaler might
+    make room that is not there yet.
+    """
+
+    type = "capacity"
+    example = "{}"
+    needs = frozenset({Need.PODS, Need.FREE_CAPACITY})
+
+    def evaluate(self, context: PluginContext) -> CheckResult:
+        """Return the verdict."""
+        leaving = [pending_pod(pod) for pod in context.cluster.pods_on(context.node.name) if _must_move(pod)]
+        if not leaving:
+            return passes(f"no pod would have to leave node {context.node.name}", pods=0, homeless=[])
+        capacities = list(_target_capacities(context))
+        unschedulable = place_pods(leaving, capacities).unschedulable
+        info: dict[str, Any] = {"pods": len(leaving), "nodes": len(capacities), "homeless": sorted(unschedulable)}
+        moving = format_count(len(leaving), "pod")
+        if not unschedulable:
+            return passes(f"{moving} would fit on {format_count(len(capacities), 'other node')}", **info)
+        first = min(unschedulable)
+        reason = (
+            f"{len(unschedulable)} of {moving} would find no place: "
+            f"{format_list(sorted(unschedulable))}; {first}: {unschedulable[first]}"
+        )
+        return fails(reason, **info)
+
+    def topics(self, node: str) -> tuple[str, ...]:
+        """Return what wakes the node."""
+        return topics.pods(node), topics.CAPACITY, topics.MAINTENANCE_ROOM
+
+
+def _must_move(pod: RawObject) -> bool:
+    metadata = pod["metadata"]
+    controllers = [owner["kind"] for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
+    if not controllers or _DAEMON_SET in controllers or has_ended(pod):
+        return False
+    return "deletionTimestamp" not in metadata and MIRROR_ANNOTATION not in (metadata.get("annotations") or {})
+
+
+def _target_capacities(context: PluginContext) -> Iterator[NodeCapacity]:
+    """Yield the nodes that pods could go to, in the order of their names."""
+    leaving = {other.node.name for other in context.cluster.nodes_in(State.IN_MAINTENANCE)} | {context.node.name}
+    for observed in sorted(context.cluster.nodes(), key=lambda observed: observed.node.name):
+        if observed.node.name in leaving or observed.node.spec.unschedulable or not _is_ready(observed.node):
+            continue
+        room = context.cluster.free_capacity(observed.node.name)
+        if room is not None:
+            yield room
+
+
+def _is_ready(node: Node) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)

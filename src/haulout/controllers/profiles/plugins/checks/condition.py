@@ -1,0 +1,49 @@
+"""The check `condition`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.plugin import Check, CheckResult, PluginContext
+from haulout.controllers.profiles.plugins.checks import _comparison
+
+STATUSES = ("True", "False", "Unknown")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition(Check):
+    """Passes if a condition in the node's status has a certain status.
+
+    A condition that the node does not have does not pass, whatever status is asked for. Quote the status: without
+    quotes YAML reads `True` as a truth value, which arrives as `true` and never matches.
+    """
+
+    type = "condition"
+    example = "type: Ready\nstatus: 'True'"
+
+    condition: str = option("The condition's type, such as `Ready` or `DiskPressure`.", required=True, key="type")
+    status: str = option("The status that it must have: `'True'`, `'False'` or `'Unknown'`, in quotes.", required=True)
+
+    def evaluate(self, context: PluginContext) -> CheckResult:
+        """Return the verdict."""
+        found = next(
+            (condition for condition in context.node.status.conditions if condition.type == self.condition), None
+        )
+        return _comparison.compare_condition(
+            self.condition,
+            found.status if found else None,
+            self.status,
+            of=f"node {context.node.name}",
+            details=(found.message or found.reason) if found else "",
+        )
+
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield what will not do what was probably meant."""
+        yield from status_warnings(self.status)
+
+
+def status_warnings(status: str) -> Iterator[tuple[str, str]]:
+    """Yield why a condition will never have a status."""
+    meant = next((known_status for known_status in STATUSES if known_status.lower() == status.lower()), None)
+    if meant not in (None, status):
+        yield "status", f"found {status}, which no condition ever is; expected '{meant}', in quotes"

@@ -1,0 +1,26 @@
+"""The check `hasAnnotation`."""
+
+from dataclasses import dataclass
+
+from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.plugin import Check, CheckResult, PluginContext
+from haulout.controllers.profiles.plugins.checks._comparison import compare_value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HasAnnotation(Check):
+    """Passes if the node has an annotation and, if a value is given, exactly this value.
+
+    Changes that a trigger has made in the same step already count.
+    """
+
+    type = "hasAnnotation"
+    example = "key: example.com/approved-by"
+
+    key: str = option("The annotation's key.", required=True)
+    value: str = option("The value it must have. Without it, or if it is empty, any will do.", default="")
+
+    def evaluate(self, context: PluginContext) -> CheckResult:
+        """Return the verdict."""
+        found = context.node.metadata.annotations.get(self.key)
+        return compare_value(f"annotation {self.key}", found, self.value, of=f"node {context.node.name}")

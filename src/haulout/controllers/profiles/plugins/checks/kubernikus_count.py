@@ -1,0 +1,124 @@
+"""The check `kubernikusCount`."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from urllib.parse import quote
+
+import msgspec
+
+from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.external import keystone
+from haulout.controllers.profiles.plugin import (
+    Check,
+    CheckResult,
+    ExternalClient,
+    PluginContext,
+    check_error,
+    fails,
+    passes,
+    unknown,
+)
+from haulout.controllers.profiles.view import topics
+from haulout.core.text_format import format_count
+from haulout.errors import ExternalError
+from haulout.kube.rbac import Permission
+
+_OK = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretReference:
+    """Where a Secret is."""
+
+    name: str = option("The Secret's name.", default="")
+    namespace: str = option("The Secret's namespace.", default="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSizesQuery:
+    """The question how many nodes a Kubernikus cluster should have; the answer is a number."""
+
+    cluster: str
+    secret: SecretReference
+
+    @property
+    def max_age(self) -> timedelta | None:
+        """How old an answer may be."""
+        return None
+
+    async def fetch(self, external: ExternalClient) -> int:
+        """Ask Keystone for a token, and Kubernikus for the cluster."""
+        settings = await keystone.read_settings(external, namespace=self.secret.namespace, secret=self.secret.name)
+        token = await keystone.fetch_token(external, settings)
+        host = f"kubernikus.{settings.region}.cloud.sap"
+        url = f"https://{host}/api/v1/clusters/{quote(self.cluster, safe='')}"
+        headers = {"x-auth-token": token, "Accept": "application/json"}
+        status, body = await external.request("GET", url, headers=headers)
+        if status != _OK:
+            raise ExternalError(f"{host} answered {status} when asked for cluster {self.cluster}")
+        return _total_size(body, where=f"what {host} says of cluster {self.cluster}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernikusCount(Check):
+    """Passes if the cluster has at least as many nodes as the pools of its Kubernikus cluster should have.
+
+    Use it where maintenance replaces nodes: the next one is not taken before the last one's successor has come.
+
+    The credentials come from the key `cloudprovider.conf` of a Secret or, if none is named, from the file
+    `./provider/cloudprovider.conf`. Kubernikus is asked again after `intervals.requeue`. If it does not answer, or says
+    something else than the sizes of node pools, the check could not be made, which is an error.
+    """
+
+    type = "kubernikusCount"
+    example = "cluster: shop\ncloudProviderSecret:\n  name: cloud-provider\n  namespace: kube-system"
+
+    cluster: str = option("The name of the cluster in Kubernikus.", required=True)
+    cloud_provider_secret: SecretReference = option(
+        "The Secret with the credentials; both name and namespace are needed.", default=SecretReference()
+    )
+
+    def evaluate(self, context: PluginContext) -> CheckResult:
+        """Return the verdict."""
+        result = context.cluster.query_result(PoolSizesQuery(cluster=self.cluster, secret=self.cloud_provider_secret))
+        if result is None:
+            reason = f"Kubernikus has not said yet how many nodes cluster {self.cluster} should have"
+            return unknown(reason, reason=reason)
+        if result.problem:
+            return check_error(result.problem)
+        wanted: int = result.value
+        current = len(context.cluster.nodes())
+        reason = f"the cluster has {format_count(current, 'node')}, and its pools in Kubernikus should have {wanted}"
+        return passes(reason, reason=reason) if current >= wanted else fails(reason, reason=reason)
+
+    def permissions(self, namespace: str) -> tuple[Permission, ...]:
+        """Return what it takes to read the Secret, if there is one."""
+        del namespace
+        secret = self.cloud_provider_secret
+        if not (secret.name and secret.namespace):
+            return ()
+        return (Permission(("get",), "", "secrets", secret.namespace, "read credentials", names=(secret.name,)),)
+
+    def topics(self, node: str) -> tuple[str, ...]:
+        """Return what wakes the node."""
+        del node
+        return (topics.NODE_COUNT,)
+
+
+def _total_size(body: bytes, *, where: str) -> int:
+    try:
+        return sum(pool.size for pool in msgspec.json.decode(body, type=_Cluster).spec.node_pools)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        raise ExternalError(f"{where} has no spec.nodePools with a size each") from None
+
+
+class _Pool(msgspec.Struct):
+    size: int
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_pools: tuple[_Pool, ...]
+
+
+class _Cluster(msgspec.Struct):
+    spec: _Spec

@@ -1,0 +1,33 @@
+"""The check `nodeCount`."""
+
+from dataclasses import dataclass
+
+from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.plugin import Check, CheckResult, PluginContext, fails, passes
+from haulout.controllers.profiles.view import topics
+from haulout.core.text_format import format_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCount(Check):
+    """Passes if the cluster has at least a number of nodes, in whatever state they are.
+
+    Use it where maintenance replaces nodes: the next one is not taken before the last one's successor has come.
+    """
+
+    type = "nodeCount"
+    example = "count: 12"
+
+    count: int = option("How many nodes there must be; not 0.", required=True)
+
+    def evaluate(self, context: PluginContext) -> CheckResult:
+        """Return the verdict."""
+        current = len(context.cluster.nodes())
+        outcome = passes if current >= self.count else fails
+        reason = f"the cluster has {format_count(current, 'node')}, {self.count} needed"
+        return outcome(reason, current=current, expected=self.count)
+
+    def topics(self, node: str) -> tuple[str, ...]:
+        """Return what wakes the node."""
+        del node
+        return (topics.NODE_COUNT,)

@@ -1,0 +1,41 @@
+"""The check `wait`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.plugin import Check, CheckResult, PluginContext, fails, passes
+from haulout.controllers.profiles.plugins.validation import parse_problems
+from haulout.core import duration
+from haulout.core.instants import add_saturating
+from haulout.core.text_format import format_duration
+from haulout.core.walltime import TICK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitCheck(Check):
+    """Passes if the profile has been in its state for longer than `duration`.
+
+    The time counts from the profile's last transition; for a profile that the node has just got, from then on.
+    """
+
+    type = "wait"
+    example = "duration: 1h30m"
+
+    duration: str = option("How long, such as 90s, 5m or 1h30m. A unit is needed.")
+
+    def evaluate(self, context: PluginContext) -> CheckResult:
+        """Return the verdict."""
+        since = context.status.transition
+        if since is None:
+            return passes("nobody knows since when the profile has been in its state")
+        over_at = add_saturating(since, duration.parse(self.duration) + TICK)
+        if context.now >= over_at:
+            return passes(f"{self.duration} is over")
+        remaining = over_at - TICK - context.now
+        reason = f"another {format_duration(remaining)} of {self.duration} is to be waited"
+        return fails(reason, requeue_at=over_at, remaining_seconds=remaining.total_seconds())
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what makes no sense."""
+        yield from parse_problems("duration", self.duration, duration.parse)

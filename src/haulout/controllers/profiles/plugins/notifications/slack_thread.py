@@ -1,0 +1,198 @@
+"""The notification `slackThread`: messages of some time go into one thread, which a lease remembers.
+
+The lease's holder is the thread: the time stamp of the message that began it. Several processes may send at once, and a
+period must not get two threads. So who finds no thread in force claims the lease first, by compare-and-swap and for a
+short while, begins the thread, and then writes down its time stamp. Who finds a claim tries again later. If a thread
+could not be begun the claim is given back; if the process dies it runs out.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from haulout.api.objects import Lease, LeaseSpec, object_key
+from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.config.secret_option import secret_option
+from haulout.controllers.profiles.external.error_text import origin, quote_response, url_problem
+from haulout.controllers.profiles.plugin import ExternalClient, Message, Notification
+from haulout.controllers.profiles.plugins.notifications._common import render, template_problems
+from haulout.errors import AlreadyExists, Conflict, ExternalError, KubeError, NotFound, Unreachable
+from haulout.kube import leases
+from haulout.kube.client import Client
+from haulout.kube.lease_lock import held_until
+from haulout.kube.rbac import Permission
+
+_CLAIMED = "haulout is beginning a thread"
+_CLAIM_DURATION = timedelta(minutes=1)
+_WRITE_ATTEMPTS = 3
+_RETRY_DELAY = timedelta(seconds=1)
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlackThread(Notification):
+    """Posts to Slack as replies in one thread for each period, by the Web API (`chat.postMessage`).
+
+    The first message of a period begins a thread with `title`; it and all others of the period are replies there. The
+    thread is remembered in a Lease, so that it outlives a restart and several processes share it. The Lease is not
+    removed when Haulout is.
+
+    The token needs the scope `chat:write`, and the app must be in the channel. `&`, `<` and `>` are shown as they are:
+    markup for links does not work.
+    """
+
+    type = "slackThread"
+    example = """\
+token: ${SLACK_TOKEN}
+channel: "#maintenance"
+title: Maintenance of today
+message: "{{ .Node.Name }} is now {{ .State }}"
+leaseName: maintenance-thread
+leaseNamespace: kube-system
+period: 24h
+"""
+
+    token: str = secret_option("The token of the Slack app, `xoxb-…`.", required=True)
+    channel: str = option("The channel, by name or id.", required=True)
+    title: str = option("A template of the message that begins a thread.", required=True)
+    message: str = option("A template of the replies.", required=True)
+    lease_name: str = option("The name of the Lease that remembers the thread.", required=True)
+    lease_namespace: str = option("The namespace of the Lease.", required=True)
+    period: timedelta = option("For how long replies go into the same thread.", required=True)
+    url: str = option(
+        "Of Haulout, not of the SAP maintenance-controller: where the Web API is, such as `https://slack-gov.com/api/`.",
+        default="https://slack.com/api/",
+    )
+
+    async def send(self, message: Message, external: ExternalClient) -> None:
+        """Post the reply, and begin its thread if there is none in force."""
+        title, text = render("title", self.title, message), render("message", self.message, message)
+        lease = _ThreadLease(message.client, self.lease_name, self.lease_namespace)
+        try:
+            thread = await lease.current() or await self._start_thread(title, lease, external)
+        except KubeError as error:
+            key = object_key(self.lease_name, self.lease_namespace)
+            raise ExternalError(f"the thread of lease {key} is not known: {error}") from None
+        await self._post(text, external, thread=thread)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong with the address."""
+        if problem := url_problem(self.url):
+            yield "url", problem
+
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield what will not do what was probably meant."""
+        if self.period < timedelta(seconds=1):
+            yield "period", "found less than a second, which counts as one, expected a duration such as 24h"
+
+    def permissions(self, namespace: str) -> tuple[Permission, ...]:
+        """Return what it takes to remember the thread."""
+        del namespace
+        return leases.permissions(namespace=self.lease_namespace, why="keep threads", names=(self.lease_name,))
+
+    def template_problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong with the two texts."""
+        yield from template_problems(title=self.title, message=self.message)
+
+    async def _start_thread(self, title: str, lease: "_ThreadLease", external: ExternalClient) -> str:
+        """Begin a thread and return it."""
+        await lease.claim()
+        try:
+            thread = await self._post(title, external)
+        except ExternalError:
+            await lease.release()
+            raise
+        await lease.store(thread, self.period)
+        return thread
+
+    async def _post(self, text: str, external: ExternalClient, *, thread: str = "") -> str:
+        """Post a message, and return its time stamp."""
+        token = self.token.strip()
+        body: dict[str, Any] = {"channel": self.channel, "text": text.translate(_ESCAPES)}
+        if thread:
+            body["thread_ts"] = thread
+        status, response_body = await external.request(
+            "POST",
+            f"{self.url.strip().rstrip('/')}/chat.postMessage",
+            body=msgspec.json.encode(body),
+            headers={"Content-Type": "application/json; charset=utf-8", "Authorization": f"Bearer {token}"},
+        )
+        try:
+            response = msgspec.json.decode(response_body, type=_SlackResponse)
+        except msgspec.DecodeError:
+            quoted_body = quote_response(response_body, secrets=(token,))
+            raise ExternalError(
+                f"{origin(self.url)} does not answer as Slack does, with status {status}: {quoted_body}"
+            ) from None
+        if not response.ok or not response.ts:
+            quoted_body = quote_response(response.error or "no reason given", secrets=(token,))
+            raise ExternalError(f"Slack does not take the message for {self.channel}: {quoted_body}")
+        return response.ts
+
+
+class _SlackResponse(msgspec.Struct):
+    ok: bool = False
+    ts: str = ""
+    error: str = ""
+
+
+class _ThreadLease:
+    """A thread that a lease remembers."""
+
+    def __init__(self, client: Client, name: str, namespace: str) -> None:
+        self._client = client
+        self._name = name
+        self._namespace = namespace
+        self._lease: Lease | None = None
+
+    async def current(self) -> str | None:
+        """Return the thread in force; raise if somebody is just beginning one."""
+        self._lease = await leases.find(self._client, self._name, namespace=self._namespace)
+        if self._lease is None or held_until(self._lease.spec, now=self._client.clock.now()) is None:
+            return None
+        if self._lease.spec.holder_identity == _CLAIMED:
+            raise self._claimed_error()
+        return self._lease.spec.holder_identity or None
+
+    async def claim(self) -> None:
+        """Keep others from beginning a thread."""
+        now = self._client.clock.now()
+        spec = _spec(_CLAIMED, _CLAIM_DURATION, renew_time=now, acquire_time=None if self._lease else now)
+        try:
+            await self._write(spec)
+        except (AlreadyExists, Conflict, NotFound):
+            raise self._claimed_error() from None
+
+    async def store(self, thread: str, period: timedelta) -> None:
+        """Remember a thread that has begun; nobody else could, so this is worth several tries."""
+        spec = _spec(thread, period, renew_time=self._client.clock.now())
+        for attempts_left in reversed(range(_WRITE_ATTEMPTS)):
+            try:
+                await self._write(spec)
+            except KubeError as error:
+                if not attempts_left or not isinstance(error, Unreachable):
+                    raise
+                await self._client.clock.sleep(_RETRY_DELAY)
+            else:
+                return
+
+    async def release(self) -> None:
+        """Let others begin a thread; without that they can as soon as the claim runs out."""
+        with contextlib.suppress(KubeError):
+            await self._write(_spec(_CLAIMED, timedelta(), renew_time=self._client.clock.now() - _CLAIM_DURATION))
+
+    async def _write(self, spec: LeaseSpec) -> None:
+        version = self._lease.resource_version if self._lease else ""
+        self._lease = await leases.write(self._client, self._name, spec, namespace=self._namespace, version=version)
+
+    def _claimed_error(self) -> ExternalError:
+        key = object_key(self._name, self._namespace)
+        return ExternalError(f"another process is just beginning the thread of lease {key}; this message waits for it")
+
+
+def _spec(holder: str, duration: timedelta, **times: Any) -> LeaseSpec:
+    return LeaseSpec(holder_identity=holder, lease_duration_seconds=max(int(duration.total_seconds()), 1), **times)

@@ -1,0 +1,158 @@
+"""The notification `webhook`: JSON to any address, signed in a way that others know how to check.
+
+The signature follows the Standard Webhooks specification (standardwebhooks.com), for which there are libraries: an
+HMAC-SHA256 of the message's id, the time it is sent and the body, so that a recorded message cannot be sent again.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from haulout.api.notification_events import InvolvedObject
+from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.config.secret_option import secret_option
+from haulout.controllers.profiles.external.error_text import url_problem
+from haulout.controllers.profiles.plugin import ExternalClient, Message, Notification
+from haulout.controllers.profiles.plugins.notifications._common import (
+    message_id,
+    render,
+    require_accepted,
+    template_problems,
+)
+from haulout.errors import UndeliverableMessage
+from haulout.kube.timestamps import whole_seconds
+
+_ENCODED_PREFIX = "whsec_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook(Notification):
+    """Posts JSON to any address; of Haulout, not of the SAP maintenance-controller.
+
+    It counts as sent if the status of the answer is 2xx. With `secret` the headers `webhook-id`, `webhook-timestamp`
+    and `webhook-signature` let the receiver tell that it comes from us, as Standard Webhooks says. A message that is
+    sent again has the same `webhook-id`.
+    """
+
+    type = "webhook"
+    example = """\
+url: https://hooks.example.com/nodes
+secret: ${HOOK_SECRET}
+body: '{"node": {{ printf "%q" .Node.Name }}, "state": "{{ .State }}"}'
+"""
+
+    url: str = secret_option("Where it is posted to.", required=True)
+    token: str = secret_option("Sent as `Authorization: Bearer …`.", default="")
+    body: str = option("A template of the body, which must come out as JSON. Without it all is told.", default="")
+    secret: str = secret_option(
+        "The key of the signature: any text, or `whsec_` and base64. Without it nothing is signed.", default=""
+    )
+
+    async def send(self, message: Message, external: ExternalClient) -> None:
+        """Post the body."""
+        body = self._body(message)
+        headers = {"Content-Type": "application/json", **self._signature(message, body)}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token.strip()}"
+        status, response_body = await external.request("POST", self.url, body=body, headers=headers)
+        require_accepted(self.url, status, response_body, secrets=(self.token, self.secret))
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong with the address and the key."""
+        if problem := url_problem(self.url):
+            yield "url", problem
+        if _signing_key(self.secret) is None:
+            yield "secret", f"found {_ENCODED_PREFIX} and something else than base64, expected base64 after it"
+
+    def template_problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong with the body."""
+        yield from template_problems(body=self.body)
+
+    def _body(self, message: Message) -> bytes:
+        if not self.body:
+            return msgspec.json.encode(_default_body(message))
+        body = render("body", self.body, message).encode()
+        try:
+            msgspec.json.decode(body)
+        except msgspec.DecodeError as error:
+            raise UndeliverableMessage(f"the template body does not come out as JSON: {error}") from None
+        return body
+
+    def _signature(self, message: Message, body: bytes) -> Mapping[str, str]:
+        name, sent_at = message_id(message), int(message.client.clock.now().timestamp())
+        headers = {"webhook-id": name, "webhook-timestamp": str(sent_at)}
+        if key := _signing_key(self.secret):
+            signed = b"%s.%d.%s" % (name.encode(), sent_at, body)
+            digest = hmac.new(key, signed, hashlib.sha256).digest()
+            headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
+        return headers
+
+
+def _signing_key(secret: str) -> bytes | None:
+    """Return the key that a text means; None if it means none."""
+    secret = secret.strip()
+    if not secret.startswith(_ENCODED_PREFIX):
+        return secret.encode()
+    try:
+        return base64.b64decode(secret.removeprefix(_ENCODED_PREFIX), validate=True)
+    except binascii.Error:
+        return None
+
+
+def _default_body(message: Message) -> Mapping[str, Any]:
+    """Return what is told without a template."""
+    if message.event is not None and message.involved is not None:
+        return {
+            "type": f"{message.involved.kind.lower()}.{message.state.lower()}",
+            "id": message_id(message),
+            "time": _format_instant(message.now),
+            "event": message.event.name,
+            "message": message.text,
+            **_involved_fields(message.involved),
+        }
+    return {
+        "type": "node.maintenance",
+        "id": message_id(message),
+        "time": _format_instant(message.now),
+        "node": message.raw_node.get("metadata", {}).get("name", ""),
+        "profile": message.profile,
+        "state": message.state,
+        "inMaintenance": message.is_in_maintenance,
+        "lastTransition": _format_instant(message.last_transition),
+        "labels": message.raw_node.get("metadata", {}).get("labels", {}),
+    }
+
+
+def _involved_fields(involved: InvolvedObject) -> Mapping[str, Any]:
+    return {
+        "kind": involved.kind,
+        "name": involved.name,
+        "uid": involved.uid,
+        "node": involved.node,
+        "phase": involved.phase,
+        "reason": involved.reason,
+        "requestedBy": involved.requested_by,
+        "blockers": [
+            {
+                "kind": blocker.kind,
+                "object": blocker.object,
+                "reason": blocker.reason,
+                "remedy": blocker.remedy,
+                "pod": blocker.pod,
+                "workload": blocker.workload,
+                "since": _format_instant(blocker.since),
+            }
+            for blocker in involved.blockers
+        ],
+    }
+
+
+def _format_instant(instant: datetime | None) -> str | None:
+    return None if instant is None else whole_seconds(instant)

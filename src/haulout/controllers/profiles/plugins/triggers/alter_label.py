@@ -1,0 +1,38 @@
+"""The trigger `alterLabel`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.machine.metadata_validation import key_problem, value_problem
+from haulout.controllers.profiles.plugin import Action, PluginContext, SetLabel, Trigger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterLabel(Trigger):
+    """Sets a label of the node, or takes it off.
+
+    The label is written together with the node's new state, so nobody sees the one without the other.
+    """
+
+    type = "alterLabel"
+    example = """\
+key: example.com/reboot-ok
+value: "true"
+"""
+
+    key: str = option("The label's key.", required=True)
+    value: str = option("The value that it gets; may be empty.", default="")
+    remove: bool = option("Take the label off instead.", default=False)
+
+    def actions(self, context: PluginContext) -> tuple[Action, ...]:
+        """Return the one change."""
+        del context
+        return (SetLabel(self.key, None if self.remove else self.value),)
+
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield what no label can be called, or say; the Go controller loads it, and so do we."""
+        if reason := key_problem(self.key):
+            yield "key", reason
+        if not self.remove and (reason := value_problem(self.value)):
+            yield "value", reason

@@ -1,0 +1,67 @@
+"""The trigger `awaitRecovery`."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.plugin import Action, Need, PluginContext, Trigger, Wait, Warn, unknown
+from haulout.controllers.profiles.plugins.checks.recovered import Recovered
+from haulout.core.instants import add_saturating
+from haulout.core.text_format import format_duration
+from haulout.errors import HauloutError
+
+TIMED_OUT = "RecoveryTimedOut"  # the reason of an event about a node
+_CHECK = Recovered(daemon_sets=False, workloads=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitRecovery(Trigger):
+    """Waits until the node is Ready and the workloads that were evicted from it are available again.
+
+    This trigger is Haulout's own. Use it on the way out of `in-maintenance`, after a trigger that uncordons the node:
+    some workloads can only recover where they were. Meanwhile the node counts as in maintenance, so that the next one
+    waits. Workloads count as for the check `recovered`.
+
+    It waits for `timeout` at most. Then the node is taken for recovered, and the event `RecoveryTimedOut` says what was
+    missing. It stops waiting at once if the checks of its transition do not pass any more although the node is Ready,
+    as when the next maintenance is due.
+    """
+
+    type = "awaitRecovery"
+    example = "timeout: 15m"
+    needs = frozenset({Need.PODS, Need.WORKLOADS})
+
+    timeout: timedelta = option("How long to wait at most.", default=timedelta(minutes=10))
+
+    def actions(self, context: PluginContext) -> tuple[Action, ...]:
+        """Wait, or go on."""
+        try:
+            result = _CHECK.evaluate(context)
+        except HauloutError as error:
+            result = unknown(str(error))
+        if result.passed or (not context.checks_still_pass and _is_ready(context)):
+            return ()
+        started_at = context.chain_started_at or context.now
+        until = add_saturating(started_at, self.timeout)
+        if context.now >= until:
+            return (
+                Warn(
+                    reason=TIMED_OUT,
+                    note=f"it is taken for recovered after {format_duration(self.timeout)}: {result.reason}",
+                ),
+            )
+        return (Wait(reason=result.reason, until=until, topics=_CHECK.topics(context.node.name)),)
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether it does nothing else than to wait, and not for ever."""
+        return True
+
+    @property
+    def needs_workload_record(self) -> bool:
+        """Whether it asks who was evicted."""
+        return True
+
+
+def _is_ready(context: PluginContext) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in context.node.status.conditions)

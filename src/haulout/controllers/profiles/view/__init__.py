@@ -1,0 +1,1 @@
+"""What checks and triggers see of the cluster: informers, and one view per node."""

@@ -1,0 +1,198 @@
+"""One look at a cluster: what checks see of it when nobody follows it, as for `haulout why`.
+
+    glimpse = await take(client, configuration)
+    glimpse.get("n1"), glimpse.notes
+
+Only what the configuration needs is read, once. What may not be seen is a note: a check that looks at it may say
+something else than it does in the operator.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
+from haulout.api.objects import Lease, Node, Page, RawObject
+from haulout.api.resources import LEASES, NODES, PODS, Resource
+from haulout.api.workloads import WORKLOAD_KINDS, EvictedWorkload, ScaledWorkload, WorkloadRecord, WorkloadReference
+from haulout.controllers.profiles.config.model import Configuration
+from haulout.controllers.profiles.executor import HYPERVISORS
+from haulout.controllers.profiles.machine import data_annotation
+from haulout.controllers.profiles.plugin import (
+    ClusterView,
+    ExternalClient,
+    ExternalQuery,
+    Need,
+    ObservedNode,
+    QueryResult,
+    State,
+)
+from haulout.controllers.profiles.view import scheduling, workloads
+from haulout.controllers.profiles.view.node_index import NodeIndex
+from haulout.controllers.profiles.view.scheduling import NodeCapacity
+from haulout.errors import Forbidden, HauloutError, NotFound
+from haulout.kube.client import Client
+
+T = TypeVar("T")
+
+_DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", namespaced=True, model=RawObject)
+_RESOURCES: dict[Need, tuple[Resource[Any], ...]] = {
+    Need.PODS: (PODS.with_model(RawObject),),
+    Need.FREE_CAPACITY: (PODS.with_model(RawObject),),
+    Need.LEASES: (LEASES,),
+    Need.HYPERVISORS: (HYPERVISORS,),
+    Need.DAEMON_SETS: (_DAEMON_SETS,),
+    Need.NOTICES: (MAINTENANCE_NOTICES,),
+    Need.WORKLOADS: (PODS.with_model(RawObject), *WORKLOAD_KINDS.values()),
+}
+
+
+@dataclass(slots=True)
+class Snapshot(ClusterView):
+    """What was there."""
+
+    nodes_by_name: NodeIndex
+    raw: dict[str, RawObject]  # the nodes, as they were read
+    objects: dict[str, tuple[Any, ...]]  # by the name of the resource
+    notes: list[str] = field(default_factory=list)
+    query_results: dict[ExternalQuery, QueryResult] = field(default_factory=dict)
+    queries: dict[ExternalQuery, None] = field(default_factory=dict)  # a set with an order
+    _pods: dict[str, list[RawObject]] | None = None
+
+    def get(self, name: str) -> ObservedNode | None:
+        """Return a node."""
+        return self.nodes_by_name.get(name)
+
+    async def run_queries(self, external: ExternalClient, client: Client) -> bool:
+        """Ask what checks have asked for and nobody has answered; return whether there was anything."""
+        open_queries = [open_query for open_query in self.queries if open_query not in self.query_results]
+        if not open_queries:
+            return False
+        async with asyncio.TaskGroup() as group:
+            tasks = {open_query: group.create_task(_fetch(open_query, external, client)) for open_query in open_queries}
+        self.query_results |= {query: task.result() for query, task in tasks.items()}
+        return True
+
+    # As plugins ask
+
+    def nodes(self) -> Collection[ObservedNode]:
+        """Return all nodes."""
+        return self.nodes_by_name.all()
+
+    def nodes_in(self, state: State) -> Collection[ObservedNode]:
+        """Return the nodes whose state label says so; in maintenance are also those that are on their way there."""
+        return self.nodes_by_name.in_state(state)
+
+    def nodes_with(self, label: str) -> Collection[ObservedNode]:
+        """Return the nodes that have a label."""
+        return self.nodes_by_name.with_label(label)
+
+    def pods_on(self, node: str) -> Collection[RawObject]:
+        """Return the pods on a node."""
+        if self._pods is None:
+            self._pods = {}
+            for pod in self.objects.get(str(PODS), ()):
+                self._pods.setdefault(pod.get("spec", {}).get("nodeName", ""), []).append(pod)
+        return self._pods.get(node, ())
+
+    def lease(self, namespace: str, name: str) -> Lease | None:
+        """Return a lease."""
+        found = self.objects.get(str(LEASES), ())
+        return next((lease for lease in found if (lease.namespace, lease.name) == (namespace, name)), None)
+
+    def hypervisor(self, name: str) -> RawObject | None:
+        """Return a hypervisor."""
+        return next(
+            (
+                hypervisor
+                for hypervisor in self.objects.get(str(HYPERVISORS), ())
+                if hypervisor["metadata"]["name"] == name
+            ),
+            None,
+        )
+
+    def free_capacity(self, node: str) -> NodeCapacity | None:
+        """Return what a node has left for pods."""
+        observed = self.nodes_by_name.get(node)
+        if observed is None:
+            return None
+        allocatable = self.raw[node].get("status", {}).get("allocatable", {})
+        return scheduling.capacity_of(observed.node, allocatable, self.pods_on(node))
+
+    def daemon_sets(self) -> Collection[RawObject]:
+        """Return all DaemonSets."""
+        return self.objects.get(str(_DAEMON_SETS), ())
+
+    def notices(self, node: str) -> Collection[MaintenanceNotice]:
+        """Return what is announced for a node."""
+        return [notice for notice in self.objects.get(str(MAINTENANCE_NOTICES), ()) if notice.node == node]
+
+    def workloads_on(self, node: str) -> WorkloadRecord:
+        """Return the workloads that have pods on a node."""
+        return workloads.workloads_of(self.pods_on(node), self._workload)
+
+    def evicted_from(self, node: str) -> Collection[EvictedWorkload]:
+        """Return whose pods were evicted from a node, by the record on it."""
+        return workloads.evicted_workloads(self.nodes_by_name.find(node), self.pods_on(node), self._workload)
+
+    def _workload(self, reference: WorkloadReference) -> ScaledWorkload | None:
+        found: tuple[ScaledWorkload, ...] = self.objects.get(str(WORKLOAD_KINDS[reference.kind]), ())
+        return next((scaled for scaled in found if scaled.key == reference.key), None)
+
+    def query_result(self, query: ExternalQuery) -> QueryResult | None:
+        """Return the answer to a question; None: it was not asked yet."""
+        self.queries[query] = None
+        return self.query_results.get(query)
+
+
+async def take_snapshot(client: Client, configuration: Configuration) -> Snapshot:
+    """Look at all nodes and at what the configuration needs; raises `KubeError` if nodes may not be seen."""
+    needed = {str(resource): resource for need in configuration.needs for resource in _RESOURCES.get(need, ())}
+    notes: list[str] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            nodes = group.create_task(client.list(NODES.with_model(RawObject)))
+            others = {
+                name: group.create_task(_list_or_note(client.list(resource), name, notes))
+                for name, resource in sorted(needed.items())
+            }
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    objects = {name: task.result() for name, task in others.items()}
+    return snapshot_of(nodes.result().items, objects, notes=sorted(notes))
+
+
+def snapshot_of(
+    nodes: Iterable[RawObject], objects: dict[str, tuple[Any, ...]], *, notes: Iterable[str] = ()
+) -> Snapshot:
+    """Return a look at these nodes and objects."""
+    raw = {node["metadata"]["name"]: node for node in nodes}
+    found = NodeIndex(data_annotation.statuses_of, on_change=_ignore)
+    for node in raw.values():
+        found.on_watch_event(None, msgspec.convert(node, Node, strict=False))
+    return Snapshot(found, raw, objects, list(notes))
+
+
+def _ignore(*_: object) -> None:
+    """Hear that a node changed: this is one look, and nobody waits."""
+
+
+async def _list_or_note(listing: Awaitable[Page[T]], kind: str, notes: list[str]) -> tuple[T, ...]:
+    try:
+        return (await listing).items
+    except NotFound:
+        return ()  # there is no such kind here, so there are no such objects
+    except Forbidden as error:
+        notes.append(f"{kind}: you may not see them ({error.message}); checks that look at them may be wrong here")
+        return ()
+
+
+async def _fetch(query: ExternalQuery, external: ExternalClient, client: Client) -> QueryResult:
+    asked_at = client.clock.now()
+    try:
+        return QueryResult(asked_at, await query.fetch(external))
+    except HauloutError as error:
+        return QueryResult(asked_at, problem=f"{error} (asked from here, not from where the operator runs)")

@@ -1,0 +1,203 @@
+"""Pods and DaemonSets made small enough to keep all of them, and still in the shape in which plugins look at them.
+
+Kept of a pod are its name, labels and owners, whether it is being deleted or mirrors a static pod; its node, what it
+asks of a node (requests, host ports, selector, node affinity, tolerations), its phase and whether it is Ready. All else
+is skipped by the decoder. What pods have in common, mostly the replicas of one workload, is one object for all of them:
+labels, owners, status, and what they ask for, which is worked out once. (So `spec` has no `nodeName`: who asks for the
+pods of a node knows it.) None of it is ever changed.
+"""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from haulout.api.objects import Base, Object, RawObject
+from haulout.controllers.profiles.view.pod_preference import prefers_operational
+from haulout.controllers.profiles.view.scheduling import PodRequirements, has_ended, requirements_of
+from haulout.kube.pod_transform import MIRROR_ANNOTATION
+
+T = TypeVar("T")
+
+_MAX_SHARED = 50_000
+_READY = "Ready"
+
+
+class _Container(Base, frozen=True):
+    resources: RawObject | None = None
+    ports: list[RawObject] | None = None
+    restart_policy: str = ""
+
+
+class _PodSpec(Base, frozen=True):
+    """What a pod asks of a node."""
+
+    affinity: RawObject | None = None
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    node_selector: dict[str, str] | None = None
+    tolerations: list[RawObject] | None = None
+    resources: RawObject | None = None
+    overhead: RawObject | None = None
+    host_network: bool = False
+    node_name: str = ""
+
+
+class _Condition(Base, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class _PodStatus(Base, frozen=True):
+    phase: str = ""
+    conditions: list[_Condition] | None = None
+
+
+class PodFields(Object, frozen=True):
+    """What is read of a pod."""
+
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+
+class _Template(Base, frozen=True):
+    spec: _PodSpec = _PodSpec()
+
+
+class _DaemonSetSpec(Base, frozen=True):
+    template: _Template = _Template()
+
+
+class DaemonSetFields(Object, frozen=True):
+    """What is read of a DaemonSet."""
+
+    spec: _DaemonSetSpec = _DaemonSetSpec()
+
+
+class PodScheduling:
+    """What pods ask of a node; one for all that ask for the same."""
+
+    __slots__ = ("_prefers_operational", "_requirements", "spec")
+
+    def __init__(self, spec: RawObject) -> None:
+        self.spec = spec
+        self._requirements: PodRequirements | None = None
+        self._prefers_operational: bool | None = None
+
+    @property
+    def requirements(self) -> PodRequirements:
+        """What decides where they fit."""
+        if self._requirements is None:
+            self._requirements = requirements_of(self.spec)
+        return self._requirements
+
+    @property
+    def prefers_operational(self) -> bool:
+        """Whether they would rather run on operational nodes."""
+        if self._prefers_operational is None:
+            self._prefers_operational = prefers_operational({"spec": self.spec})
+        return self._prefers_operational
+
+
+class CachedObject:
+    """An object as plugins see it, in a cache."""
+
+    __slots__ = ("key", "raw", "resource_version", "uid")
+
+    def __init__(self, obj: Object, raw: RawObject) -> None:
+        self.key = obj.key
+        self.uid = obj.uid
+        self.resource_version = obj.resource_version
+        self.raw = raw
+
+
+class CachedPod(CachedObject):
+    """A pod as plugins see it, in a cache."""
+
+    __slots__ = ("node", "scheduling")
+
+    def __init__(self, pod: PodFields, raw: RawObject, *, node: str, scheduling: PodScheduling) -> None:
+        super().__init__(pod, raw)
+        self.node = node
+        self.scheduling = scheduling
+
+    @property
+    def uses_capacity(self) -> bool:
+        """Whether it takes anything of its node."""
+        return not has_ended(self.raw)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it is being deleted."""
+        return "deletionTimestamp" in self.raw["metadata"]
+
+
+def pod_transform() -> Callable[[PodFields], CachedPod]:
+    """Return a function that makes rows of pods, which share what they have in common."""
+    scheduling_pool: _InternPool[PodScheduling] = _InternPool(PodScheduling)
+    part_pool: _InternPool[Any] = _InternPool(lambda part: part)
+    names: dict[str, str] = {}  # of nodes
+
+    def row(pod: PodFields) -> CachedPod:
+        node = names.setdefault(pod.spec.node_name, pod.spec.node_name)
+        spec = msgspec.structs.replace(pod.spec, node_name="")
+        scheduling = scheduling_pool.intern(msgspec.to_builtins(spec))
+        metadata = _metadata(pod)
+        for key in metadata.keys() & {"namespace", "labels", "ownerReferences"}:
+            metadata[key] = part_pool.intern(metadata[key])
+        raw = {"metadata": metadata, "spec": scheduling.spec, "status": part_pool.intern(_status(pod.status))}
+        return CachedPod(pod, raw, node=node, scheduling=scheduling)
+
+    return row
+
+
+class _InternPool(Generic[T]):
+    """Makes one and the same thing of equal values."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self._pool: dict[bytes, T] = {}
+
+    def intern(self, value: Any) -> T:
+        encoded = msgspec.json.encode(value)
+        interned = self._pool.get(encoded)
+        if interned is None:
+            if len(self._pool) >= _MAX_SHARED:
+                self._pool.clear()  # what was handed out stays valid
+            interned = self._pool[encoded] = self._make(value)
+        return interned
+
+
+def transform_daemon_set(daemon_set: DaemonSetFields) -> CachedObject:
+    """Return the row of a DaemonSet."""
+    raw = {"metadata": _metadata(daemon_set), "spec": msgspec.to_builtins(daemon_set.spec)}
+    return CachedObject(daemon_set, raw)
+
+
+def transform_raw(raw: RawObject) -> CachedObject:
+    """Return the row of an object that is kept as it is."""
+    return CachedObject(msgspec.convert(raw, Object), raw)
+
+
+def _status(status: _PodStatus) -> RawObject:
+    raw: RawObject = {"phase": status.phase}
+    ready = [
+        {"type": condition.type, "status": condition.status}
+        for condition in status.conditions or ()
+        if condition.type == _READY
+    ]
+    return {**raw, "conditions": ready} if ready else raw
+
+
+def _metadata(obj: Object) -> RawObject:
+    metadata = obj.metadata
+    raw: dict[str, Any] = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid}
+    if metadata.labels:
+        raw["labels"] = metadata.labels
+    if MIRROR_ANNOTATION in metadata.annotations:
+        raw["annotations"] = {MIRROR_ANNOTATION: metadata.annotations[MIRROR_ANNOTATION]}
+    if metadata.owner_references:
+        raw["ownerReferences"] = [msgspec.to_builtins(owner) for owner in metadata.owner_references]
+    if metadata.deletion_timestamp is not None:
+        raw["deletionTimestamp"] = msgspec.to_builtins(metadata.deletion_timestamp)
+    return raw

@@ -1,0 +1,130 @@
+"""Keys and certificates of our own: an authority that nobody else trusts, and what it signs.
+
+An authority's own key is never written anywhere: it signs while it is in memory, and what it has signed is all that it
+will ever have signed. A sandbox, as a test, makes its authority anew each time it starts, and so does whoever renews a
+certificate.
+
+Unless told otherwise, what is valid is so by the machine's time, whatever time a simulation has: those who check it
+live outside.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from ipaddress import ip_address
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from haulout.core.clock import RealClock
+from haulout.core.key_pair import CLOCK_SKEW, LIFETIME, KeyPair
+
+_MAX_COMMON_NAME = 64  # of X.520; nobody compares it with a host any more
+
+
+class CertificateAuthority:
+    """Signs certificates; its own is valid for `LIFETIME` from now on, or from when to when it is told."""
+
+    def __init__(self, name: str, *, not_before: datetime | None = None, not_after: datetime | None = None) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _common_name(name)
+        usage = x509.KeyUsage(
+            digital_signature=True,
+            key_cert_sign=True,
+            crl_sign=True,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        certificate = (
+            self._builder(self._name, key=self._key.public_key(), not_before=not_before, not_after=not_after)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.certificate = certificate.public_bytes(serialization.Encoding.PEM)
+
+    def issue_server(
+        self, *hosts: str, not_before: datetime | None = None, not_after: datetime | None = None
+    ) -> KeyPair:
+        """Return the identity of a server that is reached as any of `hosts`, which are IP addresses or names."""
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH]
+        return self.issue(
+            _common_name(hosts[0]), hosts=hosts, usages=usages, not_before=not_before, not_after=not_after
+        )
+
+    def issue_client(self, user: str, groups: Sequence[str]) -> KeyPair:
+        """Return the identity of `user`, in the way Kubernetes reads it: groups are organizations."""
+        organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user), *organizations])
+        return self.issue(name, usages=[ExtendedKeyUsageOID.CLIENT_AUTH])
+
+    def issue(
+        self,
+        name: x509.Name,
+        *,
+        usages: Sequence[x509.ObjectIdentifier],
+        hosts: Sequence[str] = (),
+        not_before: datetime | None = None,
+        not_after: datetime | None = None,
+    ) -> KeyPair:
+        """Return an identity with everything told: what for, reached as what, and valid from when to when."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        # Python 3.13 verifies strictly (VERIFY_X509_STRICT) and refuses a certificate without the key identifiers.
+        issued = (
+            self._builder(name, key=key.public_key(), not_before=not_before, not_after=not_after)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
+        )
+        if hosts:
+            alternative_names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+            issued = issued.add_extension(alternative_names, critical=False)
+        certificate = issued.sign(self._key, hashes.SHA256())
+        return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
+
+    def _builder(
+        self,
+        subject: x509.Name,
+        *,
+        key: ec.EllipticCurvePublicKey,
+        not_before: datetime | None = None,
+        not_after: datetime | None = None,
+    ) -> x509.CertificateBuilder:
+        now = RealClock().now()
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(not_before or now - CLOCK_SKEW)
+            .not_valid_after(not_after or now + LIFETIME)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        )
+
+
+def signing_key() -> bytes:
+    """Return a new private key, PEM: what a server signs service-account tokens with."""
+    return _pem(ec.generate_private_key(ec.SECP256R1()))
+
+
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:_MAX_COMMON_NAME])])
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )

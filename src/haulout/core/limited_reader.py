@@ -1,0 +1,76 @@
+"""Reads bodies of other servers up to a limit: the one place where bytes of an answer are gathered.
+
+    body = await read_body(answer.content.readany, limit=1 << 20)
+
+`read` returns the next piece, after decompression, and nothing at the end. A piece must be bounded itself:
+`StreamReader.readany` of aiohttp returns about twice its buffer (512 KiB), however far a compressed chunk expands, and
+leaves stacked encodings as they are. `ClientResponse.read` lifts aiohttp's limit on decompression: nobody may use it.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from haulout.core.memory_quota import InterruptScope, MemoryQuota
+
+ReadChunk = Callable[[], Awaitable[bytes]]
+
+
+class BodyTooLarge(Exception):
+    """A body exceeds its limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the answer is longer than {limit} bytes")
+
+
+async def read_body(read: ReadChunk, *, limit: int, on_length: Callable[[int], None] = lambda _: None) -> bytes:
+    """Return a whole body; raises `BodyTooLarge`. `on_length` is called with the length so far."""
+    chunks, length = [], 0
+    while chunk := await read():
+        chunks.append(chunk)
+        length += len(chunk)
+        if length > limit:
+            raise BodyTooLarge(limit)
+        on_length(length)
+    return b"".join(chunks)
+
+
+async def read_body_within_quota(read: ReadChunk, *, limit: int, quota: MemoryQuota, doing: str) -> bytes:
+    """Return a whole body; raises `LimitExceeded` also if too much is being read for `quota`, and most of it here."""
+    scope = InterruptScope()
+    with quota.share(scope.interrupt) as share:
+        async with scope:
+            return await read_body(read, limit=limit, on_length=lambda length: share.resize(length, doing=doing))
+
+
+class QuotaReader:
+    """Reads a stream whose reader holds bytes back until a line is complete: they count for `quota`."""
+
+    def __init__(self, read: ReadChunk, *, quota: MemoryQuota, doing: str) -> None:
+        self._read = read
+        self._doing = doing
+        self._quota = quota
+        self._scope = InterruptScope()
+        self._share = quota.new_share(self._scope.interrupt)
+
+    async def read(self) -> bytes:
+        """Return the next piece; raises `LimitExceeded` if others need the bytes that are held back."""
+        if not self._share.size:
+            return await self._read()
+        async with self._scope:
+            return await self._read()
+
+    def set_buffered(self, length: int) -> None:
+        """Note how many bytes are held back; raises `LimitExceeded`."""
+        self._share.resize(length, doing=self._doing)
+
+    def close(self) -> None:
+        """Hold nothing back any more."""
+        self._quota.release(self._share)
+
+
+async def read_prefix(read: ReadChunk, *, limit: int) -> bytes:
+    """Return the beginning of a body, and read no more of it: for errors, whose status is known already."""
+    chunks, length = [], 0
+    while length < limit and (chunk := await read()):
+        chunks.append(chunk)
+        length += len(chunk)
+    return b"".join(chunks)[:limit]

@@ -1,0 +1,144 @@
+"""A limit on what many holders take together: when it is exceeded, the largest holder loses its share first.
+
+    budget = SharedBudget(100 << 20, what="the caches of all workload clusters", clock=clock)
+    with budget.share(evict) as share:
+        share.resize(1 << 20, doing="following nodes")
+
+`evict` is called with the reason when another holder needs the bytes: it must free them before it returns. `resize`
+raises `LimitExceeded` if the caller itself is the largest.
+
+A share that was evicted must not evict a smaller one when it comes back, or both would take turns. So for `_PROBATION`
+after the last eviction it counts as large as it was then, and it comes back only if a tenth of the limit stays free.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Final
+
+from haulout.core.clock import Clock
+from haulout.errors import LimitExceeded
+
+EvictCallback = Callable[[LimitExceeded], None]
+
+_PROBATION: Final = timedelta(minutes=10).total_seconds()
+
+
+class MemoryShare:
+    """What one holder takes."""
+
+    __slots__ = ("_evicted_size", "_evicted_until", "_quota", "doing", "evict", "is_returning", "size")
+
+    def __init__(self, quota: "MemoryQuota", evict: EvictCallback) -> None:
+        self.size = 0
+        self.doing = ""  # what it takes the bytes for, in messages
+        self.evict = evict
+        self.is_returning = False  # after an eviction, until it has all that it needs
+        self._quota = quota
+        self._evicted_size = 0
+        self._evicted_until = 0.0
+
+    def resize(self, size: int, *, doing: str) -> None:
+        """Take `size` bytes from now on; raises `LimitExceeded`, and takes none then."""
+        self.doing = doing
+        self._quota.resize(self, size)
+
+    def effective_size(self, now: float) -> int:
+        """Return the size by which it is compared with others."""
+        return max(self.size, self._evicted_size) if now < self._evicted_until else self.size
+
+    def mark_evicted(self, now: float) -> None:
+        """Take note that it has to go: nothing is left of it."""
+        self._evicted_size, self._evicted_until = self.effective_size(now), now + _PROBATION
+        self.size, self.is_returning = 0, True
+
+
+class MemoryQuota:
+    """`limit` bytes for all shares together; `description` names them in messages."""
+
+    def __init__(self, limit: int, *, description: str, clock: Clock) -> None:
+        self.limit = limit
+        self.used = 0
+        self._description = description
+        self._clock = clock
+        self._shares: dict[MemoryShare, None] = {}  # in the order in which they came
+
+    @contextmanager
+    def share(self, evict: EvictCallback) -> Iterator[MemoryShare]:
+        """Have a share for as long as the context lasts."""
+        share = self.new_share(evict)
+        try:
+            yield share
+        finally:
+            self.release(share)
+
+    def new_share(self, evict: EvictCallback) -> MemoryShare:
+        """Return a share, until it is released."""
+        share = MemoryShare(self, evict)
+        self._shares[share] = None
+        return share
+
+    def release(self, share: MemoryShare) -> None:
+        """Give a share back."""
+        if share in self._shares:
+            del self._shares[share]
+            self.used -= share.size
+
+    def resize(self, share: MemoryShare, size: int) -> None:
+        """See `MemoryShare.resize`."""
+        growth = size - share.size
+        self.used += growth
+        share.size = size
+        limit = self.limit * 9 // 10 if share.is_returning else self.limit
+        if growth <= 0 or self.used <= limit:
+            return
+        now = self._clock.monotonic()
+        while self.used > limit:
+            largest = max((other for other in self._shares if other.size), key=lambda other: other.effective_size(now))
+            if largest.effective_size(now) <= share.effective_size(now):
+                largest = share
+            reason = f"more than {self.limit >> 20} MiB in {self._description}, and this is the largest"
+            text = f"{largest.doing}: {reason} ({largest.effective_size(now) >> 10} KiB)"
+            self.used -= largest.size
+            largest.mark_evicted(now)
+            if largest is share:
+                raise LimitExceeded(text)
+            largest.evict(LimitExceeded(text))
+
+
+class InterruptScope:
+    """Ends what runs in its context with an error that comes from outside of it. Not to be entered twice at once."""
+
+    def __init__(self) -> None:
+        self._error: Exception | None = None
+        self._scope: asyncio.Timeout | None = None
+
+    def interrupt(self, error: Exception) -> None:
+        """End what runs in the context now; nothing, if nothing does."""
+        if self._scope is not None and self._error is None:
+            self._error = error
+            self._scope.reschedule(asyncio.get_running_loop().time())
+
+    async def __aenter__(self) -> None:
+        self._error = None
+        self._scope = asyncio.timeout(None)
+        await self._scope.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        scope, self._scope = self._scope, None
+        error, self._error = self._error, None
+        if scope is None:
+            return
+        try:
+            await scope.__aexit__(kind, raised, trace)
+        except TimeoutError:
+            if error is None:
+                raise
+            try:
+                raise error from None
+            finally:
+                del error  # a cycle with its traceback would keep what ended in memory

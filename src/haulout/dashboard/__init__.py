@@ -1,0 +1,1 @@
+"""The dashboard: an HTTP API, authentication, live updates, and static files."""

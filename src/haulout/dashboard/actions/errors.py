@@ -1,0 +1,57 @@
+"""What the API server refuses, in words, and with a fitting status. Pure."""
+
+import re
+from http import HTTPStatus
+
+from haulout.dashboard.api.backend import HttpError
+from haulout.errors import (
+    AlreadyExists,
+    ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    ImpersonationUnavailable,
+    Invalid,
+    KubeError,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
+
+_IMPERSONATION_DENIED = re.compile(r"cannot impersonate[ :-]|impersonating the .* is not allowed")
+_UNAUTHORIZED = HTTPStatus.UNAUTHORIZED
+_STATUSES: dict[type[ApiError], HTTPStatus] = {
+    Forbidden: HTTPStatus.FORBIDDEN,
+    NotFound: HTTPStatus.NOT_FOUND,
+    AlreadyExists: HTTPStatus.CONFLICT,
+    Conflict: HTTPStatus.CONFLICT,
+    Invalid: HTTPStatus.BAD_REQUEST,
+    BadRequest: HTTPStatus.BAD_REQUEST,
+    TooManyRequests: HTTPStatus.TOO_MANY_REQUESTS,
+}
+
+
+def to_http_error(error: KubeError, *, user: str) -> HttpError:
+    """Return why something was not done."""
+    if isinstance(error, Forbidden):
+        return HttpError(_forbidden_message(error, user), HTTPStatus.FORBIDDEN)
+    if isinstance(error, ImpersonationUnavailable):
+        return HttpError(str(error), HTTPStatus.FORBIDDEN)
+    if isinstance(error, Unauthorized):
+        return HttpError(f"the API server does not accept the token of {user} any more: log in again", _UNAUTHORIZED)
+    if isinstance(error, Conflict):
+        return HttpError(f"somebody was faster: look again ({error})", HTTPStatus.CONFLICT)
+    status = next(
+        (http_status for kind, http_status in _STATUSES.items() if isinstance(error, kind)), HTTPStatus.BAD_GATEWAY
+    )
+    if isinstance(error, Unreachable) and error.sent:
+        return HttpError(f"it may have been done, or not: look again ({error})", status)
+    return HttpError(str(error), status)
+
+
+def _forbidden_message(error: Forbidden, user: str) -> str:
+    if _IMPERSONATION_DENIED.search(str(error)):
+        advice = "`haulout manifests --dashboard-auth proxy --dashboard-acts` prints what to grant"
+        return f"Haulout may not act in the name of {user}: {advice} ({error})"
+    return f"{user} may not do this: {error}"

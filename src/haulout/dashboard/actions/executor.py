@@ -1,0 +1,284 @@
+"""Does what people want done from the dashboard.
+
+    done = await performer.perform(act, caller)
+
+Whatever is written is written in the user's name (`haulout.dashboard.auth.user_clients`): the API server decides
+whether they may, its webhooks are asked, and its audit log has their name. What is there is read in our own name, as
+whoever may read the dashboard sees it anyway. No leader is needed for any of it. Each act can be repeated: what is
+done already is said to be.
+
+What was done is in the history of the node, with the user's name, and an event. Neither is worth failing for.
+"""
+
+import asyncio
+import logging
+import shlex
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from http import HTTPStatus
+
+from haulout.api import hold
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticeStage
+from haulout.api.maintenancerecord import Entry, NewEntry, truncate
+from haulout.api.nodemaintenance import NODE_MAINTENANCES
+from haulout.api.notice_phase import phase_at
+from haulout.api.objects import Node, RawObject
+from haulout.api.resources import NODES
+from haulout.controllers.notices.cancellation import cancel_objection, stage_patch
+from haulout.controllers.profiles.config.model import Configuration
+from haulout.controllers.profiles.explain import approval
+from haulout.controllers.profiles.explain.approval import ApprovalError
+from haulout.controllers.profiles.explain.awaited_approval import awaited_approval
+from haulout.dashboard.actions.errors import to_http_error
+from haulout.dashboard.actions.validation import validate
+from haulout.dashboard.api.backend import HttpError
+from haulout.dashboard.api.nodes.commands import node_maintenance_manifest, start_maintenance_command
+from haulout.dashboard.api.query import bad_request
+from haulout.dashboard.api.types import Act, ActKind, Done
+from haulout.dashboard.auth.allowed_actions import AllowedActions
+from haulout.dashboard.auth.user_clients import Caller, UserClient, UserClients
+from haulout.errors import AlreadyExists, KubeError, NotFound, Unauthorized
+from haulout.history.pending_entries import Backlog
+from haulout.history.writer import HistoryWriter
+from haulout.kube.client import Client
+from haulout.kube.patches import node_patch
+from haulout.kube.recorder import EventRecorder, object_reference
+
+log = logging.getLogger(__name__)
+
+REPORTER = "haulout.dev/dashboard"
+_FLUSH_TIMEOUT = timedelta(seconds=2)
+_MAX_NAME_LENGTH = 200
+_quote = shlex.quote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionResult:
+    """What was done, and how it is remembered; without `what` there was nothing left to do."""
+
+    done: Done
+    node: Node | None = None
+    what: str = ""  # as entries of the history name it
+    result: str = ""
+    event_reason: str = ""
+
+
+class ActionExecutor:
+    """Acts as people; `identity` is of this replica, and `namespace` that of the operator."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        identity: str,
+        configuration: Callable[[], Configuration | None] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._identity = identity
+        self._configuration = configuration
+        self._user_clients = UserClients(client, namespace=namespace)
+        self._allowed_actions = AllowedActions(client.clock, self._user_clients)
+        self._history_backlog = Backlog()  # what could not be written into the history yet: the next act tries again
+        self._handlers: dict[ActKind, Callable[[Act, UserClient], Awaitable[ActionResult]]] = {
+            ActKind.APPROVE: self._approve,
+            ActKind.HOLD: self._hold,
+            ActKind.RELEASE: self._release,
+            ActKind.START: self._start,
+            ActKind.CANCEL: self._cancel,
+        }
+
+    async def allowed_actions(self, caller: Caller) -> tuple[ActKind, ...]:
+        """Return what somebody may do, as far as can be told beforehand."""
+        return await self._allowed_actions.for_caller(caller)
+
+    async def execute(self, action: Act, caller: Caller) -> Done:
+        """Do it as somebody; raises `HttpError`."""
+        validate(action)
+        try:
+            user = await self._user_clients.client_for(caller)
+            result = await self._handlers[action.act](action, user)
+        except KubeError as error:
+            if isinstance(error, Unauthorized):
+                self._user_clients.discard_token()
+            log.info("%s asked to %s, which was refused: %s", caller.user.name, action.act, error)
+            raise to_http_error(error, user=caller.user.name) from None
+        if result.what:
+            log.info("%s: %s", user.name, result.done.text, extra={"node": result.node.name if result.node else ""})
+            await self._record(result, action, user)
+        return result.done
+
+    # What can be done
+
+    async def _start(self, action: Act, user: UserClient) -> ActionResult:
+        """Order a NodeMaintenance; it is named like its node, so that there is one however often they ask."""
+        node = await self._get_node(action.node)
+        reason = action.reason or f"ordered by {truncate(user.name, _MAX_NAME_LENGTH)} from the dashboard"
+        try:
+            created = await user.client.create(NODE_MAINTENANCES, node_maintenance_manifest(node.name, reason=reason))
+        except AlreadyExists:
+            return await self._existing_maintenance(node)
+        done = Done(
+            text=f"Maintenance of {node.name} is ordered.", command=start_maintenance_command(node.name, reason=reason)
+        )
+        return ActionResult(
+            done=done, node=node, what=f"NodeMaintenance/{created.name}", result="ordered", event_reason="Ordered"
+        )
+
+    async def _existing_maintenance(self, node: Node) -> ActionResult:
+        found = await self._client.get(NODE_MAINTENANCES, node.name)
+        if found.node != node.name:
+            text = f"a NodeMaintenance {found.name} is there already, for node {found.node}: delete it first"
+            raise HttpError(text, HTTPStatus.CONFLICT)
+        if found.metadata.deletion_timestamp is not None:
+            raise HttpError(f"{node.name} is just being given back: wait for that", HTTPStatus.CONFLICT)
+        return ActionResult(done=Done(text=f"Maintenance of {node.name} is ordered already."))
+
+    async def _cancel(self, action: Act, user: UserClient) -> ActionResult:
+        return await (
+            self._delete_maintenance(action, user) if action.maintenance else self._cancel_notice(action, user)
+        )
+
+    async def _delete_maintenance(self, action: Act, user: UserClient) -> ActionResult:
+        """Delete a NodeMaintenance: the one that was seen, not another of its name."""
+        command = f"kubectl delete nodemaintenance {_quote(action.maintenance)}"
+        try:
+            found = await self._client.get(NODE_MAINTENANCES, action.maintenance)
+        except NotFound:
+            return ActionResult(
+                done=Done(text=f"NodeMaintenance {action.maintenance} is gone already.", command=command)
+            )
+        _check_node(action, found.node)
+        if found.metadata.deletion_timestamp is not None:
+            return ActionResult(done=Done(text=f"NodeMaintenance {found.name} is ending already.", command=command))
+        await user.client.delete(NODE_MAINTENANCES, found.name, uid=found.uid)
+        return ActionResult(
+            done=Done(text=f"The maintenance of {found.node} ends: it is given back.", command=command),
+            node=await self._find_node(found.node),
+            what=f"NodeMaintenance/{found.name}",
+            result="cancelled",
+            event_reason="Cancelled",
+        )
+
+    async def _cancel_notice(self, action: Act, user: UserClient) -> ActionResult:
+        notice = await self._client.get(MAINTENANCE_NOTICES, action.notice)
+        _check_node(action, notice.node)
+        command = f"haulout notice cancel {_quote(notice.name)}"
+        if notice.spec.stage == NoticeStage.CANCELLED:
+            return ActionResult(done=Done(text=f"Notice {notice.name} is called off already.", command=command))
+        objection = cancel_objection(notice, phase_at(notice.spec, now=self._client.clock.now()))
+        if objection is not None:
+            force = f"; {objection.forced_effect}: {command} --force" if objection.forced_effect else ""
+            raise HttpError(f"notice {notice.name} {objection.reason}{force}", HTTPStatus.CONFLICT)
+        await user.client.patch(MAINTENANCE_NOTICES, notice.name, stage_patch(notice, NoticeStage.CANCELLED))
+        return ActionResult(
+            done=Done(text=f"Notice {notice.name} is called off.", command=command),
+            node=await self._find_node(notice.node),
+            what=f"MaintenanceNotice/{notice.name}",
+            result="cancelled",
+            event_reason="Cancelled",
+        )
+
+    async def _approve(self, action: Act, user: UserClient) -> ActionResult:
+        """Set what a check waits for: what the configuration says, and nothing else."""
+        node, configuration = await self._get_node(action.node), self._configuration()
+        if configuration is None:
+            raise HttpError("there are no profiles here", HTTPStatus.CONFLICT)
+        try:
+            found = awaited_approval(node, configuration, profile=action.profile, check=action.check, by=user.name)
+        except ApprovalError as error:
+            raise HttpError(str(error), HTTPStatus.CONFLICT) from None
+        command = found.change.command(node)
+        if found.is_met:
+            return ActionResult(done=Done(text=f"{node.name} is approved for {action.check} already.", command=command))
+        await self._patch_node(node, approval.patch([found.change]), user)
+        return ActionResult(
+            done=Done(text=f"{node.name} is approved for {action.check} of profile {action.profile}.", command=command),
+            node=node,
+            what=f"profile/{action.profile}",
+            result=f"approved: {found.change}",
+            event_reason="Approved",
+        )
+
+    async def _hold(self, action: Act, user: UserClient) -> ActionResult:
+        """Keep new maintenance off a node."""
+        node, now = await self._get_node(action.node), self._client.clock.now()
+        if action.until is not None and action.until <= now:
+            raise bad_request("`until` is over")
+        value = hold.format_annotation(reason=action.reason, by=user.name, until=action.until)
+        command = f"haulout hold {_quote(node.name)}{_options(action)}"
+        if node.metadata.annotations.get(hold.ANNOTATION) == value:
+            return ActionResult(done=Done(text=f"{node.name} is held already.", command=command))
+        await self._patch_node(node, {"metadata": {"annotations": {hold.ANNOTATION: value}}}, user)
+        text = f"{node.name} is held: no new maintenance begins on it."
+        return ActionResult(
+            done=Done(text=text, command=command), node=node, what="hold", result="held", event_reason="Held"
+        )
+
+    async def _release(self, action: Act, user: UserClient) -> ActionResult:
+        """Let maintenance begin again."""
+        node = await self._get_node(action.node)
+        command = f"haulout release {_quote(node.name)}"
+        if hold.hold_of(node) is None:
+            return ActionResult(done=Done(text=f"{node.name} is not held.", command=command))
+        await self._patch_node(node, {"metadata": {"annotations": {hold.ANNOTATION: None}}}, user)
+        done = Done(text=f"Maintenance may begin on {node.name} again.", command=command)
+        return ActionResult(done=done, node=node, what="hold", result="released", event_reason="Released")
+
+    async def _patch_node(self, node: Node, change: RawObject, user: UserClient) -> None:
+        """Change a node, and no other of its name, whatever others change about it meanwhile."""
+        about = {**change["metadata"], "uid": node.uid}
+        await user.client.patch(NODES, node.name, node_patch({"metadata": about}))
+
+    # What is looked up, and remembered
+
+    async def _get_node(self, name: str) -> Node:
+        return await self._client.get(NODES, name)
+
+    async def _find_node(self, name: str) -> Node | None:
+        """Return a node, if it is there and can be had."""
+        try:
+            return await self._get_node(name) if name else None
+        except KubeError:
+            return None
+
+    async def _record(self, result: ActionResult, action: Act, user: UserClient) -> None:
+        if result.node is None:
+            return
+        now = self._client.clock.now()
+        entry = Entry(time=now, what=result.what, by=user.name, why=action.reason, result=result.result)
+        keeper = HistoryWriter(self._client, self._history_backlog)
+        keeper.add(result.node, NewEntry(entry=entry))
+        events = EventRecorder(self._client, instance=self._identity, controller=REPORTER)
+        why = f" ({action.reason})" if action.reason else ""
+        note = f"{user.name}, from the dashboard: {result.done.text}{why}"
+        node_reference = object_reference(NODES, result.node)
+        events.event(node_reference, reason=f"{result.event_reason}FromDashboard", note=note, action=action.act.title())
+        await asyncio.gather(keeper.flush(_FLUSH_TIMEOUT), events.flush(_FLUSH_TIMEOUT))
+
+
+def _options(action: Act) -> str:
+    until = f" --until {action.until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if action.until else ""
+    return until + (f" --reason {_quote(action.reason)}" if action.reason else "")
+
+
+def _check_node(action: Act, node: str) -> None:
+    if action.node and action.node != node:
+        raise HttpError(f"it is about node {node or 'nobody knows which'}, not {action.node}", HTTPStatus.CONFLICT)
+
+
+class NoActions:
+    """Performs nothing, as on a hub: the nodes that it shows are in other clusters than the one that it runs in."""
+
+    async def allowed_actions(self, caller: Caller) -> tuple[ActKind, ...]:
+        """Return nothing."""
+        del caller
+        return ()
+
+    async def execute(self, action: Act, caller: Caller) -> Done:
+        """Refuse it."""
+        del action, caller
+        raise HttpError(
+            "nobody acts from the dashboard of a hub: use that of the workload cluster", HTTPStatus.FORBIDDEN
+        )

@@ -1,0 +1,51 @@
+"""What somebody wants done, read strictly: what an act does not need is not there, and names are names. Pure."""
+
+import re
+from collections.abc import Mapping
+
+from haulout.dashboard.api.query import bad_request
+from haulout.dashboard.api.types import Act, ActKind
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_MAX_NAME_LENGTH = 253
+_MAX_REASON_LENGTH = 1000
+_ALLOWED_FIELDS: Mapping[ActKind, tuple[str, ...]] = {
+    ActKind.APPROVE: ("node", "profile", "check", "reason"),
+    ActKind.HOLD: ("node", "reason", "until"),
+    ActKind.RELEASE: ("node", "reason"),
+    ActKind.START: ("node", "reason"),
+    ActKind.CANCEL: ("node", "maintenance", "notice", "reason"),
+}
+_REQUIRED_FIELDS: Mapping[ActKind, tuple[str, ...]] = {
+    ActKind.APPROVE: ("node", "profile", "check"),
+    ActKind.HOLD: ("node",),
+    ActKind.RELEASE: ("node",),
+    ActKind.START: ("node",),
+    ActKind.CANCEL: (),
+}
+
+
+def validate(action: Act) -> Act:
+    """Return an act that makes sense; raises `Unanswerable`."""
+    allowed = _ALLOWED_FIELDS[action.act]
+    for name in ("node", "profile", "check", "maintenance", "notice", "reason", "until"):
+        value = getattr(action, name)
+        if value and name not in allowed:
+            raise bad_request(f"{action.act} takes no `{name}`")
+        if not value and name in _REQUIRED_FIELDS[action.act]:
+            raise bad_request(f"{action.act} needs `{name}`")
+    if action.act is ActKind.CANCEL and bool(action.maintenance) == bool(action.notice):
+        raise bad_request(f"{action.act} needs either `maintenance` or `notice`")
+    for name in ("node", "maintenance", "notice"):
+        value = getattr(action, name)
+        if value and (len(value) > _MAX_NAME_LENGTH or not _NAME.fullmatch(value)):
+            raise bad_request(f"`{name}` is no name of Kubernetes: {value!r:.80}")
+    if action.until is not None and action.until.tzinfo is None:
+        raise bad_request("`until` must say its time zone, as 2026-05-01T10:00:00Z does")
+    if len(action.reason) > _MAX_REASON_LENGTH or not _is_text(action.reason):
+        raise bad_request(f"`reason` must be text of at most {_MAX_REASON_LENGTH} characters")
+    return action
+
+
+def _is_text(text: str) -> bool:
+    return all(character.isprintable() or character in "\n\t" for character in text)

@@ -1,0 +1,129 @@
+"""What somebody should know on every page, worst first. Pure: a function of what is known."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from haulout.core.redaction import redact_known_patterns
+from haulout.core.text_format import format_count, format_list
+from haulout.dashboard.api.health import NO_SUCH_KIND
+from haulout.dashboard.api.notices import is_late
+from haulout.dashboard.api.types import Banner, Level, Notice, PartHealth, WatchHealth
+from haulout.errors import ConfigErrors
+
+_WORST_FIRST = (Level.CRITICAL, Level.WARNING, Level.INFO)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BannerInputs:
+    """What banners are made of."""
+
+    leader: str = ""  # who leads; empty: nobody does
+    file: str = ""
+    problem: ConfigErrors | None = None  # with the configuration file
+    has_last_good: bool = True  # an earlier one is in force
+    missing_permissions: str = ""  # permissions, in words
+    components: Sequence[PartHealth] = ()
+    sources: Sequence[PartHealth] = ()  # of notices: clouds
+    watches: Sequence[WatchHealth] = ()
+    notices: Sequence[Notice] = ()
+    skipped_nodes: int = 0  # nodes about which nothing is done
+    other_warnings: Sequence[str] = ()  # whatever else somebody should look after, in words
+
+
+def banners(inputs: BannerInputs) -> tuple[Banner, ...]:
+    """Return what to tell; nothing if all is well."""
+    found = [
+        *_leadership(inputs),
+        *_configuration(inputs),
+        *_components(inputs),
+        *_watches(inputs),
+        *_permissions(inputs),
+    ]
+    found += [
+        *_nodes(inputs),
+        *(Banner(level=Level.WARNING, text=_shorten(item), page="health") for item in inputs.other_warnings),
+    ]
+    return tuple(sorted(found, key=lambda item: _WORST_FIRST.index(item.level)))
+
+
+def _leadership(inputs: BannerInputs) -> Sequence[Banner]:
+    if inputs.leader:
+        return ()
+    text = "nobody leads: no maintenance begins or goes on until a replica does"
+    return (Banner(level=Level.CRITICAL, text=text, page="health"),)
+
+
+def _configuration(inputs: BannerInputs) -> Sequence[Banner]:
+    if inputs.problem is None:
+        return ()
+    first, *more_errors = inputs.problem.errors or (inputs.problem,)
+    location = f"line {first.line}: " if first.line else ""
+    more = f" (and {format_count(len(more_errors), 'more error')})" if more_errors else ""
+    instead = "what it said before is in force" if inputs.has_last_good else "it is as if it were not there"
+    text = f"{inputs.file} makes no sense, and {instead}: {location}{_shorten(first.problem)}{more}"
+    level = Level.WARNING if inputs.has_last_good else Level.CRITICAL
+    return (Banner(level=level, text=text, page="configuration"),)
+
+
+def _components(inputs: BannerInputs) -> Sequence[Banner]:
+    found = [
+        Banner(level=Level.CRITICAL, text=f"{component.name}: {_shorten(component.text)}", page="health")
+        for component in inputs.components
+        if not component.is_well
+    ]
+    found += [
+        Banner(level=Level.CRITICAL, text=f"{component.name} is not heard: {_shorten(component.text)}", page="health")
+        for component in inputs.sources
+        if not component.is_well
+    ]
+    return found
+
+
+def _watches(inputs: BannerInputs) -> Sequence[Banner]:
+    """Return what is not followed; what a cluster does not have at all is nobody's fault."""
+    failing = [watch for watch in inputs.watches if watch.problem and watch.problem != NO_SUCH_KIND]
+    unsynced, outdated = (
+        [watch for watch in failing if not watch.is_synced],
+        [watch for watch in failing if watch.is_synced],
+    )
+    found: list[Banner] = []
+    if unsynced:
+        text = f"not known, as they cannot be followed: {format_list([watch.resource for watch in unsynced])}"
+        text = f"{text}: {_shorten(unsynced[0].problem)}"
+        found.append(Banner(level=Level.CRITICAL, text=text, page="health"))
+    if outdated:
+        text = (
+            f"may be shown as they were: {format_list([watch.resource for watch in outdated])}: "
+            f"{_shorten(outdated[0].problem)}"
+        )
+        found.append(Banner(level=Level.WARNING, text=text, page="health"))
+    return found
+
+
+def _permissions(inputs: BannerInputs) -> Sequence[Banner]:
+    if not inputs.missing_permissions:
+        return ()
+    text = f"the operator may not do what profiles need: {_shorten(inputs.missing_permissions)}"
+    return (Banner(level=Level.WARNING, text=text, page="health"),)
+
+
+def _nodes(inputs: BannerInputs) -> Sequence[Banner]:
+    found: list[Banner] = []
+    late_notices = [notice for notice in inputs.notices if is_late(notice)]
+    if late_notices:
+        nodes = format_list(sorted({notice.node or notice.name for notice in late_notices}))
+        verb = "is" if len(late_notices) == 1 else "are"
+        text = (
+            f"{format_count(len(late_notices), 'notice')} {verb} late, "
+            f"as pods will still be there when it begins: {nodes}"
+        )
+        found.append(Banner(level=Level.WARNING, text=text, page="notices"))
+    if inputs.skipped_nodes:
+        text = f"nothing is done about {format_count(inputs.skipped_nodes, 'node')}, whose data cannot be used"
+        found.append(Banner(level=Level.WARNING, text=text, page="fleet"))
+    return found
+
+
+def _shorten(text: str, max_length: int = 300) -> str:
+    line = redact_known_patterns(" ".join(text.split()))
+    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"

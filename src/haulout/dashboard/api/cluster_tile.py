@@ -1,0 +1,155 @@
+"""How a hub's clusters are shown, and what a person can type about them. Pure.
+
+Names come from a cluster, and may be anything: whatever a shell could take for something else is quoted.
+"""
+
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from haulout.api import clusterapi
+from haulout.api.clusterapi import ClusterKey
+from haulout.controllers.clusterapi.cluster_budget import LimitUsage
+from haulout.controllers.clusterapi.status import MachineRequestStatus, RequestType, WorkloadClusterStatus
+from haulout.dashboard.api.types import (
+    Banner,
+    BudgetUse,
+    ClusterReach,
+    ClusterState,
+    ClusterTile,
+    Command,
+    Level,
+    MachineTile,
+    MachineWhy,
+)
+
+MAX_ACTIVE = 50  # Machines of one cluster that are told
+_MAX_NAMES = 100
+_MAX_LISTED = 3
+_MACHINES = f"machines.{clusterapi.GROUP}"
+
+
+def cluster_tile(cluster: WorkloadClusterStatus, uses: Collection[LimitUsage] = ()) -> ClusterTile:
+    """Return how a cluster is shown; `uses` tell whether it counts in a budget."""
+    key = str(cluster.key)
+    return ClusterTile(
+        key=key,
+        reach=ClusterReach(cluster.connection_state),
+        state=ClusterState(cluster.state),
+        why=cluster.reason,
+        since=cluster.since,
+        heard=cluster.last_response_at,
+        server=cluster.server,
+        version=cluster.version,
+        machines=cluster.machines,
+        enabled=cluster.enabled,
+        nodes=cluster.nodes,
+        is_leaving=cluster.is_being_deleted,
+        active_count=len(cluster.requests),
+        active=tuple(_machine(item, cluster) for item in cluster.requests[:MAX_ACTIVE]),
+        waits_for=cluster.waiting_reason,
+        budgets=tuple(item.limit.name for item in uses if key in item.holders),
+        commands=tuple(_cluster_commands(cluster.key)),
+    )
+
+
+def budget_uses(uses: Iterable[LimitUsage]) -> tuple[BudgetUse, ...]:
+    """Return how much is used of the budget across clusters."""
+    return tuple(
+        BudgetUse(
+            name=use.limit.name,
+            used=len(use.holders),
+            limit=use.limit.max_clusters,
+            text=f"{use.limit} in maintenance at once",
+            holders=use.holders[:_MAX_NAMES],
+            waiting=use.waiting[:_MAX_NAMES],
+        )
+        for use in uses
+    )
+
+
+def cluster_banners(tiles: Collection[ClusterTile]) -> tuple[Banner, ...]:
+    """Return what people should know on every page: who cannot be reached, and who cannot be read."""
+    verbs = {ClusterReach.UNREACHABLE: "reached", ClusterReach.UNREADABLE: "read"}
+    unavailable = {reach: [tile.key for tile in tiles if tile.reach is reach] for reach in verbs}
+    return tuple(_unavailable_banner(keys, verbs[reach]) for reach, keys in unavailable.items() if keys)
+
+
+def _unavailable_banner(clusters: Sequence[str], verb: str) -> Banner:
+    more = f" and {len(clusters) - _MAX_LISTED} more" if len(clusters) > _MAX_LISTED else ""
+    count_text = "1 cluster" if len(clusters) == 1 else f"{len(clusters)} clusters"
+    text = f"{count_text} cannot be {verb}: {', '.join(clusters[:_MAX_LISTED])}{more}"
+    return Banner(level=Level.WARNING, text=text, page="clusters")
+
+
+def _machine(machine: MachineRequestStatus, cluster: WorkloadClusterStatus) -> MachineTile:
+    return MachineTile(
+        name=machine.name,
+        why=MachineWhy(machine.request_type),
+        node=machine.node,
+        is_approved=machine.is_approved,
+        reason=machine.reason,
+        since=machine.since,
+        until=machine.until,
+        commands=tuple(_machine_commands(machine, cluster)),
+    )
+
+
+def _cluster_commands(key: ClusterKey) -> Iterator[Command]:
+    namespace, secret, file = _quote(key.namespace), _quote(key.kubeconfig_secret), _kubeconfig(key)
+    read = f"kubectl -n {namespace} get secret {secret} -o jsonpath='{{.data.{clusterapi.KUBECONFIG_KEY}}}'"
+    yield Command(
+        title="Get its kubeconfig, and try it",
+        command=f"{read} | base64 -d > {file} && kubectl --kubeconfig {file} get nodes",
+        why="the way the hub takes: the kubeconfig that Cluster API keeps",
+    )
+    label = _quote(f"{clusterapi.CLUSTER_NAME}={key.name}")
+    yield Command(title="See its Machines", command=f"kubectl -n {namespace} get {_MACHINES} -l {label}")
+
+
+def _machine_commands(machine: MachineRequestStatus, cluster: WorkloadClusterStatus) -> Iterator[Command]:
+    name, namespace = _quote(machine.name), _quote(cluster.key.namespace)
+    is_deletion = machine.request_type is RequestType.DELETION
+    if (
+        not machine.is_approved
+        and machine.node
+        and not cluster.connection_state.is_unavailable
+        and not cluster.waiting_reason
+    ):
+        yield from _approval_commands(machine, cluster.key)
+    if is_deletion and not machine.is_approved:
+        yield Command(
+            title="Do not wait for its node",
+            command=f"kubectl -n {namespace} label {_MACHINES} {name} {clusterapi.ENABLED}-",
+            why="the Machine is not coupled with its node any more, and Cluster API goes on at once",
+        )
+    if not is_deletion:
+        yield Command(
+            title="Say that it is done" if machine.is_approved else "Withdraw it",
+            command=f"kubectl -n {namespace} label {_MACHINES} {name} {clusterapi.MAINTENANCE}-",
+            why="its node comes back by its profile",
+        )
+    yield Command(title="What Cluster API says", command=f"kubectl -n {namespace} describe {_MACHINES} {name}")
+
+
+def _approval_commands(machine: MachineRequestStatus, key: ClusterKey) -> Iterator[Command]:
+    node, file = _quote(machine.node), _kubeconfig(key)
+    is_deletion = machine.request_type is RequestType.DELETION
+    yield Command(
+        title="Why it waits",
+        command=f"haulout why {node} --kubeconfig {file}",
+        why="what the profiles of its node wait for; the cluster's commands get that kubeconfig",
+    )
+    label = clusterapi.APPROVE_DELETION if is_deletion else clusterapi.APPROVE_MAINTENANCE
+    yield Command(
+        title="Approve it by hand",
+        command=f"kubectl --kubeconfig {file} label node {node} {label}={clusterapi.TRUE}",
+        why="nobody prepares the node then" + (": Cluster API drains it" if is_deletion else ", nor drains it"),
+    )
+
+
+def _kubeconfig(key: ClusterKey) -> str:
+    return _quote(f"{key.namespace}-{key.name}.kubeconfig")
+
+
+def _quote(text: str) -> str:
+    return shlex.quote(text)

@@ -1,0 +1,181 @@
+"""An edit of the configuration, read where it must do no harm: whoever sends it may be anybody. Pure.
+
+    read = read_edit(text, file, registries)
+    read.findings, read.after
+
+It runs in a thread. Aliases, depth and size are bounded by those who read YAML. What an edit may learn is bounded here:
+
+- No file is opened that it names.
+- Of the environment it sees the variables that the file in force uses, and of these only what is no secret there. All
+  others have a value that fits, as `haulout check --ignore-env` has it.
+- Whatever is said about it has the names of variables instead of their values, and no secrets.
+
+To compare, the file in force is read once more in the same way. A check that both have alike is then the one that is in
+force, secrets and all, so that what is known of it counts.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import yaml
+
+from haulout.controllers.profiles.config import dry_run
+from haulout.controllers.profiles.config.description import mask_values
+from haulout.controllers.profiles.config.dry_run import DryRun
+from haulout.controllers.profiles.config.loader import Registries
+from haulout.controllers.profiles.config.model import (
+    Configuration,
+    Member,
+    NotificationMember,
+    Profile,
+    StateConfig,
+    Transition,
+)
+from haulout.controllers.profiles.config.redaction import RedactedConfig, redact_config
+from haulout.controllers.profiles.plugin import Check, CheckResult, Plugin, PluginContext, unknown
+from haulout.controllers.profiles.plugins.checks.prometheus_instant import PrometheusInstant
+from haulout.core import yaml_nodes
+from haulout.dashboard.api.configuration.view import ConfigurationFile, findings_of, profile_texts
+from haulout.dashboard.api.types import Finding, Level, ProfileText
+from haulout.errors import ConfigError
+
+MAX_BYTES = 1 << 20
+_MAX_FITTED_BYTES = 128 << 10  # bytes: to find values that fit, a file is read many times
+_MAX_FITTED_NAMES = 10  # that are fitted
+_MAX_VALUES = 20_000
+_MAX_CHECKS = 2_000  # in all chains: what is asked of each node
+_REGEX_OPERATORS = ("=~", "!~")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedEdit:
+    """What an edit says, beside what is in force."""
+
+    findings: tuple[Finding, ...]
+    profiles: tuple[ProfileText, ...] = ()
+    edited: Configuration | None = None  # None: it makes no sense
+    is_too_large: bool = False  # to be asked of nodes
+    redaction: RedactedConfig = field(default_factory=lambda: RedactedConfig("", ()))
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def parse_edit(text: str, file: ConfigurationFile, registries: Registries, *, in_force: Configuration) -> ParsedEdit:
+    """Return what an edit says; `in_force` is what the file in force says, with all it is made of."""
+    data = text.encode("utf-8", "replace")
+    if len(data) > MAX_BYTES:
+        return ParsedEdit(findings=(Finding(message=f"expected at most {MAX_BYTES >> 20} MiB, found more"),))
+    if _has_too_many_values(text):
+        return ParsedEdit(findings=(Finding(message=f"expected at most {_MAX_VALUES} values in a file, found more"),))
+    redaction = redact_config(text, registries, also=secrets_of(in_force))
+    variables = _known_variables(file, registries, in_force)
+    found = _load(data, registries, variables, path=file.path)
+    values = {**variables, **{name: f"value-of-{name}" for name in found.unset}}
+    findings = findings_of(found.errors, found.warnings, redaction, values)
+    if found.loaded is None:
+        return ParsedEdit(findings=findings)
+    findings += tuple(_unresolved_variables(found, redaction, values))
+    edited = found.loaded.configuration
+    current = _load(file.last_good or b"", registries, variables, path=file.path)
+    pairs = {} if current.loaded is None else _plugin_pairs(current.loaded.configuration, in_force)
+    return ParsedEdit(
+        findings=findings,
+        profiles=profile_texts(edited, values, redaction),
+        edited=replace(
+            edited, profiles={name: _restore_plugins(profile, pairs) for name, profile in edited.profiles.items()}
+        ),
+        is_too_large=sum(1 for _ in edited.members()) > _MAX_CHECKS,
+        redaction=redaction,
+        values=values,
+    )
+
+
+def _has_too_many_values(text: str) -> bool:
+    """Tell whether to read a file would take so long that others notice; that it is no YAML is found out later."""
+    try:
+        for number, _ in enumerate(yaml_nodes.first_document_events(text, file="")):
+            if number > _MAX_VALUES:
+                return True
+    except (ConfigError, yaml.YAMLError, UnicodeEncodeError):
+        return False
+    return False
+
+
+def _load(data: bytes, registries: Registries, variables: Mapping[str, str], *, path: str) -> DryRun:
+    first = dry_run.load_once(data, registries, variables, file=path, opens_files=False)
+    if not first.errors or not first.missing or len(first.missing) > _MAX_FITTED_NAMES or len(data) > _MAX_FITTED_BYTES:
+        return first
+    return dry_run.dry_run(data, registries, variables, file=path, opens_files=False, assume_placeholders=True)
+
+
+def _unresolved_variables(found: DryRun, redaction: RedactedConfig, values: Mapping[str, str]) -> Iterator[Finding]:
+    for name in found.unset:
+        text = (
+            f"${{{mask_values(name, values)}}} is not looked at here, as it may be a secret: some value is taken for it"
+        )
+        yield Finding(message=redaction.redact(text), level=Level.INFO)
+
+
+# What may be known
+
+
+def _known_variables(file: ConfigurationFile, registries: Registries, in_force: Configuration) -> Mapping[str, str]:
+    """Return the variables that the file in force uses for what is no secret."""
+    if file.last_good is None:
+        return {}
+    used = dry_run.load_once(file.last_good, registries, file.environ, file=file.path, opens_files=False).values
+    secrets = tuple(secrets_of(in_force))
+    return {name: value for name, value in used.items() if not any(value.strip() in secret for secret in secrets)}
+
+
+def secrets_of(configuration: Configuration) -> Iterator[str]:
+    """Yield the values of all options that are secrets."""
+    for plugin in configuration.plugins():
+        for option in dataclasses.fields(plugin):  # type: ignore[arg-type]  # all plugins are
+            value = getattr(plugin, option.name)
+            if not option.repr and isinstance(value, str) and value:
+                yield value
+
+
+# What both have
+
+
+def _plugin_pairs(parsed: Configuration, in_force: Configuration) -> dict[tuple[str, str], tuple[Plugin, Plugin]]:
+    """Return by type and name what an instance reads as without secrets, and the instance in force."""
+    current_plugins = {(plugin.type, name): plugin for name, plugin in in_force.members()}
+    parsed_plugins = {(plugin.type, name): plugin for name, plugin in parsed.members()}
+    return {key: (parsed_plugins[key], current_plugins[key]) for key in parsed_plugins.keys() & current_plugins.keys()}
+
+
+def _restore_plugins(profile: Profile, pairs: Mapping[tuple[str, str], tuple[Plugin, Plugin]]) -> Profile:
+    def member(original: Member[Any]) -> Member[Any]:
+        parsed_plugin, in_force = pairs.get((original.plugin.type, original.name), (None, None))
+        if parsed_plugin is not None and parsed_plugin == original.plugin:
+            return replace(original, plugin=in_force)
+        is_tried = not isinstance(original.plugin, PrometheusInstant) or not any(
+            sign in original.plugin.expr for sign in _REGEX_OPERATORS
+        )
+        return original if is_tried else replace(original, plugin=_UntriedCheck())
+
+    def transition(original: Transition) -> Transition:
+        check = replace(original.check, members=tuple(map(member, original.check.members)))
+        return replace(original, check=check, trigger=tuple(map(member, original.trigger)))
+
+    def state(config: StateConfig) -> StateConfig:
+        notify = tuple(cast("NotificationMember", member(notification)) for notification in config.notify)
+        return StateConfig(tuple(map(member, config.enter)), notify, tuple(map(transition, config.transitions)))
+
+    return replace(profile, states={name: state(config) for name, config in profile.states.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UntriedCheck(Check):
+    """Says nothing: a regular expression of anybody may take for ever."""
+
+    type = "prometheusInstant"
+
+    def evaluate(self, context: PluginContext) -> CheckResult:
+        """Return that nobody knows."""
+        del context
+        return unknown("regular expressions are not tried here")

@@ -1,0 +1,1 @@
+"""History and timeline of nodes, as the API answers them."""

@@ -1,0 +1,193 @@
+"""The timeline: past, running and coming maintenance of nodes on one axis, and when maintenance may begin at all.
+
+    timelines = Timelines(client, sight)
+    await timelines.made(tiles, asked_range(None, None, now=now), profiles=…, answer=…)
+
+Rows come in order of what there is to see: something goes on, something comes, something was, nothing. Only for those
+within the limit are histories read and spans made. It gives way to others every few rows, so that a look at thousands
+of nodes holds up nobody.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from haulout.api.maintenancenotice import MaintenanceNotice
+from haulout.api.maintenancerecord import Entry, entries_of_current_node
+from haulout.controllers.notices.controller import BY_NODE
+from haulout.controllers.profiles.config.model import Profile
+from haulout.dashboard.api.history.record_cache import HistoryUnavailable, RecordCache
+from haulout.dashboard.api.history.spans import CurrentState, ProfileStatus, all_spans, notice_spans, within
+from haulout.dashboard.api.history.windows import AnswerLookup, time_windows, window_spans
+from haulout.dashboard.api.nodes.detail import drains_of
+from haulout.dashboard.api.nodes.informers import Informers
+from haulout.dashboard.api.nodes.observation import NodeObservation
+from haulout.dashboard.api.query import bad_request
+from haulout.dashboard.api.types import NodeState, Span, Tile, Timeline, TimelineRow
+from haulout.history.record_summaries import RecordSummary
+from haulout.kube.client import Client
+
+LIMIT = 200
+MAX_ROWS = 1_000
+BEFORE, AFTER = timedelta(days=1), timedelta(days=7)  # of now, if nobody says what is wanted
+MAX_RANGE = timedelta(days=400)
+_ROWS_PER_BATCH = 10  # rows
+_RANKS_PER_BATCH = 200
+_MAX_SPANS = 300  # of one node
+_IDLE = frozenset({NodeState.IDLE, NodeState.PLANNED})  # nothing was done to the node yet
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """What part of time is asked for."""
+
+    start: datetime
+    end: datetime
+
+    def contains(self, instant: datetime) -> bool:
+        """Tell whether an instant is to be seen."""
+        return self.start <= instant < self.end
+
+
+def resolve_time_range(start: datetime | None, end: datetime | None, *, now: datetime) -> TimeRange:
+    """Return what part of time is meant; raises `Unanswerable`."""
+    try:
+        first = start or min(now, end or now) - BEFORE
+        last = end or max(now, first) + AFTER
+    except OverflowError:
+        raise bad_request("expected times that are nearer") from None
+    if last <= first:
+        raise bad_request("`from` must be before `to`")
+    if last - first > MAX_RANGE:
+        raise bad_request(f"expected at most {MAX_RANGE.days} days between `from` and `to`")
+    return TimeRange(first, last)
+
+
+class TimelineBuilder:
+    """Makes timelines."""
+
+    def __init__(self, client: Client, informers: Informers) -> None:
+        self._clock = client.clock
+        self._informers = informers
+        self._records = RecordCache(client)
+
+    async def build(
+        self,
+        tiles: Sequence[Tile],
+        time_range: TimeRange,
+        *,
+        profiles: Mapping[str, Profile],
+        lookup: AnswerLookup,
+        limit: int = LIMIT,
+    ) -> Timeline:
+        """Return the timeline of these nodes; `lookup` knows what is in calendar files."""
+        problems: list[str] = []
+        summaries: Mapping[str, RecordSummary] = {}
+        try:
+            summaries = await self._records.summaries()
+        except HistoryUnavailable as error:
+            problems.append(str(error))
+        ranked = await self._rank_tiles(tiles, summaries, time_range)
+        rows = await self._rows(ranked[: min(limit, MAX_ROWS)], summaries, time_range, problems)
+        windows: list[Span] = []
+        for title, window in time_windows(profiles):
+            spans, problem = window_spans(title, window, start=time_range.start, end=time_range.end, lookup=lookup)
+            windows += spans
+            problems += filter(None, (problem,))
+            await self._yield_control()
+        return Timeline(
+            start=time_range.start,
+            end=time_range.end,
+            now=self._clock.now(),
+            rows=tuple(rows),
+            total=len(tiles),
+            windows=tuple(windows),
+            problem="; ".join(dict.fromkeys(problems)),
+        )
+
+    async def _rank_tiles(
+        self, tiles: Sequence[Tile], summaries: Mapping[str, RecordSummary], time_range: TimeRange
+    ) -> list[Tile]:
+        """Return them in the order of rows."""
+        ranks: list[tuple[int, str, Tile]] = []
+        for number, tile in enumerate(tiles, start=1):
+            summary = summaries.get(tile.name) if self._has_record(tile.name, summaries) else None
+            notices = self._notices(tile.name)
+            ranks.append((rank(tile, notices, summary, time_range, now=self._clock.now()), tile.name, tile))
+            if number % _RANKS_PER_BATCH == 0:
+                await self._yield_control()
+        ranks.sort(key=lambda ranked: ranked[:2])
+        return [tile for _, _, tile in ranks]
+
+    async def _rows(
+        self, tiles: Sequence[Tile], summaries: Mapping[str, RecordSummary], time_range: TimeRange, problems: list[str]
+    ) -> list[TimelineRow]:
+        entries: Mapping[str, tuple[Entry, ...]] = {}
+        with_record = [tile.name for tile in tiles if self._has_record(tile.name, summaries)]
+        try:
+            entries = await self._records.entries(with_record) if with_record else {}
+        except HistoryUnavailable as error:
+            problems.append(str(error))
+        rows: list[TimelineRow] = []
+        observer = self._informers.observer()
+        for number, tile in enumerate(tiles, start=1):
+            observation = observer.observe(tile.name)
+            if observation is not None:
+                current = current_state(observation, self._notices(tile.name))
+                own_entries = entries_of_current_node(entries.get(tile.name, ()))
+                spans = within(all_spans(own_entries, current, at=observation.now), time_range.start, time_range.end)
+                rows.append(TimelineRow(node=tile.name, state=tile.state, spans=spans[-_MAX_SPANS:]))
+            if number % _ROWS_PER_BATCH == 0:
+                await self._yield_control()
+        return rows
+
+    def _notices(self, node: str) -> tuple[MaintenanceNotice, ...]:
+        """Return what is announced for a node, and was."""
+        controller = self._informers.notices()
+        return () if controller is None else tuple(controller.notices.by_index(BY_NODE, node))
+
+    def _has_record(self, name: str, summaries: Mapping[str, RecordSummary]) -> bool:
+        """Tell whether there is a record of this very node: it may be one of another that had its name before."""
+        found, node = summaries.get(name), self._informers.nodes.get(name)
+        return found is not None and node is not None and found.node_uid in ("", node.uid)
+
+    async def _yield_control(self) -> None:
+        await self._clock.sleep(timedelta())
+
+
+def current_state(observation: NodeObservation, notices: Iterable[MaintenanceNotice]) -> CurrentState:
+    """Return what goes on with a node, and what comes."""
+    reports: dict[str, Any] = (
+        {} if observation.info is None else {report.name: report for report in observation.info.reports}
+    )
+    waits_for = {name: report.waits_for for name, report in reports.items()}
+    return CurrentState(
+        profiles=[
+            ProfileStatus(name, entry.current, entry.transition, waits_for.get(name, ""))
+            for name, entry in observation.entries.items()
+        ],
+        notices=tuple(notices),
+        orders=observation.orders,
+        drains=drains_of(observation),
+    )
+
+
+def rank(
+    tile: Tile,
+    notices: Iterable[MaintenanceNotice],
+    summary: RecordSummary | None,
+    time_range: TimeRange,
+    *,
+    now: datetime,
+) -> int:
+    """Return how early the row of a node comes: what goes on, what comes, what was, and nothing."""
+    includes_now = time_range.contains(now)
+    if includes_now and (tile.maintenance or tile.state not in _IDLE):
+        return 0
+    announced = (span for notice in notices for span in notice_spans(notice, at=now))
+    if within(announced, time_range.start, time_range.end) or (includes_now and tile.state is NodeState.PLANNED):
+        return 1
+    if summary is not None and any(item.since >= time_range.start for item in summary.last_states.values()):
+        return 2
+    return 3

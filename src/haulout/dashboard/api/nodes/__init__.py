@@ -1,0 +1,1 @@
+"""Nodes as the API answers them: summaries, details, states and commands."""

@@ -1,0 +1,232 @@
+"""What a person can type to move a node on: each command as it is, to be pasted into a shell. Pure.
+
+Names, labels and values come from a cluster, and may be anything: whatever a shell could take for something else is
+quoted.
+"""
+
+import shlex
+from collections.abc import Iterator
+
+import msgspec
+
+from haulout.api import hold
+from haulout.api.nodemaintenance import NODE_MAINTENANCES
+from haulout.api.objects import RawObject
+from haulout.controllers.notices.cancellation import is_from_event_source
+from haulout.controllers.profiles.config.model import Configuration
+from haulout.controllers.profiles.explain import approval
+from haulout.controllers.profiles.explain.approval import Offer
+from haulout.controllers.profiles.plugin import DATA_ANNOTATION
+from haulout.dashboard.api.nodes.observation import NodeObservation
+from haulout.dashboard.api.nodes.state import orphaned_owners
+from haulout.dashboard.api.types import Act, ActKind, Blocker, Command, Drain, NodeState
+from haulout.drain.blockers import BlockerKind
+from haulout.drain.cordon import CORDON_ANNOTATION, CORDON_BACKUP_ANNOTATION, InvalidCordonAnnotation, cordon_of
+
+_MAX_COMMANDS = 12
+
+
+def commands_for(
+    observation: NodeObservation, *, state: NodeState, drains: tuple[Drain, ...], configuration: Configuration | None
+) -> tuple[Command, ...]:
+    """Return what would move a node on, the most useful first."""
+    found = (
+        *_data_commands(observation),
+        *_cordon_commands(observation),
+        *_release_commands(observation),
+        *(command for drain in drains for item in drain.blockers for command in _blocker_commands(item)),
+        *_profile_commands(observation, configuration),
+        *_maintenance_commands(observation),
+        *_notice_commands(observation),
+        *(_start_or_hold_commands(observation) if state in (NodeState.IDLE, NodeState.PLANNED) else ()),
+    )
+    return tuple({item.command: item for item in reversed(found)}.values())[::-1][:_MAX_COMMANDS]
+
+
+def _data_commands(observation: NodeObservation) -> Iterator[Command]:
+    if observation.data_problem:
+        yield Command(
+            title="Forget where its profiles stand",
+            command=f"kubectl annotate node {_quote(observation.node.name)} {DATA_ANNOTATION}-",
+            why="what the annotation says cannot be read; without it all profiles begin as operational",
+        )
+
+
+def _cordon_commands(observation: NodeObservation) -> Iterator[Command]:
+    node, name = observation.node, _quote(observation.node.name)
+    try:
+        mark = cordon_of(node)
+    except InvalidCordonAnnotation:
+        yield Command(
+            title="Take the broken mark off, and uncordon",
+            command=(
+                f"kubectl annotate node {name} {CORDON_ANNOTATION}- "
+                f"{CORDON_BACKUP_ANNOTATION}- && kubectl uncordon {name}"
+            ),
+            why="only once its maintenance is over: nobody can tell any more who cordoned it",
+        )
+        return
+    if mark is None and node.spec.unschedulable:
+        yield Command(
+            title="Give it back", command=f"kubectl uncordon {name}", why="it was cordoned by hand, not by Haulout"
+        )
+    elif mark is not None and (orphaned := orphaned_owners(mark, observation)):
+        yield Command(
+            title="Clear away what was left on it",
+            command=f"haulout uncordon {name}",
+            why=(
+                "it is kept cordoned for "
+                f"{', '.join(owner.replace('/', ' ', 1) for owner in orphaned)}, which is no more"
+            ),
+        )
+
+
+# Pods that do not leave
+
+
+def _blocker_commands(blocker: Blocker) -> Iterator[Command]:
+    namespace, _, pod = blocker.pod.rpartition("/")
+    kubectl = f"kubectl -n {_quote(namespace)}"
+    match blocker.kind:
+        case BlockerKind.DISRUPTION_BUDGET if blocker.object:
+            budget = blocker.object.rpartition("/")[2]
+            yield Command(
+                title=f"Look at {blocker.object}",
+                command=f"{kubectl} describe pdb {_quote(budget)}",
+                why="; ".join(filter(None, (blocker.reason, blocker.advice))),
+            )
+            if blocker.workload:
+                yield Command(title=f"Look at the pods of {blocker.workload}", command=f"{kubectl} get pods -o wide")
+        case BlockerKind.POLICY:
+            yield Command(
+                title=f"Delete {blocker.pod}", command=f"{kubectl} delete pod {_quote(pod)}", why=blocker.reason
+            )
+        case BlockerKind.KUBELET:
+            yield Command(
+                title=f"Delete {blocker.pod} with force",
+                command=f"{kubectl} delete pod {_quote(pod)} --force --grace-period=0",
+                why=f"{blocker.reason}; only once it is known that it does not run any more",
+            )
+        case BlockerKind.VOLUME:
+            yield Command(
+                title=f"Look at {blocker.object}",
+                command="kubectl get volumeattachments",
+                why="; ".join(filter(None, (blocker.reason, blocker.advice))),
+            )
+        case BlockerKind.PERMISSION:
+            yield Command(title="See what Haulout may not do", command="haulout cluster-info", why=blocker.reason)
+        case (
+            BlockerKind.FINALIZER
+            | BlockerKind.WEBHOOK
+            | BlockerKind.API
+            | BlockerKind.SEVERAL_DISRUPTION_BUDGETS
+            | BlockerKind.RULE
+        ):
+            yield Command(
+                title=f"Look at {blocker.pod}",
+                command=f"{kubectl} get pod {_quote(pod)} -o yaml",
+                why="; ".join(filter(None, (blocker.reason, blocker.advice))),
+            )
+
+
+# Profiles
+
+
+def _profile_commands(observation: NodeObservation, configuration: Configuration | None) -> Iterator[Command]:
+    """Yield what lets profiles go on, if it can be typed as a whole."""
+    reports = () if observation.info is None else observation.info.reports
+    offered = () if configuration is None else approval.offers(reports, configuration)
+    for offer in offered:
+        if not offer.waits_for or offer.is_approval:
+            yield _approval_command(offer, observation)
+
+
+def _approval_command(offer: Offer, observation: NodeObservation) -> Command:
+    only = offer.checks[0]
+    is_one = len(offer.checks) == 1 and offer.changes[0].value is not None
+    return Command(
+        title=f"Approve for profile {offer.profile}"
+        if offer.waits_for
+        else f"Let profile {offer.profile} go to {offer.target}",
+        command=approval.command(observation.node, offer.changes),
+        why=f"it goes to {offer.target} when {' and '.join(filter(None, (offer.remedy_text, offer.waits_for)))}",
+        act=Act(act=ActKind.APPROVE, node=observation.node.name, profile=offer.profile, check=only) if is_one else None,
+    )
+
+
+# Orders and notices
+
+
+def _maintenance_commands(observation: NodeObservation) -> Iterator[Command]:
+    for maintenance in observation.orders:
+        if not maintenance.is_being_deleted:
+            yield Command(
+                title="End the maintenance, and give the node back",
+                command=f"kubectl delete nodemaintenance {_quote(maintenance.name)}",
+                act=Act(act=ActKind.CANCEL, node=observation.node.name, maintenance=maintenance.name),
+            )
+
+
+def _notice_commands(observation: NodeObservation) -> Iterator[Command]:
+    for notice in observation.notices:
+        if not is_from_event_source(notice.spec):
+            yield Command(
+                title="Call the announced maintenance off",
+                command=f"haulout notice cancel {_quote(notice.name)}",
+                act=Act(act=ActKind.CANCEL, node=observation.node.name, notice=notice.name),
+            )
+
+
+def _release_commands(observation: NodeObservation) -> Iterator[Command]:
+    if hold_text := hold.describe_hold(observation.node, now=observation.now):
+        name = observation.node.name
+        yield Command(
+            title="Let maintenance begin again",
+            command=f"haulout release {_quote(name)}",
+            why=f"it is {hold_text}",
+            act=Act(act=ActKind.RELEASE, node=name),
+        )
+
+
+def _start_or_hold_commands(observation: NodeObservation) -> Iterator[Command]:
+    if not observation.orders:
+        yield from _start_commands(observation)
+    if hold.hold_of(observation.node) is None:
+        name = observation.node.name
+        yield Command(
+            title="Keep maintenance off it",
+            command=f"haulout hold {_quote(name)} --for 4h --reason 'by hand'",
+            why="nothing begins on it until then; what a cloud announces comes nevertheless",
+            act=Act(act=ActKind.HOLD, node=name),
+        )
+
+
+def _start_commands(observation: NodeObservation) -> Iterator[Command]:
+    name = observation.node.name
+    yield Command(
+        title="Take it out of service now",
+        command=start_maintenance_command(name, reason="by hand"),
+        why="cordons and drains it, within the budget; deleting the NodeMaintenance gives it back",
+        act=Act(act=ActKind.START, node=name),
+    )
+
+
+def start_maintenance_command(node: str, *, reason: str) -> str:
+    """Return the command that takes a node out of service."""
+    return (
+        f"echo {_quote(msgspec.json.encode(node_maintenance_manifest(node, reason=reason)).decode())} "
+        "| kubectl apply -f -"
+    )
+
+
+def node_maintenance_manifest(node: str, *, reason: str) -> RawObject:
+    """Return the NodeMaintenance that takes a node out of service: the same for whoever asks for it again."""
+    return {
+        "apiVersion": NODE_MAINTENANCES.api_version,
+        "kind": NODE_MAINTENANCES.kind,
+        "metadata": {"name": node},
+        "spec": {"nodeName": node, "reason": reason},
+    }
+
+
+_quote = shlex.quote

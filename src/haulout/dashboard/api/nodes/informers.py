@@ -1,0 +1,175 @@
+"""What the leader sees: its own caches, read as they are, and who is told when something about a node changes.
+
+Profiles and notices are parts that may break and start anew, with other caches. Whoever follows asks `resubscribe` now
+and then, which looks whether they are still the same.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from haulout.api.maintenancenotice import MaintenanceNotice
+from haulout.api.nodemaintenance import NodeMaintenance
+from haulout.api.objects import Node, Object
+from haulout.budget.limits import Budget
+from haulout.budget.waiting_list import WaitingList
+from haulout.controllers.nodemaintenance.informers import BY_NODE as OF_ORDERS
+from haulout.controllers.notices.controller import BY_NODE as OF_NOTICES
+from haulout.controllers.notices.controller import MaintenanceNoticeController as NoticesController
+from haulout.controllers.profiles.controller import ProfilesController
+from haulout.controllers.profiles.machine import data_annotation
+from haulout.controllers.profiles.machine.data_annotation import DataError
+from haulout.controllers.profiles.plugin import DATA_ANNOTATION, ProfileStatus
+from haulout.core.clock import Clock
+from haulout.dashboard.api.nodes.observation import NodeObservation
+from haulout.dashboard.api.notices import phase_of
+from haulout.kube.informer import Informer
+
+OnChange = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Informers:
+    """Where all of it is kept."""
+
+    clock: Clock
+    nodes: Informer[Node]
+    maintenances: Informer[NodeMaintenance]
+    waiting_list: WaitingList
+    profiles: Callable[[], ProfilesController | None]  # None: nobody sees to them here
+    notices: Callable[[], NoticesController | None]
+    budget: Callable[[], Budget]
+
+    def observer(self) -> "NodeObserver":
+        """Return what is known, looked up once for many nodes."""
+        return NodeObserver(self)
+
+
+class NodeObserver:
+    """Nodes, as they are at one instant."""
+
+    def __init__(self, informers: Informers) -> None:
+        self._informers = informers
+        self._now = informers.clock.now()
+        self._profiles = informers.profiles()
+        self._notices = informers.notices()
+        self._knows_orders = informers.maintenances.health().has_synced
+        self._positions = {
+            maintenance.name: position for position, maintenance in enumerate(informers.waiting_list.entries(), 1)
+        }
+
+    def observe(self, name: str) -> NodeObservation | None:
+        """Return a node; None if there is none of that name."""
+        node = self._informers.nodes.get(name)
+        if node is None:
+            return None
+        entries, problem = self._entries(node)
+        profiles = self._profiles
+        return NodeObservation(
+            node=node,
+            now=self._now,
+            entries=entries,
+            data_problem=problem,
+            info=None if profiles is None else profiles.statuses.get(name),
+            drains={} if profiles is None else profiles.drains(name),
+            orders=tuple(sorted(self._informers.maintenances.by_index(OF_ORDERS, name), key=_creation_key)),
+            notices=self._open_notices(name),
+            knows_orders=self._knows_orders,
+            waiting_positions=self._positions,
+        )
+
+    def _entries(self, node: Node) -> tuple[Mapping[str, ProfileStatus], str]:
+        node_view = None if self._profiles is None else self._profiles.observed_node(node.name)
+        if node_view is not None and node_view.node.uid == node.uid:
+            return node_view.statuses, node_view.problem
+        try:
+            return data_annotation.statuses_of(node.metadata.annotations.get(DATA_ANNOTATION)), ""
+        except DataError as error:
+            return {}, str(error)
+
+    def _open_notices(self, name: str) -> tuple[MaintenanceNotice, ...]:
+        if self._notices is None:
+            return ()
+        found = (
+            notice
+            for notice in self._notices.notices.by_index(OF_NOTICES, name)
+            if not phase_of(notice, now=self._now).is_over
+        )
+        return tuple(sorted(found, key=_creation_key))
+
+
+def _creation_key(obj: Object) -> tuple[object, ...]:
+    """Return what sorts things by when they were made."""
+    created = obj.metadata.creation_timestamp
+    return created is None, created, obj.name
+
+
+@dataclass(slots=True)
+class InformerSubscription:
+    """Follows what is seen, while somebody looks; `on_node` and `on_notice` hear what has changed."""
+
+    informers: Informers
+    on_node: OnChange
+    on_notice: OnChange
+    _unsubscribes: list[Callable[[], None]] = field(default_factory=list)
+    _profiles: ProfilesController | None = None
+    _notices: NoticesController | None = None
+    _component_unsubscribes: list[Callable[[], None]] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Hear of all that there is, and of each change."""
+        self._unsubscribes = [
+            self.informers.nodes.subscribe(self._handle_node),
+            self.informers.maintenances.subscribe(self._handle_maintenance),
+        ]
+        self.resubscribe()
+
+    def stop(self) -> None:
+        """Hear nothing more."""
+        self._unsubscribe_components()
+        self._profiles = self._notices = None
+        for unsubscribe in self._unsubscribes:
+            unsubscribe()
+        self._unsubscribes = []
+
+    def resubscribe(self) -> None:
+        """Follow parts that have started anew."""
+        profiles, notices = self.informers.profiles(), self.informers.notices()
+        if profiles is self._profiles and notices is self._notices:
+            return
+        self._unsubscribe_components()
+        self._profiles, self._notices = profiles, notices
+        if profiles is not None:
+            self._component_unsubscribes.append(profiles.statuses.subscribe(self.on_node))
+        if notices is not None:
+            self._component_unsubscribes.append(notices.notices.subscribe(self._handle_notice))
+        for node in self.informers.nodes.all():
+            self.on_node(node.name)
+
+    def _unsubscribe_components(self) -> None:
+        for unsubscribe in self._component_unsubscribes:
+            unsubscribe()
+        self._component_unsubscribes = []
+
+    def _handle_node(self, old: Node | None, new: Node | None) -> None:
+        if not _is_heartbeat(old, new):
+            self.on_node((new or old or Node()).name)
+
+    def _handle_maintenance(self, old: NodeMaintenance | None, new: NodeMaintenance | None) -> None:
+        for name in {maintenance.node for maintenance in (old, new) if maintenance is not None}:
+            self.on_node(name)
+
+    def _handle_notice(self, old: MaintenanceNotice | None, new: MaintenanceNotice | None) -> None:
+        self.on_notice((new or old or MaintenanceNotice()).name)
+        for name in {notice.node for notice in (old, new) if notice is not None and notice.node}:
+            self.on_node(name)
+
+
+def _is_heartbeat(old: Node | None, new: Node | None) -> bool:
+    """Tell whether a kubelet has only said again that all is well."""
+    if old is None or new is None:
+        return False
+    before, after = old.metadata, new.metadata
+    is_same_metadata = (
+        before.uid == after.uid and before.labels == after.labels and before.annotations == after.annotations
+    )
+    return is_same_metadata and old.spec == new.spec and old.status == new.status

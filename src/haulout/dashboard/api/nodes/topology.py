@@ -1,0 +1,65 @@
+"""Where a node is and what it belongs with, by the labels that clouds and installers give."""
+
+from collections.abc import Mapping
+
+_ZONE_LABELS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+_POOL_LABELS = (
+    "eks.amazonaws.com/nodegroup",
+    "alpha.eksctl.io/nodegroup-name",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+    "oci.oraclecloud.com/node-pool-name",
+    "oke.oraclecloud.com/pool.name",
+    "name.oke.oraclecloud.com/pool",
+    "karpenter.sh/nodepool",
+    "karpenter.sh/provisioner-name",
+    "machine.openshift.io/machineset",
+    "cluster.x-k8s.io/deployment-name",
+    "cluster.x-k8s.io/pool-name",
+    "worker.gardener.cloud/pool",
+    "doks.digitalocean.com/node-pool",
+    "pool",
+)
+_POOL_LABEL_SUFFIXES = (
+    "/pool",
+    "nodepool",
+    "node-pool",
+    "nodegroup",
+    "node-group",
+    "worker-pool",
+)  # how others' labels end
+_ROLE_PREFIX = "node-role.kubernetes.io/"
+_INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+_GENERIC_ROLES = ("worker", "node")  # which say nothing
+
+
+def zone_of(labels: Mapping[str, str]) -> str:
+    """Return the zone of a node with these labels; empty if nothing tells."""
+    return _first(labels, _ZONE_LABELS)
+
+
+def pool_of(labels: Mapping[str, str]) -> str:
+    """Return the pool; if nobody names one, the role of the node, or what kind of machine it is."""
+    return (
+        _first(labels, _POOL_LABELS)
+        or _pool_by_suffix(labels)
+        or _role(labels)
+        or _first(labels, _INSTANCE_TYPE_LABELS)
+    )
+
+
+def _first(labels: Mapping[str, str], keys: tuple[str, ...]) -> str:
+    for key in keys:
+        if value := labels.get(key):
+            return value
+    return ""
+
+
+def _pool_by_suffix(labels: Mapping[str, str]) -> str:
+    return next((labels[key] for key in sorted(labels) if key.endswith(_POOL_LABEL_SUFFIXES) and labels[key]), "")
+
+
+def _role(labels: Mapping[str, str]) -> str:
+    roles = sorted(key.removeprefix(_ROLE_PREFIX) for key in labels if key.startswith(_ROLE_PREFIX))
+    return next((role for role in roles if role and role not in _GENERIC_ROLES), "")

@@ -1,0 +1,128 @@
+"""What stands after the question mark, read strictly: who mistypes is told so, rather than shown everything."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+from multidict import MultiMapping
+
+from haulout.dashboard.api.backend import HistoryQuery, HttpError, TimelineQuery
+from haulout.dashboard.api.nodes import node_filter
+from haulout.dashboard.api.nodes.node_filter import NodeFilter
+from haulout.dashboard.api.types import NodeState
+
+_MAX_ROWS = 5000
+_MAX_ECHOED = 200  # characters of a value that are repeated to whoever sent it
+
+Query = MultiMapping[str]
+
+
+def require_no_parameters(query: Query) -> None:
+    """Refuse whatever is there."""
+    _refuse_unknown(query, ())
+
+
+def nodes_query(query: Query) -> NodeFilter:
+    """Return which nodes are asked for."""
+    _refuse_unknown(query, node_filter.PARAMETERS)
+    return _parse_node_filter(query)
+
+
+def timeline_query(query: Query) -> TimelineQuery:
+    """Return what of the timeline is asked for."""
+    _refuse_unknown(query, ("from", "to", "limit", *node_filter.PARAMETERS))
+    start, end = _instant(query, "from"), _instant(query, "to")
+    if start is not None and end is not None and start >= end:
+        raise bad_request("`from` must be before `to`")
+    return TimelineQuery(start=start, end=end, limit=_limit(query), node_filter=_parse_node_filter(query))
+
+
+def history_query(query: Query) -> HistoryQuery:
+    """Return what of the history is asked for."""
+    _refuse_unknown(query, ("from", "to", "node", "what", "q", "limit"))
+    since, until = _instant(query, "from"), _instant(query, "to")
+    if since is not None and until is not None and since >= until:
+        raise bad_request("`from` must be before `to`")
+    return HistoryQuery(
+        since=since,
+        until=until,
+        nodes=frozenset(_values(query, "node")),
+        what=frozenset(_values(query, "what")),
+        terms=_search_terms(query),
+        limit=_limit(query),
+    )
+
+
+def event_stream_query(query: Query) -> tuple[str, str]:
+    """Return the node that is to be told of in detail, and the event after which to go on; either may be empty."""
+    _refuse_unknown(query, ("node", "since"))
+    return query.get("node", ""), query.get("since", "")
+
+
+def bad_request(text: str) -> HttpError:
+    """Return what to raise about a question that makes no sense."""
+    return HttpError(text, HTTPStatus.BAD_REQUEST)
+
+
+def _refuse_unknown(query: Query, allowed: Iterable[str]) -> None:
+    names = tuple(allowed)
+    for name in query:
+        if name not in names:
+            known_parameters = (
+                f"there are {', '.join(f'`{known_name}`' for known_name in names)}" if names else "none are known here"
+            )
+            raise bad_request(f"unknown parameter {_quote(name)}; {known_parameters}")
+
+
+def _parse_node_filter(query: Query) -> NodeFilter:
+    return NodeFilter(
+        states=frozenset(map(_state, _values(query, "state"))),
+        zones=frozenset(_values(query, "zone")),
+        pools=frozenset(_values(query, "pool")),
+        profiles=frozenset(_values(query, "profile")),
+        terms=_search_terms(query),
+    )
+
+
+def _search_terms(query: Query) -> tuple[str, ...]:
+    return tuple(term for text in query.getall("q", []) for term in text.casefold().split())
+
+
+def _values(query: Query, name: str) -> list[str]:
+    return [value for text in query.getall(name, []) for value in text.split(",") if value]
+
+
+def _state(text: str) -> NodeState:
+    try:
+        return NodeState(text)
+    except ValueError:
+        raise bad_request(f"unknown state {_quote(text)}; there are {', '.join(NodeState)}") from None
+
+
+def _instant(query: Query, name: str) -> datetime | None:
+    text = query.get(name, "")
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise bad_request(f"`{name}` must be an instant such as 2026-05-01T10:00:00Z, found {_quote(text)}") from None
+    if found.tzinfo is None:
+        raise bad_request(f"`{name}` must say its time zone, as 2026-05-01T10:00:00Z does, found {_quote(text)}")
+    try:
+        return found.astimezone(UTC)
+    except OverflowError:
+        raise bad_request(f"`{name}` is too far away: {_quote(text)}") from None
+
+
+def _limit(query: Query) -> int | None:
+    text = query.get("limit", "")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:_MAX_ECHOED]) <= _MAX_ROWS:
+        raise bad_request(f"`limit` must be a number from 1 to {_MAX_ROWS}, found {_quote(text)}")
+    return int(text)
+
+
+def _quote(text: str) -> str:
+    return repr(text if len(text) <= _MAX_ECHOED else f"{text[:_MAX_ECHOED]}…")

@@ -1,0 +1,83 @@
+"""What somebody may do, as far as can be told beforehand: the API server is asked in their name.
+
+That also tells whether there is an account that may act for people whom a proxy names. If not, they are offered
+nothing.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
+from haulout.api.nodemaintenance import NODE_MAINTENANCES
+from haulout.api.resources import NODES, Resource
+from haulout.core.clock import Clock
+from haulout.dashboard.api.types import ActKind
+from haulout.dashboard.auth.user_clients import Caller, UserClients
+from haulout.errors import KubeError, Unauthorized
+from haulout.httpserver.expiring_cache import ExpiringCache
+from haulout.httpserver.user import User
+from haulout.kube import rbac
+from haulout.kube.rbac import Permission
+
+log = logging.getLogger(__name__)
+
+_TTL = timedelta(minutes=1)
+_ERROR_TTL = timedelta(seconds=10)
+_MAX_CACHED = 1000
+
+
+def _write(verb: str, resource: Resource[Any]) -> Permission:
+    return Permission((verb,), resource.group, resource.plural, None, "act from the dashboard")
+
+
+# Any of them is enough to be offered an act.
+REQUIRED_WRITES: Mapping[ActKind, tuple[Permission, ...]] = {
+    ActKind.APPROVE: (_write("patch", NODES),),
+    ActKind.HOLD: (_write("patch", NODES),),
+    ActKind.RELEASE: (_write("patch", NODES),),
+    ActKind.START: (_write("create", NODE_MAINTENANCES),),
+    ActKind.CANCEL: (_write("delete", NODE_MAINTENANCES), _write("patch", MAINTENANCE_NOTICES)),
+}
+
+
+def all_writes() -> tuple[Permission, ...]:
+    """Return all writes that acts consist of, each once."""
+    return tuple(dict.fromkeys(write for writes in REQUIRED_WRITES.values() for write in writes))
+
+
+class AllowedActions:
+    """Knows what people may do."""
+
+    def __init__(self, clock: Clock, delegation: UserClients) -> None:
+        self._delegation = delegation
+        self._cache: ExpiringCache[User, tuple[ActKind, ...]] = ExpiringCache(clock, max_size=_MAX_CACHED)
+        self._logged_problem = ""
+
+    async def for_caller(self, caller: Caller) -> tuple[ActKind, ...]:
+        """Return what somebody may do."""
+        user = caller.user
+        if (cached := self._cache.get(user)) is not None:
+            return cached
+        try:
+            user_client = await self._delegation.client_for(caller)
+            refused = await rbac.denied_permissions(user_client.client, all_writes())
+        except KubeError as error:
+            if isinstance(error, Unauthorized):
+                self._delegation.discard_token()
+            self._log_problem_once(str(error))
+            return self._cache.put(user, (), ttl=_ERROR_TTL)
+        self._logged_problem = ""
+        allowed = set(all_writes()) - {missing.permission for missing in refused}
+        return self._cache.put(user, _permitted(allowed), ttl=_TTL)
+
+    def _log_problem_once(self, problem: str) -> None:
+        if problem != self._logged_problem:
+            log.warning("nothing is offered on the dashboard: %s", problem)
+        self._logged_problem = problem
+
+
+def _permitted(allowed: Iterable[Permission]) -> tuple[ActKind, ...]:
+    granted = frozenset(allowed)
+    return tuple(act for act, writes in REQUIRED_WRITES.items() if granted.intersection(writes))

@@ -1,0 +1,206 @@
+"""The door of the dashboard: who asks, and what of it is answered.
+
+    off      everybody may read, and nobody may act
+    token    whoever shows a token of Kubernetes: a program in each request, a browser once, which keeps it as a cookie
+    proxy    whom a proxy in front names; programs, and other replicas, may show a token, too
+
+What is not meant for everybody is for nobody until the API server says that they may get it. Whoever tries one wrong
+token after the other waits, and so does whoever asks too often (`haulout.dashboard.auth.rate_limits`). The door knows
+nothing by itself: it can be asked at any replica.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from http import HTTPStatus
+
+from aiohttp import web
+
+from haulout.core.clock import Clock
+from haulout.dashboard.api.responses import problem_response
+from haulout.dashboard.api.routes import CLIENT_ADDRESS, ROOT, STREAM_DURATION, USER_NAME, handle_errors
+from haulout.dashboard.api.types import AuthMode
+from haulout.dashboard.auth import allowed_hosts, cookies
+from haulout.dashboard.auth.addresses import canonical_address, rate_limit_key
+from haulout.dashboard.auth.rate_limits import RequestLimits, TokenReviewLimits, too_many_wrong_tokens
+from haulout.dashboard.auth.replicas import Replicas
+from haulout.dashboard.auth.settings import DASHBOARD_URL, AccessSettings
+from haulout.dashboard.auth.trusted_proxy import TrustedProxy
+from haulout.dashboard.server import FORWARDED_HEADER, FORWARDED_IDENTITY, ForwardedIdentity
+from haulout.httpserver.delegated_auth import AccessDecision, DelegatedAuth, bearer_token
+from haulout.httpserver.user import User
+from haulout.kube.transport import Token
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+# What tells nothing of the cluster to nobody in particular, or is a door of its own.
+PUBLIC_ROUTES = frozenset(
+    {
+        "/metrics",
+        "/static",
+        "/static/",
+        "/static/{path}",
+        "/{rest}",
+        f"{ROOT}{{rest}}",
+        f"{ROOT}/openapi.json",
+        f"{ROOT}/session",
+        f"{ROOT}/acts",
+    }
+)
+
+_JUDGED_AGAIN_AFTER = timedelta(minutes=10)  # whoever looks on
+_UNAUTHENTICATED_REASONS = {
+    AuthMode.TOKEN: "who you are is not known: log in, or send a token of Kubernetes (Authorization: Bearer …)",
+    AuthMode.PROXY: "who you are is not known: come through the proxy in front of the dashboard",
+}
+_UNKNOWN_HOST = (
+    "the Host of this request is not known: expected an IP address, localhost, the name of a Service, or one that "
+    "--dashboard-host names (in the Helm chart: a host of its Ingress)"
+)
+
+UNAUTHENTICATED = AccessDecision(HTTPStatus.UNAUTHORIZED, "who you are is not known")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requester:
+    """Who asks; with why nobody is known, if so."""
+
+    user: User | None = None
+    token: Token | None = None  # that they showed; None: a proxy names them
+    refusal: AccessDecision = UNAUTHENTICATED
+    csrf_key: str = ""  # what their browser has, to which acts are bound; empty: a program shows it each time
+    is_browser: bool = False  # it says by itself who they are, whichever page asks
+    forward_headers: Callable[[], Mapping[str, str]] = dict  # with what another replica is told who they are
+
+
+class AuthMiddleware:
+    """Lets in those who may."""
+
+    def __init__(
+        self, settings: AccessSettings, *, delegated_auth: DelegatedAuth, replicas: Replicas, clock: Clock
+    ) -> None:
+        self.mode = settings.mode
+        self._hosts = settings.hosts
+        self.delegated_auth = delegated_auth
+        self._replicas = replicas
+        self._trusted_proxy = TrustedProxy(settings.proxy) if settings.mode is AuthMode.PROXY else None
+        self._request_limits = RequestLimits(clock)
+        self._review_limits = TokenReviewLimits(clock)
+
+    async def authenticate(self, request: web.Request) -> Requester:
+        """Return who asks, and count the request as theirs; raises `TooOften`."""
+        requester = await self._identify(request)
+        if requester.user is None:
+            self._request_limits.check_anonymous(await self._limit_address(request))
+        else:
+            self._request_limits.check_user(requester.user.name)
+        return requester
+
+    async def _identify(self, request: web.Request) -> Requester:
+        if self.mode is AuthMode.OFF:
+            return Requester()
+        if self._trusted_proxy is not None:
+            try:
+                user = self._trusted_proxy.user(request.headers, peer=request.remote)
+            except ValueError as error:
+                return Requester(refusal=AccessDecision(HTTPStatus.UNAUTHORIZED, f"the proxy in front: {error}"))
+            if user is not None:
+                return self._requester_of_proxy(user, request, self._trusted_proxy)
+        token = bearer_token(request.headers.get("Authorization", ""))
+        if token:
+            return await self._requester_of_token(token, request)
+        cookie_token = cookies.token_of(request) if self.mode is AuthMode.TOKEN else ""
+        if cookie_token:
+            return await self._requester_of_token(cookie_token, request, csrf_key=cookie_token)
+        return Requester(refusal=AccessDecision(HTTPStatus.UNAUTHORIZED, _UNAUTHENTICATED_REASONS[self.mode]))
+
+    async def authenticate_token(self, token: str, request: web.Request) -> User | AccessDecision:
+        """Return whose a token is, or how they are refused; raises `TooOften`."""
+        if self.delegated_auth.is_known(token):
+            return await self.delegated_auth.authenticate(token)
+        address = await self._limit_address(request)
+        if wait := self._review_limits.take(address):
+            async with self._review_limits.wait_for_turn(address):
+                found = await self.delegated_auth.authenticate(token)
+            if _is_unauthenticated(found):
+                raise too_many_wrong_tokens(wait)
+            return found
+        found = await self.delegated_auth.authenticate(token)
+        if not _is_unauthenticated(found):
+            self._review_limits.refund(address)
+        return found
+
+    async def authorize(self, requester: Requester) -> AccessDecision:
+        """Return whether somebody may read."""
+        if self.mode is AuthMode.OFF:
+            return AccessDecision(HTTPStatus.OK)
+        return (
+            requester.refusal
+            if requester.user is None
+            else await self.delegated_auth.authorize(DASHBOARD_URL, requester.user)
+        )
+
+    def install(self, app: web.Application) -> None:
+        """Stand before all that is served."""
+
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if self.mode is AuthMode.OFF and not allowed_hosts.are_allowed(
+                request.headers.getall("Host", ()), names=self._hosts
+            ):
+                return problem_response(_UNKNOWN_HOST, HTTPStatus.MISDIRECTED_REQUEST)
+            resource = request.match_info.route.resource
+            if resource is None or resource.canonical in PUBLIC_ROUTES:
+                return await handler(request)
+            return await handle_errors(lambda guarded_request: self._authorize_and_handle(guarded_request, handler))(
+                request
+            )
+
+        app.middlewares.append(guard)
+
+    async def _authorize_and_handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        requester = await self.authenticate(request)
+        request[CLIENT_ADDRESS] = await self._limit_address(request)
+        if self.mode is AuthMode.OFF:
+            return await handler(request)
+        decision = await self.authorize(requester)
+        if not decision.is_allowed:
+            challenge = {"WWW-Authenticate": "Bearer"} if decision.status is HTTPStatus.UNAUTHORIZED else None
+            return problem_response(decision.reason, decision.status, headers=challenge)
+        if requester.user is not None:
+            request[USER_NAME] = requester.user.name
+        request[FORWARDED_IDENTITY] = ForwardedIdentity(requester.forward_headers)
+        request[STREAM_DURATION] = _JUDGED_AGAIN_AFTER
+        return await handler(request)
+
+    async def _limit_address(self, request: web.Request) -> str:
+        """Return by which address an anonymous caller is limited: the one that a replica names, or the peer's."""
+        forwarded_address = canonical_address(request.headers.get(FORWARDED_HEADER))
+        peer = canonical_address(request.remote)
+        if forwarded_address is not None and await self._replicas.includes(peer):
+            return rate_limit_key(forwarded_address)
+        return "unknown" if peer is None else rate_limit_key(peer)
+
+    async def _requester_of_token(self, token: str, request: web.Request, *, csrf_key: str = "") -> Requester:
+        found = await self.authenticate_token(token, request)
+        if isinstance(found, AccessDecision):
+            return Requester(refusal=found)
+        return Requester(
+            user=found,
+            token=Token(token),
+            csrf_key=csrf_key,
+            is_browser=bool(csrf_key),
+            forward_headers=lambda: {"Authorization": f"Bearer {token}"},
+        )
+
+    def _requester_of_proxy(self, user: User, request: web.Request, trusted_proxy: TrustedProxy) -> Requester:
+        return Requester(
+            user=user,
+            csrf_key=cookies.nonce_of(request),
+            is_browser=True,
+            forward_headers=lambda: trusted_proxy.forward_headers(request.headers),
+        )
+
+
+def _is_unauthenticated(found: User | AccessDecision) -> bool:
+    return isinstance(found, AccessDecision) and found.status is HTTPStatus.UNAUTHORIZED

@@ -1,0 +1,112 @@
+"""Rate limits: authenticated callers by user name, all others by address and all together.
+
+Nothing that anonymous callers do uses up what an authenticated user may do. The one thing that both need is a
+TokenReview, as a token that was not shown before may be anybody's. A few wrong tokens of each address are reviewed at
+once. After that, tokens that are not known yet wait in one queue, in which each connection has one place, and which
+asks the API server at a steady pace: whoever guesses is slowed down, and a new user gets in nevertheless.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from http import HTTPStatus
+
+from haulout.core.clock import Clock
+from haulout.core.realtime import real_seconds
+from haulout.dashboard.api.backend import HttpError
+from haulout.dashboard.auth.token_bucket import TokenBuckets
+
+_ALL = ""  # all together
+_REVIEW_INTERVAL = timedelta(milliseconds=20)
+_MAX_WAIT = timedelta(seconds=10)
+_MAX_WAITING = 1000
+_MAX_WAITING_PER_ADDRESS = 100
+
+
+class RateLimited(HttpError):
+    """Somebody is to wait."""
+
+    def __init__(self, text: str, seconds: int) -> None:
+        super().__init__(text, HTTPStatus.TOO_MANY_REQUESTS, retry_after=timedelta(seconds=seconds))
+
+
+class RequestLimits:
+    """Limits requests."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._by_user = TokenBuckets(clock, burst=600, refill=timedelta(milliseconds=20))
+        self._by_address = TokenBuckets(clock, burst=600, refill=timedelta(milliseconds=20))
+        self._all_anonymous = TokenBuckets(clock, burst=3000, refill=timedelta(milliseconds=4))
+
+    def check_user(self, name: str) -> None:
+        """Count a request of an authenticated user; raises `RateLimited`."""
+        _check(self._by_user.take(name))
+
+    def check_anonymous(self, address: str) -> None:
+        """Count a request of an anonymous caller; raises `RateLimited`."""
+        _check(self._by_address.take(address) or self._all_anonymous.take(_ALL))
+
+
+def _check(wait: int) -> None:
+    if wait:
+        raise RateLimited(f"too many requests: try again in {wait} s", wait)
+
+
+class TokenReviewLimits:
+    """Limits TokenReviews of tokens that are not known yet."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failed = TokenBuckets(clock, burst=10, refill=timedelta(seconds=6))
+        self._failed_by_all = TokenBuckets(clock, burst=100, refill=timedelta(milliseconds=200))
+        self._waiting: Counter[str] = Counter()
+        self._turn_lock = asyncio.Lock()  # wakes those who wait in their order
+        self._next_at = 0.0
+
+    def take(self, address: str) -> int:
+        """Count a token as wrong; return after how many seconds another may be, 0 if this may be reviewed at once."""
+        if wait := self._failed.take(address):
+            return wait
+        if wait := self._failed_by_all.take(_ALL):
+            self._failed.refund(address)
+        return wait
+
+    def refund(self, address: str) -> None:
+        """Take back that a token is wrong."""
+        self._failed.refund(address)
+        self._failed_by_all.refund(_ALL)
+
+    @contextlib.asynccontextmanager
+    async def wait_for_turn(self, address: str) -> AsyncIterator[None]:
+        """Wait for the turn of one token; raises `RateLimited` if too many wait, or it takes too long."""
+        if self._waiting.total() >= _MAX_WAITING or self._waiting[address] >= _MAX_WAITING_PER_ADDRESS:
+            raise too_many_wrong_tokens(round(_MAX_WAIT.total_seconds()))
+        self._waiting[address] += 1
+        try:
+            async with self._acquire_turn():
+                yield
+        finally:
+            self._waiting[address] -= 1
+            self._waiting += Counter()  # drops addresses of which none waits
+
+    @contextlib.asynccontextmanager
+    async def _acquire_turn(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(real_seconds(_MAX_WAIT)):
+                await self._turn_lock.acquire()
+        except TimeoutError:
+            raise too_many_wrong_tokens(round(_MAX_WAIT.total_seconds())) from None
+        try:
+            now = self._clock.monotonic()
+            self._next_at = max(self._next_at, now) + _REVIEW_INTERVAL.total_seconds()
+            await self._clock.sleep(timedelta(seconds=self._next_at - now))
+            yield
+        finally:
+            self._turn_lock.release()
+
+
+def too_many_wrong_tokens(wait: int) -> RateLimited:
+    """Return what is answered to a wrong token that had to wait for its turn."""
+    return RateLimited(f"too many wrong tokens: try again in {wait} s", wait)

@@ -1,0 +1,162 @@
+"""Where people say who they are, and what they want done: `/api/v2/session` and `/api/v2/acts`.
+
+Who acts is asked more than who reads: that a page of ours asks, that it has seen our answer, and not too often.
+"""
+
+import logging
+from dataclasses import replace
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Protocol, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from haulout.core.clock import Clock
+from haulout.dashboard.api import query
+from haulout.dashboard.api.backend import HttpError
+from haulout.dashboard.api.request_body import read_body
+from haulout.dashboard.api.responses import uncached_response
+from haulout.dashboard.api.routes import ROOT, handle_errors
+from haulout.dashboard.api.types import Act, ActKind, AuthMode, Done, Login, Session
+from haulout.dashboard.auth import cookies, csrf
+from haulout.dashboard.auth.middleware import AuthMiddleware, Requester
+from haulout.dashboard.auth.rate_limits import RateLimited
+from haulout.dashboard.auth.token_bucket import TokenBuckets
+from haulout.dashboard.auth.user_clients import Caller
+from haulout.httpserver.delegated_auth import AccessDecision
+from haulout.httpserver.user import User
+from haulout.kube.transport import Token
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_MAX_BODY_BYTES = 64 << 10
+_FORBIDDEN = HTTPStatus.FORBIDDEN
+
+
+class Executor(Protocol):
+    """Does what people want done."""
+
+    async def allowed_actions(self, caller: Caller) -> tuple[ActKind, ...]:
+        """Return what somebody may do, as far as can be told beforehand."""
+        ...
+
+    async def execute(self, action: Act, caller: Caller) -> Done:
+        """Do it as somebody; raises `HttpError`."""
+        ...
+
+
+class SessionRoutes:
+    """Takes requests of people who are known."""
+
+    def __init__(self, auth: AuthMiddleware, executor: Executor, *, clock: Clock) -> None:
+        self._auth = auth
+        self._executor = executor
+        self._user_limiter = TokenBuckets(clock, burst=30, refill=timedelta(seconds=2))
+
+    def add_routes(self, app: web.Application) -> None:
+        """Add the addresses."""
+        app.router.add_get(f"{ROOT}/session", handle_errors(self._get_session))
+        app.router.add_post(f"{ROOT}/session", handle_errors(self._log_in))
+        app.router.add_delete(f"{ROOT}/session", handle_errors(self._log_out))
+        app.router.add_post(f"{ROOT}/acts", handle_errors(self._execute_action))
+
+    async def _get_session(self, request: web.Request) -> web.StreamResponse:
+        requester = await self._auth.authenticate(request)
+        nonce = ""
+        if self._auth.mode is AuthMode.PROXY and requester.is_browser and not requester.csrf_key:
+            nonce = cookies.new_nonce()
+            requester = replace(requester, csrf_key=nonce)
+        response = uncached_response(await self._to_session(requester))
+        if nonce:
+            cookies.set_cookie(request, response, cookies.NONCE_COOKIE, nonce)
+        return response
+
+    async def _log_in(self, request: web.Request) -> web.StreamResponse:
+        _check_origin(request)
+        if self._auth.mode is not AuthMode.TOKEN:
+            raise HttpError(f"nobody logs in here: the dashboard runs with --dashboard-auth={self._auth.mode}")
+        if csrf.is_cleartext(request.headers):
+            raise HttpError(
+                "your token would travel for all to read: open this page by https, or by kubectl port-forward",
+                _FORBIDDEN,
+            )
+        token = _decode(await read_body(request, max_bytes=_MAX_BODY_BYTES), Login).token.strip()
+        if not cookies.fits_in_cookie(token):
+            raise query.bad_request("this is no token of Kubernetes, or too long for a browser to keep")
+        user = await self._auth.authenticate_token(token, request)
+        if isinstance(user, AccessDecision):
+            raise HttpError(user.reason, user.status)
+        self._check_rate_limit(user)
+        log.info("%s has logged in to the dashboard", user.name)
+        requester = Requester(user=user, token=Token(token), csrf_key=token, is_browser=True)
+        response = uncached_response(await self._to_session(requester))
+        cookies.set_cookie(request, response, cookies.TOKEN_COOKIE, token)
+        return response
+
+    async def _log_out(self, request: web.Request) -> web.StreamResponse:
+        _check_origin(request)
+        response = uncached_response(Session(mode=self._auth.mode, may_read=self._auth.mode is AuthMode.OFF))
+        for name in (cookies.TOKEN_COOKIE, cookies.NONCE_COOKIE):
+            cookies.delete_cookie(request, response, name)
+        return response
+
+    async def _execute_action(self, request: web.Request) -> web.StreamResponse:
+        _check_origin(request)
+        if self._auth.mode is AuthMode.OFF:
+            raise HttpError("nobody may act here: the dashboard runs with --dashboard-auth=off", _FORBIDDEN)
+        requester = await self._auth.authenticate(request)
+        if requester.user is None:
+            raise HttpError(requester.refusal.reason, requester.refusal.status)
+        if requester.is_browser:
+            _check_csrf(request, requester, requester.user)
+        decision = await self._auth.authorize(requester)
+        if not decision.is_allowed:  # else they could try out what there is
+            raise HttpError(decision.reason, decision.status)
+        self._check_rate_limit(requester.user)
+        action = _decode(await read_body(request, max_bytes=_MAX_BODY_BYTES), Act)
+        return uncached_response(await self._executor.execute(action, Caller(requester.user, requester.token)))
+
+    def _check_rate_limit(self, user: User) -> None:
+        if wait := self._user_limiter.take(user.name):
+            raise RateLimited(f"{user.name} has done too much at once: try again in {wait} s", wait)
+
+    async def _to_session(self, requester: Requester) -> Session:
+        mode, user = self._auth.mode, requester.user
+        decision = await self._auth.authorize(requester)
+        if user is None:
+            return Session(mode=mode, may_read=decision.is_allowed)
+        return Session(
+            mode=mode,
+            user=user.name,
+            groups=user.groups,
+            may_read=decision.is_allowed,
+            acts=await self._executor.allowed_actions(Caller(user, requester.token)),
+            csrf=csrf.csrf_token(requester.csrf_key, user.name) if requester.csrf_key else "",
+        )
+
+
+def _check_origin(request: web.Request) -> None:
+    """Refuse pages of others."""
+    if not csrf.is_same_origin(request.headers):
+        raise HttpError("a page of another site asks for this, which is not done", _FORBIDDEN)
+
+
+def _check_csrf(request: web.Request, requester: Requester, user: User) -> None:
+    """Refuse who has not seen our answer."""
+    if not requester.csrf_key or not csrf.has_valid_csrf_token(
+        request.headers, csrf_key=requester.csrf_key, user=user.name
+    ):
+        text = f"{csrf.CSRF_HEADER} does not say what GET {ROOT}/session says: load the page again"
+        raise HttpError(text, _FORBIDDEN)
+
+
+def _decode(body: bytes, expected: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=expected)
+    except msgspec.MsgspecError as error:
+        raise query.bad_request(f"the request makes no sense: {error}") from None
+    except UnicodeDecodeError:
+        raise query.bad_request("the request makes no sense: it is no UTF-8") from None

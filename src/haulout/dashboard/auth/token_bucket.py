@@ -1,0 +1,45 @@
+"""How often somebody may do something: a bucket of tokens each, which fills again with time. Memory is bounded."""
+
+import math
+from collections import OrderedDict
+from datetime import timedelta
+
+from haulout.core.clock import Clock
+
+_MAX_KEYS = 10_000
+
+
+class TokenBuckets:
+    """A bucket for each key: `burst` at once, and one more every `refill`."""
+
+    def __init__(self, clock: Clock, *, burst: int, refill: timedelta, max_keys: int = _MAX_KEYS) -> None:
+        self._clock = clock
+        self._burst = burst
+        self._refill = refill.total_seconds()
+        self._max_keys = max_keys
+        self._full_at: OrderedDict[str, float] = OrderedDict()  # who took something last is last
+
+    def __len__(self) -> int:
+        """Return how many are remembered."""
+        return len(self._full_at)
+
+    def retry_after(self, key: str) -> int:
+        """Return after how many seconds there is something in the bucket; 0: there is."""
+        missing = self._full_at.get(key, 0.0) - self._clock.monotonic() - self._refill * (self._burst - 1)
+        return max(math.ceil(missing), 0)
+
+    def take(self, key: str) -> int:
+        """Take one out of it, if there is one; return after how many seconds there will be, 0 if there was."""
+        if wait := self.retry_after(key):
+            return wait
+        now = self._clock.monotonic()
+        self._full_at[key] = max(self._full_at.get(key, now), now) + self._refill
+        self._full_at.move_to_end(key)
+        if len(self._full_at) > self._max_keys:
+            self._full_at.popitem(last=False)
+        return 0
+
+    def refund(self, key: str) -> None:
+        """Put back one that was taken."""
+        if key in self._full_at:
+            self._full_at[key] -= self._refill

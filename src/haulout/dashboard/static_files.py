@@ -1,0 +1,59 @@
+"""The dashboard's files: what is in `haulout/web/static`, and nothing else.
+
+They are read when they are asked for, as they are small and rarely asked for: a browser keeps them and asks only
+whether they still hold. Their headers let a page load and ask nothing but what comes from here, and run no script
+that stands in it: whatever a node's name or label says, it stays text.
+"""
+
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+from aiohttp import web
+
+from haulout.dashboard.api.responses import cacheable_response
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+_INDEX = "index.html"
+_TYPES = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".webmanifest": "application/manifest+json",
+}
+
+
+def add_static_routes(app: web.Application, *, prefix: str = "/static/") -> None:
+    """Serve the files below `prefix`."""
+    app.router.add_get(prefix, _serve)
+    app.router.add_get(f"{prefix}{{path:.+}}", _serve)
+
+
+async def _serve(request: web.Request) -> web.Response:
+    path = request.match_info.get("path", _INDEX)
+    kind = _TYPES.get(path[path.rfind(".") :])
+    file = None if kind is None else find_file(path)
+    if file is None or kind is None:
+        return web.Response(status=404, text="there is no such page\n", headers=HEADERS)
+    response = await cacheable_response(request, file.read_bytes(), content_type=kind, headers=HEADERS)
+    if response.body and not kind.startswith("image/"):
+        response.charset = "utf-8"
+    return response
+
+
+def find_file(path: str) -> Traversable | None:
+    """Return the file at `path`: each step of the way is a name that is listed there, so no way leads out."""
+    current: Traversable | None = resources.files("haulout.dashboard") / "static"
+    for name in path.split("/"):
+        children = current.iterdir() if current is not None and current.is_dir() else ()
+        current = next((child for child in children if child.name == name), None)
+    return current if current is not None and current.is_file() else None

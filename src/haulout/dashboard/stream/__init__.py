@@ -1,0 +1,1 @@
+"""Live updates of the dashboard: server-sent events to all subscribers."""

@@ -1,0 +1,293 @@
+"""All tiles, kept up to date while somebody looks, and not touched while nobody does.
+
+What changes marks its node; marked nodes are looked at in batches, at most four a second, with a pause after each
+fifty so that the controllers have their turn. A tile that came out as it was is not told. Some tiles change by
+themselves, when a drain has been blocked for a while or a notice falls due: these are looked at again then.
+
+Whoever asked last is waited for a while, so that a page that is hidden and shown again finds what it needs.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+
+from haulout.api.maintenancenotice import MaintenanceNotice
+from haulout.core.realtime import real_seconds, real_time
+from haulout.dashboard.api.backend import HttpError
+from haulout.dashboard.api.nodes.informers import Informers, InformerSubscription
+from haulout.dashboard.api.nodes.observation import NodeObservation
+from haulout.dashboard.api.nodes.tile import broken_tile, tile_of
+from haulout.dashboard.api.notices import notice_to_api as told_notice
+from haulout.dashboard.api.types import Fleet, NodeDetail, NodesChanged, NodeState, NoticesChanged, Summary, Tile
+from haulout.dashboard.stream.broadcaster import Broadcaster, encode_event
+
+log = logging.getLogger(__name__)
+
+REFRESH_INTERVAL = timedelta(milliseconds=250)
+KEEP_AFTER_LAST_VIEWER = timedelta(seconds=30)  # after the last who looked has gone
+_SUMMARY_INTERVAL = timedelta(seconds=1)  # whether something else stands above the pages
+_READY_TIMEOUT = timedelta(seconds=10)
+_BATCH_SIZE = 50  # nodes, before others have their turn
+_MAX_TILES_PER_EVENT = 500  # tiles in one event
+
+Summarize = Callable[["TileCache"], Summary]
+Describe = Callable[[str], Awaitable[NodeDetail | None]]
+
+
+class TileCache:
+    """The tiles; `run` belongs into the leader's task group."""
+
+    def __init__(
+        self,
+        informers: Informers,
+        broadcaster: Broadcaster,
+        *,
+        summarize: Summarize,
+        describe: Describe,
+        interval: timedelta = REFRESH_INTERVAL,
+    ) -> None:
+        self.tiles: dict[str, Tile] = {}
+        self.counts: Counter[NodeState] = Counter()
+        self.computed = 0  # tiles so far
+        self._informers = informers
+        self._clock = informers.clock
+        self._broadcaster = broadcaster
+        self._summarize = summarize
+        self._describe_node = describe
+        self._interval = interval
+        self._summary: Summary | None = None
+        self._dirty_nodes: set[str] = set()
+        self._dirty_notices: set[str] = set()
+        self._due: list[tuple[datetime, str]] = []
+        self._due_at: dict[str, datetime] = {}
+        self._failing: set[str] = set()
+        self._details: dict[str, bytes] = {}
+        self._to_describe: set[str] = set()
+        self._subscription = InformerSubscription(informers, self._mark_node, self._mark_notice)
+        self._changed = asyncio.Event()
+        self._describe_requested = asyncio.Event()
+        self._requested = asyncio.Event()
+        self._refreshed = asyncio.Condition()
+        self._refresh_count = 0
+        self._keep_until = 0.0
+
+    @property
+    def is_in_use(self) -> bool:
+        """Tell whether somebody looks, or did so a moment ago."""
+        return len(self._broadcaster) > 0 or self._clock.monotonic() < self._keep_until
+
+    async def run(self) -> None:
+        """Keep tiles whenever somebody wants them, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._describe_all())
+            try:
+                while True:
+                    await self._requested.wait()
+                    await self._keep_updated()
+            finally:
+                self._broadcaster.reset_all()
+
+    async def _keep_updated(self) -> None:
+        await self._informers.nodes.wait_synced()
+        self._broadcaster.start(f"{int(self._clock.now().timestamp() * 1000):x}")
+        self._subscription.start()
+        try:
+            while self.is_in_use:
+                await self._refresh()
+                await self._clock.sleep(real_time(self._interval))
+                await self._wait_for_change()
+        finally:
+            self._subscription.stop()
+            self._clear()
+
+    async def _wait_for_change(self) -> None:
+        try:
+            async with asyncio.timeout(real_seconds(_SUMMARY_INTERVAL)):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _clear(self) -> None:
+        self._requested.clear()
+        self._refresh_count = 0
+        self._summary = None
+        for collection in (
+            self.tiles,
+            self.counts,
+            self._dirty_nodes,
+            self._dirty_notices,
+            self._due,
+            self._due_at,
+            self._details,
+        ):
+            collection.clear()
+        self._broadcaster.reset_all()
+
+    # For those who ask
+
+    async def wait_ready(self) -> None:
+        """Want tiles; return when all of them are there."""
+        self._keep_until = self._clock.monotonic() + real_seconds(KEEP_AFTER_LAST_VIEWER)
+        self._requested.set()
+        try:
+            async with asyncio.timeout(real_seconds(_READY_TIMEOUT)), self._refreshed:
+                await self._refreshed.wait_for(lambda: self._refresh_count > 0)
+        except TimeoutError:
+            reason = self._informers.nodes.health().problem or "they are being read"
+            raise HttpError(f"nodes are not known yet: {reason}") from None
+
+    async def fleet(self) -> Fleet:
+        """Return all tiles."""
+        await self.wait_ready()
+        nodes = tuple(tile for _, tile in sorted(self.tiles.items()))
+        return Fleet(revision=self._broadcaster.revision, total=len(nodes), nodes=nodes)
+
+    async def summary(self) -> Summary:
+        """Return how it stands as a whole."""
+        await self.wait_ready()
+        return self._summarize(self)
+
+    # What happened
+
+    def _mark_node(self, node: str) -> None:
+        self._dirty_nodes.add(node)
+        self._changed.set()
+
+    def _mark_notice(self, notice: str) -> None:
+        self._dirty_notices.add(notice)
+        self._changed.set()
+
+    async def _refresh(self) -> None:
+        """Look at all nodes that are marked, and tell what is different."""
+        self._subscription.resubscribe()
+        self._changed.clear()
+        dirty, self._dirty_nodes = self._dirty_nodes | self._pop_due(), set()
+        changed, gone = await self._update_tiles(dirty)
+        is_first = self._refresh_count == 0
+        if not is_first:
+            self._publish_nodes(changed, gone)
+            self._publish_notices()
+        self._dirty_notices.clear()
+        self._to_describe |= dirty & self._broadcaster.subscribed_nodes()
+        if self._to_describe:
+            self._describe_requested.set()
+        summary = self._summarize(self)
+        if summary != self._summary:
+            self._summary = summary
+            if not is_first:
+                self._broadcaster.publish("summary", summary)
+        self._refresh_count += 1
+        if is_first:
+            async with self._refreshed:
+                self._refreshed.notify_all()
+
+    def _pop_due(self) -> set[str]:
+        now, found = self._clock.now(), set()
+        while self._due and self._due[0][0] <= now:
+            at, name = heapq.heappop(self._due)
+            if self._due_at.get(name) == at:
+                found.add(name)
+        return found
+
+    def _schedule(self, name: str, at: datetime | None) -> None:
+        """Have a tile looked at then; each instant of a node is noted once, however often it is looked at before."""
+        if at is None:
+            self._due_at.pop(name, None)
+        elif self._due_at.get(name) != at:
+            self._due_at[name] = at
+            heapq.heappush(self._due, (at, name))
+
+    async def _update_tiles(self, names: Iterable[str]) -> tuple[list[Tile], list[str]]:
+        changed: list[Tile] = []
+        gone: list[str] = []
+        observer = self._informers.observer()
+        for number, name in enumerate(sorted(names), 1):
+            before = self.tiles.get(name)
+            try:
+                observation = observer.observe(name)
+                after, changes_at = (None, None) if observation is None else self._make_tile(observation)
+            except Exception as error:  # noqa: BLE001 - what one node has must not hide the others
+                after, changes_at = self._make_broken_tile(name, error), None
+            self._schedule(name, changes_at)
+            if after != before:
+                self._put(name, before, after)
+                changed += [] if after is None else [after]
+                gone += [name] if after is None else []
+            if number % _BATCH_SIZE == 0:
+                await self._clock.sleep(timedelta())
+        return changed, gone
+
+    def _make_tile(self, observation: NodeObservation) -> tuple[Tile, datetime | None]:
+        tile, assessment = tile_of(observation)
+        self.computed += 1
+        self._failing.discard(tile.name)
+        return tile, assessment.changes_at
+
+    def _make_broken_tile(self, name: str, error: Exception) -> Tile:
+        if name not in self._failing:
+            self._failing.add(name)
+            log.error("node %s cannot be shown", name, exc_info=error, extra={"node": name})
+        return broken_tile(name, repr(error))
+
+    def _put(self, name: str, before: Tile | None, after: Tile | None) -> None:
+        if before is not None:
+            self.counts[before.state] -= 1
+        if after is None:
+            del self.tiles[name]
+            return
+        self.tiles[name] = after
+        self.counts[after.state] += 1
+
+    # What is told
+
+    def _publish_nodes(self, changed: list[Tile], gone: list[str]) -> None:
+        for first in range(0, max(len(changed), bool(gone)), _MAX_TILES_PER_EVENT):
+            change = NodesChanged(
+                revision=self._broadcaster.next_revision(),
+                changed=tuple(changed[first : first + _MAX_TILES_PER_EVENT]),
+                gone=() if first else tuple(gone),
+            )
+            self._broadcaster.publish("nodes", change)
+
+    def _publish_notices(self) -> None:
+        notices = self._informers.notices()
+        if not self._dirty_notices or notices is None:
+            return
+        found: Mapping[str, MaintenanceNotice | None] = {
+            item: notices.notices.get(item) for item in sorted(self._dirty_notices)
+        }
+        now = self._clock.now()
+        change = NoticesChanged(
+            revision=self._broadcaster.next_revision(),
+            changed=tuple(told_notice(item, now=now) for item in found.values() if item is not None),
+            gone=tuple(name for name, item in found.items() if item is None),
+        )
+        self._broadcaster.publish("notices", change)
+
+    async def _describe_all(self) -> None:
+        """Tell of nodes in detail to those who want to know."""
+        while True:
+            await self._describe_requested.wait()
+            self._describe_requested.clear()
+            names, self._to_describe = self._to_describe, set()
+            subscribed = self._broadcaster.subscribed_nodes()
+            self._details = {name: message for name, message in self._details.items() if name in subscribed}
+            for name in sorted(names & subscribed):
+                await self._describe(name)
+            await self._clock.sleep(real_time(self._interval))
+
+    async def _describe(self, name: str) -> None:
+        try:
+            detail = await self._describe_node(name)
+        except Exception:
+            log.exception("node %s cannot be told of in detail", name, extra={"node": name})
+            return
+        if detail is None:
+            return
+        message = encode_event("node", detail)
+        if self._details.get(name) != message:
+            self._details[name] = message
+            self._broadcaster.publish_detail(name, message)

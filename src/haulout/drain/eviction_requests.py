@@ -1,0 +1,343 @@
+"""The EvictionRequests of one drain: finding out whether there are any, following them, sending and clearing them.
+
+    requests = EvictionRequests(client, Owner(name="n1"), gate=lane.gate, changed=bell.set)
+    requests.want()                    # from then on `run` follows them
+    requests.seen(pods)                # what `haulout.drain.eviction_api` decides on
+    problem = await requests.ask(pod)
+
+There is one request for each pod, with a name that only this pod and this owner have. So whoever goes on with a drain
+finds by the owner's label what was asked before, and a request that was sent twice is one. What was written shows at
+once, though the watch may tell of it later.
+
+`finish` leaves nothing behind: what still stands is withdrawn, and deleted once the controller has seen that. Whoever
+ends without it (a crash, a handover) leaves it to a successor, or to `withdraw_all`.
+"""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from haulout.api.evictionrequest import (
+    EVICTED,
+    EVICTION_REQUESTS,
+    EVICTIONS,
+    Eviction,
+    EvictionRequest,
+    Intent,
+    true_condition,
+)
+from haulout.api.objects import Pod, RawObject
+from haulout.core.backoff import Backoff
+from haulout.drain.eviction_api import (
+    PICKUP_TIMEOUT,
+    CleanupVerb,
+    EvictionRequestAvailability,
+    EvictionRequestCleanup,
+    EvictionRequestView,
+    is_final,
+)
+from haulout.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid, KubeError, NotFound
+from haulout.kube.client import Client
+from haulout.kube.discovery import serves
+from haulout.kube.informer import Informer, as_is, revision
+from haulout.kube.patches import merge_patch
+from haulout.kube.reflector import ListWatch
+
+REQUESTER = "haulout.dev/drain"
+OWNER_LABEL = "haulout.dev/drain-owner"
+
+_BY_POD = "pod"
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_MAX_NAME_PREFIX = 200  # of a name, to which some letters are added
+_BACKOFF = Backoff(first=timedelta(seconds=2), limit=timedelta(minutes=1), jitter=0.2)
+_FINISH_TIMEOUT = timedelta(seconds=10)
+_MAX_PARALLEL_WITHDRAWALS = 10  # requests
+_PERMANENT_ERRORS = (BadRequest, Forbidden, NotFound, Invalid)  # answers that would be the same the next time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOwner:
+    """On whose behalf pods are asked to leave: what is the same for a successor, and for nobody else."""
+
+    name: str
+    reference: RawObject | None = None  # of a cluster-wide object: with it requests go when it is deleted
+
+    @property
+    def label(self) -> str:
+        """The name, as far as it can be the value of a label."""
+        return self.name if _LABEL_VALUE.fullmatch(self.name) else _digest(self.name)
+
+    def request_name(self, pod: Pod) -> str:
+        """Return the name of the request for a pod."""
+        return f"{pod.name[:_MAX_NAME_PREFIX].rstrip('.-')}-haulout-{_digest(f'{self.name} {pod.uid}')}"
+
+
+class EvictionRequestManager:
+    """The requests of one owner, as far as they are known."""
+
+    def __init__(
+        self,
+        client: Client,
+        owner: RequestOwner,
+        *,
+        limiter: AbstractAsyncContextManager[Any],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._owner = owner
+        self._limiter = limiter
+        self._on_change = on_change
+        self._enabled = asyncio.Event()
+        self._changed_event = asyncio.Event()  # something is new
+        self._availability, self._unavailable_reason = EvictionRequestAvailability.UNKNOWN, ""
+        self._is_served = True  # unless the server says otherwise
+        selection = ListWatch(EVICTION_REQUESTS, labels=f"{OWNER_LABEL}={owner.label}")
+        self._requests: Informer[EvictionRequest] = Informer(client, selection, transform=as_is)
+        self._evictions: Informer[Eviction] = Informer(
+            client,
+            ListWatch(EVICTIONS),
+            transform=as_is,
+            indexes={_BY_POD: lambda eviction: (eviction.spec.target.pod.uid,)},
+        )
+        self._written: dict[str, EvictionRequest] = {}  # until the cache shows it
+        self._deleted: set[str] = set()  # uids
+        self._busy: set[str] = set()  # keys of those about which a chore is under way
+
+    # Following
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether they are followed."""
+        return self._enabled.is_set()
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is known of them, though there may be some; empty if there is no trouble."""
+        return (
+            self._unavailable_reason
+            if self._is_served and self._availability is not EvictionRequestAvailability.READY
+            else ""
+        )
+
+    def enable(self) -> None:
+        """Begin to follow them, if that has not happened yet."""
+        self._enabled.set()
+
+    async def run(self) -> None:
+        """Follow them once they are wanted, until cancelled or it is clear that there are none."""
+        await self._enabled.wait()
+        timeout = asyncio.get_running_loop().call_later(PICKUP_TIMEOUT.total_seconds(), self._mark_unavailable)
+        try:
+            self._is_served = await self._detect()
+            if not self._is_served:
+                self._set_availability(
+                    EvictionRequestAvailability.UNAVAILABLE, "the cluster does not serve EvictionRequests"
+                )
+                return
+            async with asyncio.TaskGroup() as group:
+                for cache in (self._requests, self._evictions):
+                    cache.subscribe(lambda *_: self._notify())
+                    group.create_task(cache.run())
+                await self._requests.wait_synced()
+                await self._evictions.wait_synced()
+                self._set_availability(EvictionRequestAvailability.READY)
+        finally:
+            timeout.cancel()
+
+    async def wait_available(self) -> bool:
+        """Return whether requests can be used, once that is known."""
+        while self._availability is EvictionRequestAvailability.UNKNOWN:
+            await self._wait_for_change()
+        return self._availability is EvictionRequestAvailability.READY
+
+    def observe(self, pods: Iterable[Pod]) -> EvictionRequestView:
+        """Return what is known of the requests of this drain, and of all Evictions of these pods."""
+        if self._availability is not EvictionRequestAvailability.READY:
+            return EvictionRequestView(availability=self._availability, unavailable_reason=self._unavailable_reason)
+        return EvictionRequestView(
+            availability=self._availability,
+            requests={request.spec.target.pod.uid: request for request in self._known_requests()},
+            evictions={pod.uid: found for pod in pods if (found := tuple(self._evictions.by_index(_BY_POD, pod.uid)))},
+        )
+
+    async def _detect(self) -> bool:
+        failures = 0
+        while True:
+            try:
+                return await serves(self._client, EVICTION_REQUESTS, EVICTIONS)
+            except KubeError as error:
+                self._unavailable_reason = str(error)
+                failures += 1
+                await self._clock.sleep(_BACKOFF.delay(failures, self._client.random))
+
+    def _mark_unavailable(self) -> None:
+        """Let pods leave the other way, until requests can be followed after all."""
+        if self._availability is EvictionRequestAvailability.UNKNOWN:
+            problems = (self._requests.health().problem, self._evictions.health().problem, self._unavailable_reason)
+            reason = next((problem for problem in problems if problem), "the server does not answer")
+            self._set_availability(
+                EvictionRequestAvailability.UNAVAILABLE, f"EvictionRequests cannot be followed: {reason}"
+            )
+
+    def _set_availability(self, availability: EvictionRequestAvailability, reason: str = "") -> None:
+        self._availability, self._unavailable_reason = availability, reason
+        self._notify()
+
+    def _notify(self) -> None:
+        self._changed_event.set()
+        self._on_change()
+
+    async def _wait_for_change(self) -> None:
+        self._changed_event.clear()
+        await self._changed_event.wait()
+
+    def _known_requests(self) -> list[EvictionRequest]:
+        for key, request in list(self._written.items()):
+            if self._requests.has_seen(revision(request.resource_version)):
+                del self._written[key]
+        known = {request.key: request for request in self._requests.all()} | self._written
+        return [request for request in known.values() if request.uid not in self._deleted]
+
+    # Acting
+
+    async def create(self, pod: Pod) -> str:
+        """Ask for a pod to leave; return why that cannot be asked for this way, if so."""
+        name = self._owner.request_name(pod)
+        try:
+            try:
+                self._remember(
+                    await self._client.create(EVICTION_REQUESTS, self._body(pod, name), namespace=pod.namespace)
+                )
+            except AlreadyExists:
+                await self._set_intent(pod.namespace, name, Intent.EVICTION)
+        except _PERMANENT_ERRORS as error:
+            return f"EvictionRequest {pod.namespace}/{name} is not taken: {error.message}"
+        return ""
+
+    async def clean_up(self, cleanup: EvictionRequestCleanup) -> None:
+        """Withdraw or delete a request; one about which something is under way is left alone."""
+        request = cleanup.request
+        if request.key in self._busy:
+            return
+        self._busy.add(request.key)
+        try:
+            async with self._limiter:
+                await (self._delete(request) if cleanup.verb is CleanupVerb.DELETE else self._withdraw(request))
+        except KubeError:
+            await self._clock.sleep(_BACKOFF.first)  # then what is seen leads here again
+        finally:
+            self._busy.discard(request.key)
+            self._on_change()
+
+    async def finish(self, present: Collection[str] | None = None) -> str:
+        """Clear all requests away, given which pods are here (None: any may be); return what is left, if anything."""
+        try:
+            async with asyncio.timeout(_FINISH_TIMEOUT.total_seconds()):
+                if not await self.wait_available():
+                    return ""
+        except TimeoutError:
+            return (
+                "whether EvictionRequests are left behind could not be "
+                f"found out: {self._unavailable_reason or 'no answer'}"
+            )
+        problems: list[str] = []
+        active = [
+            request
+            for request in self._known_requests()
+            if _is_active(request) and (present is None or request.spec.target.pod.uid in present)
+        ]
+        await self._for_each(active, self._withdraw, problems)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FINISH_TIMEOUT.total_seconds()):
+                while any(
+                    request.status.observed_generation and not is_final(request) for request in self._known_requests()
+                ):
+                    await self._wait_for_change()
+        await self._for_each(self._known_requests(), self._delete, problems)
+        remaining = [request.key for request in self._known_requests()]
+        return (
+            f"EvictionRequests are left behind: {', '.join(remaining)}: {problems[-1]}"
+            if remaining and problems
+            else ""
+        )
+
+    async def _for_each(
+        self,
+        requests: Iterable[EvictionRequest],
+        act: Callable[[EvictionRequest], Any],
+        problems: list[str],
+    ) -> None:
+        async def execute(request: EvictionRequest) -> None:
+            try:
+                async with self._limiter:
+                    await act(request)
+            except KubeError as error:
+                problems.append(error.message if isinstance(error, ApiError) else str(error))
+
+        async with asyncio.TaskGroup() as group:
+            for request in requests:
+                group.create_task(execute(request))
+
+    async def _withdraw(self, request: EvictionRequest) -> None:
+        with suppress(NotFound):
+            await self._set_intent(request.namespace, request.name, Intent.WITHDRAWN)
+
+    async def _set_intent(self, namespace: str, name: str, intent: Intent) -> None:
+        patch = merge_patch({"spec": {"intent": str(intent)}})
+        self._remember(await self._client.patch(EVICTION_REQUESTS, name, patch, namespace=namespace))
+
+    async def _delete(self, request: EvictionRequest) -> None:
+        with suppress(NotFound):
+            await self._client.delete(EVICTION_REQUESTS, request.name, namespace=request.namespace, uid=request.uid)
+        self._deleted.add(request.uid)
+
+    def _remember(self, written: EvictionRequest) -> None:
+        self._written[written.key] = written
+
+    def _body(self, pod: Pod, name: str) -> RawObject:
+        owners = [] if self._owner.reference is None else [self._owner.reference]
+        return {
+            "apiVersion": EVICTION_REQUESTS.api_version,
+            "kind": EVICTION_REQUESTS.kind,
+            "metadata": {
+                "name": name,
+                "namespace": pod.namespace,
+                "labels": {OWNER_LABEL: self._owner.label},
+                "ownerReferences": owners,
+            },
+            "spec": {
+                "target": {"pod": {"name": pod.name, "uid": pod.uid}},
+                # The alpha has had both names; a server drops the one that it does not know.
+                "requester": REQUESTER,
+                "requesterName": REQUESTER,
+                "intent": str(Intent.EVICTION),
+            },
+        }
+
+
+async def withdraw_all(client: Client, owner: RequestOwner) -> str:
+    """Clear away what drains of this owner asked for and nobody goes on with; return what is left, if anything."""
+    requests = EvictionRequestManager(
+        client, owner, limiter=asyncio.Semaphore(_MAX_PARALLEL_WITHDRAWALS), on_change=lambda: None
+    )
+    requests.enable()
+    async with asyncio.TaskGroup() as group:
+        watch = group.create_task(requests.run())
+        try:
+            return await requests.finish() or requests.problem
+        finally:
+            watch.cancel()
+
+
+def _is_active(request: EvictionRequest) -> bool:
+    return request.spec.intent == Intent.EVICTION and true_condition(request.status.conditions, EVICTED) is None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

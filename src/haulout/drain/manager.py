@@ -1,0 +1,244 @@
+"""Drains that somebody keeps: each is a task of its own, so that one stuck pod delays nobody.
+
+    drains = Drains(client, changed=queue.add)
+    drains.start("n1", node, policy, owner=Owner(name="n1"))
+    drains.seen("n1")
+
+Who owns them runs `run` in a task group; all of them end with it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from haulout.api.objects import Node, Pod, Taint
+from haulout.drain.drainer import Drainer
+from haulout.drain.escalation import EscalationStep
+from haulout.drain.eviction_client import EvictionClient
+from haulout.drain.eviction_requests import RequestOwner
+from haulout.drain.longest_blocker import LongestBlocker, LongestBlockerTracker
+from haulout.drain.machine_drain_rules import with_machine_drain_rules
+from haulout.drain.metrics import InitiatorDrainMetrics, SingleDrainMetrics
+from haulout.drain.pod_informers import NodePodInformer, PodSource
+from haulout.drain.policy import DrainPolicy
+from haulout.drain.progress import DrainOutcome, DrainProgress
+from haulout.drain.shared_pod_informer import SharedPodInformer
+from haulout.drain.state import Checkpoint
+from haulout.drain.volume_attachment_informer import VolumeAttachmentInformer
+from haulout.errors import HauloutError, LeadershipLost
+from haulout.kube.client import Client
+
+log = logging.getLogger(__name__)
+
+_APART = 32  # drains that have a watch of their own; any others share one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainSnapshot:
+    """How it stands with a drain."""
+
+    node_uid: str
+    policy: DrainPolicy
+    progress: DrainProgress
+    outcome: DrainOutcome | None = None  # the node is empty, or the drain has ended
+    is_waiting: bool = False
+    pods_on_node: int = 0  # all pods
+    longest_blocker: LongestBlocker | None = None  # what stood in the way longest, as far as this process saw
+
+
+@dataclass(slots=True)
+class _RunningDrain:
+    drainer: Drainer
+    node_uid: str
+    policy: DrainPolicy
+    pods: PodSource
+    metrics: SingleDrainMetrics | None = None
+    task: asyncio.Task[None] | None = None
+    outcome: DrainOutcome | None = None  # once it has ended
+    crash: Exception | None = None
+    blocker_tracker: LongestBlockerTracker = field(default_factory=LongestBlockerTracker)
+
+
+class DrainManager:
+    """The running drains, by key.
+
+    `on_change` is called with the key when a drain has news, `on_pod_requested` when a pod is asked to leave.
+
+    `metrics` counts them.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        on_change: Callable[[str], object],
+        on_pod_requested: Callable[[str, Pod, EscalationStep], object] | None = None,
+        metrics: InitiatorDrainMetrics | None = None,
+    ) -> None:
+        self._client = client
+        self._eviction_client = EvictionClient(client)
+        self._on_change = on_change
+        self._on_pod_requested = on_pod_requested
+        self._metrics = metrics
+        self._running: dict[str, _RunningDrain] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._shared_informer: SharedPodInformer | None = None
+        self._shared_informer_task: asyncio.Task[None] | None = None
+        self._volumes = VolumeAttachmentInformer(client)
+
+    async def run(self) -> None:
+        """Let drains run, until cancelled: with the group, all drains and the pool are."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            group.create_task(self._volumes.run(), name="volume attachments")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._group = None
+                self._running.clear()
+
+    def start(
+        self,
+        key: str,
+        node: Node,
+        policy: DrainPolicy,
+        *,
+        owner: RequestOwner,
+        checkpoint: Checkpoint | None = None,
+        waiting: bool = False,
+        keep_running: bool = False,
+        taints: tuple[Taint, ...] = (),
+    ) -> None:
+        """Drain a node, by the rules of its Machine, too; `waiting` looks, and lets no pod leave before `begin`.
+
+        `taints` are those that the node gets before that.
+        """
+        if self._group is None:
+            raise RuntimeError("drains start only while they run")
+        policy = with_machine_drain_rules(policy, node)
+        pods = self._pod_source(node.name, self._group)
+        drainer = Drainer(
+            self._client,
+            node.name,
+            policy,
+            eviction_client=self._eviction_client,
+            pods=pods,
+            checkpoint=checkpoint,
+            waiting=waiting,
+            keep_running=keep_running,
+            taints=taints,
+            volumes=self._volumes,
+            owner=owner,
+            on_progress=lambda progress: self._handle_progress(key, running, progress),
+            on_pod_requested=None if self._on_pod_requested is None else partial(self._on_pod_requested, key),
+            on_response=None if self._metrics is None else self._metrics.count_response,
+        )
+        drain_metrics = None if self._metrics is None else self._metrics.start_drain()
+        running = _RunningDrain(drainer, node.uid, policy, pods, drain_metrics)
+        self._running[key] = running
+        running.task = self._group.create_task(self._drain(key, running), name=f"drain for {key}")
+        if (
+            drain_metrics is not None
+        ):  # a task that is cancelled before its first step does not even come to its `finally`
+            running.task.add_done_callback(lambda _: drain_metrics.discard())
+
+    def _pod_source(self, node: str, group: asyncio.TaskGroup) -> PodSource:
+        """Return the pods of a node, by a watch of their own unless there are many of these already."""
+        if sum(isinstance(running.pods, NodePodInformer) for running in self._running_drains()) < _APART:
+            return NodePodInformer(self._client, node)
+        if self._shared_informer is None:
+            self._shared_informer = SharedPodInformer(self._client)
+            self._shared_informer_task = group.create_task(self._shared_informer.run(), name="pods of many nodes")
+        return self._shared_informer.for_node(node)
+
+    def _running_drains(self) -> Iterator[_RunningDrain]:
+        return (running for running in self._running.values() if running.task is not None and not running.task.done())
+
+    def _close_shared_informer(self, ending: _RunningDrain) -> None:
+        """Give up the watch of all pods when the last drain ends that needs it."""
+        others = (running for running in self._running_drains() if running is not ending)
+        if self._shared_informer_task is not None and all(
+            isinstance(running.pods, NodePodInformer) for running in others
+        ):
+            self._shared_informer_task.cancel()
+            self._shared_informer = self._shared_informer_task = None
+
+    def begin(self, key: str) -> None:
+        """Let the pods leave."""
+        self._running[key].drainer.begin()
+
+    def set_policy(self, key: str, policy: DrainPolicy) -> None:
+        """Go on by another policy, in which the rules of the node's Machine are as they are to be from now on."""
+        running = self._running[key]
+        running.policy = policy
+        running.drainer.set_policy(policy)
+
+    async def stop(self, key: str) -> None:
+        """Ask no further pod to leave, and forget the drain; returns when nothing of it is under way."""
+        running = self._running.get(key)
+        if running is None:
+            return
+        running.drainer.stop()
+        if running.task is not None:
+            await asyncio.wait([running.task])
+        if self._running.get(key) is running:
+            del self._running[key]
+
+    def has_ended(self, key: str) -> bool:
+        """Tell whether a drain is over, or its node is empty; also if there is none."""
+        running = self._running.get(key)
+        return running is None or bool(running.outcome or running.drainer.outcome or running.crash)
+
+    def snapshot(self, key: str) -> DrainSnapshot | None:
+        """Return how it stands with a drain; raise what ended it against its will."""
+        running = self._running.get(key)
+        if running is None:
+            return None
+        if running.crash is not None:
+            del self._running[key]  # the next look starts another
+            raise running.crash
+        return self._snapshot(running)
+
+    def peek(self, key: str) -> DrainSnapshot | None:
+        """Return the same to somebody who only looks on; nothing of a drain that ended against its will."""
+        running = self._running.get(key)
+        return None if running is None or running.crash is not None else self._snapshot(running)
+
+    def _snapshot(self, running: _RunningDrain) -> DrainSnapshot:
+        return DrainSnapshot(
+            node_uid=running.node_uid,
+            policy=running.policy,
+            progress=running.drainer.progress,
+            outcome=running.outcome or running.drainer.outcome,
+            is_waiting=running.drainer.is_waiting,
+            pods_on_node=sum(1 for _ in running.pods.pods()),
+            longest_blocker=running.blocker_tracker.longest,
+        )
+
+    def _handle_progress(self, key: str, running: _RunningDrain, progress: DrainProgress) -> None:
+        blockers, now, drainer = progress.blockers, self._client.clock.now(), running.drainer
+        running.blocker_tracker = running.blocker_tracker.observe(blockers, now=now)
+        if running.metrics is not None:
+            running.metrics.update(progress, drainer.outcome, blockers=blockers, is_waiting=drainer.is_waiting, now=now)
+        self._on_change(key)
+
+    async def _drain(self, key: str, running: _RunningDrain) -> None:
+        try:
+            running.outcome = await running.drainer.run()
+            self._count_end(running, running.outcome)
+        except LeadershipLost:
+            return  # all that we do is about to be cancelled
+        except Exception as error:
+            running.crash = error if isinstance(error, HauloutError) else RuntimeError(f"the drain broke: {error!r}")
+            log.warning("the drain for %s ended against its will", key, exc_info=error)
+            self._count_end(running, None)
+        finally:
+            self._close_shared_informer(running)
+        self._on_change(key)
+
+    def _count_end(self, running: _RunningDrain, outcome: DrainOutcome | None) -> None:
+        if running.metrics is not None:
+            result = None if outcome is None else outcome.result
+            running.metrics.finish(result, running.drainer.progress, now=self._client.clock.now())

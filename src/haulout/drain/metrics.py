@@ -1,0 +1,198 @@
+"""What is counted about drains, for `/metrics`: how long they take, what they do to pods, and what holds them up.
+
+    meter = tallies.of("order")                  # who drains: a person's order, or a profile
+    observed = meter.begin()
+    observed.sees(progress, outcome, now=now)    # whenever there is something new
+    observed.end()
+
+The tallies are the process's, and outlive its leadership. A drain that is taken over by another replica is counted
+there, from its beginning; one that finds its node empty is none.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from haulout.core.metrics import Histogram, Metric, MetricVec
+from haulout.core.metrics import MetricKind as Type
+from haulout.drain.blockers import Blocker, BlockerKind
+from haulout.drain.escalation import EscalationStep
+from haulout.drain.eviction_api import EvictionApi
+from haulout.drain.progress import ActiveBlocker, DrainOutcome, DrainProgress, OutcomeResult
+
+ORDER, PROFILE, ESX, KUBERNIKUS = "order", "profile", "esx", "kubernikus"
+CRASHED = "Broke"  # the result of a drain that ended against its will; it is begun again
+_BY_LABEL_HELP = "`by` is `order`, `profile`, `esx` or `kubernikus`"
+_MINUTE, _HOUR = 60.0, 3600.0
+
+DURATION = Metric(
+    "haulout_drain_duration_seconds",
+    "How long drains took that are over.",
+    ("by", "result"),
+    kind=Type.HISTOGRAM,
+    unit="seconds",
+    details=f"{_BY_LABEL_HELP}; `result` is `Drained`, `Refused`, `TimedOut`, `Cancelled` or `{CRASHED}`",
+    buckets=(5, 15, 30, _MINUTE, 2 * _MINUTE, 5 * _MINUTE, 10 * _MINUTE, 30 * _MINUTE, _HOUR, 4 * _HOUR, 24 * _HOUR),
+)
+RUNNING = Metric(
+    "haulout_drains_running",
+    "How many drains are under way.",
+    ("by",),
+    kind=Type.GAUGE,
+    details="only the leader has it",
+)
+PODS_LEFT = Metric(
+    "haulout_drain_pods_left", "How many pods are still to leave by drains under way.", ("by",), kind=Type.GAUGE
+)
+BLOCKED = Metric(
+    "haulout_drains_blocked",
+    "How many drains are under way in which a pod, or the drain, waits for something of this kind.",
+    ("by", "kind"),
+    kind=Type.GAUGE,
+    details="`kind` is that of a [blocker](drain.md), such as `DisruptionBudget`",
+)
+BLOCKED_SECONDS = Metric(
+    "haulout_drain_blocked_seconds_total",
+    "How long drains had a pod that waits for something of this kind, all together.",
+    ("by", "kind"),
+    unit="seconds",
+)
+PODS = Metric(
+    "haulout_drain_pods_total",
+    "How many pods were made to leave.",
+    ("by", "how"),
+    details="`how` is `evict`, `delete`, `kill`, or `request` if somebody else was asked to see to it",
+)
+REFUSALS = Metric(
+    "haulout_drain_refusals_total", "How often a pod could not be made to leave.", ("by", "kind"), details="tries count"
+)
+METRICS = (DURATION, RUNNING, PODS_LEFT, BLOCKED, BLOCKED_SECONDS, PODS, REFUSALS)
+
+_REQUEST = "request"
+
+
+class DrainMetrics:
+    """All that is counted."""
+
+    def __init__(self) -> None:
+        self.duration = Histogram(DURATION)
+        self.running = MetricVec(RUNNING)
+        self.pods_left = MetricVec(PODS_LEFT)
+        self.blocked = MetricVec(BLOCKED)
+        self.blocked_seconds = MetricVec(BLOCKED_SECONDS)
+        self.pods = MetricVec(PODS)
+        self.refusals = MetricVec(REFUSALS)
+        self._by_initiator: dict[str, InitiatorDrainMetrics] = {}
+        for initiator in (ORDER, PROFILE):
+            self.for_initiator(initiator)
+
+    def for_initiator(self, initiator: str) -> "InitiatorDrainMetrics":
+        """Return what counts the drains that somebody has made."""
+        if initiator not in self._by_initiator:
+            self._by_initiator[initiator] = InitiatorDrainMetrics(self, initiator)
+            self.duration.initialize(initiator, OutcomeResult.DRAINED)
+            self.blocked_seconds.add(initiator, BlockerKind.DISRUPTION_BUDGET, amount=0)
+            for step in EscalationStep:
+                self.pods.add(initiator, step, amount=0)
+        return self._by_initiator[initiator]
+
+    def collect(self, *, now: datetime) -> tuple[MetricVec | Histogram, ...]:
+        """Return all of them, as they are now."""
+        for gauge in (self.running, self.pods_left, self.blocked):
+            gauge.values.clear()
+        for initiator_metrics in self._by_initiator.values():
+            initiator_metrics.update_gauges(now=now)
+        gauges = self.running, self.pods_left, self.blocked
+        return *gauges, self.duration, self.blocked_seconds, self.pods, self.refusals
+
+
+class InitiatorDrainMetrics:
+    """Counts the drains of one controller."""
+
+    def __init__(self, metrics: DrainMetrics, initiator: str) -> None:
+        self.metrics = metrics
+        self.initiator = initiator
+        self.running: dict[int, SingleDrainMetrics] = {}  # by id
+
+    def start_drain(self) -> "SingleDrainMetrics":
+        """Return what counts one drain, until its `end`."""
+        drain = SingleDrainMetrics(self)
+        self.running[id(drain)] = drain
+        return drain
+
+    def count_response(self, step: EscalationStep, api: EvictionApi, blocker: Blocker | None) -> None:
+        """Count that a pod was made to leave, or what stands in its way."""
+        if blocker is not None:
+            self.metrics.refusals.add(self.initiator, blocker.kind)
+        else:
+            self.metrics.pods.add(self.initiator, _REQUEST if api is EvictionApi.REQUEST else step)
+
+    def update_gauges(self, *, now: datetime) -> None:
+        """Bring the numbers up to date."""
+        metrics, initiator = self.metrics, self.initiator
+        running = [drain for drain in self.running.values() if drain.pods or drain.kinds]
+        metrics.running.add(initiator, amount=len(running))
+        metrics.pods_left.add(initiator, amount=sum(drain.pods for drain in running))
+        metrics.blocked.add(initiator, BlockerKind.DISRUPTION_BUDGET, amount=0)
+        for drain in running:
+            drain.add_blocked_time(now)
+            for kind in drain.kinds:
+                metrics.blocked.add(initiator, kind)
+
+
+class SingleDrainMetrics:
+    """One drain."""
+
+    __slots__ = ("_at", "_had_pods", "_is_counted", "_meter", "kinds", "pods")
+
+    def __init__(self, initiator_metrics: InitiatorDrainMetrics) -> None:
+        self._meter = initiator_metrics
+        self._at: datetime | None = None
+        self._is_counted = False
+        self._had_pods = False
+        self.pods = 0  # that are still to leave
+        self.kinds: frozenset[BlockerKind] = frozenset()  # of what stands in the way
+
+    def update(
+        self,
+        progress: DrainProgress,
+        outcome: DrainOutcome | None,
+        *,
+        blockers: Iterable[ActiveBlocker],
+        is_waiting: bool,
+        now: datetime,
+    ) -> None:
+        """Take note of how it stands."""
+        self.add_blocked_time(now)
+        is_idle = is_waiting or (outcome is not None and not outcome.is_drained)
+        self.pods = 0 if is_idle else len(progress.pods)
+        has_work = not is_idle and bool(progress.pods or progress.volumes)
+        self.kinds = frozenset(active.blocker.kind for active in blockers) if has_work else frozenset()
+        self._had_pods = self._had_pods or (bool(progress.pods) and not is_waiting)
+        if outcome is not None:
+            self._count_result(outcome.result, progress, now)
+
+    def finish(self, result: OutcomeResult | None, progress: DrainProgress, *, now: datetime) -> None:
+        """Take note of its end; None: it broke."""
+        self.add_blocked_time(now)
+        self._count_result(CRASHED if result is None else result, progress, now)
+        self.discard()
+
+    def discard(self) -> None:
+        """Count it no more: it is over, or another replica goes on with it."""
+        self._meter.running.pop(id(self), None)
+        self.pods, self.kinds = 0, frozenset()
+
+    def add_blocked_time(self, now: datetime) -> None:
+        """Count the time since the last look for what stands in the way."""
+        if self.kinds and self._at is not None:
+            elapsed = max(now - self._at, timedelta()).total_seconds()
+            for kind in self.kinds:
+                self._meter.metrics.blocked_seconds.add(self._meter.initiator, kind, amount=elapsed)
+        self._at = now
+
+    def _count_result(self, result: str, progress: DrainProgress, now: datetime) -> None:
+        if self._is_counted or not self._had_pods:  # it goes on for pods that come later, or there was nothing to do
+            return
+        self._is_counted = True
+        took = max(now - progress.started, timedelta()).total_seconds()
+        self._meter.metrics.duration.observe(took, self._meter.initiator, result)

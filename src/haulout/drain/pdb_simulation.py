@@ -1,0 +1,163 @@
+"""What disruption budgets allow when several pods are to leave at once: the sums that the server does not make.
+
+A server that is asked whether a pod may be evicted (dry run) answers for that pod alone. Asked for two pods under a
+budget that allows one disruption it says yes twice. So whoever plans a drain, of one node or of many, must count by
+himself: which pods a budget would be charged for, and how many disruptions it allows now.
+
+The rules are those of the eviction subresource (`pkg/registry/core/pod/storage/eviction.go` of Kubernetes): pods that
+have finished, have not started or are leaving already are not charged for, and pods that are not ready may be free,
+depending on the budget's `unhealthyPodEvictionPolicy`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from haulout.api.objects import Base, Object, Pod, RawObject
+from haulout.api.resources import Resource
+from haulout.core.text import format_pod_count
+from haulout.drain.pod_filters import FINISHED
+from haulout.kube import selectors
+from haulout.kube.selectors import Selector, SelectorError
+
+_UNCHARGED_PHASES = (*FINISHED, "Pending")
+
+
+class PodDisruptionBudgetSpec(Base, frozen=True):
+    """Which pods a budget is about."""
+
+    selector: RawObject | None = None
+    unhealthy_pod_eviction_policy: str | None = None
+
+
+class PodDisruptionBudgetStatus(Base, frozen=True):
+    """What a budget allows now."""
+
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+
+
+class PodDisruptionBudget(Object, frozen=True):
+    """A disruption budget."""
+
+    spec: PodDisruptionBudgetSpec = msgspec.field(default_factory=PodDisruptionBudgetSpec)
+    status: PodDisruptionBudgetStatus = msgspec.field(default_factory=PodDisruptionBudgetStatus)
+
+
+POD_DISRUPTION_BUDGETS = Resource(
+    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True, model=PodDisruptionBudget
+)
+
+
+class PdbOutcome(StrEnum):
+    """How pods get past their budget."""
+
+    AT_ONCE = "AtOnce"
+    IN_TURN = "InTurn"  # some wait until others have been replaced
+    NEVER = "Never"  # it allows no disruption even when all is well
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PdbSimulation:
+    """What one budget is asked for, and what it allows."""
+
+    pdb: str  # namespace/name
+    allowed: int
+    charged: tuple[str, ...]  # pods that it is charged for, as namespace/name, in the order in which they would leave
+    uncharged: tuple[str, ...]  # pods that it lets go for nothing
+    outcome: PdbOutcome
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The pods that cannot leave now, even though each of them alone could."""
+        return self.charged[self.allowed :]
+
+    def __str__(self) -> str:
+        """Return it in a sentence without an end mark."""
+        name = f"PodDisruptionBudget {self.pdb}"
+        match self.outcome:
+            case PdbOutcome.AT_ONCE:
+                return f"{name} lets {format_pod_count(len(self.charged) + len(self.uncharged))} leave at once"
+            case PdbOutcome.NEVER:
+                return f"{name} never allows a disruption, and {format_pod_count(len(self.charged))} would need one"
+        return (
+            f"{name} allows {self.allowed} now, so {len(self.waiting)} "
+            f"of {format_pod_count(len(self.charged))} wait in turn"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PdbSimulations:
+    """What all budgets are asked for."""
+
+    pdbs: tuple[PdbSimulation, ...]
+    pods_with_several_pdbs: tuple[
+        tuple[str, tuple[str, ...]], ...
+    ]  # pods under more than one budget, which nobody can evict
+
+
+def simulate_evictions(pods: Sequence[Pod], pdbs: Iterable[PodDisruptionBudget]) -> PdbSimulations:
+    """Return what budgets are asked for if these pods, of whichever nodes, leave."""
+    pdbs_with_selectors = [(listed_pdb, _selector(listed_pdb)) for listed_pdb in pdbs]
+    by_pod = {
+        pod.uid: [
+            pdb for pdb, selector in pdbs_with_selectors if pdb.namespace == pod.namespace and _selects(selector, pod)
+        ]
+        for pod in pods
+        if not _needs_no_pdb(pod)
+    }
+    pods_with_several_pdbs = tuple(
+        (pod.key, tuple(pdb.key for pdb in by_pod[pod.uid])) for pod in pods if _has_several_pdbs(by_pod, pod)
+    )
+    simulations = [
+        _simulate(pdb, [pod for pod in pods if by_pod.get(pod.uid) == [pdb]]) for pdb, _ in pdbs_with_selectors
+    ]
+    return PdbSimulations(tuple(pdb for pdb in simulations if pdb.charged or pdb.uncharged), pods_with_several_pdbs)
+
+
+def _simulate(pdb: PodDisruptionBudget, selected: Sequence[Pod]) -> PdbSimulation:
+    status = pdb.status
+    uncharged = tuple(pod.key for pod in selected if _is_uncharged(pod, pdb))
+    charged = tuple(pod.key for pod in selected if not _is_uncharged(pod, pdb))
+    allowed = max(status.disruptions_allowed, 0)
+    if len(charged) <= allowed:
+        outcome = PdbOutcome.AT_ONCE
+    else:
+        outcome = (
+            PdbOutcome.NEVER if status.expected_pods <= status.desired_healthy and not allowed else PdbOutcome.IN_TURN
+        )
+    return PdbSimulation(pdb=pdb.key, allowed=allowed, charged=charged, uncharged=uncharged, outcome=outcome)
+
+
+def _is_uncharged(pod: Pod, pdb: PodDisruptionBudget) -> bool:
+    if any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions):
+        return False
+    if pdb.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
+        return True
+    return pdb.status.current_healthy >= pdb.status.desired_healthy > 0
+
+
+def _needs_no_pdb(pod: Pod) -> bool:
+    return pod.status.phase in _UNCHARGED_PHASES or pod.metadata.deletion_timestamp is not None
+
+
+def _selector(pdb: PodDisruptionBudget) -> Selector | None:
+    """Return whom a budget is about; None is nobody, as for a budget that has no selector."""
+    if pdb.spec.selector is None:
+        return None
+    try:
+        return selectors.from_label_selector(pdb.spec.selector)
+    except SelectorError:
+        return None
+
+
+def _selects(selector: Selector | None, pod: Pod) -> bool:
+    return selector is not None and selector.matches(pod.metadata.labels)
+
+
+def _has_several_pdbs(by_pod: dict[str, list[PodDisruptionBudget]], pod: Pod) -> bool:
+    return len(by_pod.get(pod.uid, ())) > 1

@@ -1,0 +1,113 @@
+"""Noticing at once that a disruption budget has room again, instead of asking until it has.
+
+While a budget refuses pods of a drain, the budget itself is watched: one object, which says how many disruptions it
+allows. When it allows one, the next pod is asked; when it says that it allows another, the one after that. So each pod
+is asked once in vain and once with success, and no time is lost in between.
+
+It is a help and nothing depends on it: where budgets may not be watched, pods are asked again at the usual pace.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from haulout.api.objects import Bookmark, UndecodableObject, WatchEvent
+from haulout.core.backoff import Backoff
+from haulout.drain.pdb_simulation import POD_DISRUPTION_BUDGETS, PodDisruptionBudget
+from haulout.errors import Forbidden, KubeError, NotFound
+from haulout.kube.client import Client
+
+PDB_PREFIX = "PodDisruptionBudget "  # of a blocker's object, before namespace and name
+
+_MAX_WATCHES = 20  # watches of one drain
+_WATCH_TIMEOUT = timedelta(minutes=5)
+_BACKOFF = Backoff(first=timedelta(seconds=2), limit=timedelta(minutes=1), jitter=0.5)
+_STABLE_AFTER = timedelta(seconds=30)
+
+
+@dataclass(slots=True)
+class _WatchedBudget:
+    """What is known of one budget."""
+
+    task: asyncio.Task[None]
+    is_synced: bool = False
+    disruptions_allowed: int = 0
+    is_used: bool = True  # what it last said was acted upon
+
+
+class PodDisruptionBudgetWatch:
+    """The budgets that stand in the way of one drain, by the object that blockers name."""
+
+    def __init__(self, client: Client, *, on_allowed: Callable[[str], None]) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._on_allowed = on_allowed
+        self._watched: dict[str, _WatchedBudget] = {}
+        self._given_up: set[str] = set()
+
+    def watch(self, names: Iterable[str], group: asyncio.TaskGroup) -> None:
+        """Watch these budgets and no others, in tasks of `group`."""
+        wanted = [name for name in dict.fromkeys(names) if name.startswith(PDB_PREFIX) and name not in self._given_up]
+        for name in [name for name in self._watched if name not in wanted]:
+            self._watched.pop(name).task.cancel()
+        for name in wanted[:_MAX_WATCHES]:
+            if name not in self._watched:
+                self._watched[name] = _WatchedBudget(group.create_task(self._watch(name)))
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        while self._watched:
+            self._watched.popitem()[1].task.cancel()
+
+    def is_watched(self, name: str) -> bool:
+        """Tell whether it would be noticed if the budget had room."""
+        return name in self._watched and self._watched[name].is_synced
+
+    def mark_used(self, name: str) -> None:
+        """Note that a pod is being asked because of what the budget said."""
+        if name in self._watched:
+            self._watched[name].is_used = True
+
+    def allows_disruption(self, name: str) -> bool:
+        """Tell whether the budget has said since then that it has room."""
+        watched = self._watched.get(name)
+        return watched is not None and watched.disruptions_allowed > 0 and not watched.is_used
+
+    async def _watch(self, name: str) -> None:
+        failures = 0
+        while True:
+            started_at = self._clock.monotonic()
+            try:
+                await self._watch_once(name)
+            except (Forbidden, NotFound):
+                self._given_up.add(name)
+                self._watched.pop(name, None)
+                return
+            except KubeError:
+                is_stable = self._clock.monotonic() - started_at > _STABLE_AFTER.total_seconds()
+                failures = 1 if is_stable else failures + 1
+                if name in self._watched:
+                    self._watched[name].is_synced = False
+            await self._clock.sleep(_BACKOFF.delay(max(failures, 1), self._client.random))
+
+    async def _watch_once(self, name: str) -> None:
+        namespace, _, pdb_name = name.removeprefix(PDB_PREFIX).partition("/")
+        fields = f"metadata.name={pdb_name}"
+        async with self._client.watch(
+            POD_DISRUPTION_BUDGETS, namespace=namespace, fields=fields, watch_timeout=_WATCH_TIMEOUT
+        ) as events:
+            async for event in events:
+                if not isinstance(event, Bookmark):
+                    self._handle_event(name, event)
+
+    def _handle_event(self, name: str, event: WatchEvent[PodDisruptionBudget] | WatchEvent[UndecodableObject]) -> None:
+        watched, pdb = self._watched.get(name), event.object
+        if watched is None or isinstance(pdb, UndecodableObject):
+            return
+        # A budget that is gone forbids nothing, and says nothing any more either.
+        is_deleted = event.type == "DELETED"
+        watched.is_synced, watched.is_used = not is_deleted, False
+        watched.disruptions_allowed = 1 if is_deleted else pdb.status.disruptions_allowed
+        if watched.disruptions_allowed > 0:
+            self._on_allowed(name)

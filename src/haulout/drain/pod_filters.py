@@ -1,0 +1,236 @@
+"""Which pods of a node a drain makes leave: the rules of `kubectl drain`, in its order and with its words.
+
+A pod meets the rules one after the other until one says that it stays. It stays for a reason that is fine (`STAYS`: a
+DaemonSet's pod, a static pod, one that was given up), or for one that forbids the drain (`REFUSED`: it would be lost
+for good and nobody said that it may be). kubectl remembers only what the last rule said of a pod; here all that was
+said is kept, since a pod can have local storage and no controller as well.
+
+Follows `kubectl/pkg/drain/filters.go` of Kubernetes 1.36.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from haulout.api.objects import OwnerReference, Pod, Taint
+from haulout.drain.tolerations import Toleration, daemon_set_recreates_pod
+from haulout.kube.pod_transform import MIRROR_ANNOTATION
+
+FINISHED = ("Succeeded", "Failed")
+
+_DAEMON_SET_REFUSED = "DaemonSet-managed Pods (use --ignore-daemonsets to ignore)"
+_DAEMON_SET_STAYS = "ignoring DaemonSet-managed Pods"
+_DAEMON_SET_RETURNS = "ignoring DaemonSet-managed Pods that tolerate all taints of the node and would come back"
+_STORAGE_REFUSED = "Pods with local storage (use --delete-emptydir-data to override)"
+_STORAGE_LOST = "deleting Pods with local storage"
+_UNMANAGED_REFUSED = "Pods that declare no controller (use --force to override)"
+_UNMANAGED_LOST = "deleting Pods that declare no controller"
+_UNKNOWN = "unexpected error"
+
+
+class PodDisposition(StrEnum):
+    """What becomes of a pod."""
+
+    LEAVES = "Leaves"
+    STAYS = "Stays"
+    REFUSED = "Refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFilters:
+    """What a drain may do; the names are those of kubectl's flags."""
+
+    force: bool = False  # make pods leave that nobody will start again elsewhere
+    ignore_daemonsets: bool = False
+    delete_emptydir_data: bool = False
+    skip_wait_for_delete: timedelta = timedelta()  # after which a pod that does not end is given up; zero: never
+    keep_any_daemonset: bool = False  # no flag of kubectl: see `is_owned_by_any_daemon_set`
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSetInfo:
+    """What the server said when it was asked for a pod's DaemonSet; no problem if that exists."""
+
+    problem: str = ""
+    is_missing: bool = False
+    tolerations: tuple[Toleration, ...] = ()  # of its template
+
+
+class PodDeleteStatus(msgspec.Struct, frozen=True, gc=False):
+    """What becomes of a pod, and what is to be said about it, in the order of the rules."""
+
+    pod: Pod
+    disposition: PodDisposition
+    warnings: tuple[str, ...] = ()
+    problem: str = ""  # why it is refused
+
+
+@dataclass(frozen=True, slots=True)
+class PodDeleteList:
+    """The verdicts on all pods of a node."""
+
+    statuses: tuple[PodDeleteStatus, ...]
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods to make leave."""
+        return tuple(status.pod for status in self.statuses if status.disposition is PodDisposition.LEAVES)
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """Why the drain must not begin, one sentence for each reason; empty if it may."""
+        problems = (
+            (status.problem or _UNKNOWN, status.pod)
+            for status in self.statuses
+            if status.disposition is PodDisposition.REFUSED
+        )
+        return tuple(f"cannot delete {text}: {pods}" for text, pods in _group_by_text(problems))
+
+    @property
+    def warning(self) -> str:
+        """What people should know before it begins, in one line; empty if nothing."""
+        warnings = ((text, status.pod) for status in self.statuses for text in status.warnings)
+        return "; ".join(f"{text}: {pods}" for text, pods in _group_by_text(warnings))
+
+
+def filter_pods(
+    pods: Iterable[Pod], filters: PodFilters, *, daemon_set: Callable[[Pod], DaemonSetInfo], now: datetime
+) -> PodDeleteList:
+    """Judge all pods of a node; `daemon_set` is asked about those that a DaemonSet controls."""
+    return PodDeleteList(tuple(filter_pod(pod, filters, daemon_set=daemon_set, now=now) for pod in pods))
+
+
+def filter_pod(
+    pod: Pod,
+    filters: PodFilters,
+    *,
+    daemon_set: Callable[[Pod], DaemonSetInfo],
+    now: datetime,
+    taints: Sequence[Taint] | None = None,
+) -> PodDeleteStatus:
+    """Judge one pod.
+
+    Beyond kubectl: if `taints`, those of the node, are given, pods of DaemonSets leave that these keep from coming
+    back.
+    """
+    warnings: list[str] = []
+    for disposition, text in _filter_results(pod, filters, daemon_set=daemon_set, now=now, taints=taints):
+        if disposition is PodDisposition.STAYS:
+            return PodDeleteStatus(pod, disposition, (text,) if text else ())
+        if disposition is PodDisposition.REFUSED:
+            return PodDeleteStatus(pod, disposition, tuple(warnings), text)
+        warnings.append(text)
+    return PodDeleteStatus(pod, PodDisposition.LEAVES, tuple(warnings))
+
+
+def _filter_results(
+    pod: Pod,
+    filters: PodFilters,
+    *,
+    daemon_set: Callable[[Pod], DaemonSetInfo],
+    now: datetime,
+    taints: Sequence[Taint] | None,
+) -> Iterator[tuple[PodDisposition, str]]:
+    """Yield what the rules have to say, in their order; whoever reads on has accepted what was said before."""
+    if is_past_wait_for_delete(pod, filters.skip_wait_for_delete, now=now):
+        yield PodDisposition.STAYS, ""
+    is_running = not is_finished(pod)
+    is_daemon = is_running and belongs_to_daemon_set(pod)
+    if is_owned_by_any_daemon_set(pod, filters) and (taints is None or not is_daemon):
+        yield PodDisposition.STAYS, _DAEMON_SET_STAYS
+    if is_daemon:
+        yield from _daemon_set_results(daemon_set(pod), filters, taints)
+    if is_static(pod):
+        yield PodDisposition.STAYS, ""
+    if is_running and has_local_storage(pod):
+        yield (
+            (PodDisposition.LEAVES, _STORAGE_LOST)
+            if filters.delete_emptydir_data
+            else (PodDisposition.REFUSED, _STORAGE_REFUSED)
+        )
+    if is_running and controller_of(pod) is None:
+        yield (
+            (PodDisposition.LEAVES, _UNMANAGED_LOST) if filters.force else (PodDisposition.REFUSED, _UNMANAGED_REFUSED)
+        )
+
+
+def _daemon_set_results(
+    info: DaemonSetInfo, filters: PodFilters, taints: Sequence[Taint] | None
+) -> Iterator[tuple[PodDisposition, str]]:
+    if info.problem:
+        orphaned = info.is_missing and filters.force
+        yield (PodDisposition.LEAVES if orphaned else PodDisposition.REFUSED), info.problem
+    elif taints is None or daemon_set_recreates_pod(info.tolerations, taints):
+        warning = _DAEMON_SET_STAYS if taints is None else _DAEMON_SET_RETURNS
+        yield (
+            (PodDisposition.STAYS, warning)
+            if filters.ignore_daemonsets
+            else (PodDisposition.REFUSED, _DAEMON_SET_REFUSED)
+        )
+
+
+def is_finished(pod: Pod) -> bool:
+    """Tell whether a pod has come to its end by itself."""
+    return pod.status.phase in FINISHED
+
+
+def is_static(pod: Pod) -> bool:
+    """Tell whether only its kubelet can stop a pod."""
+    return MIRROR_ANNOTATION in pod.metadata.annotations
+
+
+def has_local_storage(pod: Pod) -> bool:
+    """Tell whether data is lost with the pod."""
+    return any(volume.empty_dir is not None for volume in pod.spec.volumes)
+
+
+def controller_of(pod: Pod) -> OwnerReference | None:
+    """Return who replaces the pod when it is gone."""
+    for owner in pod.metadata.owner_references:
+        if owner.controller:
+            return owner
+    return None
+
+
+def belongs_to_daemon_set(pod: Pod) -> bool:
+    """Tell whether one of Kubernetes' own DaemonSets controls the pod; those of other groups are not meant."""
+    owner = controller_of(pod)
+    return owner is not None and (owner.api_version, owner.kind) == ("apps/v1", "DaemonSet")
+
+
+def is_owned_by_any_daemon_set(pod: Pod, filters: PodFilters) -> bool:
+    """Tell whether a pod stays because one of its owners calls itself a DaemonSet.
+
+    This is the rule of controllers that may not read DaemonSets: of any group, there or gone, and for finished pods.
+    """
+    return filters.keep_any_daemonset and any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)
+
+
+def is_past_wait_for_delete(pod: Pod, timeout: timedelta, *, now: datetime) -> bool:
+    """Tell whether a pod should have been gone for longer than `timeout`, in whole seconds; never if that is zero.
+
+    The deletionTimestamp is the end of its grace period, so the patience counts from there.
+    """
+    ended = pod.metadata.deletion_timestamp
+    return bool(timeout) and ended is not None and (now - ended) // _SECOND > timeout // _SECOND
+
+
+def aggregate_errors(problems: Sequence[str]) -> str:
+    """Return several problems in one line, as Kubernetes' tools join them."""
+    distinct = list(dict.fromkeys(problems))
+    return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
+
+
+_SECOND = timedelta(seconds=1)
+
+
+def _group_by_text(texts: Iterable[tuple[str, Pod]]) -> Iterator[tuple[str, str]]:
+    """Yield each text with the pods it is about, in the order in which they came."""
+    groups: dict[str, list[str]] = {}
+    for text, pod in texts:
+        groups.setdefault(text, []).append(f"{pod.namespace}/{pod.name}")
+    for text, names in groups.items():
+        yield text, ", ".join(names)

@@ -1,0 +1,191 @@
+"""A port that listens while a context lasts, and an error that says why it cannot.
+
+We accept connections ourselves, on asyncio's loop and on uvloop, so that each is counted before its TLS handshake
+(`haulout.httpserver.connections`). An error of a handshake comes back to us, and not to the loop's exception handler.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from haulout.core.realtime import real_seconds
+from haulout.errors import UsageError
+from haulout.httpserver.connections import (
+    CLOSE_TIMEOUT,
+    Connection,
+    ConnectionLimits,
+    ConnectionSlot,
+    ConnectionTable,
+    harden,
+)
+
+log = logging.getLogger(__name__)
+
+_MAX_PORT = 65_535
+_SHUTDOWN_TIMEOUT = timedelta(seconds=5)  # for requests that are being answered when we are told to stop
+_BACKLOG = 1024  # connections that the kernel keeps until we accept them
+_BATCH = 32  # accepted in one turn of the loop, so that other ports have theirs
+_RECEIVED_BYTES, _SENT_BYTES = 32 << 10, 128 << 10  # that the kernel keeps for a connection; it doubles them
+_EXHAUSTED_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_NO_SUCH_FAMILY = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
+_EXHAUSTED_RETRY_DELAY = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """Where to listen."""
+
+    port: int
+    host: str | None = None  # all addresses
+
+    @classmethod
+    def parse(cls, text: str) -> "ListenAddress":
+        """Return what Go calls an address: `:8080`, `127.0.0.1:8080` or `[::1]:8080`; raises `UsageError`."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not port.isascii() or not port.isdecimal() or not 1 <= int(port) <= _MAX_PORT:
+            raise UsageError(f"expected an address with a port such as :8080, found {text!r}")
+        return cls(int(port), host.removeprefix("[").removesuffix("]") or None)
+
+
+@contextlib.asynccontextmanager
+async def listen(
+    app: web.Application,
+    *,
+    host: str | None,
+    port: int,
+    what: str,
+    limits: ConnectionLimits,
+    tls: ssl.SSLContext | None = None,
+    shutdown_timeout: timedelta = _SHUTDOWN_TIMEOUT,
+) -> AsyncIterator[int]:
+    """Listen on `host`, or on all addresses; yields the port. Leaving lets those finish who are being answered."""
+    harden(app)
+    runner = web.AppRunner(app, shutdown_timeout=shutdown_timeout.total_seconds(), handler_cancellation=True)
+    await runner.setup()
+    if runner.server is None:
+        raise RuntimeError("the runner is not set up")
+    try:
+        with contextlib.ExitStack() as stack:
+            try:
+                sockets = await _bind(stack, host, port)
+            except OSError as error:
+                reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
+                raise UsageError(f"cannot listen on port {port} for {what}: {reason}; name another") from None
+            async with _Acceptor(runner.server, ConnectionTable(limits), tls).accepting(sockets):
+                yield sockets[0].getsockname()[1]
+    finally:
+        await runner.cleanup()
+
+
+class _Acceptor:
+    """Accepts connections and has each of them served."""
+
+    def __init__(self, server: web.Server, connections: ConnectionTable, tls: ssl.SSLContext | None) -> None:
+        self._server = server
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        # Not a TaskGroup: it would wrap what is raised while the port listens into an ExceptionGroup.
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._tls: dict[str, Any] = {}
+        if tls is not None:
+            self._tls = {"ssl": tls, "ssl_shutdown_timeout": real_seconds(CLOSE_TIMEOUT)}
+
+    @contextlib.asynccontextmanager
+    async def accepting(self, sockets: list[socket.socket]) -> AsyncIterator[None]:
+        """Accept while the context lasts. All that was accepted is known to the server, or closed, when it ends."""
+        self._connections.open()
+        for listener in sockets:
+            self._loop.add_reader(listener, self._accept, listener)
+        try:
+            yield
+        finally:
+            for listener in sockets:
+                self._loop.remove_reader(listener)
+            for timer in self._retries.values():
+                timer.cancel()
+            self._connections.close()
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_BATCH):
+            try:
+                accepted, peer = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._pause(listener, error)
+                return
+            accepted.setblocking(False)
+            slot = self._connections.admit(accepted, str(peer[0]))
+            if slot is None:
+                accepted.close()
+                continue
+            task = self._loop.create_task(self._serve(accepted, slot))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _pause(self, listener: socket.socket, error: OSError) -> None:
+        """Wait before the next accept: the process or its machine has no more files or memory for sockets."""
+        if error.errno not in _EXHAUSTED_ERRNOS:
+            raise error
+        log.error("no connection can be accepted: %s; trying again", os.strerror(error.errno))
+        self._loop.remove_reader(listener)
+        delay = real_seconds(_EXHAUSTED_RETRY_DELAY)
+        self._retries[listener] = self._loop.call_later(delay, self._loop.add_reader, listener, self._accept, listener)
+
+    async def _serve(self, accepted: socket.socket, slot: ConnectionSlot) -> None:
+        """Bring a connection to where it has a protocol that speaks with its peer."""
+        try:
+            await self._loop.connect_accepted_socket(partial(Connection, self._server, slot), accepted, **self._tls)
+        except OSError as error:
+            log.debug("a TLS handshake with %s failed: %s", slot.address, type(error).__name__)
+            error.__traceback__ = None  # a frame in it refers to the error: until a collection both would keep 256 KiB
+            self._connections.discard(slot)
+        except Exception:
+            log.exception("a connection cannot be served")
+            self._connections.discard(slot)
+            accepted.close()
+
+
+async def _bind(stack: contextlib.ExitStack, host: str | None, port: int) -> list[socket.socket]:
+    """Return sockets that listen until the stack is closed: one for each address of `host`; raises `OSError`."""
+    listeners: list[socket.socket] = []
+    loop = asyncio.get_running_loop()
+    infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, protocol, _, address in dict.fromkeys(infos):
+        try:
+            listener = stack.enter_context(socket.socket(family, kind, protocol))
+            _prepare(listener, (address[0], port, *address[2:]))
+        except OSError as error:
+            if host is None and error.errno in _NO_SUCH_FAMILY:  # a machine without IPv6, or without IPv4
+                continue
+            raise
+        listeners.append(listener)
+        port = listener.getsockname()[1]  # if any port will do, the same one on all addresses
+    if not listeners:
+        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    return listeners
+
+
+def _prepare(listener: socket.socket, address: tuple[Any, ...]) -> None:
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if listener.family == socket.AF_INET6:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT_BYTES)
+    listener.setblocking(False)
+    listener.bind(address)
+    listener.listen(_BACKLOG)

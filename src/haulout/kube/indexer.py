@@ -1,0 +1,121 @@
+"""An indexed set of rows: what a cache holds.
+
+A row is an object, or the few fields of it that are worth keeping. The store knows nothing of watching; it keeps rows
+by key and under any number of indexes, in the order in which they came, so that a simulated run repeats exactly.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+
+class CachedObject(Protocol):
+    """What a store must know of whatever it keeps."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name."""
+        ...
+
+    @property
+    def uid(self) -> str:
+        """What tells it from a later object of the same name."""
+        ...
+
+    @property
+    def resource_version(self) -> str:
+        """Which state of the object it shows."""
+        ...
+
+
+R = TypeVar("R", bound=CachedObject)
+IndexFunc = Callable[[R], Sequence[str]]
+
+
+class IndexedStore(Generic[R]):
+    """Rows by key, and by what else they are asked for.
+
+    `has_same_index_values` may tell of two states of a row that all indexes put both under the same values. Where it
+    does, which is cheaper than asking all indexes, the store remembers where each row is. `size` measures a row in
+    bytes.
+    """
+
+    def __init__(
+        self,
+        indexes: Mapping[str, IndexFunc[R]] | None = None,
+        *,
+        has_same_index_values: Callable[[R, R], bool] | None = None,
+        size: Callable[[R], int] | None = None,
+    ) -> None:
+        self.size = 0  # of all rows, if they are measured
+        self._size = size
+        self._has_same_index_values = has_same_index_values
+        self._buckets: dict[str, tuple[dict[str, R], ...]] = {}  # by key
+        self._rows: dict[str, R] = {}
+        self._index_funcs = dict(indexes or {})
+        self._indexes: dict[str, dict[str, dict[str, R]]] = {name: {} for name in self._index_funcs}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._rows
+
+    def get(self, key: str) -> R | None:
+        """Return the row with this key."""
+        return self._rows.get(key)
+
+    def all(self) -> Collection[R]:
+        """Return all rows; a live view, so copy it before you wait for anything."""
+        return self._rows.values()
+
+    def by_index(self, index: str, value: str) -> Collection[R]:
+        """Return the rows that `index` puts under `value`; a live view as well."""
+        return self._indexes[index].get(value, {}).values()
+
+    def put(self, row: R) -> R | None:
+        """Keep `row`; returns the one that it replaces."""
+        key = row.key
+        old = self._rows.get(key)
+        self._rows[key] = row
+        if self._size is not None:
+            self.size += self._size(row) - (0 if old is None else self._size(old))
+        if old is not None and self._has_same_index_values is not None and self._has_same_index_values(old, row):
+            for bucket_of_key in self._buckets[key]:
+                bucket_of_key[key] = row
+            return old
+        buckets: list[dict[str, R]] = []
+        for name, indexer in self._index_funcs.items():
+            index, values = self._indexes[name], indexer(row)
+            if old is not None and (before := indexer(old)) != values:
+                self._remove_from_index(index, key, before)
+            for value in values:
+                bucket = index.get(value)
+                if bucket is None:
+                    bucket = index[value] = {}
+                bucket[key] = row
+                buckets.append(bucket)
+        if self._has_same_index_values is not None:
+            self._buckets[key] = tuple(buckets)
+        return old
+
+    def drop(self, key: str) -> R | None:
+        """Forget the row with this key, and return it."""
+        old = self._rows.pop(key, None)
+        if old is not None:
+            if self._size is not None:
+                self.size -= self._size(old)
+            self._buckets.pop(key, None)
+            self._unindex(key, old)
+        return old
+
+    def _unindex(self, key: str, row: R) -> None:
+        for name, indexer in self._index_funcs.items():
+            self._remove_from_index(self._indexes[name], key, indexer(row))
+
+    def _remove_from_index(self, index: dict[str, dict[str, R]], key: str, values: Iterable[str]) -> None:
+        for value in values:
+            if (bucket := index.get(value)) is None:
+                continue
+            bucket.pop(key, None)
+            if not bucket:
+                del index[value]

@@ -1,0 +1,507 @@
+"""Leader election: of several processes, at most one does the work.
+
+The leader's name stands in a Lease, which the leader renews every `retry_period`. The fields mean what client-go's
+leader election means by them, so both kinds of candidates can stand for the same lease.
+
+That two never lead at once rests on three rules, none of which trusts a wall clock:
+
+- A leader stops early. It may lead until `renew_deadline` after the moment just *before* its last successful write was
+  sent. By then its work has been cancelled, whether the server refuses, is silent or cannot be reached.
+- A candidate takes over late. It must have seen the lease unchanged for the lease's whole duration on its own monotonic
+  clock, counted from *after* it first saw it so. This is longer than the deadline, and the difference is the margin
+  for requests that are still on their way and for clocks that do not run alike. A lease that vanishes while somebody
+  holds it is waited for just as long.
+- A stalled process is fenced. After a stall of the event loop the work may run before the timer that should end it has
+  rung. So the work gets a client whose every write first looks at the clock, and raises `LeadershipLost`.
+
+A candidate watches the lease: it wakes at once when the lease is released, and exactly when it has run out. The watch
+is a hint. Whoever takes the lease reads it first, and writes under the resourceVersion that was read, so a watch that
+is late or silent costs time and never safety. Where the lease may not be watched, it is polled.
+
+An election can depend on another one. `run` is then given the `fence` of the other, and takes, renews and works only as
+long as that fence allows it. While the process waits for the other lease it observes this one (`observe`), so that it
+waits for both at once. Only the release of a lease asks no fence. It needs none: it is written only if our own last
+write still stands there.
+
+A write whose outcome is unknown (no answer, a 5xx) is settled by looking: each write carries a renewTime that is its
+own, and if that stands in the lease, the write took effect. Identities must be unique to a process: a candidate that
+finds its own identity in the lease takes it for its own from before a restart, and continues at once.
+
+Two gaps stay open, as in client-go. A process that was started after a lease in use was deleted, and never saw it held,
+takes it at once; the deposed leader finds out when it renews next. And what was sent in time may take effect late. This
+is why every write that matters carries a precondition of its own.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from haulout.api.objects import Bookmark, Lease, LeaseSpec, UndecodableObject, object_key
+from haulout.api.resources import LEASES
+from haulout.core.backoff import Backoff
+from haulout.errors import AlreadyExists, Conflict, Expired, Forbidden, KubeError, LeadershipLost, NotFound
+from haulout.kube import leases
+from haulout.kube.client import Client
+from haulout.kube.leaderelection_config import JITTER_FACTOR, LeaderElectionConfig
+
+logger = logging.getLogger(__name__)
+
+_MAX_RELEASE_ATTEMPTS = 3
+_WATCH_TIMEOUT = timedelta(minutes=5)
+_WATCH_END_GRACE = timedelta(seconds=10)  # after that, unless its connection is dead
+_WATCH_FORBIDDEN_RETRY = timedelta(minutes=1)  # after which a candidate without permission to watch tries again
+
+
+class _ObservedLease(NamedTuple):
+    """What the lease looked like; if it was missing, without a uid and with what it said before."""
+
+    uid: str
+    spec: LeaseSpec
+
+
+class LeaderElection:
+    """One candidate for one lease."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        name: str,
+        namespace: str,
+        identity: str,
+        config: LeaderElectionConfig | None = None,
+        on_new_leader: Callable[[str], object] | None = None,
+    ) -> None:
+        if not identity:
+            raise ValueError("leader election: the identity is empty; give every process one of its own")
+        if client.fence is not None:
+            raise ValueError("leader election: the client has a fence, which belongs to `run`: a release must pass it")
+        config = config or LeaderElectionConfig()
+        self.name = name
+        self.namespace = namespace
+        self.identity = identity
+        self.lease_duration = config.lease_duration
+        self.renew_deadline = config.renew_deadline
+        self.retry_period = config.retry_period
+        self._client = client
+        self._fence: Callable[[], None] | None = None
+        self._clock = client.clock
+        self._on_new_leader = on_new_leader
+        self._backoff = Backoff(first=self.retry_period, limit=self.lease_duration, jitter=0.5)
+        # One request that hangs, sent a retry period after the last renewal, must leave time for another.
+        self._request_timeout = (self.renew_deadline - self.retry_period) / 2
+
+        self._observed = _ObservedLease("", LeaseSpec())
+        self._observed_at = -math.inf  # since when the lease has looked like this, on our monotonic clock
+        self._version: str | None = None  # what the next write rests on; empty: there is no lease; None: must look
+        self._written: dict[datetime, float] = {}  # our writes that may stand in the lease: renewTime, and when sent
+        self._leading_until = -math.inf
+        self._reported_leader = ""
+        self._problem = ""
+        self._watch_problem = ""
+        self._watch_again_at = -math.inf
+
+    @property
+    def leader(self) -> str:
+        """Who held the lease when it was last seen; empty if nobody did."""
+        return self._observed.spec.holder_identity or ""
+
+    @property
+    def leading_until(self) -> float:
+        """Until when, on the monotonic clock, this process may lead unless it renews; in the past if it may not."""
+        return self._leading_until
+
+    def is_leader(self) -> bool:
+        """Return whether this process may act as the leader right now."""
+        return self._clock.monotonic() < self._leading_until
+
+    def is_held_by_another(self) -> bool:
+        """Return whether the lease, as last seen, keeps this process from taking it now."""
+        return self._acquirable_at() > self._clock.monotonic()
+
+    async def observe(self) -> None:
+        """Observe the lease and never take it, until cancelled. The time that passes meanwhile counts for `run`."""
+        failures = 0
+        while True:
+            failures = await self._attempt(self._read_lease, "read", failures)
+            if failures:
+                await self._clock.sleep(self._retry_delay(failures))
+            else:
+                await self._wait_for_change(may_acquire=False)
+
+    async def run(
+        self,
+        lead: Callable[[Client], Awaitable[None]],
+        *,
+        fence: Callable[[], None] | None = None,
+        next_election: "LeaderElection | None" = None,
+    ) -> None:
+        """Wait for leadership, then await `lead` with a client that writes only while leading.
+
+        `fence` raises `LeadershipLost` once this process may not lead here any more, whatever this lease says.
+        `next_election` is an election for which this process stands once it leads here; it observes until then.
+
+        Returns or raises what `lead` does. Raises `LeadershipLost`, after `lead` was cancelled and has ended, when
+        leadership is lost: whether to stand again or to start afresh is for the owner to decide, and `run` may be
+        called again. However it ends, the lease is released if it is still ours, so that others need not wait.
+        """
+        self._fence, self._problem = fence, ""
+        try:
+            await (
+                self._campaign() if next_election is None else self._campaign_while_observing(next_election.observe())
+            )
+            await self._lead(lead)
+        except LeadershipLost:
+            _raise_if_cancelled()
+            raise
+        finally:
+            self._leading_until = -math.inf
+            await _await_shielded(self._release())
+
+    # Becoming the leader
+
+    async def _campaign_while_observing(self, observe: Coroutine[Any, Any, None]) -> None:
+        async with asyncio.TaskGroup() as group:
+            observing = group.create_task(observe)
+            await self._campaign()
+            observing.cancel()
+
+    async def _campaign(self) -> None:
+        failures = 0
+        while True:
+            failures = await self._attempt(self._try_acquire, "take", failures)
+            self._extend_leadership()
+            if self.is_leader():
+                return
+            if failures or not self.is_held_by_another():  # the latter: somebody else wrote to it as we did
+                await self._clock.sleep(self._retry_delay(failures))
+            else:
+                await self._wait_for_change(may_acquire=True)
+
+    async def _attempt(self, request: Callable[[], Awaitable[None]], doing: str, failures: int) -> int:
+        """Await a request and return how often in a row none succeeded, after `failures` so far."""
+        try:
+            async with asyncio.timeout(self._request_timeout.total_seconds()):
+                await request()
+        except (Conflict, AlreadyExists):
+            return 0  # somebody was quicker, which the next look will show
+        except (KubeError, TimeoutError) as error:
+            self._log_problem(doing, error)
+            return failures + 1
+        self._problem = ""
+        return 0
+
+    async def _try_acquire(self) -> None:
+        await self._read_lease()
+        if not self.is_held_by_another():
+            await self._write()
+
+    def _acquirable_at(self) -> float:
+        """Return from when on, on our monotonic clock, we may write our name into the lease as it was last seen."""
+        spec = self._observed.spec
+        if not spec.holder_identity or spec.holder_identity == self.identity:
+            return -math.inf
+        return self._observed_at + (spec.lease_duration_seconds or self.lease_duration.total_seconds())
+
+    def _retry_delay(self, failures: int) -> timedelta:
+        if failures:
+            return self._backoff.delay(failures, self._client.random)
+        return self.retry_period / 4 * (1 + JITTER_FACTOR * self._client.random.random())
+
+    # Observing the lease
+
+    async def _wait_for_change(self, *, may_acquire: bool) -> None:
+        """Return when the lease must be read again.
+
+        For one who `may_acquire` it, at the moment from which it may be free.
+        """
+        try:
+            async with asyncio.timeout_at(self._loop_time(self._read_again_at())) as deadline:
+                wait = self._watch_again_at - self._clock.monotonic()
+                if wait <= 0:
+                    await self._watch(deadline, may_acquire=may_acquire)
+                else:
+                    poll = self.retry_period * (1 + JITTER_FACTOR * self._client.random.random())
+                    await self._clock.sleep(min(poll, timedelta(seconds=wait)))
+        except TimeoutError:
+            return
+        except Forbidden as error:
+            self._watch_again_at = self._clock.monotonic() + _WATCH_FORBIDDEN_RETRY.total_seconds()
+            self._log_watch_problem(error)
+        except KubeError:
+            return  # the connection broke; if that is more than a moment, the next read complains
+
+    async def _watch(self, deadline: asyncio.Timeout, *, may_acquire: bool) -> None:
+        """Move the deadline with each change of the lease, until the watch ends or the lease is free to be taken."""
+        self._watch_again_at = self._clock.monotonic() + self.retry_period.total_seconds()
+        try:
+            await self._watch_from(self._version or "", deadline, may_acquire=may_acquire)
+        except Expired:  # the lease did not change for so long that the server has forgotten: start from what is there
+            await self._watch_from("", deadline, may_acquire=may_acquire)
+
+    async def _watch_from(self, version: str, deadline: asyncio.Timeout, *, may_acquire: bool) -> None:
+        async with self._client.watch(
+            LEASES,
+            namespace=self.namespace,
+            fields=f"metadata.name={self.name}",
+            resource_version=version,
+            watch_timeout=_WATCH_TIMEOUT,
+            open_timeout=self._request_timeout,
+        ) as events:
+            self._watch_problem = ""
+            async for event in events:
+                if isinstance(event, Bookmark):
+                    continue
+                if isinstance(event.object, UndecodableObject):
+                    return
+                self._observe_lease(None if event.type == "DELETED" else event.object)
+                if may_acquire and not self.is_held_by_another():
+                    return
+                deadline.reschedule(self._loop_time(self._read_again_at()))
+
+    def _read_again_at(self) -> float:
+        """Return when to stop relying on a watch: when the lease runs out, or else when the watch should have ended."""
+        now, acquirable_at = self._clock.monotonic(), self._acquirable_at()
+        return acquirable_at if acquirable_at > now else now + (_WATCH_TIMEOUT + _WATCH_END_GRACE).total_seconds()
+
+    def _log_watch_problem(self, error: KubeError) -> None:
+        if str(error) != self._watch_problem:
+            self._watch_problem = str(error)
+            logger.warning("lease %s is polled, since it cannot be watched: %s", self._lease_key, error)
+
+    # Being the leader
+
+    async def _lead(self, lead: Callable[[Client], Awaitable[None]]) -> None:
+        logger.info("%s leads now: lease %s", self.identity, self._lease_key)
+        failure: Exception | None = None
+        cancelled_before = _cancellation_count()
+        async with asyncio.TaskGroup() as group:
+            # The work runs in this very task: whoever cancels `run` cancels it, and the lease is renewed until it has
+            # ended, however long it takes to tidy up.
+            renewing: asyncio.Task[None] | None = None
+            try:
+                async with asyncio.timeout_at(self._loop_deadline()) as deadline:
+                    renewing = group.create_task(self._keep_renewing(deadline))
+                    await lead(self._client.with_fence(self._check_leadership))
+            except Exception as error:  # noqa: BLE001 - raised again below, where the group does not wrap it
+                failure = error
+            finally:
+                if renewing:
+                    renewing.cancel()
+        if _cancellation_count() > cancelled_before:
+            # Who tidies up after a cancellation may fail, since it must not write any more: that is no reason to go on.
+            raise asyncio.CancelledError from failure
+        if deadline.expired():
+            raise LeadershipLost(f"{self.identity} lost lease {self._lease_key}: {self._loss_reason()}") from failure
+        if failure:
+            raise failure
+
+    def _check_leadership(self) -> None:
+        if self._fence:
+            self._fence()
+        if not self.is_leader():
+            raise LeadershipLost(
+                f"{self.identity} must not write: it lost lease {self._lease_key}: {self._loss_reason()}"
+            )
+
+    async def _keep_renewing(self, deadline: asyncio.Timeout) -> None:
+        """Move the deadline of the work with each renewal; let it come at once when the lease is lost."""
+        pause = self.retry_period
+        while True:
+            await self._clock.sleep(pause)
+            if not self.is_leader():
+                break
+            pause = await self._renew_in_time()
+            # A renewal that is known too late does not count: the work may have been told already.
+            if deadline.expired() or not self.is_leader():
+                break
+            self._extend_leadership()
+            deadline.reschedule(self._loop_deadline())
+        self._leading_until = -math.inf
+        if not deadline.expired():
+            deadline.reschedule(self._loop_deadline())
+
+    async def _renew_in_time(self) -> timedelta:
+        """Try once to renew and return how long to wait before the next time."""
+        remaining = self._leading_until - self._clock.monotonic()
+        try:
+            async with asyncio.timeout(min(remaining, self._request_timeout.total_seconds())):
+                await self._renew()
+        except (KubeError, TimeoutError) as error:
+            if not (isinstance(error, TimeoutError) and self._problem):  # cut short by the deadline: not what is wrong
+                self._log_problem("renew", error)
+            return self.retry_period / 4
+        except LeadershipLost as error:
+            self._problem, self._leading_until = str(error), -math.inf
+        else:
+            self._problem = ""
+        return self.retry_period
+
+    async def _renew(self) -> None:
+        if self._version is None:
+            await self._read_lease()
+        if not self._is_deposed():
+            try:
+                # A lease that was deleted is created anew: that fails if anybody did so before, and whoever saw us hold
+                # it waits for as long as we may lead.
+                await self._write()
+            except (Conflict, AlreadyExists, NotFound):
+                await self._read_lease()
+                if not self._is_deposed():
+                    raise
+        if self._is_deposed():
+            self._leading_until = -math.inf
+
+    def _is_deposed(self) -> bool:
+        return bool(self._observed.uid) and self._last_write_sent_at() == -math.inf
+
+    def _extend_leadership(self) -> None:
+        """Lead from the moment at which we sent what stands in the lease."""
+        self._leading_until = max(self._leading_until, self._last_write_sent_at() + self.renew_deadline.total_seconds())
+
+    def _loop_deadline(self) -> float:
+        return self._loop_time(self._leading_until)
+
+    def _loop_time(self, instant: float) -> float:
+        """Return an instant of our monotonic clock on the clock of the event loop, and no earlier than now."""
+        return asyncio.get_running_loop().time() + max(instant - self._clock.monotonic(), 0)
+
+    def _loss_reason(self) -> str:
+        if self.leader != self.identity:
+            return f"it is held by {self.leader or 'nobody'}"
+        if self._is_deposed():
+            return "another process with the same identity holds it"
+        seconds = f"{self.renew_deadline.total_seconds():g}"
+        return f"it could not be renewed for {seconds} s" + (f": {self._problem}" if self._problem else "")
+
+    # No longer being the leader
+
+    async def _release(self) -> None:
+        if not self._written:
+            return
+        try:
+            async with asyncio.timeout(self._request_timeout.total_seconds()):
+                await self._release_if_ours()
+        except (KubeError, TimeoutError) as error:
+            reason = _error_text(error, self._request_timeout)
+            logger.warning("lease %s is not released and must run out first: %s", self._lease_key, reason)
+        self._written.clear()
+
+    async def _release_if_ours(self) -> None:
+        for _ in range(_MAX_RELEASE_ATTEMPTS):
+            await self._read_lease()
+            if self._last_write_sent_at() == -math.inf:
+                return
+            now = self._clock.now()
+            # What client-go writes: held by nobody, and for old readers, which count time, for one more second.
+            released = LeaseSpec(holder_identity="", lease_duration_seconds=1, acquire_time=now, renew_time=now)
+            try:
+                self._observe_lease(await self._put(self._client, released, self._version or ""))
+            except (Conflict, NotFound):
+                continue  # a renewal of ours was still on its way, or somebody touched it
+            logger.info("%s released lease %s", self.identity, self._lease_key)
+            return
+
+    # The lease
+
+    @property
+    def _lease_key(self) -> str:
+        return object_key(self.name, self.namespace)
+
+    async def _read_lease(self) -> None:
+        self._observe_lease(await leases.find(self._client, self.name, namespace=self.namespace))
+
+    def _observe_lease(self, lease: Lease | None) -> None:
+        self._version = lease.resource_version if lease else ""
+        # Not the resourceVersion: if something else kept touching a dead leader's lease, nobody could ever take it.
+        observed = _ObservedLease(lease.uid, lease.spec) if lease else _ObservedLease("", self._observed.spec)
+        if observed != self._observed:
+            self._observed, self._observed_at = observed, self._clock.monotonic()
+        if self.leader and self.leader != self._reported_leader:
+            self._reported_leader = self.leader
+            if self.leader != self.identity:
+                logger.info("%s leads: lease %s", self.leader, self._lease_key)
+            self._notify_new_leader()
+
+    def _notify_new_leader(self) -> None:
+        if self._on_new_leader is None:
+            return
+        try:
+            self._on_new_leader(self.leader)
+        except Exception:
+            logger.exception("a listener for lease %s failed; going on", self._lease_key)
+
+    async def _write(self) -> None:
+        """Write our name into the lease as it was last seen."""
+        version, self._version = self._version, None
+        sent_at = self._clock.monotonic()
+        too_old = sent_at - self.lease_duration.total_seconds()
+        self._written = {time: sent for time, sent in self._written.items() if sent > too_old}
+        renew_time = self._clock.now()
+        # A wall clock that was set back may say the same again, and then nothing would change for others to see.
+        while renew_time in self._written:
+            renew_time += timedelta(microseconds=1)
+        self._written[renew_time] = sent_at
+        client = self._client.with_fence(self._fence) if self._fence else self._client
+        self._observe_lease(await self._put(client, self._lease_spec(renew_time), version or ""))
+
+    async def _put(self, client: Client, spec: LeaseSpec, version: str) -> Lease:
+        return await leases.write(client, self.name, spec, namespace=self.namespace, version=version)
+
+    def _lease_spec(self, now: datetime) -> LeaseSpec:
+        last = self._observed.spec
+        is_ours = last.holder_identity == self.identity
+        return LeaseSpec(
+            holder_identity=self.identity,
+            lease_duration_seconds=round(self.lease_duration.total_seconds()),
+            acquire_time=last.acquire_time if is_ours and last.acquire_time else now,
+            renew_time=now,
+            lease_transitions=(last.lease_transitions or 0) + (0 if is_ours or last == LeaseSpec() else 1),
+        )
+
+    def _last_write_sent_at(self) -> float:
+        """Return when we sent what stands in the lease as last seen; minus infinity if we did not."""
+        uid, spec = self._observed
+        if not uid or spec.holder_identity != self.identity or spec.renew_time is None:
+            return -math.inf
+        return self._written.get(spec.renew_time, -math.inf)
+
+    def _log_problem(self, doing: str, error: Exception) -> None:
+        """Log what is wrong, once for as long as it stays the same."""
+        problem = _error_text(error, self._request_timeout)
+        if problem != self._problem:
+            self._problem = problem
+            logger.warning("%s cannot %s lease %s, trying on: %s", self.identity, doing, self._lease_key, problem)
+
+
+def _raise_if_cancelled() -> None:
+    """Let a cancellation be one, though the work answered it by complaining that it may not write any more."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def _error_text(error: Exception, timeout: timedelta) -> str:
+    return str(error) or f"no answer within {timeout.total_seconds():g} s"
+
+
+async def _await_shielded(coroutine: Coroutine[Any, Any, None]) -> None:
+    """Await `coroutine`, which is bounded in time, also when cancelled meanwhile; only then be cancelled."""
+    task = asyncio.get_running_loop().create_task(coroutine)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled:
+        raise cancelled
+
+
+def _cancellation_count() -> int:
+    """Return how often the running task was cancelled by others, as far as nobody has taken that back."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()

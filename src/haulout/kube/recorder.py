@@ -1,0 +1,348 @@
+"""Events: what happened to an object, in words, where `kubectl describe` shows it.
+
+`event` only notes down and returns; `run` sends in the background. Events are for people and nothing depends on them,
+so nothing about them may stop, slow down or fail the work they tell of: the queue is bounded and forgets the longest
+waiting first (the newest say how things are now), each write is tried a few times, and what is given up is counted.
+While more and more happens they are sent now and then only: an event is one more write for a server that has enough to
+do with the others. As soon as it is quiet for a moment, or many wait, all are sent.
+
+What happens again within six minutes does not become another event but raises the count of the first: a series, as
+client-go's recorder makes them. Unlike there, events with different notes are different: a note cannot be changed
+later, so the second would be lost. Counts are written every few seconds, and when the recorder is flushed.
+
+An event with `dedup_key` has a name that follows from its content. If a process is killed, its successor records the
+event again under the same name, and the server refuses the duplicate.
+
+What the server accepts is decided in Kubernetes' pkg/apis/core/validation/events.go; texts are cut to fit.
+"""
+
+import asyncio
+import hashlib
+import heapq
+import itertools
+import logging
+import math
+import re
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+from haulout.api.objects import Base, Object
+from haulout.api.resources import EVENTS, Resource
+from haulout.core.backoff import Backoff
+from haulout.errors import AlreadyExists, ApiError, KubeError, NotFound, ServerFailure, TooManyRequests
+from haulout.kube import metrics
+from haulout.kube.client import Client
+from haulout.kube.patches import merge_patch
+from haulout.kube.timestamps import micro_time
+
+logger = logging.getLogger(__name__)
+
+EventType = Literal["Normal", "Warning"]
+
+SERIES_GAP = timedelta(minutes=6)  # client-go's: what happens again only after this is a new event
+SERIES_PAUSE = timedelta(seconds=10)  # between two writes of one series
+
+_MAX_ATTEMPTS = 6
+_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=15), jitter=0.25)
+_LOG_INTERVAL = timedelta(minutes=10)  # before the same trouble is logged again
+_SEND_INTERVAL = 0.05  # seconds between two events while more are recorded all the time
+_BURST = 10  # are sent at once all the same
+_QUIET_PERIOD = 0.1  # seconds without one, and all that wait are sent at once
+_MIN_WAIT = 0.001  # seconds: what is cut to nothing would be waited for again and again
+_NOTE_BYTES = 1024
+_FIELD_BYTES = 128
+_NAME_LENGTH = 253
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+class ObjectReference(Base, frozen=True):
+    """Which object an event is about. Without its resourceVersion: the series goes on when the object changes."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+def object_reference(resource: Resource[Any], obj: Object) -> ObjectReference:
+    """Return the reference to `obj`, which is one of `resource`."""
+    return ObjectReference(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        name=obj.name,
+        namespace=obj.namespace,
+        uid=obj.uid,
+    )
+
+
+@dataclass(slots=True)
+class _Series:
+    """An event and how often it happened."""
+
+    name: str
+    namespace: str
+    body: dict[str, Any]
+    count: int
+    last_time: datetime
+    last_monotonic: float  # the same, on the monotonic clock
+    sent: int = 0  # the count that the server knows; 0: it does not know the event
+    not_before: float = 0.0  # when it may be written again
+    is_queued: bool = False
+
+
+class EventRecorder:
+    """Records events in the name of one controller; the owner runs `run`.
+
+    `capacity` bounds both the events that wait to be sent and the series that are remembered; `dropped` counts the
+    writes that were given up. One that `is_throttled` sends little while much is recorded.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        instance: str,
+        controller: str = "haulout.dev/operator",
+        capacity: int = 1000,
+        is_throttled: bool = True,
+    ) -> None:
+        self.dropped = 0
+        self._client = client
+        self._clock = client.clock
+        self._source = {"reportingController": controller, "reportingInstance": _truncate(instance, _FIELD_BYTES)}
+        self._capacity = capacity
+        self._is_throttled = is_throttled
+        self._series: OrderedDict[object, _Series] = OrderedDict()  # the one that happened last is last
+        self._queue: list[tuple[float, int, _Series]] = []  # a heap, by when each is due
+        self._sequence = itertools.count()
+        self._queue_changed = asyncio.Event()
+        self._sending = asyncio.Lock()
+        self._recorded_at = -math.inf
+        self._next_at = -math.inf  # when one more would be sent at the usual pace
+        self._logged_at: dict[type[Exception], float] = {}
+
+    def event(
+        self,
+        regarding: ObjectReference,
+        *,
+        reason: str,
+        note: str,
+        action: str,
+        type: EventType = "Normal",  # noqa: A002 - the field is called so
+        related: ObjectReference | None = None,
+        dedup_key: str = "",
+    ) -> None:
+        """Note down that something happened: why (`reason`), what was done (`action`) and a sentence about it.
+
+        With `dedup_key`, the server keeps one event for the same content and the same `dedup_key`, whichever process
+        records it and however often.
+        """
+        content = {
+            "type": type,
+            "reason": _truncate(reason, _FIELD_BYTES),
+            "action": _truncate(action, _FIELD_BYTES),
+            "note": _truncate(note, _NOTE_BYTES),
+        }
+        key = (regarding, related, *content.values(), dedup_key)
+        now, monotonic_now = self._clock.now(), self._clock.monotonic()
+        series = self._series.get(key)
+        if series and monotonic_now - series.last_monotonic <= SERIES_GAP.total_seconds():
+            if dedup_key:
+                return
+            series.count += 1
+            series.last_time, series.last_monotonic = now, monotonic_now
+        else:
+            number = self._digest(key) if dedup_key else self._client.random.getrandbits(64)
+            body = self._event_body(regarding, related, now, number=number) | content
+            series = _Series(body["metadata"]["name"], body["metadata"]["namespace"], body, 1, now, monotonic_now)
+        self._recorded_at = monotonic_now
+        self._remember(key, series)
+        self._enqueue(series)
+
+    async def run(self) -> None:
+        """Send what is recorded, until cancelled."""
+        while True:
+            await self._wait_until_due()
+            await self._throttle()
+            async with self._sending:
+                if self._seconds_until_due() <= 0:
+                    await self._send_first()
+
+    async def flush(self, within: timedelta) -> None:
+        """Send all that waits, also counts that are not due yet; give up after `within`. For the end of a process."""
+        try:
+            # Not asyncio.timeout: in Python 3.11 it does not raise TimeoutError in a task that is being cancelled,
+            # and that is where this is called.
+            await asyncio.wait_for(self._send_all(), within.total_seconds())
+        except TimeoutError:
+            unsent = len(self._queue) + self._sending.locked()
+            logger.warning("gave up sending events after %s: %d are left", within, unsent)
+
+    # What waits
+
+    def _digest(self, key: object) -> int:
+        """Return a number of 64 bits that every process computes for this event."""
+        content = msgspec.json.encode([self._source["reportingController"], key])
+        return int.from_bytes(hashlib.sha256(content).digest()[:8])
+
+    def _event_body(
+        self, regarding: ObjectReference, related: ObjectReference | None, now: datetime, *, number: int
+    ) -> dict[str, Any]:
+        metadata = {
+            "name": _event_name(regarding, number),
+            "namespace": regarding.namespace or "default",
+        }
+        event = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": metadata,
+            "eventTime": micro_time(now),
+            "regarding": msgspec.to_builtins(regarding),
+            **self._source,
+        }
+        return event | ({"related": msgspec.to_builtins(related)} if related else {})
+
+    def _remember(self, key: object, series: _Series) -> None:
+        self._series[key] = series
+        self._series.move_to_end(key)
+        if len(self._series) > self._capacity:
+            self._series.popitem(last=False)
+
+    def _enqueue(self, series: _Series) -> None:
+        if series.is_queued:
+            return
+        if len(self._queue) >= self._capacity:
+            self._pop_first()
+            self._count_dropped()
+        series.is_queued = True
+        due = max(self._clock.monotonic(), series.not_before)
+        heapq.heappush(self._queue, (due, next(self._sequence), series))
+        self._queue_changed.set()
+
+    def _count_dropped(self) -> None:
+        self.dropped += 1
+        self._client.metrics.dropped.add(metrics.DROPPED_EVENTS)
+
+    def _pop_first(self) -> _Series:
+        series = heapq.heappop(self._queue)[-1]
+        series.is_queued = False
+        return series
+
+    def _seconds_until_due(self) -> float:
+        """Return how many seconds it is until something is due."""
+        return self._queue[0][0] - self._clock.monotonic() if self._queue else math.inf
+
+    async def _wait_until_due(self) -> None:
+        while (wait := self._seconds_until_due()) > 0:
+            self._queue_changed.clear()
+            try:
+                async with asyncio.timeout(wait if self._queue else None):
+                    await self._queue_changed.wait()
+            except TimeoutError:
+                return
+
+    async def _throttle(self) -> None:
+        """Wait for a moment in which nothing happens, but not for long, and not at all if many wait."""
+        while self._is_throttled and len(self._queue) <= self._capacity // 2:
+            due = min(self._next_at - _BURST * _SEND_INTERVAL, self._recorded_at + _QUIET_PERIOD)
+            if (wait := due - self._clock.monotonic()) < _MIN_WAIT:
+                break
+            await self._clock.sleep(timedelta(seconds=wait))
+        now = self._clock.monotonic()
+        self._next_at = min(max(self._next_at, now), now + _BURST * _SEND_INTERVAL) + _SEND_INTERVAL
+
+    # Sending
+
+    async def _send_all(self) -> None:
+        async with self._sending:
+            while self._queue:
+                await self._send_first()
+
+    async def _send_first(self) -> None:
+        series = self._pop_first()
+        try:
+            await self._send(series)
+        except asyncio.CancelledError:
+            self._enqueue(series)
+            raise
+        finally:
+            series.not_before = self._clock.monotonic() + SERIES_PAUSE.total_seconds()
+
+    async def _send(self, series: _Series) -> None:
+        attempt = 1
+        while True:
+            try:
+                return await self._write(series)
+            except Exception as error:  # noqa: BLE001 - no event is worth failing for, whatever is wrong with it
+                if attempt >= _MAX_ATTEMPTS or not _is_retriable(error):
+                    return self._give_up(error)
+            await self._clock.sleep(_BACKOFF.delay(attempt, self._client.random))
+            attempt += 1
+
+    async def _write(self, series: _Series) -> None:
+        count, body = series.count, dict(series.body)
+        if count > 1:
+            body["series"] = {"count": count, "lastObservedTime": micro_time(series.last_time)}
+        if not series.sent:
+            await self._create(series, body)
+        elif count > series.sent:
+            try:
+                await self._update(series, body)
+            except NotFound:  # events expire
+                await self._create(series, body)
+        series.sent = count
+
+    async def _create(self, series: _Series, body: dict[str, Any]) -> None:
+        try:
+            await self._client.create(EVENTS, body, namespace=series.namespace)
+        except AlreadyExists:  # an earlier try took effect, maybe with a smaller count; or another process was first
+            if "series" in body:
+                await self._update(series, body)
+
+    async def _update(self, series: _Series, body: dict[str, Any]) -> None:
+        change = merge_patch({"series": body["series"]})
+        await self._client.patch(EVENTS, series.name, change, namespace=series.namespace)
+
+    def _give_up(self, error: Exception) -> None:
+        self._count_dropped()
+        now = self._clock.monotonic()
+        last = self._logged_at.get(type(error), -math.inf)
+        if now - last < _LOG_INTERVAL.total_seconds() or _is_namespace_terminating(error):
+            return
+        self._logged_at[type(error)] = now
+        logger.warning("events are dropped, %d so far: %s", self.dropped, error)
+
+
+def _is_retriable(error: Exception) -> bool:
+    """Whether trying again may help: the server is in trouble or cannot be reached."""
+    if isinstance(error, ApiError):
+        return isinstance(error, ServerFailure | TooManyRequests)
+    return isinstance(error, KubeError)
+
+
+def _is_namespace_terminating(error: Exception) -> bool:
+    """Whether the event's namespace is being deleted, or already gone: then nobody will miss it."""
+    if isinstance(error, ApiError) and any(cause.reason == "NamespaceTerminating" for cause in error.causes):
+        return True
+    return isinstance(error, NotFound)
+
+
+def _event_name(regarding: ObjectReference, number: int) -> str:
+    """Return a name with this number, beginning with the object's where that is allowed."""
+    suffix = f".{number:016x}"
+    name = regarding.name[: _NAME_LENGTH - len(suffix)].rstrip("-.")
+    return (name if _DNS_SUBDOMAIN.fullmatch(name) else "event") + suffix
+
+
+def _truncate(text: str, limit: int) -> str:
+    """Return as much of `text` as fits into `limit` bytes of UTF-8, with an ellipsis if that is not all."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= limit:
+        return encoded.decode()
+    ellipsis = "…"
+    return encoded[: limit - len(ellipsis.encode())].decode(errors="ignore") + ellipsis

@@ -1,0 +1,103 @@
+"""What is asked of an API server, and how it answers: counted for metrics and for people, in constant room.
+
+    began = clock.monotonic()
+    …
+    calls.note(("list", "pods", "", ""), began=began, code=200)
+
+A client notes each request it sends, repetitions too; of a watch, how long it took to begin. What a request is about is
+told by words that there are few of (a verb, a kind), never by names, so that there are few series; should there be many
+all the same, further ones are counted as one. To note one takes less than a microsecond.
+"""
+
+from bisect import bisect_left
+from collections.abc import Collection
+from http import HTTPStatus
+
+from haulout.core.clock import Clock
+from haulout.core.recent_values import RecentValues
+
+RequestKind = tuple[str, str, str, str]
+"""A verb, as permissions know them; a kind in plural, its group, and a subresource."""
+
+OTHER: RequestKind = ("other", "", "", "")
+NO_RESPONSE = 0
+BUCKET_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Seconds: where the buckets of `RequestSeries.buckets` end; there is one more, for all that took longer."""
+
+_MAX_SERIES = 256
+_EVICTION = "eviction"
+# These answer the question: it is not there, somebody was quicker, the version is too old.
+_EXPECTED_CODES = frozenset(
+    {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY}
+)
+_FIRST_ERROR_CODE = 400
+
+
+class RequestSeries:
+    """All calls of one kind."""
+
+    __slots__ = ("_kind", "buckets", "codes", "recent", "seconds")
+
+    def __init__(self, kind: RequestKind) -> None:
+        self._kind = kind
+        self.codes: dict[int, int] = {}  # by status: how many; 0 is no answer
+        self.buckets = [0] * (len(BUCKET_BOUNDS) + 1)
+        self.seconds = 0.0  # all together
+        self.recent = RecentValues()
+
+    @property
+    def verb(self) -> str:
+        """`get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection` or `other`."""
+        return self._kind[0]
+
+    @property
+    def resource(self) -> str:
+        """`leases.coordination.k8s.io` or `pods/eviction`, as kubectl names them; empty for what is none."""
+        _, plural, group, subresource = self._kind
+        name = f"{plural}.{group}" if group else plural
+        return f"{name}/{subresource}" if subresource else name
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return sum(self.codes.values())
+
+    @property
+    def errors(self) -> int:
+        """How many of them failed, as opposed to having been answered with no."""
+        return sum(number for code, number in self.codes.items() if self.is_error(code))
+
+    def is_error(self, code: int) -> bool:
+        """Tell whether an answer with this status means that something is wrong."""
+        if code == HTTPStatus.TOO_MANY_REQUESTS:
+            return self._kind[3] != _EVICTION  # a budget says: not now
+        return code == NO_RESPONSE or (code >= _FIRST_ERROR_CODE and code not in _EXPECTED_CODES)
+
+
+class RequestMetrics:
+    """What a process asks one API server for."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._series: dict[RequestKind, RequestSeries] = {}
+
+    def all(self) -> Collection[RequestSeries]:
+        """Return what was asked so far; a live view."""
+        return self._series.values()
+
+    def observe(self, kind: RequestKind, *, started: float, code: int) -> None:
+        """Note that a request was answered with the status `code`, or with nothing."""
+        now = self._clock.monotonic()
+        series = self._series.get(kind) or self._new_series(kind)
+        seconds = now - started
+        series.seconds += seconds
+        series.buckets[bisect_left(BUCKET_BOUNDS, seconds)] += 1
+        series.codes[code] = series.codes.get(code, 0) + 1
+        series.recent.record(seconds, at=now)
+
+    def _new_series(self, kind: RequestKind) -> RequestSeries:
+        if len(self._series) >= _MAX_SERIES:
+            kind = OTHER
+        if kind not in self._series:
+            self._series[kind] = RequestSeries(kind)
+        return self._series[kind]

@@ -1,0 +1,210 @@
+"""Who we are to the cluster, kept fresh.
+
+Credentials change while the operator runs: the kubelet rotates service account tokens, tools rewrite certificate files,
+exec plugins hand out tokens for minutes. So a transport asks for the `current` identity before every request, which
+costs next to nothing while nothing changed, and reports an identity that the server refused; whoever supplied it then
+gets a new one. A file that cannot be read for a moment is no reason to stop: the last good content stays in use.
+
+Exec plugins have a module of their own, `haulout.kube.transports.exec_plugin`. Secrets never show in a repr.
+"""
+
+import base64
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
+
+from haulout.core.clock import Clock
+from haulout.errors import CredentialsError
+from haulout.kube.transport import Token
+from haulout.kube.transports import tls
+from haulout.kube.transports.tls import ClientCertificate
+
+# Half of what is left of a projected token when the kubelet replaces it (client-go, transport/token_source.go).
+_TOKEN_READ_INTERVAL = timedelta(minutes=1)
+_CERTIFICATE_CHECK_INTERVAL = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What to show the server: an Authorization header, a client certificate, both or nothing."""
+
+    authorization: str | None = field(default=None, repr=False)
+    certificate: ClientCertificate | None = None
+
+
+def identity_of_token(token: Token) -> Identity:
+    """Return the identity of whoever holds a token: no client certificate, which would count before the token."""
+    return Identity(f"Bearer {token.value}")
+
+
+class Credentials(Protocol):
+    """Supplies the identity to use now."""
+
+    async def current(self) -> Identity:
+        """Return the identity to use; cheap when nothing changed. Raises `CredentialsError`."""
+        ...
+
+    async def refresh(self, rejected: Identity) -> None:
+        """Forget `rejected`, which the server refused; of many who report it at once, the first one does the work."""
+        ...
+
+
+class StaticCredentials:
+    """An identity that never changes."""
+
+    __slots__ = ("_identity",)
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+
+    async def current(self) -> Identity:
+        """Return the identity."""
+        return self._identity
+
+    async def refresh(self, rejected: Identity) -> None:
+        """Do nothing: there is no other."""
+
+
+ANONYMOUS = StaticCredentials(Identity())
+
+
+class TokenFile:
+    """A bearer token in a file that somebody else rewrites: read again every minute, and at once when refused.
+
+    The last token read stays in use while the file cannot be read; before the first one, `fallback` if there is one.
+    """
+
+    __slots__ = ("_clock", "_identity", "_path", "_read_at")
+
+    def __init__(self, path: Path, *, clock: Clock, fallback: Identity | None = None) -> None:
+        self._path = path
+        self._clock = clock
+        self._identity = fallback
+        self._read_at: float | None = None
+
+    async def current(self) -> Identity:
+        """Return the token, at most a minute old."""
+        now = self._clock.monotonic()
+        if self._identity and self._read_at is not None and now - self._read_at < _TOKEN_READ_INTERVAL.total_seconds():
+            return self._identity
+        self._read_at = now
+        return self._read()
+
+    async def refresh(self, rejected: Identity) -> None:
+        """Read the file again at the next request."""
+        if self._identity == rejected:
+            self._read_at = None
+
+    def _read(self) -> Identity:
+        try:
+            identity = Identity(bearer_header(self._path.read_text("utf-8"), description="it"))
+        except (OSError, UnicodeDecodeError, CredentialsError) as error:
+            if self._identity is None:
+                problem = error.strerror if isinstance(error, OSError) else error
+                raise CredentialsError(f"reading the token in {self._path}: {problem}") from None
+            return self._identity
+        if identity != self._identity:
+            self._identity = identity
+        return self._identity
+
+
+class CertificateFiles:
+    """A client certificate and key of which one or both stand in files: read again when these change on disk.
+
+    A pair that is half replaced, or cannot be read, does not take the place of the last good one.
+    """
+
+    __slots__ = ("_certificate", "_checked_at", "_clock", "_file_states", "_identity", "_key", "_owner")
+
+    def __init__(self, certificate: Path | bytes, key: Path | bytes, *, owner: str, clock: Clock) -> None:
+        self._owner = owner
+        self._certificate = certificate
+        self._key = key
+        self._clock = clock
+        self._identity: Identity | None = None
+        self._file_states: tuple[object, ...] = ()
+        self._checked_at = 0.0
+
+    async def current(self) -> Identity:
+        """Return the certificate, looking at most every ten seconds whether it changed."""
+        now = self._clock.monotonic()
+        if self._identity and now - self._checked_at < _CERTIFICATE_CHECK_INTERVAL.total_seconds():
+            return self._identity
+        self._checked_at = now
+        return self._check()
+
+    async def refresh(self, rejected: Identity) -> None:
+        """Look again at the next request."""
+        if self._identity == rejected:
+            self._checked_at -= _CERTIFICATE_CHECK_INTERVAL.total_seconds()
+
+    def _check(self) -> Identity:
+        try:
+            # The stamps come first: a file that changes after that is read again the next time.
+            file_states = (_file_state(self._certificate), _file_state(self._key))
+            if self._identity is None or file_states != self._file_states:
+                self._identity, self._file_states = self._read(), file_states
+        except (OSError, CredentialsError) as error:
+            if self._identity is None:
+                raise CredentialsError(
+                    f"reading the client certificate of {self._owner}: {_error_text(error)}"
+                ) from None
+        return self._identity
+
+    def _read(self) -> Identity:
+        certificate = ClientCertificate(_content(self._certificate), _content(self._key))
+        tls.check_client_certificate(certificate, owner=self._owner)
+        return Identity(None, certificate)
+
+
+class CombinedCredentials:
+    """A header from one source and a certificate from another."""
+
+    __slots__ = ("_certificate", "_header")
+
+    def __init__(self, *, header: Credentials, certificate: Credentials) -> None:
+        self._header = header
+        self._certificate = certificate
+
+    async def current(self) -> Identity:
+        """Return the two as one."""
+        header, certificate = await self._header.current(), await self._certificate.current()
+        return Identity(header.authorization, certificate.certificate)
+
+    async def refresh(self, rejected: Identity) -> None:
+        """Refresh both: the server does not say which of the two it refused."""
+        await self._header.refresh(Identity(rejected.authorization))
+        await self._certificate.refresh(Identity(None, rejected.certificate))
+
+
+def bearer_header(token: str, *, description: str) -> str:
+    """Return the header for `token`; `description` names it in the complaint if it cannot be one."""
+    token = token.strip()
+    if not token:
+        raise CredentialsError(f"{description} is empty")
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise CredentialsError(
+            f"{description} is no bearer token: it has spaces, line breaks or other strange characters in it"
+        )
+    return f"Bearer {token}"
+
+
+def basic_header(username: str, password: str) -> str:
+    """Return the header for a name and a password."""
+    return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode("ascii")
+
+
+def _error_text(error: Exception) -> str:
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+
+
+def _file_state(source: Path | bytes) -> object:
+    if isinstance(source, bytes):
+        return None
+    status = source.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _content(source: Path | bytes) -> bytes:
+    return source if isinstance(source, bytes) else source.read_bytes()

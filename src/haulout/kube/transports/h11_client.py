@@ -1,0 +1,170 @@
+"""HTTP/1.1 in its plainest form, over asyncio's streams: one connection for each request.
+
+    async with asking(place, "GET", "/metadata/instance", headers={"Metadata": "true"}) as answer:
+        body = await answer.read(limit=1 << 20)
+
+For a process that asks for little and must be small, as the agent on each node: aiohttp takes more memory than all the
+rest of it. h11 reads and writes HTTP here, and takes half a megabyte. No proxies, no redirects, no compression, no
+connection that is kept: where one of these matters, aiohttp it is. It raises `OSError` (also for TLS), `EOFError` when
+an answer breaks off, and `InvalidHttpResponse`.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import h11
+
+from haulout.core.limited_reader import read_body, read_prefix
+from haulout.kube.transports import http_common
+
+_MAX_HEAD_BYTES: Final = 64 << 10
+_READ_BYTES: Final = 64 << 10
+_MAX_ERROR_LENGTH: Final = 120
+_CLOSE_TIMEOUT_SECONDS: Final = 0.5
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+
+class InvalidHttpResponse(Exception):
+    """What came back is not an answer of HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where requests go."""
+
+    host: str
+    port: int
+    base_path: str = ""  # of paths, without a slash at its end
+    ssl_context: ssl.SSLContext | None = None
+    server_name: str | None = None  # in its certificate, if not the host
+
+    @classmethod
+    def from_url(
+        cls, url: str, *, ssl_context: ssl.SSLContext | None = None, server_name: str | None = None
+    ) -> "Endpoint":
+        """Return the place that an address names."""
+        parts = urlsplit(url)
+        port = parts.port or _DEFAULT_PORTS[parts.scheme]
+        return cls(parts.hostname or "", port, parts.path.rstrip("/"), ssl_context, server_name)
+
+    @property
+    def authority(self) -> str:
+        """How the Host header names it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class FetchedResponse(NamedTuple):
+    """An answer, read to its end; names of headers are lower-case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class H11Response:
+    """An answer as it comes; names of headers are lower-case."""
+
+    __slots__ = ("_exchange", "headers", "status")
+
+    def __init__(self, exchange: "_H11Exchange", response: h11.Response) -> None:
+        self.status = response.status_code
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
+        self.headers: Mapping[str, str] = headers
+        self._exchange = exchange
+
+    async def read(self, *, limit: int) -> bytes:
+        """Return the whole of its body; raises `TooLarge`."""
+        chunks = self.chunks()
+        return await read_body(lambda: anext(chunks, b""), limit=limit)
+
+    async def read_prefix(self, *, limit: int) -> bytes:
+        """Return the beginning of its body."""
+        chunks = self.chunks()
+        return await read_prefix(lambda: anext(chunks, b""), limit=limit)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield its body as it arrives."""
+        while isinstance(event := await self._exchange.event(), h11.Data):
+            yield bytes(event.data)
+
+
+@asynccontextmanager
+async def open_request(
+    endpoint: Endpoint,
+    method: str,
+    target: str,
+    *,
+    headers: Iterable[tuple[str, str]] = (),
+    body: bytes | None = None,
+    on_send: Callable[[], None] = lambda: None,
+) -> AsyncGenerator[H11Response]:
+    """Send a request; leaving the context ends the connection. `on_send` is called as the first byte goes out."""
+    connection_headers = [("Host", endpoint.authority), ("Connection", "close")]
+    connection_headers += [] if body is None else [("Content-Length", str(len(body)))]
+    try:
+        request = h11.Request(
+            method=method, target=f"{endpoint.base_path}{target}", headers=[*connection_headers, *headers]
+        )
+    except h11.LocalProtocolError:  # it would repeat what may be a secret
+        raise ValueError("the address or a header has characters that HTTP does not allow") from None
+    reader, writer = await asyncio.open_connection(
+        endpoint.host,
+        endpoint.port,
+        ssl=endpoint.ssl_context,
+        server_hostname=(endpoint.server_name or endpoint.host) if endpoint.ssl_context else None,
+        limit=_READ_BYTES,
+    )
+    try:
+        http_common.enable_keepalive(writer.get_extra_info("socket"))
+        exchange = _H11Exchange(reader)
+        on_send()
+        writer.write(exchange.serialize(request, body or b""))
+        await writer.drain()
+        yield H11Response(exchange, await exchange.response())
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_SECONDS):
+                await writer.wait_closed()
+
+
+class _H11Exchange:
+    """One request and its answer, as h11 reads them from a connection."""
+
+    __slots__ = ("_h11", "_reader")
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
+        self._reader = reader
+
+    def serialize(self, request: h11.Request, body: bytes) -> bytes:
+        """Return a request as it goes over the wire."""
+        return b"".join(self._h11.send(event) for event in (request, h11.Data(body), h11.EndOfMessage()))
+
+    async def response(self) -> h11.Response:
+        """Return the head of the answer, after those that only say that it is yet to come."""
+        while not isinstance(event := await self.event(), h11.Response):
+            pass
+        return event
+
+    async def event(self) -> object:
+        """Return the next part of the answer."""
+        while True:
+            has_response_begun = self._h11.their_state is not h11.SEND_RESPONSE
+            try:
+                event = self._h11.next_event()
+            except h11.RemoteProtocolError as error:
+                unread, is_closed = self._h11.trailing_data
+                if is_closed and (has_response_begun or b"HTTP/1.".startswith(unread[:7])):
+                    raise EOFError("the connection was closed before the answer was complete") from None
+                raise InvalidHttpResponse(str(error)[:_MAX_ERROR_LENGTH]) from None
+            if event is not h11.NEED_DATA:
+                return event
+            self._h11.receive_data(await self._reader.read(_READ_BYTES))

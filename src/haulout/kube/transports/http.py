@@ -1,0 +1,389 @@
+"""The transport over the network: HTTP/1.1 with aiohttp.
+
+One `HttpTransport` serves one cluster. It asks for the current identity before each request, so rotated tokens take
+effect at once; a changed client certificate opens new connections, and the old ones end with the streams that still
+use them. A 401 refreshes the credentials and repeats the request once; nothing else is repeated, save a GET that met a
+kept-alive connection in the moment the server closed it.
+
+Streams are the hot path: a busy cluster sends tens of thousands of watch events a second, and single lines of
+megabytes (`framing.lines`). They do not count against the limit of connections: watches stay open for hours, and must
+not leave the requests without any.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from typing import Final, Self
+
+import aiohttp
+from aiohttp import AddrInfoType, ClientHandlerType
+from multidict import CIMultiDict
+from yarl import URL
+
+from haulout import __version__
+from haulout.core.clock import Clock
+from haulout.core.limited_reader import BodyTooLarge, QuotaReader, read_body, read_body_within_quota, read_prefix
+from haulout.core.memory_quota import MemoryQuota
+from haulout.errors import CredentialsError, LimitExceeded, Unreachable
+from haulout.kube.limits import OWN_CLUSTER, Limits
+from haulout.kube.transport import Request, Response
+from haulout.kube.transports import aiohttp_errors, connection_errors, http_common, tls
+from haulout.kube.transports.config import Connection
+from haulout.kube.transports.credentials import Identity, identity_of_token
+from haulout.kube.transports.tls import ClientCertificate
+
+log = logging.getLogger(__name__)
+
+_OK: Final = 200
+_FIRST_NON_SUCCESS: Final = 300
+_UNAUTHORIZED: Final = 401
+_SAFE_METHODS: Final = {"GET", "HEAD"}
+# Below the 90 s after which an API server closes an idle connection, and the 60 s of common load balancers.
+_IDLE_SECONDS: Final = 50
+# How long `close` waits for TLS connections to say goodbye, and how often it looks.
+_CLOSE_TIMEOUT: Final = timedelta(milliseconds=500)
+_CLOSE_POLL_INTERVAL: Final = timedelta(milliseconds=5)
+
+
+class HttpTransport:
+    """Moves requests to the cluster that `connection` describes; `reads` counts what is being read of all clusters."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        clock: Clock,
+        user_agent: str = f"haulout/{__version__}",
+        connections: int = 100,
+        limits: Limits = OWN_CLUSTER,
+        reads: MemoryQuota | None = None,
+    ) -> None:
+        self.server = connection.server
+        self._connection = connection
+        self._clock = clock
+        self._user_agent = user_agent
+        self._limits = limits
+        self._reads = reads
+        self._connection_semaphore = asyncio.Semaphore(connections)
+        self._base_url = str(URL(connection.server)).rstrip("/")
+        self._pools: list[_ConnectionPool] = []  # the last one is in use, those before it end with their streams
+        self._closed = False
+
+    async def send(self, request: Request) -> Response:
+        """Send `request` and read the whole answer."""
+        if request.token is not None:
+            return await self._send_as(identity_of_token(request.token), request)
+        identity = await self._connection.credentials.current()
+        response = await self._send_as(identity, request)
+        if response.status == _UNAUTHORIZED and (renewed := await self._refreshed(identity)):
+            identity, response = renewed, await self._send_as(renewed, request)
+        if response.status == _UNAUTHORIZED:
+            self._raise_if_certificate_expired(identity)
+        return response
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncGenerator["HttpStream"]:
+        """Send `request` and read the answer as it comes; leaving the context ends it."""
+        if request.token is not None:
+            async with self._stream_as(identity_of_token(request.token), request) as stream:
+                yield stream
+            return
+        identity = await self._connection.credentials.current()
+        async with self._stream_as(identity, request) as stream:
+            renewed = await self._refreshed(identity) if stream.status == _UNAUTHORIZED else None
+            if renewed is None:
+                if stream.status == _UNAUTHORIZED:
+                    self._raise_if_certificate_expired(identity)
+                yield stream
+                return
+        async with self._stream_as(renewed, request) as stream:
+            if stream.status == _UNAUTHORIZED:
+                self._raise_if_certificate_expired(renewed)
+            yield stream
+
+    async def close(self) -> None:
+        """Give up all connections; requests under way fail."""
+        self._closed = True
+        pools, self._pools = self._pools, []
+        for pool in pools:
+            await pool.close(self._clock)
+
+    async def _send_as(self, identity: Identity, request: Request) -> Response:
+        exchange = _Exchange(request, self._connection)
+        async with self._pool_for(identity) as pool:
+            with exchange:
+                async with asyncio.timeout(request.timeout.total_seconds()), self._connection_semaphore:
+                    response = await self._start_request(pool, identity, request, exchange)
+                    try:
+                        body = await self._body(response, doing=exchange.doing)
+                    finally:
+                        response.close()
+        return Response(response.status, _headers(response), body)
+
+    @asynccontextmanager
+    async def _stream_as(self, identity: Identity, request: Request) -> AsyncGenerator["HttpStream"]:
+        exchange = _Exchange(request, self._connection)
+        async with self._pool_for(identity) as pool:
+            with exchange:
+                async with asyncio.timeout(request.timeout.total_seconds()):
+                    response = await self._start_request(pool, identity, request, exchange)
+            try:
+                with HttpStream(
+                    response, exchange, limits=self._limits, reads=self._reads, clock=self._clock
+                ) as stream:
+                    yield stream
+            finally:
+                response.close()
+
+    async def _body(self, response: aiohttp.ClientResponse, *, doing: str) -> bytes:
+        if not _OK <= response.status < _FIRST_NON_SUCCESS:
+            return await read_prefix(response.content.readany, limit=self._limits.error_bytes)
+        read, limit = response.content.readany, self._limits.response_bytes
+        if self._reads is None:
+            return await read_body(read, limit=limit)
+        return await read_body_within_quota(read, limit=limit, quota=self._reads, doing=doing)
+
+    async def _start_request(
+        self, pool: "_ConnectionPool", identity: Identity, request: Request, exchange: "_Exchange"
+    ) -> aiohttp.ClientResponse:
+        if pool.session.closed:
+            raise Unreachable(f"the connection to {self.server} was closed", sent=False)
+        started = self._clock.monotonic()
+        response = await pool.session.request(
+            request.method,
+            self._url(request),
+            headers=self._request_headers(identity, request),
+            data=request.body,
+            server_hostname=self._connection.tls.server_name,
+            proxy=self._connection.proxy,
+            allow_redirects=False,
+            middlewares=(exchange.middleware,),
+        )
+        elapsed_ms = 1000 * (self._clock.monotonic() - started)
+        log.debug("%s %s: %s after %.0f ms", request.method, request.path, response.status, elapsed_ms)
+        return response
+
+    def _url(self, request: Request) -> URL:
+        return URL(f"{self._base_url}{http_common.request_target(request)}", encoded=True)
+
+    def _request_headers(self, identity: Identity, request: Request) -> CIMultiDict[str]:
+        # Per request and not per session: aiohttp shows the headers of a session to the proxy, too.
+        headers = CIMultiDict(request.headers)
+        is_other_identity = request.token is not None or any(
+            name.lower().startswith("impersonate-") for name in headers
+        )
+        if not is_other_identity:  # never half of one, half of the other
+            headers.extend(self._connection.impersonation)
+        headers["Accept"] = request.accept
+        headers["Accept-Encoding"] = "gzip"
+        headers["User-Agent"] = self._user_agent
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        if identity.authorization is not None:
+            headers["Authorization"] = identity.authorization
+        return headers
+
+    async def _refreshed(self, rejected: Identity) -> Identity | None:
+        """Return another identity than the one the server refused, if there is one."""
+        await self._connection.credentials.refresh(rejected)
+        current = await self._connection.credentials.current()
+        return current if current != rejected else None
+
+    def _raise_if_certificate_expired(self, identity: Identity) -> None:
+        """Say what the server does not: a 401 for an expired certificate reads like any other."""
+        expires_at = tls.expiry(identity.certificate.cert_pem) if identity.certificate else None
+        if expires_at and expires_at <= self._clock.now() and identity.authorization is None:
+            raise CredentialsError(
+                f"{self.server} refused us: the client certificate of user {self._connection.user!r} in "
+                f"{self._connection.source} expired on {expires_at:%Y-%m-%d %H:%M:%S} UTC; get a new one"
+            )
+
+    @asynccontextmanager
+    async def _pool_for(self, identity: Identity) -> AsyncGenerator["_ConnectionPool"]:
+        """Lend the connections that present the identity's certificate."""
+        if self._closed:
+            raise Unreachable(f"the connection to {self.server} was closed", sent=False)
+        if not self._pools or self._pools[-1].certificate != identity.certificate:
+            self._pools.append(_ConnectionPool(self._connection, identity.certificate))
+        pool = self._pools[-1]
+        pool.users += 1
+        try:
+            await self._close_outdated_pools()
+            yield pool
+        finally:
+            pool.users -= 1
+            await self._close_outdated_pools()
+
+    async def _close_outdated_pools(self) -> None:
+        outdated = [pool for pool in self._pools[:-1] if not pool.users]
+        if outdated:
+            self._pools = [pool for pool in self._pools if pool not in outdated]  # before others get to run
+        for pool in outdated:
+            await pool.session.close()
+
+
+class HttpStream:
+    """An answer that goes on. See `haulout.kube.transport.Stream`."""
+
+    __slots__ = ("_clock", "_exchange", "_limits", "_quota_reader", "_response", "headers", "status")
+
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        exchange: "_Exchange",
+        *,
+        limits: Limits,
+        clock: Clock,
+        reads: MemoryQuota | None = None,
+    ) -> None:
+        self.status = response.status
+        self.headers: Mapping[str, str] = _headers(response)
+        self._response = response
+        self._exchange = exchange
+        self._limits = limits
+        self._clock = clock
+        self._quota_reader = None if reads is None else QuotaReader(self._read, quota=reads, doing=exchange.doing)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._quota_reader is not None:
+            self._quota_reader.close()
+
+    def lines(self) -> AsyncIterator[bytes]:
+        """Yield each line as it arrives."""
+        if self.status != _OK:
+            return self._error_body()
+        read_lines = partial(http_common.read_lines, doing=self._exchange.doing, limits=self._limits, clock=self._clock)
+        return (
+            read_lines(self._read)
+            if self._quota_reader is None
+            else read_lines(self._quota_reader.read, on_buffered=self._quota_reader.set_buffered)
+        )
+
+    async def _error_body(self) -> AsyncIterator[bytes]:
+        with self._exchange:
+            async with asyncio.timeout(self._exchange.seconds):
+                body = await read_prefix(self._response.content.readany, limit=self._limits.error_bytes)
+        yield body
+
+    async def _read(self) -> bytes:
+        try:
+            return await self._response.content.readany()
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:  # RuntimeError: we closed it ourselves
+            raise connection_errors.stream_broken(self._exchange.doing, "because the connection was lost") from error
+
+
+class _ConnectionPool:
+    """Connections that present one client certificate, or none."""
+
+    def __init__(self, connection: Connection, certificate: ClientCertificate | None) -> None:
+        self.certificate = certificate
+        self.users = 0
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        owner = f"user {connection.user!r} in {connection.source}"
+        secure = connection.server.startswith("https://")
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                ssl=tls.client_context(connection.tls, certificate, owner=owner) if secure else True,
+                limit=0,
+                keepalive_timeout=_IDLE_SECONDS,
+                socket_factory=self._new_socket,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None),  # ours knows whether the request had left
+            request_class=_GuardedRequest,
+        )
+
+    async def close(self, clock: Clock) -> None:
+        """End the connections, and give those that are closing already a moment to finish.
+
+        aiohttp forgets a TLS connection that it began to close; if the event loop ends before that is done, uvloop
+        complains aloud.
+        """
+        await self.session.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_TIMEOUT.total_seconds()):
+                while any(sock.fileno() >= 0 for sock in self._sockets):
+                    await clock.sleep(_CLOSE_POLL_INTERVAL)
+
+    def _new_socket(self, address: AddrInfoType) -> socket.socket:
+        sock = _open_socket(address)
+        self._sockets.add(sock)
+        return sock
+
+
+class _Exchange:
+    """Follows one request: knows whether it has left, and turns what ends it into our errors."""
+
+    __slots__ = ("_before_send", "_connection", "doing", "seconds", "sent")
+
+    def __init__(self, request: Request, connection: Connection) -> None:
+        self.doing = f"{request.method} {connection.server}{request.path}"
+        self.sent = False
+        self.seconds = request.timeout.total_seconds()
+        self._before_send = request.before_send
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, TimeoutError):
+            raise connection_errors.timeout_error(self.doing, self.seconds, self._connection, sent=self.sent) from None
+        if isinstance(error, BodyTooLarge):
+            raise LimitExceeded(f"{self.doing}: {error}") from None
+        if isinstance(error, (aiohttp.ClientError, OSError)):
+            raise aiohttp_errors.explain(
+                error, doing=self.doing, connection=self._connection, sent=self.sent
+            ) from error
+
+    async def middleware(self, request: aiohttp.ClientRequest, handler: ClientHandlerType) -> aiohttp.ClientResponse:
+        """Pass on one attempt; keep aiohttp from making another one unless that is harmless."""
+        if isinstance(request, _GuardedRequest):
+            request.before_send = self._before_send
+        try:
+            return await handler(request)
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            if request.method in _SAFE_METHODS or isinstance(error, aiohttp.ClientConnectorError):
+                raise
+            # aiohttp repeats PUT and DELETE, too, for these two errors only (ClientSession._request).
+            raise _NotRepeatedError(str(error)) from error
+        finally:
+            self.sent = self.sent or request.response is not None
+
+
+class _GuardedRequest(aiohttp.ClientRequest):
+    """A request that asks, with its connection in hand, whether it may still be sent.
+
+    Getting a connection takes long enough (credentials, TCP, TLS) for the leave that was given before to be void.
+    """
+
+    before_send: Callable[[], None] | None = None
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        if self.before_send:
+            self.before_send()
+        return await super().send(conn)
+
+
+class _NotRepeatedError(aiohttp.ClientError):
+    """The connection was lost in the middle of a request that must not be sent twice."""
+
+
+def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
+
+
+def _open_socket(address: AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    sock = socket.socket(family, kind, protocol)
+    http_common.enable_keepalive(sock)
+    return sock

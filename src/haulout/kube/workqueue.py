@@ -1,0 +1,396 @@
+"""The work queue: which keys to look at, and when.
+
+A controller is a function that looks at one key (a node, a maintenance) and returns the instant at which it wants to
+look again. The queue calls it: as soon as possible for keys that were added because something changed, at the exact
+instant for keys that named one. There is no polling; an idle queue holds one alarm, for the earliest instant.
+
+- A key is worked on by one run at a time. Whatever is added while it runs is merged into one further run, so every
+  `add` is followed by a run that started after it.
+- Keys start in the order in which they fell due, at most `workers` at once: none starves, however busy another is.
+- A run's start uses up the pending wake-up of its key: its result names the next one. Of several the earliest wins.
+- A failed run is tried again after a backoff, longer with each failure in a row, and never before a `retry_after` that
+  the error carries. Events do not defeat the backoff, or a key that causes its own events would fail in a tight
+  loop. But they may be what ends the trouble, so they shorten the wait to `max_wait_after_event` after the failure.
+- A key that is neither due, running, sleeping nor failing costs nothing: the queue has forgotten it. Tasks stay, as
+  many as have run at once, and rest until there is work.
+
+Instants are wall time and follow the wall clock when it is set; if that is set back, all who sleep are looked at again.
+Backoffs are lengths of time and do not.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from random import Random
+from typing import Generic, TypeVar
+
+from haulout.core import duration
+from haulout.core.backoff import Backoff
+from haulout.core.clock import Clock
+from haulout.core.recent_values import RecentValues
+from haulout.errors import HauloutError
+from haulout.kube.delaying_queue import DelayingQueue
+from haulout.kube.metrics import KubeMetrics
+
+K = TypeVar("K", bound=Hashable)
+
+_BACKOFF = Backoff(first=timedelta(seconds=1), factor=2, limit=timedelta(minutes=5), jitter=0.1)
+_MAX_WAIT_AFTER_EVENT = timedelta(seconds=10)
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedRun(Generic[K]):
+    """One run that ended, for metrics: a run that was cancelled is none."""
+
+    key: K
+    lag: timedelta  # how long the key was due before a worker was free
+    took: timedelta
+    attempt: int  # 1, or more after failures in a row
+    error: BaseException | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkQueueStats:
+    """What the queue holds right now, and what it has done so far."""
+
+    waiting: int  # due, but no worker is free
+    running: int
+    delayed: int  # with a pending wake-up; such a key may be waiting or running as well
+    backing_off: int
+    oldest_waiting: timedelta
+    succeeded: int
+    failed: int
+
+
+class WorkQueue(Generic[K]):
+    """Calls `reconcile` for each key when it is due; see the module for what is promised."""
+
+    def __init__(  # noqa: PLR0913 - what queues may differ in
+        self,
+        reconcile: Callable[[K], Awaitable[datetime | None]],
+        *,
+        clock: Clock,
+        random: Random,
+        workers: int = 16,
+        backoff: Backoff = _BACKOFF,
+        max_wait_after_event: timedelta = _MAX_WAIT_AFTER_EVENT,
+        name: str = "",
+        on_completed: Callable[[CompletedRun[K]], object] | None = None,
+        metrics: KubeMetrics | None = None,
+    ) -> None:
+        if workers < 1:
+            raise ValueError(f"queue {name}: {workers} workers would never work, expected at least 1")
+        self.name = name
+        self._reconcile = reconcile
+        self._clock = clock
+        self._random = random
+        self._workers = workers
+        self._backoff = backoff
+        self._max_wait_after_event = max_wait_after_event
+        self._on_completed = on_completed
+        self._metrics = metrics
+        self._active = False
+        self._group: asyncio.TaskGroup | None = None  # while runs may start
+        self._starting = 0  # tasks that were made or woken, but have not taken their key yet
+        self._idle_workers: list[asyncio.Future[None]] = []  # of tasks that wait for their next key, the latest last
+        self._due: OrderedDict[K, float] = OrderedDict()  # since when, oldest first
+        self._running: dict[K, _Running] = {}
+        self._delayed: DelayingQueue[K] = DelayingQueue(clock, self._on_due)
+        self._scheduled: set[K] = set()  # of those that are due: for which the instant has come that they named
+        self._failing: dict[K, _Failing] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._succeeded_runs = 0
+        self._failed_runs = 0
+        self._recent_lag = RecentValues()
+
+    def add(self, key: K) -> None:
+        """Look at `key` as soon as possible: something about it changed."""
+        if running := self._running.get(key):
+            running.must_requeue = True
+        elif (failing := self._failing.get(key)) and failing.timer:
+            failing.shorten_wait()
+        elif key not in self._due:
+            self._make_due(key)
+
+    def add_at(self, key: K, instant: datetime) -> None:
+        """Look at `key` at `instant`, unless it is looked at sooner anyway; an instant in the past means now."""
+        if instant <= self._clock.now():
+            self.add(key)
+        else:
+            self._delayed.add_at(key, instant)
+
+    def cancel_delayed(self, key: K) -> None:
+        """Forget the pending wake-up of `key`; if it is due, running or about to be tried again it stays so."""
+        self._delayed.discard(key)
+
+    def forget(self, key: K) -> None:
+        """Drop all about `key`, for example because its object is gone; what a run under way returns is ignored."""
+        self._due.pop(key, None)
+        self._scheduled.discard(key)
+        self._delayed.discard(key)
+        if failing := self._failing.pop(key, None):
+            failing.cancel_timer()
+        if running := self._running.get(key):
+            running.must_requeue = False
+            running.is_forgotten = True
+        self._set_idle_if_empty()
+
+    def stats(self) -> WorkQueueStats:
+        """Return what the queue holds right now, and what it has done so far."""
+        oldest = next(iter(self._due.values()), None)
+        return WorkQueueStats(
+            waiting=len(self._due),
+            running=len(self._running),
+            delayed=len(self._delayed),
+            backing_off=sum(failing.timer is not None for failing in self._failing.values()),
+            oldest_waiting=timedelta() if oldest is None else self._since(oldest),
+            succeeded=self._succeeded_runs,
+            failed=self._failed_runs,
+        )
+
+    def max_lag(self) -> timedelta:
+        """Return how long a key was due of late, at worst, before a worker was free; or is, if it still waits."""
+        oldest = next(iter(self._due.values()), None)
+        max_started = timedelta(seconds=self._recent_lag.maximum(self._clock.monotonic()))
+        return max_started if oldest is None else max(max_started, self._since(oldest))
+
+    async def wait_idle(self) -> None:
+        """Return when no key is due or running; some may sleep or back off."""
+        while self._due or self._running:
+            await self._idle.wait()
+
+    async def run(self) -> None:
+        """Work until cancelled; then cancel the runs under way and wait for their end.
+
+        Should the queue run again, what was cut short or waited to be tried again is due at once.
+        """
+        if self._active:
+            raise RuntimeError(f"queue {self.name}: it runs already, a second run() would work on keys twice")
+        self._active = True
+        try:
+            with self._tracked():
+                async with asyncio.TaskGroup() as group:
+                    await self._serve(group)
+        finally:
+            self._reset()
+            self._active = False
+
+    def _tracked(self) -> AbstractContextManager[None]:
+        if self._metrics is None:
+            return nullcontext()
+        return self._metrics.track_queue(self)
+
+    async def _serve(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        self._delayed.start()
+        self._start_workers()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._group = None  # before the runs under way end, so that none follows them
+            self._delayed.stop()
+
+    def _reset(self) -> None:
+        self._starting = 0
+        self._idle_workers.clear()
+        cut_short = [key for key, running in self._running.items() if running.must_requeue or not running.is_forgotten]
+        held_back = [key for key, failing in self._failing.items() if failing.cancel_timer()]
+        self._running.clear()
+        for key in (*cut_short, *held_back):
+            self._make_due(key)
+        self._set_idle_if_empty()
+
+    def _on_due(self, key: K, instant: datetime) -> None:
+        if key in self._due or key in self._running or key in self._failing:
+            self.add(key)
+            return
+        self._scheduled.add(key)
+        self._make_due(key, overdue=max(self._clock.now() - instant, timedelta()))
+
+    def _make_due(self, key: K, *, overdue: timedelta = timedelta()) -> None:
+        self._due[key] = self._clock.monotonic() - overdue.total_seconds()
+        self._idle.clear()
+        self._start_workers()
+
+    def _start_workers(self) -> None:
+        # A key stays in `_due` until its task takes its first step: what is added until then is the same run.
+        while self._group and self._starting < min(len(self._due), self._workers - len(self._running)):
+            self._starting += 1
+            idle_worker = self._idle_workers.pop() if self._idle_workers else None
+            if idle_worker is None or idle_worker.done():  # it was cancelled
+                self._group.create_task(self._worker())
+            else:
+                idle_worker.set_result(None)
+
+    async def _worker(self) -> None:
+        """Run what is due, and rest until there is more: to wake a task takes a third of the time to make one."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        while True:
+            await self._run_next()
+            if task is None or task.cancelling():
+                return
+            task.set_name(f"{self.name} at rest")
+            work_available = loop.create_future()
+            self._idle_workers.append(work_available)
+            await work_available
+
+    async def _run_next(self) -> None:
+        self._starting -= 1
+        if not self._due:  # its key was forgotten
+            return
+        key, due_since = self._due.popitem(last=False)
+        self._delayed.discard(key)
+        running = self._running[key] = _Running()
+        attempt = self._failing[key].attempts + 1 if key in self._failing else 1
+        started, is_scheduled = self._clock.monotonic(), key in self._scheduled
+        self._recent_lag.record(started - due_since, at=started)
+        self._scheduled.discard(key)
+        requeue_at, error = await self._try(key)
+        del self._running[key]
+        if error is None:
+            self._record_success(key, running, requeue_at)
+        else:
+            self._record_failure(error, key, running, attempt)
+        if self._metrics is not None:
+            self._metrics.record_run(
+                self.name, lag=started - due_since, is_scheduled=is_scheduled, failed=error is not None
+            )
+        if self._on_completed:
+            lag = timedelta(seconds=started - due_since)
+            run = CompletedRun(key=key, lag=lag, took=self._since(started), attempt=attempt, error=error)
+            # Not called from here: an observer that raises must not end the queue. The loop logs its error.
+            asyncio.get_running_loop().call_soon(self._on_completed, run)
+        self._start_workers()
+        self._set_idle_if_empty()
+
+    async def _try(self, key: K) -> tuple[datetime | None, BaseException | None]:
+        task = asyncio.current_task()
+        try:
+            if task:
+                task.set_name(f"{self.name} {key}")
+            requeue_at = await self._reconcile(key)
+            if requeue_at is not None and requeue_at.tzinfo is None:
+                raise TypeError(
+                    f"the next look at {key} is at {requeue_at} without a time zone: return an aware datetime"
+                )
+        except asyncio.CancelledError as cancelled:
+            # Of something that the work awaited, or of the work itself? Only the latter is ours to pass on.
+            if task is None or task.cancelling():
+                raise
+            return None, cancelled
+        except Exception as error:  # noqa: BLE001 - the task boundary: whatever it is gets logged, counted, backed off
+            return None, error
+        return requeue_at, None
+
+    def _record_success(self, key: K, running: "_Running", requeue_at: datetime | None) -> None:
+        self._succeeded_runs += 1
+        self._failing.pop(key, None)
+        if requeue_at is not None and not running.is_forgotten:
+            self.add_at(key, requeue_at)
+        if running.must_requeue:
+            self.add(key)
+
+    def _record_failure(self, error: BaseException, key: K, running: "_Running", attempt: int) -> None:
+        self._failed_runs += 1
+        if running.is_forgotten:
+            self._log(error, key, attempt, "and it was forgotten meanwhile")
+            if running.must_requeue:
+                self.add(key)
+        else:
+            delay = self._back_off(key, attempt, retry_after=_retry_after(error), has_new_event=running.must_requeue)
+            self._log(error, key, attempt, f"next try in {duration.format(delay)}")
+
+    def _back_off(self, key: K, attempt: int, *, retry_after: timedelta, has_new_event: bool) -> timedelta:
+        full = max(self._backoff.delay(attempt, self._random), retry_after)
+        shortened = max(min(full, self._max_wait_after_event), retry_after)
+        wait = shortened if has_new_event else full
+        loop = asyncio.get_running_loop()
+        retry = partial(self._retry, key)
+        self._failing[key] = _Failing(
+            attempts=attempt,
+            retry=retry,
+            timer=loop.call_later(wait.total_seconds(), retry),
+            earliest_retry=loop.time() + shortened.total_seconds(),
+        )
+        return wait
+
+    def _retry(self, key: K) -> None:
+        self._failing[key].timer = None
+        self._make_due(key)
+
+    def _set_idle_if_empty(self) -> None:
+        if not self._due and not self._running:
+            self._idle.set()
+
+    def _since(self, since: float) -> timedelta:
+        return timedelta(seconds=self._clock.monotonic() - since)
+
+    def _log(self, error: BaseException, key: K, attempt: int, outcome: str) -> None:
+        causes = list(_causes(error))
+        expected = all(isinstance(cause, HauloutError) for cause in causes)
+        _logger.log(
+            logging.WARNING if expected else logging.ERROR,
+            "%s %s: attempt %d failed, %s: %s",
+            self.name or "queue",
+            key,
+            attempt,
+            outcome,
+            "; ".join(str(cause) if isinstance(cause, HauloutError) else repr(cause) for cause in causes),
+            exc_info=error if not expected or _logger.isEnabledFor(logging.DEBUG) else None,
+            extra={"queue": self.name, "key": str(key), "attempt": attempt},
+        )
+
+
+@dataclass(slots=True)
+class _Running:
+    """A run under way, and what happened to its key meanwhile."""
+
+    must_requeue: bool = False
+    is_forgotten: bool = False
+
+
+@dataclass(slots=True)
+class _Failing:
+    """A key whose last run failed: how many did in a row, and the timer for the next one until that is due."""
+
+    attempts: int
+    retry: Callable[[], object]
+    timer: asyncio.TimerHandle | None
+    earliest_retry: float
+
+    def shorten_wait(self) -> None:
+        """Try again as soon as events may bring it about."""
+        if self.timer and self.timer.when() > self.earliest_retry:
+            self.timer.cancel()
+            self.timer = asyncio.get_running_loop().call_at(self.earliest_retry, self.retry)
+
+    def cancel_timer(self) -> bool:
+        """Stop the timer; return whether there was one."""
+        if self.timer is None:
+            return False
+        self.timer.cancel()
+        self.timer = None
+        return True
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield what went wrong: the members of an exception group, which itself says nothing, or the error."""
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from _causes(member)
+    else:
+        yield error
+
+
+def _retry_after(error: BaseException) -> timedelta:
+    """Return how long the server asked us to wait, if it did."""
+    retry_afters = (getattr(cause, "retry_after", None) for cause in _causes(error))
+    return max((retry_after for retry_after in retry_afters if isinstance(retry_after, timedelta)), default=timedelta())

@@ -1,0 +1,1 @@
+"""Clouds as event sources: each reads what one cloud announces and writes MaintenanceNotices, nothing else."""

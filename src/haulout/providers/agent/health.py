@@ -1,0 +1,111 @@
+"""Whether an agent is well, for its kubelet: `/healthz` and `/readyz`, as the operator has them, without aiohttp.
+
+`/healthz` answers for as long as the event loop turns. `/readyz` answers 503, and why, while it does not hear what its
+cloud says. `serve` has whoever wants it answer GET on a port of their own, such as for metrics.
+
+A port has few connections at once. At the limit a new connection replaces the oldest one, as on the ports of the
+operator (`haulout.httpserver.connections`, which needs aiohttp): each waits for its peer, as answers are made at once.
+So connections that send nothing keep no probe from being answered.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from http import HTTPStatus
+from typing import Protocol
+
+import h11
+
+from haulout.errors import HauloutError
+from haulout.kube.transports import connection_errors
+
+HOST = "127.0.0.1"  # in the network of the node: nobody else has to ask
+PORT = 9817
+_REQUEST_TIMEOUT_SECONDS = 5
+_MAX_REQUEST_BYTES = 8 << 10
+_MAX_CONNECTIONS = 32
+_TEXT = "text/plain; charset=utf-8"
+
+PathHandler = Callable[[bytes], tuple[HTTPStatus, Sequence[str]]]  # by the path: how it stands, and lines
+
+
+class HealthReporter(Protocol):
+    """Somebody who is well or not."""
+
+    @property
+    def is_up(self) -> bool:
+        """Tell whether it does its work."""
+        ...
+
+    def problems(self) -> Sequence[str]:
+        """Return what is wrong, a line each."""
+        ...
+
+
+def serve_health(agent: HealthReporter, *, port: int) -> AbstractAsyncContextManager[int]:
+    """Answer the kubelet while the context lasts; yields the port."""
+    return serve(lambda path: _health_response(path, agent), host=HOST, port=port, what="health checks")
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    handler: PathHandler, *, host: str | None, port: int, what: str, content_type: str = _TEXT
+) -> AsyncIterator[int]:
+    """Answer while the context lasts, on all addresses if there is no host; yields the port."""
+    connections: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+
+    async def handle_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(connections) >= _MAX_CONNECTIONS:
+            oldest = next(iter(connections))
+            del connections[oldest]
+            oldest.transport.abort()
+        connections[writer] = None
+        with contextlib.suppress(OSError, TimeoutError, h11.RemoteProtocolError):
+            async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
+                await _respond(reader, writer, handler, content_type=content_type)
+        connections.pop(writer, None)
+        writer.close()
+
+    try:
+        server = await asyncio.start_server(handle_connection, host, port, limit=_MAX_REQUEST_BYTES)
+    except OSError as error:
+        raise HauloutError(
+            f"{what} on {host or 'all addresses'}:{port}: {connection_errors.error_text(error)}"
+        ) from error
+    async with server:
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            for writer in connections:
+                writer.transport.abort()
+
+
+async def _respond(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handler: PathHandler, *, content_type: str
+) -> None:
+    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_REQUEST_BYTES)
+    while (request := connection.next_event()) is h11.NEED_DATA:
+        connection.receive_data(await reader.read(_MAX_REQUEST_BYTES))
+    if not isinstance(request, h11.Request):
+        return  # it was closed
+    status, lines = handler(request.target.partition(b"?")[0])
+    body = "".join(f"{line}\n" for line in lines).encode()
+    headers = [
+        ("Content-Type", content_type),
+        ("Content-Length", str(len(body))),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Connection", "close"),
+    ]
+    writer.write(connection.send(h11.Response(status_code=status, headers=headers, reason=status.phrase)))
+    if request.method != b"HEAD":
+        writer.write(connection.send(h11.Data(body)))
+    await writer.drain()
+
+
+def _health_response(path: bytes, agent: HealthReporter) -> tuple[HTTPStatus, Sequence[str]]:
+    if path not in (b"/healthz", b"/readyz"):
+        return HTTPStatus.NOT_FOUND, ("not found",)
+    if path == b"/healthz" or agent.is_up:
+        return HTTPStatus.OK, ("ok", *agent.problems())
+    return HTTPStatus.SERVICE_UNAVAILABLE, agent.problems() or ("it has just begun",)

@@ -1,0 +1,77 @@
+"""What an agent counts, for `/metrics` on its node."""
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+
+from haulout.core.metrics import Metric, MetricKind, MetricVec
+from haulout.errors import CloudError
+from haulout.providers.event_source import EventSource
+from haulout.providers.http_fetch import Fetch, FetchedResponse
+
+_CLOUD = ("cloud",)
+_NONE = "none"
+
+UP = Metric("haulout_agent_up", "1 if an agent hears what its cloud says.", _CLOUD, kind=MetricKind.GAUGE)
+SILENT_SECONDS = Metric(
+    "haulout_agent_silent_seconds",
+    "How long ago the metadata service of its machine last answered an agent.",
+    _CLOUD,
+    kind=MetricKind.GAUGE,
+    unit="seconds",
+    details="from its first answer on",
+)
+REQUESTS = Metric(
+    "haulout_agent_requests_total",
+    "How often an agent asked the metadata service of its machine.",
+    ("cloud", "code"),
+    details="`code` is the status of the answer, and `none` if none came",
+    max_series=50,
+)
+NOTICES_WRITTEN = Metric("haulout_agent_notices_written_total", "How often an agent wrote a notice.", _CLOUD)
+QUARANTINED = Metric("haulout_agent_quarantined_total", "How many answers made no sense to an agent.", _CLOUD)
+METRICS = (UP, SILENT_SECONDS, REQUESTS, NOTICES_WRITTEN, QUARANTINED)
+
+
+class AgentMetrics:
+    """All that is counted."""
+
+    def __init__(self) -> None:
+        self._requests = MetricVec(REQUESTS)
+
+    def count_requests(self, cloud: str, fetch: Fetch) -> Fetch:
+        """Return the same way to a metadata service, on which questions are counted."""
+
+        async def counting_fetch(
+            method: str,
+            target: str,
+            *,
+            headers: Mapping[str, str],
+            body: bytes | None = None,
+            within: timedelta = timedelta(seconds=10),
+        ) -> FetchedResponse:
+            try:
+                answer = await fetch(method, target, headers=headers, body=body, within=within)
+            except CloudError:
+                self._requests.add(cloud, _NONE)
+                raise
+            self._requests.add(cloud, str(answer.status))
+            return answer
+
+        return counting_fetch
+
+    def collect(self, source: EventSource | None) -> Iterator[MetricVec]:
+        """Yield all of them, as they are now; of a source only once there is one."""
+        yield self._requests
+        if source is None:
+            return
+        since_last_answer = source.time_since_last_answer()
+        numbers: dict[Metric, float] = {
+            UP: source.is_up,
+            NOTICES_WRITTEN: source.messages_processed,
+            QUARANTINED: source.quarantine.count,
+        }
+        numbers |= {} if since_last_answer is None else {SILENT_SECONDS: since_last_answer.total_seconds()}
+        for metric, number in numbers.items():
+            gauge = MetricVec(metric)
+            gauge.set(source.name, to=number)
+            yield gauge

@@ -1,0 +1,343 @@
+"""Which notice a reading is about, and what follows when EC2 does not list an event any more. Pure.
+
+    known = Known(notices)
+    reports = known.reports(reading)
+
+EC2 and AWS Health speak of the same maintenance under different names. A notice has the names that it is known by as
+annotations; one that has no name of a service yet is joined by instance and start, or else, since one of them may have
+moved it before the other spoke, by instance and kind.
+
+A notice that is over stays so. If EC2 lists the same event again for another time, that is another maintenance, with a
+notice of its own.
+
+The metadata service of an instance tells the instance what the queue and EC2 tell the operator. It may lag behind EC2,
+and it knows less. So it adds what is missing to a notice that is there, and changes nothing else but the start.
+
+An agent may write any machine into a notice of its node. A notice that names another node than the one that runs on the
+machine is not about that machine (`node_of`).
+"""
+
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import msgspec
+
+from haulout.api.maintenancenotice import (
+    MaintenanceKind,
+    MaintenanceNotice,
+    MaintenanceNoticeSpec,
+    NoticeStage,
+    object_name,
+)
+from haulout.api.notice_reports import MaintenancePlan, NoticeReport, merge_report, missing_annotations, plan_of
+from haulout.api.provider_id import machine_key
+from haulout.controllers.notices.node_lookup import MACHINE_ADDRESS
+from haulout.core.walltime import TICK
+from haulout.providers.aws.instance_events import (
+    LIFECYCLE_GROUP,
+    LIFECYCLE_HOOK,
+    SHOWN_BY_IMDS,
+    SOURCE,
+    EventType,
+    InstanceEvent,
+)
+from haulout.providers.aws.instance_status import InstanceStatus
+
+_SAME_START = timedelta(minutes=1)
+_HEALTH_GRACE_PERIOD = timedelta(hours=2)  # how long after its time an event that only Health knew of is waited for
+_MAX_CLOCK_SKEW = timedelta(minutes=5)
+SPOT_GRACE_PERIOD = timedelta(minutes=10)
+_FINISHED_STAGES = (NoticeStage.ENDED, NoticeStage.CANCELLED)
+_COUNTERPART = {EventType.SCHEDULED_EVENT: EventType.HEALTH, EventType.HEALTH: EventType.SCHEDULED_EVENT}
+_STOPPING_EVENT_TYPES = (
+    EventType.SCHEDULED_EVENT,
+    EventType.HEALTH,
+    EventType.SPOT,
+    EventType.LIFECYCLE,
+    EventType.TARGET_LIFECYCLE_STATE,
+)
+
+NodeOfInstance = Callable[[str], str]
+"""Returns the name of the node that runs on an instance; empty if none does, or several claim to."""
+
+
+def no_node(instance: str) -> str:
+    """Return that no node is known."""
+    del instance
+    return ""
+
+
+class KnownNotices:
+    """The notices that there are, by instance."""
+
+    def __init__(self, notices: Iterable[MaintenanceNotice] = (), *, node_of: NodeOfInstance = no_node) -> None:
+        self._by_instance: dict[str, dict[str, MaintenanceNotice]] = {}
+        self._names: set[str] = set()
+        self._node_of = node_of
+        for notice in notices:
+            self.remember(notice)
+
+    def remember(self, notice: MaintenanceNotice) -> None:
+        """Note how a notice is now."""
+        self._names.add(notice.name)
+        self._by_instance.setdefault(machine_key(notice.spec.provider_id), {})[notice.name] = notice
+
+    def has(self, name: str) -> bool:
+        """Tell whether a notice of this name is known."""
+        return name in self._names
+
+    def open_notices(self) -> Iterator[tuple[str, MaintenanceNotice]]:
+        """Yield the notices that are not over, and their instances."""
+        for instance in self._by_instance:
+            yield from ((instance, notice) for notice in self.notices_of(instance) if not is_finished(notice))
+
+    def new_reports(self, event: InstanceEvent) -> Iterator[NoticeReport]:
+        """Yield what is news in a reading."""
+        for report in self._reports(event):
+            found = self._by_instance.get(event.instance, {}).get(report.name)
+            if found is None or _changes_notice(found, report):
+                yield report
+
+    def stale_reports(self, status: InstanceStatus, *, at: datetime, has_node: bool) -> Iterator[NoticeReport]:
+        """Yield what is over since EC2, asked at this moment, says nothing about it any more."""
+        listed = {event.event_id for event in status.events}
+        for notice in self.notices_of(status.instance):
+            if is_finished(notice) or _is_newer(notice.spec, at):
+                continue
+            if _is_stale(notice, status, listed, at=at, has_node=has_node):
+                yield NoticeReport(
+                    source=SOURCE,
+                    notice_id=notice.spec.notice_id,
+                    at=at,
+                    provider_id=status.instance,
+                    stage=end_stage(notice.spec.start, at),
+                )
+
+    def notices_of(self, instance: str) -> tuple[MaintenanceNotice, ...]:
+        """Return the notices of an instance, those that are not over first, and then the latest."""
+        node = self._node_of(instance)
+        found = self._by_instance.get(instance, {}).values()
+        own_notices = [notice for notice in found if not node or notice.spec.node_name in ("", node)]
+        return tuple(sorted(sorted(own_notices, key=_start, reverse=True), key=is_finished))
+
+    def _unused_notice_id(self, notice_id: str) -> str:
+        """Return an id of which there is no notice yet, whoever wrote that: this one, or with the first free number."""
+        numbered = (f"{notice_id}-{number}" for number in itertools.count(2))
+        return next(
+            candidate
+            for candidate in itertools.chain([notice_id], numbered)
+            if not self.has(object_name(SOURCE, candidate))
+        )
+
+    def _reports(self, event: InstanceEvent) -> Iterator[NoticeReport]:
+        notices = self.notices_of(event.instance)
+        same_id = _first(notices, event, _has_event_id)
+        if same_id is not None and _is_new_maintenance(same_id, event):
+            if not is_finished(same_id):
+                yield replace(_report(event, same_id.spec.notice_id), stage=NoticeStage.CANCELLED, plan=None)
+            yield _report(event, f"{event.notice_id}-{event.at:%Y%m%dt%H%M}")
+            return
+        matches = (same_id, _first(notices, event, _is_correlated), _first(notices, event, _is_likely_same))
+        found = next((match for match in matches if match is not None), None)
+        if found is not None:
+            yield _report_for(found, _with_corrected_time(event, found.spec))
+        elif not _is_irrelevant_end(event):
+            yield _report(event, self._unused_notice_id(event.notice_id))
+
+
+def is_finished(notice: MaintenanceNotice) -> bool:
+    """Tell whether nothing more is expected of it."""
+    return notice.spec.stage in _FINISHED_STAGES
+
+
+def has_event_type(notice: MaintenanceNotice, event_type: EventType) -> bool:
+    """Tell whether a notice is known by a name of this family."""
+    return event_type in notice.metadata.annotations
+
+
+def end_stage(start: datetime | None, at: datetime) -> NoticeStage:
+    """Return how something ended that is not there any more: before its start it was cancelled."""
+    return NoticeStage.CANCELLED if start is not None and at < start else NoticeStage.ENDED
+
+
+def _start(notice: MaintenanceNotice) -> float:
+    return notice.spec.start.timestamp() if notice.spec.start is not None else 0.0
+
+
+def _first(
+    notices: Iterable[MaintenanceNotice],
+    event: InstanceEvent,
+    is_match: Callable[[MaintenanceNotice, InstanceEvent], bool],
+) -> MaintenanceNotice | None:
+    return next((notice for notice in notices if is_match(notice, event)), None)
+
+
+def _has_event_id(notice: MaintenanceNotice, event: InstanceEvent) -> bool:
+    return notice.metadata.annotations.get(event.event_type) == event.event_id
+
+
+def _is_new_maintenance(notice: MaintenanceNotice, event: InstanceEvent) -> bool:
+    """Tell whether EC2 now plans anew what had begun, or was over."""
+    if (
+        event.event_type is not EventType.SCHEDULED_EVENT
+        or event.stage is not NoticeStage.SCHEDULED
+        or event.plan is None
+    ):
+        return False
+    return notice.spec.stage in (NoticeStage.STARTED, *_FINISHED_STAGES) and event.plan.start != notice.spec.start
+
+
+def _is_correlated(notice: MaintenanceNotice, event: InstanceEvent) -> bool:
+    event_type = event.event_type
+    match event_type:
+        case EventType.SCHEDULED_EVENT | EventType.HEALTH:
+            return (
+                has_event_type(notice, _COUNTERPART[event_type])
+                and not has_event_type(notice, event_type)
+                and _has_same_start(notice.spec, event)
+            )
+        case EventType.SPOT:
+            is_known = _is_older(event, notice.spec) or _has_same_start(notice.spec, event)
+            return has_event_type(notice, event_type) and (not is_finished(notice) or is_known)
+        case EventType.REBALANCE | EventType.STATE_CHANGE:
+            return has_event_type(notice, event_type) and (not is_finished(notice) or _is_older(event, notice.spec))
+        case EventType.LIFECYCLE:
+            is_same_hook = all(
+                notice.metadata.annotations.get(annotation) == event.annotations.get(annotation)
+                for annotation in (LIFECYCLE_GROUP, LIFECYCLE_HOOK)
+            )
+            lacks_hook = has_event_type(notice, EventType.TARGET_LIFECYCLE_STATE) and not has_event_type(
+                notice, event_type
+            )
+            return not is_finished(notice) and (lacks_hook or (has_event_type(notice, event_type) and is_same_hook))
+        case EventType.TARGET_LIFECYCLE_STATE:  # an instance is terminated once
+            is_termination = has_event_type(notice, event_type) or has_event_type(notice, EventType.LIFECYCLE)
+            return is_termination and notice.spec.stage != NoticeStage.CANCELLED
+
+
+def _is_likely_same(notice: MaintenanceNotice, event: InstanceEvent) -> bool:
+    """Tell whether a notice that is not over may well be about the same, though it is not said that it is."""
+    if is_finished(notice) or event.stage in _FINISHED_STAGES:
+        return False
+    if event.event_type is EventType.STATE_CHANGE:
+        return _ends_in_a_stop(notice)
+    if event.event_type not in _COUNTERPART or has_event_type(notice, event.event_type):
+        return False
+    is_same_kind = event.plan is not None and event.plan.kind == notice.spec.kind
+    return has_event_type(notice, _COUNTERPART[event.event_type]) and is_same_kind
+
+
+def _is_older(event: InstanceEvent, spec: MaintenanceNoticeSpec) -> bool:
+    return spec.reported_at is not None and event.at <= spec.reported_at
+
+
+def _ends_in_a_stop(notice: MaintenanceNotice) -> bool:
+    return notice.spec.kind in (MaintenanceKind.STOP, MaintenanceKind.TERMINATE) and any(
+        has_event_type(notice, event_type) for event_type in _STOPPING_EVENT_TYPES
+    )
+
+
+def _has_same_start(spec: MaintenanceNoticeSpec, event: InstanceEvent) -> bool:
+    start = None if event.plan is None else event.plan.start
+    return start is not None and spec.start is not None and abs(start - spec.start) < _SAME_START
+
+
+def _is_irrelevant_end(event: InstanceEvent) -> bool:
+    """Tell whether there is nothing to say about something that nobody knows of.
+
+    What Health says is not among it: its messages come in any order, and the last word may come first.
+    """
+    return event.stage in _FINISHED_STAGES and event.event_type is not EventType.HEALTH
+
+
+def _is_newer(spec: MaintenanceNoticeSpec, at: datetime) -> bool:
+    """Tell whether a notice says what was said after this; unless our clock was wrong then."""
+    return spec.reported_at is not None and at < spec.reported_at <= at + _MAX_CLOCK_SKEW
+
+
+def _with_corrected_time(event: InstanceEvent, spec: MaintenanceNoticeSpec) -> InstanceEvent:
+    """Return a reading that is not outweighed by what was said when our clock was wrong: EC2 tells how it is now."""
+    reported_at = spec.reported_at
+    if (
+        event.event_type is not EventType.SCHEDULED_EVENT
+        or reported_at is None
+        or reported_at <= event.at + _MAX_CLOCK_SKEW
+    ):
+        return event
+    return replace(event, at=reported_at + TICK)
+
+
+def _report_for(notice: MaintenanceNotice, event: InstanceEvent) -> NoticeReport:
+    report = _report(event, notice.spec.notice_id)
+    if has_event_type(notice, event.event_type):
+        annotations = event.annotations if event.is_from_imds else {}  # it keeps the name that it has
+        report = replace(report, notes={**annotations, **_address_annotation(event)})
+    if event.is_from_imds and event.plan is not None and notice.spec.reported_at is not None:
+        return replace(report, plan=_rescheduled_plan(notice.spec, event.plan))
+    if event.event_type is EventType.SPOT and SHOWN_BY_IMDS in notice.metadata.annotations:
+        return replace(report, plan=None)  # the instance was told the exact time
+    if event.event_type is EventType.STATE_CHANGE and not has_event_type(notice, EventType.STATE_CHANGE):
+        return replace(report, plan=None, notes=_address_annotation(event))
+    if (
+        event.event_type is EventType.HEALTH
+        and has_event_type(notice, EventType.SCHEDULED_EVENT)
+        and event.plan is not None
+    ):
+        return replace(report, plan=_rescheduled_plan(notice.spec, event.plan))
+    return report
+
+
+def _rescheduled_plan(spec: MaintenanceNoticeSpec, plan: MaintenancePlan) -> MaintenancePlan | None:
+    """Return what EC2 said with the times of another, who knows less about the rest; None if they are the same."""
+    if plan.start == spec.start or plan.start is None:
+        return None
+    fits = spec.deadline is not None and plan.start <= spec.deadline
+    return replace(
+        plan_of(spec),
+        start=plan.start,
+        end=plan.end,
+        deadline=spec.deadline if fits else None,
+        reschedulable=spec.reschedulable and fits,
+    )
+
+
+def _report(event: InstanceEvent, notice_id: str) -> NoticeReport:
+    return NoticeReport(
+        source=SOURCE,
+        notice_id=notice_id,
+        at=event.at,
+        provider_id=event.instance,
+        stage=event.stage,
+        plan=event.plan,
+        machine_name=event.machine_name,
+        notes={event.event_type.value: event.event_id, **event.annotations, **_address_annotation(event)},
+    )
+
+
+def _address_annotation(event: InstanceEvent) -> Mapping[str, str]:
+    return {MACHINE_ADDRESS: event.machine_address} if event.machine_address else {}
+
+
+def _changes_notice(notice: MaintenanceNotice, report: NoticeReport) -> bool:
+    """Tell whether a report changes more than when it was said: a list that says the same again is no news."""
+    merged_spec = msgspec.structs.replace(merge_report(notice.spec, report), reported_at=notice.spec.reported_at)
+    return merged_spec != notice.spec or bool(missing_annotations(notice.metadata.annotations, report))
+
+
+def _is_stale(
+    notice: MaintenanceNotice, status: InstanceStatus, listed_ids: Collection[str], *, at: datetime, has_node: bool
+) -> bool:
+    annotations, spec = notice.metadata.annotations, notice.spec
+    if status.is_terminated and not has_node:
+        return True
+    if EventType.SCHEDULED_EVENT in annotations:
+        return annotations[EventType.SCHEDULED_EVENT] not in listed_ids and not status.unreadable
+    is_running = status.state == "running"
+    if EventType.HEALTH in annotations:
+        last = spec.end or spec.start
+        return last is not None and at >= last + _HEALTH_GRACE_PERIOD
+    if EventType.SPOT in annotations:
+        return is_running and spec.start is not None and at >= spec.start + SPOT_GRACE_PERIOD
+    return EventType.STATE_CHANGE in annotations and is_running

@@ -1,0 +1,133 @@
+"""How to get to AWS: the region and the credentials, from where the Machine Maintenance Operator has them.
+
+    access = ClusterAccess(client, region="", secret=MMO_SECRET)
+    await access.current()
+
+On OpenShift the cluster says in which region it is, if we may ask. A Secret has the keys, and is read again every few
+minutes, so that new keys are used without a restart. Without a Secret boto3 looks for itself: variables, files, web
+identity, and the role of the instance.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import yaml
+
+from haulout.api.objects import RawObject
+from haulout.api.resources import SECRETS, Resource
+from haulout.errors import CredentialsError, Forbidden, NotFound
+from haulout.kube.client import Client
+from haulout.kube.rbac import Permission
+
+MMO_SECRET = "machine-maintenance-operator/machine-maintenance-operator-credentials"  # noqa: S105 - only its name
+
+_CACHE_TTL = timedelta(minutes=5)
+_KEY, _SECRET, _TOKEN = "aws_access_key_id", "aws_secret_access_key", "aws_session_token"
+_INSTALL_CONFIG = "cluster-config-v1"
+_INFRASTRUCTURES: Resource[RawObject] = Resource(
+    "config.openshift.io", "v1", "infrastructures", "Infrastructure", namespaced=False, model=RawObject
+)
+_CONFIG_MAPS: Resource[RawObject] = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=RawObject)
+
+
+@dataclass(frozen=True, slots=True)
+class AwsCredentials:
+    """Where to go, and as whom; what is empty boto3 finds out for itself."""
+
+    region: str = ""
+    key: str = ""
+    secret: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+
+
+class ClusterCredentials:
+    """Reads it from the cluster; `secret` is a namespace and a name, or empty."""
+
+    def __init__(self, client: Client, *, region: str = "", secret: str = "") -> None:
+        self._client = client
+        self._region = region
+        self._secret = secret
+        self._cached: tuple[AwsCredentials, float] | None = None
+
+    async def current(self) -> AwsCredentials:
+        """Return it; raises `KubeError` if it cannot be had."""
+        now = self._client.clock.monotonic()
+        if self._cached is not None and now < self._cached[1]:
+            return self._cached[0]
+        key, secret, token = await self._keys()
+        credentials = AwsCredentials(
+            region=self._region or await self._cluster_region(), key=key, secret=secret, token=token
+        )
+        self._cached = credentials, now + _CACHE_TTL.total_seconds()
+        return credentials
+
+    def forget(self) -> None:
+        """Read it again at the next call: it was refused."""
+        self._cached = None
+
+    async def _keys(self) -> tuple[str, str, str]:
+        if not self._secret:
+            return "", "", ""
+        namespace, _, name = self._secret.rpartition("/")
+        try:
+            data = (await self._client.get(SECRETS, name, namespace=namespace)).data or {}
+        except NotFound as error:
+            raise CredentialsError(f"AWS needs credentials: there is no Secret {self._secret}") from error
+        key, secret, token = (self._value(data, key_name) for key_name in (_KEY, _SECRET, _TOKEN))
+        for name, value in ((_KEY, key), (_SECRET, secret)):
+            if not value:
+                raise CredentialsError(f"AWS needs credentials: Secret {self._secret} has no {name}")
+        return key, secret, token
+
+    def _value(self, data: Mapping[str, str], key: str) -> str:
+        try:
+            return base64.b64decode(data.get(key, ""), validate=True).decode().strip()
+        except ValueError:
+            raise CredentialsError(f"AWS needs credentials: {key} of Secret {self._secret} is no text") from None
+
+    async def _cluster_region(self) -> str:
+        """Return the region that an OpenShift cluster says it is in; empty if it is none."""
+        try:
+            infrastructure = await self._client.get(_INFRASTRUCTURES, "cluster")
+        except (NotFound, Forbidden):  # who is no OpenShift does not let us ask
+            return ""
+        platform = _get_path(infrastructure, "status", "platformStatus")
+        if platform is not None:
+            return str(_get_path(platform, "aws", "region") or "")
+        return await self._install_config_region()
+
+    async def _install_config_region(self) -> str:
+        where = f"ConfigMap kube-system/{_INSTALL_CONFIG}"
+        try:
+            found = await self._client.get(_CONFIG_MAPS, _INSTALL_CONFIG, namespace="kube-system")
+        except NotFound as error:
+            raise CredentialsError(f"AWS needs a region: the cluster does not say it, nor is there {where}") from error
+        text = _get_path(found, "data", "install-config")
+        try:
+            install_config = yaml.safe_load(text) if isinstance(text, str) else None
+        except yaml.YAMLError as error:
+            raise CredentialsError(f"AWS needs a region: install-config of {where} is no YAML") from error
+        region = _get_path(install_config, "platform", "aws", "region")
+        if not isinstance(region, str) or not region:
+            raise CredentialsError(f"AWS needs a region: install-config of {where} has no platform.aws.region")
+        return region
+
+
+def permissions(secret: str) -> tuple[Permission, ...]:
+    """Return what reading it from a Secret (NAMESPACE/NAME) needs; the first is enough if the region is known."""
+    namespace, _, name = secret.rpartition("/")
+    resource = _INFRASTRUCTURES
+    return (
+        Permission(("get",), "", "secrets", namespace, "log in to AWS", names=(name,)),
+        Permission(("get",), resource.group, resource.plural, None, "find the region of AWS", names=("cluster",)),
+        Permission(("get",), "", "configmaps", "kube-system", "find the region of AWS", names=(_INSTALL_CONFIG,)),
+    )
+
+
+def _get_path(document: Any, *keys: str) -> Any:
+    for key in keys:
+        document = document.get(key) if isinstance(document, Mapping) else None
+    return document

@@ -1,0 +1,98 @@
+"""The instance metadata service of EC2 (IMDSv2), as far as it tells of maintenance.
+
+    metadata = InstanceMetadata(over_http("http://169.254.169.254"), clock=clock)
+    body = await metadata.get(SPOT)         # None: 404, there is no such thing
+
+Each question carries a token, which is good for some hours; it is renewed before it ends, and after it was refused.
+IMDSv1, which needs none, is never used. The answer with the token has a hop limit, by default 1: a pod that is not in
+the network of its node gets no answer at all.
+"""
+
+from datetime import timedelta
+
+from haulout.core.clock import Clock
+from haulout.errors import CloudError
+from haulout.providers.aws.instance_events import parse_instance_id
+from haulout.providers.http_fetch import Fetch, FetchedResponse, retry_after
+
+ADDRESS = "http://169.254.169.254"
+TOKEN = "/latest/api/token"  # noqa: S105 - a path
+SPOT = "/latest/meta-data/spot/instance-action"
+REBALANCE = "/latest/meta-data/events/recommendations/rebalance"
+SCHEDULED = "/latest/meta-data/events/maintenance/scheduled"
+HISTORY = "/latest/meta-data/events/maintenance/history"
+TARGET_STATE = "/latest/meta-data/autoscaling/target-lifecycle-state"
+INSTANCE = "/latest/meta-data/instance-id"
+TTL_HEADER = "X-aws-ec2-metadata-token-ttl-seconds"
+TOKEN_HEADER = "X-aws-ec2-metadata-token"  # noqa: S105 - the name of a header
+
+_TTL = timedelta(hours=6)  # the longest that there is
+_RENEW_BEFORE = timedelta(minutes=1)
+_TIMEOUT = timedelta(seconds=2)
+_OK, _UNAUTHORIZED, _NOT_FOUND = 200, 401, 404
+_MAX_ERROR_CHARACTERS = 200  # characters of what an error says
+_MAX_TOKEN = 1024
+_NO_ANSWER = "is the agent in the network of its node? By default no other pod gets an answer (hop limit 1)"
+
+
+class Ec2InstanceMetadata:
+    """Asks; raises `CloudError`, with the status 0 if there is no answer."""
+
+    def __init__(self, fetch: Fetch, *, clock: Clock) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._token = ""
+        self._token_expires = 0.0  # on the monotonic clock
+
+    async def instance(self) -> str:
+        """Return the id of this instance."""
+        body = await self.get(INSTANCE)
+        found = parse_instance_id((body or b"").decode("ascii", "replace"))
+        if found is None:
+            raise CloudError(
+                f"expected the id of an instance, found {body!r:.100}", doing=_description(INSTANCE), status=_OK
+            )
+        return found
+
+    async def get(self, path: str) -> bytes | None:
+        """Return what stands there; None if nothing does."""
+        answer = await self._request(path)
+        if answer.status == _UNAUTHORIZED:
+            self._token = ""
+            answer = await self._request(path)
+        if answer.status == _NOT_FOUND:
+            return None
+        return _checked(answer, path).body
+
+    async def _request(self, path: str) -> FetchedResponse:
+        token = await self._current_token()
+        return await self._fetch("GET", path, headers={TOKEN_HEADER: token}, within=_TIMEOUT)
+
+    async def _current_token(self) -> str:
+        if self._token and self._clock.monotonic() < self._token_expires:
+            return self._token
+        requested_at = self._clock.monotonic()
+        try:
+            answer = await self._fetch(
+                "PUT", TOKEN, headers={TTL_HEADER: f"{_TTL.total_seconds():.0f}"}, body=b"", within=_TIMEOUT
+            )
+        except CloudError as error:
+            raise CloudError(f"{error.message} ({_NO_ANSWER})", doing=_description(TOKEN)) from error
+        token = _checked(answer, TOKEN).body.decode("ascii", "replace").strip()
+        if not token.isprintable() or not 0 < len(token) <= _MAX_TOKEN:
+            raise CloudError(f"expected a token, found {token!r:.40}", doing=_description(TOKEN), status=_OK)
+        self._token, self._token_expires = token, requested_at + (_TTL - _RENEW_BEFORE).total_seconds()
+        return token
+
+
+def _checked(answer: FetchedResponse, path: str) -> FetchedResponse:
+    if answer.status != _OK:
+        text = answer.body[:_MAX_ERROR_CHARACTERS].decode("utf-8", "replace")
+        raise CloudError(
+            text or "no reason", doing=_description(path), status=answer.status, retry_after=retry_after(answer)
+        )
+    return answer
+
+
+def _description(path: str) -> str:
+    return f"asking the metadata service of the instance for {path}"

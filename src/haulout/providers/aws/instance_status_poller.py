@@ -1,0 +1,132 @@
+"""Asks EC2 how instances are: a hundred in a call.
+
+All of them are asked about every few minutes, and some at once when a message names them. What cannot be asked now is
+asked in the next round, and says nothing: only an answer says that an event is gone, and only a second one a little
+later makes it so, because EC2 answers from several places that do not always agree. An instance that EC2 does not know
+spoils the whole call, so it is taken out and the others are asked again.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from haulout.core.clock import Clock
+from haulout.errors import CloudError
+from haulout.providers.aws.api import MAX_INSTANCES, Document, Ec2, explain_error, is_unknown_instance
+from haulout.providers.aws.instance_status import InstanceStatus, parse_status
+from haulout.providers.aws.node_index import NodeIndex
+from haulout.providers.aws.notice_writer import AwsNoticeWriter
+from haulout.providers.quarantine import Quarantine
+from haulout.providers.retry import Retrier
+
+log = logging.getLogger(__name__)
+
+_CONFIRM_AFTER = timedelta(seconds=10)
+_DOING = "asking EC2 how instances are"
+_INSTANCE_IDS = re.compile(r"i-[0-9a-zA-Z]+")
+
+
+@dataclass(slots=True)
+class PollResult:
+    """What EC2 said, each with when it was asked; and why it did not say more."""
+
+    statuses: list[tuple[InstanceStatus, datetime]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+class InstanceStatusPoller:
+    """Looks at instances."""
+
+    def __init__(
+        self, ec2: Ec2, *, clock: Clock, retrier: Retrier, node_index: NodeIndex, quarantine: Quarantine
+    ) -> None:
+        self._ec2 = ec2
+        self._clock = clock
+        self._retrier = retrier
+        self._node_index = node_index
+        self._quarantine = quarantine
+
+    async def write_events(self, writer: AwsNoticeWriter, instances: Iterable[str]) -> Sequence[str]:
+        """Have notices say what EC2 plans for instances; return what went wrong."""
+        result = await self._query(instances)
+        for status, _ in result.statuses:
+            await writer.write(status.events)
+        return result.problems
+
+    async def reconcile(self, writer: AwsNoticeWriter, instances: Iterable[str]) -> Sequence[str]:
+        """Do so, and end what EC2 does not plan any more."""
+        result = await self._query(instances)
+        unsure = []
+        for status, at in result.statuses:
+            await writer.write(status.events)
+            if writer.has_stale_notices(status, at=at, has_node=self._has_node(status)):
+                unsure.append(status.instance)
+        if unsure:
+            await self._clock.sleep(_CONFIRM_AFTER)
+            again = await self._query(unsure)
+            result.problems += again.problems
+            for status, at in again.statuses:
+                await writer.write_status(status, at=at, has_node=self._has_node(status))
+        return result.problems
+
+    def _has_node(self, status: InstanceStatus) -> bool:
+        return bool(self._node_index.nodes(status.instance))
+
+    async def _query(self, instances: Iterable[str]) -> PollResult:
+        ids = sorted(set(instances))
+        result = PollResult()
+        for first in range(0, len(ids), MAX_INSTANCES):
+            await self._query_batch(ids[first : first + MAX_INSTANCES], result)
+        return result
+
+    async def _query_batch(self, instances: Sequence[str], result: PollResult) -> None:
+        """Ask about some, and again without those that EC2 does not know."""
+        at = self._clock.now()
+        try:
+            documents = await self._pages(instances)
+        except CloudError as error:
+            if not is_unknown_instance(error):
+                result.problems.append(explain_error(error))
+                return
+            unknown, batches = _without_unknown(instances, error.message)
+            result.statuses += [(InstanceStatus(instance=instance), at) for instance in unknown]
+            for batch in batches:
+                await self._query_batch(batch, result)
+            return
+        for document in documents:
+            self._add_status(document, at, result)
+
+    async def _pages(self, instances: Sequence[str]) -> list[Document]:
+        documents: list[Document] = []
+        page = ""
+        while True:
+            found, page = await self._page(instances, page)
+            documents += found
+            if not page:
+                return documents
+
+    async def _page(self, instances: Sequence[str], page: str) -> tuple[Sequence[Document], str]:
+        return await self._retrier.call(lambda: self._ec2.statuses(instances, page=page), doing=_DOING)
+
+    def _add_status(self, document: Document, at: datetime, result: PollResult) -> None:
+        status = parse_status(document, at=at)
+        if status is None:
+            reason = "expected an InstanceId"
+            self._quarantine.add(where="DescribeInstanceStatus", why=reason, what=document)
+            return
+        for reason in status.unreadable:
+            self._quarantine.add(where=f"DescribeInstanceStatus of {status.instance}", why=reason, what=document)
+        result.statuses.append((status, at))
+
+
+def _without_unknown(instances: Sequence[str], message: str) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Return the instances that EC2 says it does not know, and the others in parts that are asked about anew."""
+    named_ids = set(_INSTANCE_IDS.findall(message)) if len(instances) > 1 else set(instances)
+    unknown = [instance for instance in instances if instance in named_ids]
+    others = [instance for instance in instances if instance not in named_ids]
+    if unknown:
+        return unknown, [others] if others else []
+    middle = len(others) // 2
+    return (), [others[:middle], others[middle:]]

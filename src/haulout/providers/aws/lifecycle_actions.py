@@ -1,0 +1,232 @@
+"""Keeps instances that Auto Scaling is about to terminate until their nodes are empty, and then lets them go.
+
+A node is empty if its condition `Drained` says so, or if it is cordoned and nothing is left that a drain would make
+leave: it does not matter who drained it.
+
+All that is needed for it stands in the annotations of the notice: the group, the hook and the token. So whoever takes
+over goes on. A notice that has begun (`Started`) is one that Auto Scaling was told to go on with; if we are stopped
+between telling and writing, Auto Scaling is told again, and says that it has no such action any more.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from haulout.api.maintenancenotice import MaintenanceNotice, NoticeStage
+from haulout.api.notice_reports import NoticeReport
+from haulout.api.objects import Node
+from haulout.controllers.notices.remaining_pods import drained_at
+from haulout.errors import CloudError, KubeError
+from haulout.kube.client import Client
+from haulout.providers.aws.api import AutoScaling, explain_error
+from haulout.providers.aws.instance_events import (
+    HOOK_TOKEN_PREFIX,
+    LIFECYCLE_GROUP,
+    LIFECYCLE_HOOK,
+    SOURCE,
+    EventType,
+    parse_instance_id,
+)
+from haulout.providers.aws.network_identities import NetworkIdentities
+from haulout.providers.aws.node_index import NodeIndex, is_empty
+from haulout.providers.aws.notice_writer import AwsNoticeWriter
+from haulout.providers.retry import Retrier, await_with_timeout
+
+log = logging.getLogger(__name__)
+
+_RETRY_AFTER = timedelta(seconds=5)
+_DRAIN_CHECK_INTERVAL = timedelta(seconds=5)
+_DEFAULT_HEARTBEAT_TIMEOUT = timedelta(minutes=2)
+_UNKNOWN_ACTION = "ValidationError"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleTimings:
+    """How often Auto Scaling is asked to wait, for how long, and how long after the drain it may go on."""
+
+    heartbeat: timedelta | None = None  # None: as often as the hook needs it
+    heartbeat_until: timedelta = timedelta(hours=48)
+    complete_after: timedelta = timedelta()
+
+
+class LifecycleActions:
+    """Sees to lifecycle actions."""
+
+    def __init__(
+        self,
+        auto_scaling: AutoScaling,
+        *,
+        client: Client,
+        retrier: Retrier,
+        node_index: NodeIndex,
+        identities: NetworkIdentities,
+        timings: LifecycleTimings,
+    ) -> None:
+        self.problem = ""
+        self._auto_scaling = auto_scaling
+        self._client = client
+        self._clock = client.clock
+        self._retrier = retrier
+        self._node_index = node_index
+        self._identities = identities
+        self._timings = timings
+        self._wake = asyncio.Event()
+        self._instances: set[str] = set()  # whose nodes are watched
+        self._heartbeat_at: dict[str, datetime] = {}  # by name of the notice: when to ask for more time
+        self._empty_since: dict[str, datetime] = {}  # by uid of the node
+        self._heartbeat_timeouts: dict[tuple[str, str], timedelta] = {}
+
+    def wake(self) -> None:
+        """Have a look: there may be a new notice."""
+        self._wake.set()
+
+    def on_node(self, old: Node | None, new: Node | None) -> None:
+        """Have a look if it is about a node that is waited for."""
+        if any(node is not None and self._may_be_waited_for(node) for node in (old, new)):
+            self._wake.set()
+
+    def _may_be_waited_for(self, node: Node) -> bool:
+        return bool(self._instances) and (
+            not node.spec.provider_id or parse_instance_id(node.spec.provider_id) in self._instances
+        )
+
+    async def run(self, writer: AwsNoticeWriter) -> None:
+        """See to them until cancelled."""
+        while True:
+            self._wake.clear()
+            requeue_at = await self._reconcile_all(writer)
+            alarm = requeue_at and self._clock.call_at(requeue_at, self._wake.set, on_set_back=self._wake.set)
+            await self._wake.wait()
+            if alarm:
+                alarm.cancel()
+
+    async def complete(self, instance: str, *, group: str, hook: str, token: str) -> None:
+        """Let Auto Scaling go on; that it has gone on already is fine."""
+        try:
+            await self._retrier.call(
+                lambda: self._auto_scaling.complete(instance, group=group, hook=hook, token=token),
+                doing=f"completing the lifecycle action for {instance}",
+            )
+        except CloudError as error:
+            if error.code != _UNKNOWN_ACTION:
+                raise
+            log.info("aws: Auto Scaling has gone on with %s already: %s", instance, error)
+
+    async def _reconcile_all(self, writer: AwsNoticeWriter) -> datetime | None:
+        """Return when to look again; None: when somebody wakes us."""
+        waiting = [(instance, item) for instance, item in writer.open_notices() if _is_waiting(item)]
+        self._instances = {instance for instance, _ in waiting}
+        self._heartbeat_at = {
+            item.name: self._heartbeat_at[item.name] for _, item in waiting if item.name in self._heartbeat_at
+        }
+        requeue_times: list[datetime | None] = []
+        problem = ""
+        for instance, notice in waiting:
+            try:
+                requeue_times.append(await self._reconcile(writer, instance, notice))
+            except (CloudError, KubeError) as error:
+                reason = explain_error(error) if isinstance(error, CloudError) else str(error)
+                problem = (
+                    f"aws: Auto Scaling group {notice.metadata.annotations[LIFECYCLE_GROUP]} is tried again: {reason}"
+                )
+                log.warning("%s", problem)
+                requeue_times.append(self._clock.now() + _RETRY_AFTER)
+        self.problem = problem
+        return min((item for item in requeue_times if item is not None), default=None)
+
+    async def _reconcile(self, writer: AwsNoticeWriter, instance: str, notice: MaintenanceNotice) -> datetime | None:
+        """Return when to look again; None: it is done."""
+        now = self._clock.now()
+        await self._identities.resolve(instance, notice)  # an instance that has no node is let go at once
+        nodes = tuple(self._node_index.nodes(instance))
+        complete_at = await self._complete_at(nodes, now)
+        if complete_at is not None and complete_at <= now:
+            await self.complete(instance, **_action(notice))
+        elif await self._is_still_waiting(instance, notice):
+            is_draining = any(item.spec.unschedulable for item in nodes)
+            requeue_times = (
+                self._heartbeat_at[notice.name],
+                complete_at,
+                now + _DRAIN_CHECK_INTERVAL if is_draining else None,
+            )
+            return min(item for item in requeue_times if item is not None)
+        await writer.write_report(_started_report(instance, notice, at=self._clock.now()))
+        return None
+
+    async def _complete_at(self, nodes: Collection[Node], now: datetime) -> datetime | None:
+        """Return when the instance may go: when all nodes on it are empty, and at once if there is none."""
+        emptied_times = [await self._emptied_at(item, now) for item in nodes]
+        known = [item for item in emptied_times if item is not None]
+        if len(known) < len(emptied_times):
+            return None
+        return max((item + self._timings.complete_after for item in known), default=now)
+
+    async def _emptied_at(self, node: Node, now: datetime) -> datetime | None:
+        drained_since = drained_at(node)
+        if drained_since is not None:
+            return drained_since
+        if await is_empty(self._client, node):
+            return self._empty_since.setdefault(node.uid, now)
+        self._empty_since.pop(node.uid, None)
+        return None
+
+    async def _is_still_waiting(self, instance: str, notice: MaintenanceNotice) -> bool:
+        """Ask for more time if it is time to; return whether Auto Scaling still waits."""
+        now = self._clock.now()
+        if now < self._heartbeat_at.get(notice.name, now):
+            return True
+        action = _action(notice)
+        self._heartbeat_at[notice.name] = now + await self._heartbeat_interval(action["group"], action["hook"])
+        received = notice.metadata.creation_timestamp or now  # not what the message says: it may have waited for hours
+        if now >= received + self._timings.heartbeat_until:
+            return True
+        doing = f"asking Auto Scaling to wait for {instance}"
+        try:
+            await await_with_timeout(self._auto_scaling.heartbeat(instance, **action), doing=doing)
+        except CloudError as error:
+            if error.code == _UNKNOWN_ACTION:
+                log.warning("aws: %s: it does not wait any more: %s", doing, error)
+                return False
+            del self._heartbeat_at[notice.name]
+            raise
+        return True
+
+    async def _heartbeat_interval(self, group: str, hook: str) -> timedelta:
+        if self._timings.heartbeat is not None:
+            return self._timings.heartbeat
+        if (group, hook) not in self._heartbeat_timeouts:
+            doing = f"asking how long Auto Scaling group {group} waits"
+            try:
+                timeout = await await_with_timeout(
+                    self._auto_scaling.heartbeat_timeout(group=group, hook=hook), doing=doing
+                )
+            except CloudError as error:
+                log.info("aws: %s: %s", doing, error)
+                return _DEFAULT_HEARTBEAT_TIMEOUT / 2
+            self._heartbeat_timeouts[group, hook] = timeout or _DEFAULT_HEARTBEAT_TIMEOUT
+        return self._heartbeat_timeouts[group, hook] / 2
+
+
+def _action(notice: MaintenanceNotice) -> dict[str, str]:
+    annotations = notice.metadata.annotations
+    token = annotations[EventType.LIFECYCLE]
+    return {
+        "group": annotations[LIFECYCLE_GROUP],
+        "hook": annotations[LIFECYCLE_HOOK],
+        "token": "" if token.startswith(HOOK_TOKEN_PREFIX) else token,
+    }
+
+
+def _started_report(instance: str, notice: MaintenanceNotice, *, at: datetime) -> NoticeReport:
+    return NoticeReport(
+        source=SOURCE, notice_id=notice.spec.notice_id, at=at, provider_id=instance, stage=NoticeStage.STARTED
+    )
+
+
+def _is_waiting(notice: MaintenanceNotice) -> bool:
+    annotations = notice.metadata.annotations
+    return notice.spec.stage == NoticeStage.SCHEDULED and all(
+        key in annotations for key in (EventType.LIFECYCLE, LIFECYCLE_GROUP, LIFECYCLE_HOOK)
+    )

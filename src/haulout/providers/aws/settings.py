@@ -1,0 +1,169 @@
+"""What can be configured of this source; also by the variables that aws-node-termination-handler goes by.
+
+    settings = read(os.environ)         # None: AWS is not listened to
+
+Ours begin with HAULOUT_AWS. Of its variables those about the queue, tags and lifecycle actions are taken over. The
+others are about what is done with a node, which profiles and drain policies say here, or about its own workings:
+`unsupported` says for each that is set where the same is found.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from urllib.parse import urlsplit
+
+from haulout.errors import ConfigError
+from haulout.providers.endpoints import parse_endpoint
+from haulout.providers.environment import bool_variable, duration_variable
+
+NETWORK_MAINTENANCE_VARIABLE = "HAULOUT_AWS_DRAIN_FOR_NETWORK_MAINTENANCE"
+VARIABLES = (
+    "HAULOUT_AWS",
+    "HAULOUT_AWS_SECRET",
+    "HAULOUT_AWS_LOOK_EVERY",
+    NETWORK_MAINTENANCE_VARIABLE,
+)  # those that are ours
+ENABLING_VARIABLES = ("QUEUE_URL", "HAULOUT_AWS_SECRET", "HAULOUT_AWS")  # without one of them AWS is not listened to
+_FILE = "environment"  # what errors name as the place
+_SECRET_REFERENCE = re.compile(r"[-a-z0-9]+/[-a-z0-9.]+")
+_NTH_TAG = "aws-node-termination-handler/managed"
+_NEVER = -1
+_DEFAULT_VISIBILITY_TIMEOUT = timedelta(seconds=20)
+_DEFAULT_POLL_INTERVAL, _MIN_POLL_INTERVAL = timedelta(minutes=5), timedelta(seconds=30)
+_MAX_HEARTBEAT = timedelta(hours=48)  # Auto Scaling does not wait longer
+
+_DRAIN = "how pods leave is in the drain policy"
+_PROFILE = "what is done about a notice, and when, is in the profile"
+_HTTP = "metrics and probes are always served; see haulout run --help"
+_EVENTS = "events are always recorded"
+_AGENT = "it is for haulout agent --cloud aws; the operator itself reads no instance metadata"
+_METADATA = "haulout agent --cloud aws reads instance metadata, and needs no such setting"
+UNSUPPORTED: Mapping[str, str] = {
+    "CORDON_ONLY": _PROFILE,
+    "COMPLETE_LIFECYCLE_ACTION_DELAY": "it is called COMPLETE_LIFECYCLE_ACTION_DELAY_SECONDS",
+    "DELETE_LOCAL_DATA": _DRAIN,
+    "DELETE_SQS_MSG_IF_NODE_NOT_FOUND": "a notice for an instance that is no node waits for it",
+    "DRY_RUN": "profiles say what would be done: haulout why NODE",
+    "EMIT_KUBERNETES_EVENTS": _EVENTS,
+    "ENABLE_ASG_LIFECYCLE_DRAINING": _AGENT,
+    "ENABLE_OUT_OF_SERVICE_TAINT": _PROFILE,
+    "ENABLE_PROBES_SERVER": _HTTP,
+    "ENABLE_PROMETHEUS_SERVER": _HTTP,
+    "ENABLE_REBALANCE_DRAINING": _AGENT,
+    "ENABLE_REBALANCE_MONITORING": _AGENT,
+    "ENABLE_SCHEDULED_EVENT_DRAINING": _AGENT,
+    "ENABLE_SPOT_INTERRUPTION_DRAINING": _AGENT,
+    "EXCLUDE_FROM_LOAD_BALANCERS": _PROFILE,
+    "GRACE_PERIOD": _DRAIN,
+    "IGNORE_DAEMON_SETS": _DRAIN,
+    "INSTANCE_METADATA_URL": _AGENT,
+    "JSON_LOGGING": "see haulout run --help",
+    "KUBERNETES_EVENTS_EXTRA_ANNOTATIONS": _EVENTS,
+    "KUBE_API_BURST": "requests are few: nothing is polled",
+    "KUBE_API_QPS": "requests are few: nothing is polled",
+    "LOG_FORMAT_VERSION": "see haulout run --help",
+    "LOG_LEVEL": "see haulout run --help",
+    "METADATA_TRIES": _METADATA,
+    "NODE_TERMINATION_GRACE_PERIOD": _PROFILE,
+    "POD_TERMINATION_GRACE_PERIOD": _DRAIN,
+    "PROBES_SERVER_ENDPOINT": _HTTP,
+    "PROBES_SERVER_PORT": _HTTP,
+    "PROMETHEUS_SERVER_PORT": _HTTP,
+    "TAINT_EFFECT": _PROFILE,
+    "TAINT_NODE": _PROFILE,
+    "UPTIME_FROM_FILE": _METADATA,
+    "USE_APISERVER_CACHE": "nodes are always read from a cache",
+    "USE_PROVIDER_ID": "nodes are always found by their providerID",
+    "WEBHOOK_HEADERS": "notifications are plugins of a profile",
+    "WEBHOOK_PROXY": "notifications are plugins of a profile",
+    "WEBHOOK_TEMPLATE": "notifications are plugins of a profile",
+    "WEBHOOK_TEMPLATE_FILE": "notifications are plugins of a profile",
+    "WEBHOOK_URL": "notifications are plugins of a profile",
+    "WORKERS": "as many nodes at once as the profile allows",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsSettings:
+    """What is configured."""
+
+    region: str = ""  # empty: the cluster says it, or boto3 finds it
+    endpoint: str = ""
+    secret: str = ""  # NAMESPACE/NAME of a Secret with keys; empty: boto3 finds credentials
+    queue_url: str = ""  # empty: only EC2 is asked
+    poll_interval: timedelta = _DEFAULT_POLL_INTERVAL
+    managed_tag: str = ""  # only instances that have this tag are looked at; empty: all
+    visibility_timeout: timedelta = _DEFAULT_VISIBILITY_TIMEOUT  # for how long nobody else gets a message that we have
+    heartbeat: timedelta | None = None  # None: as often as the hook needs it
+    heartbeat_until: timedelta = _MAX_HEARTBEAT
+    complete_after: timedelta = timedelta()
+    drains_for_network_maintenance: bool = False  # maintenance of the network counts as a reboot
+    unsupported: Mapping[str, str] = field(
+        default_factory=dict
+    )  # variables that are set and mean nothing to us, and why
+
+
+def read(variables: Mapping[str, str]) -> AwsSettings | None:
+    """Return what environment variables say; None if AWS is not listened to. Raises `ConfigError`."""
+    queue = parse_endpoint(variables.get("QUEUE_URL", ""), key="QUEUE_URL")
+    secret = variables.get("HAULOUT_AWS_SECRET", "").strip()
+    if not queue and not secret and not bool_variable(variables, "HAULOUT_AWS", default=False):
+        return None
+    if secret and not is_secret_reference(secret):
+        raise ConfigError(f"expected NAMESPACE/NAME, found {secret!r:.60}", file=_FILE, key="HAULOUT_AWS_SECRET")
+    is_checked = bool_variable(variables, "CHECK_TAG_BEFORE_DRAINING", "CHECK_ASG_TAG_BEFORE_DRAINING", default=True)
+    tag = _first_set(variables, "MANAGED_TAG", "MANAGED_ASG_TAG") or _NTH_TAG
+    delay = _seconds(variables, "COMPLETE_LIFECYCLE_ACTION_DELAY_SECONDS", minimum=0, maximum=172_800)
+    return AwsSettings(
+        region=variables.get("AWS_REGION", "") or region_of(queue),
+        endpoint=parse_endpoint(variables.get("AWS_ENDPOINT", ""), key="AWS_ENDPOINT"),
+        secret=secret,
+        queue_url=queue,
+        poll_interval=duration_variable(
+            variables, "HAULOUT_AWS_LOOK_EVERY", default=_DEFAULT_POLL_INTERVAL, minimum=_MIN_POLL_INTERVAL
+        ),
+        managed_tag=tag if queue and is_checked else "",
+        visibility_timeout=_seconds(variables, "SQS_MSG_VISIBILITY_TIMEOUT_SEC", minimum=1, maximum=119)
+        or _DEFAULT_VISIBILITY_TIMEOUT,
+        heartbeat=_seconds(variables, "HEARTBEAT_INTERVAL", minimum=30, maximum=3600),
+        heartbeat_until=_seconds(variables, "HEARTBEAT_UNTIL", minimum=60, maximum=172_800) or _MAX_HEARTBEAT,
+        complete_after=delay or timedelta(),
+        drains_for_network_maintenance=bool_variable(variables, NETWORK_MAINTENANCE_VARIABLE, default=False),
+        unsupported={name: why for name, why in UNSUPPORTED.items() if name in variables},
+    )
+
+
+def is_secret_reference(secret: str) -> bool:
+    """Tell whether this can be the namespace and the name of a Secret."""
+    return _SECRET_REFERENCE.fullmatch(secret) is not None
+
+
+def region_of(queue_url: str) -> str:
+    """Return the region of a queue, as its address has it; empty if it does not."""
+    host = urlsplit(queue_url).hostname or ""
+    match host.split("."):
+        case ["sqs", region, "amazonaws", "com"] | ["sqs", region, "amazonaws", "com", "cn"]:
+            return region
+        case [region, "queue", "amazonaws", "com"]:
+            return region
+    return ""
+
+
+def _first_set(variables: Mapping[str, str], *names: str) -> str:
+    return next((variables[name] for name in names if variables.get(name)), "")
+
+
+def _seconds(variables: Mapping[str, str], name: str, *, minimum: int, maximum: int) -> timedelta | None:
+    """Return a number of seconds; None if there is none, or the -1 that stands for it."""
+    text = variables.get(name, "").strip()
+    try:
+        seconds = int(text) if text else _NEVER
+    except ValueError:
+        seconds = maximum + 1
+    if seconds == _NEVER:
+        return None
+    if not minimum <= seconds <= maximum:
+        expected = f"expected a number of seconds from {minimum} to {maximum}, or -1"
+        raise ConfigError(f"{expected}, found {text!r:.60}", file=_FILE, key=name)
+    return timedelta(seconds=seconds)

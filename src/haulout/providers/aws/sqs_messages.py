@@ -1,0 +1,262 @@
+"""What a message of the queue says. Pure.
+
+    found = read_message(body, now=now, called=message_id)
+
+EventBridge writes an envelope with a `detail`; Auto Scaling may write to the queue itself, without one; SNS wraps
+either in a `SqsMessage`. Many other things may come through the same queue: what is none of our business is ignored,
+with the reason, and what cannot be understood is `UnreadableEvent`.
+
+What aws-node-termination-handler accepts is accepted: a `null` counts as absent, and only what tells the instance and
+what happens to it is required. An event without an id is named after its message (`message_id`).
+
+No word of a message is believed further than it can be checked: an instant in the future does not outweigh what is said
+later, and something that is no instance is none.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from haulout.api.maintenancenotice import MaintenanceKind, NoticeStage
+from haulout.api.notice_reports import MaintenancePlan
+from haulout.providers.aws.health_events import parse_health_event
+from haulout.providers.aws.instance_events import (
+    LIFECYCLE_GROUP,
+    LIFECYCLE_HOOK,
+    EventType,
+    InstanceEvent,
+    UnreadableEvent,
+    new_plan,
+    parse_event_id,
+    parse_instance_id,
+    parse_instant,
+)
+
+_SPOT_NOTICE = timedelta(minutes=2)
+_MAX_NESTING = 3  # SNS around EventBridge, and one more
+_TERMINATING, _LAUNCHING = "autoscaling:EC2_INSTANCE_TERMINATING", "autoscaling:EC2_INSTANCE_LAUNCHING"
+_TEST_NOTIFICATION = "autoscaling:TEST_NOTIFICATION"
+_KIND_BY_STATE = {
+    "stopping": MaintenanceKind.STOP,
+    "stopped": MaintenanceKind.STOP,
+    "shutting-down": MaintenanceKind.TERMINATE,
+    "terminated": MaintenanceKind.TERMINATE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """An instance that Auto Scaling has started, and that may serve when its node is ready."""
+
+    instance: str
+    group: str
+    hook: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqsMessage:
+    """What a message says; if that is nothing, then why."""
+
+    events: tuple[InstanceEvent, ...] = ()
+    launch: Launch | None = None
+    ignored_reason: str = ""
+
+
+class _Envelope(msgspec.Struct, frozen=True, rename="pascal"):
+    """All that may stand around what is said."""
+
+    type: str = ""
+    message: str = ""
+    id: str = msgspec.field(name="id", default="")
+    source: str = msgspec.field(name="source", default="")
+    detail_type: str = msgspec.field(name="detail-type", default="")
+    time: str = msgspec.field(name="time", default="")
+    resources: tuple[str, ...] = msgspec.field(name="resources", default=())
+    detail: Any = msgspec.field(name="detail", default=None)
+    event: str = ""
+    lifecycle_transition: str = ""
+
+
+class _Instance(msgspec.Struct, frozen=True):
+    instance_id: str = msgspec.field(name="instance-id", default="")
+    instance_action: str = msgspec.field(name="instance-action", default="terminate")
+    state: str = ""
+
+
+class _Lifecycle(msgspec.Struct, frozen=True, rename="pascal"):
+    lifecycle_action_token: str = ""
+    auto_scaling_group_name: str = ""
+    lifecycle_hook_name: str = ""
+    instance: str = msgspec.field(name="EC2InstanceId", default="")
+    lifecycle_transition: str = ""
+    event: str = ""
+    time: str = ""
+
+
+def parse_message(body: str, *, now: datetime, message_id: str = "") -> SqsMessage:
+    """Return what a message says; raises `UnreadableEvent`. `message_id` is the name of the message."""
+    try:
+        return _parse(body.encode(), now, message_id, depth=0)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise UnreadableEvent(f"no message that AWS writes: {error}") from error
+
+
+def _parse(body: bytes, now: datetime, message_id: str, *, depth: int) -> SqsMessage:
+    document = without_nulls(msgspec.json.decode(body))
+    envelope = msgspec.convert(document, _Envelope)
+    if envelope.message and not envelope.detail_type and not envelope.lifecycle_transition:
+        if depth >= _MAX_NESTING:
+            raise UnreadableEvent(f"a message wrapped more than {_MAX_NESTING} times")
+        return _parse(envelope.message.encode(), now, message_id, depth=depth + 1)
+    envelope = msgspec.structs.replace(envelope, id=parse_event_id(envelope.id) or parse_event_id(message_id))
+    if _TEST_NOTIFICATION in (envelope.event, envelope.lifecycle_transition):
+        return SqsMessage(ignored_reason="Auto Scaling only tries whether it can write here")
+    if envelope.lifecycle_transition:
+        return _parse_lifecycle(msgspec.convert(document, _Lifecycle), envelope, now)
+    if not envelope.source or not envelope.detail_type:
+        raise UnreadableEvent(
+            "expected an event of EventBridge or of Auto Scaling, found neither source nor detail-type"
+        )
+    return _parse_event(envelope, now)
+
+
+def _parse_event(envelope: _Envelope, now: datetime) -> SqsMessage:
+    match envelope.source, envelope.detail_type:
+        case "aws.health", _:
+            return _parse_health(envelope, now)
+        case "aws.ec2", "EC2 Spot Instance Interruption Warning":
+            return _parse_spot(envelope, now)
+        case "aws.ec2", "EC2 Instance Rebalance Recommendation":
+            return _parse_rebalance(envelope, now)
+        case "aws.ec2", "EC2 Instance State-change Notification":
+            return _parse_state(envelope, now)
+        case "aws.autoscaling", "EC2 Instance-terminate Lifecycle Action" | "EC2 Instance-launch Lifecycle Action":
+            return _parse_lifecycle(msgspec.convert(envelope.detail or {}, _Lifecycle), envelope, now)
+    return SqsMessage(ignored_reason=f"nothing to do about {envelope.detail_type!r:.100} of {envelope.source!r:.100}")
+
+
+def _parse_health(envelope: _Envelope, now: datetime) -> SqsMessage:
+    found = parse_health_event(
+        envelope.detail,
+        event_id=envelope.id,
+        resources=envelope.resources,
+        at=_reported_at(envelope.time, now),
+        now=now,
+    )
+    return SqsMessage(ignored_reason=found) if isinstance(found, str) else SqsMessage(events=found)
+
+
+def _parse_spot(envelope: _Envelope, now: datetime) -> SqsMessage:
+    detail = msgspec.convert(envelope.detail or {}, _Instance)
+    at = _reported_at(envelope.time, now)
+    kind = MaintenanceKind.TERMINATE if detail.instance_action == "terminate" else MaintenanceKind.STOP
+    plan = new_plan(
+        kind,
+        reason=f"spot-{detail.instance_action}",
+        description="EC2 takes the spot instance back",
+        start=at + _SPOT_NOTICE,
+    )
+    return _single_event(EventType.SPOT, envelope, detail.instance_id, at=at, plan=plan)
+
+
+def _parse_rebalance(envelope: _Envelope, now: datetime) -> SqsMessage:
+    detail = msgspec.convert(envelope.detail or {}, _Instance)
+    plan = new_plan(
+        MaintenanceKind.TERMINATE,
+        reason="rebalance-recommendation",
+        description="the spot instance is likely to be taken back soon",
+    )
+    return _single_event(
+        EventType.REBALANCE, envelope, detail.instance_id, at=_reported_at(envelope.time, now), plan=plan
+    )
+
+
+def _parse_state(envelope: _Envelope, now: datetime) -> SqsMessage:
+    detail = msgspec.convert(envelope.detail or {}, _Instance)
+    at = _reported_at(envelope.time, now)
+    state = detail.state.strip().lower()
+    if not state:
+        raise UnreadableEvent(f"{envelope.detail_type}: expected a state, found {detail.state!r:.100}")
+    if state == "running":
+        return _single_event(EventType.STATE_CHANGE, envelope, detail.instance_id, at=at, stage=NoticeStage.ENDED)
+    if state not in _KIND_BY_STATE:
+        return SqsMessage(ignored_reason=f"nothing to do about an instance that is {detail.state!r:.100}")
+    plan = new_plan(_KIND_BY_STATE[state], reason="state-change", description=f"the instance is {state}", start=at)
+    return _single_event(
+        EventType.STATE_CHANGE, envelope, detail.instance_id, at=at, stage=NoticeStage.STARTED, plan=plan
+    )
+
+
+def _single_event(
+    event_type: EventType,
+    envelope: _Envelope,
+    instance_text: str,
+    *,
+    at: datetime,
+    stage: NoticeStage = NoticeStage.SCHEDULED,
+    plan: MaintenancePlan | None = None,
+) -> SqsMessage:
+    if not envelope.id:
+        raise UnreadableEvent(f"{envelope.detail_type}: expected an id, found none")
+    instance = _parse_instance(envelope.detail_type, instance_text)
+    event = InstanceEvent(event_type=event_type, event_id=envelope.id, instance=instance, at=at, stage=stage, plan=plan)
+    return SqsMessage(events=(event,))
+
+
+def _parse_lifecycle(found: _Lifecycle, envelope: _Envelope, now: datetime) -> SqsMessage:
+    what = "a lifecycle action"
+    if _TEST_NOTIFICATION in (found.event, found.lifecycle_transition):
+        return SqsMessage(ignored_reason="Auto Scaling only tries whether it can write here")
+    instance = _parse_instance(what, found.instance)
+    token, group, hook = (
+        parse_event_id(text)
+        for text in (found.lifecycle_action_token, found.auto_scaling_group_name, found.lifecycle_hook_name)
+    )
+    is_complete = bool(group and hook and token)
+    event_id = token if is_complete else envelope.id
+    if not event_id or (found.lifecycle_transition == _LAUNCHING and not is_complete):
+        raise UnreadableEvent(
+            f"{what} for {instance}: expected LifecycleActionToken, AutoScalingGroupName and LifecycleHookName"
+        )
+    if found.lifecycle_transition == _LAUNCHING:
+        return SqsMessage(launch=Launch(instance=instance, group=group, hook=hook, token=token))
+    if found.lifecycle_transition != _TERMINATING:
+        return SqsMessage(ignored_reason=f"nothing to do about {found.lifecycle_transition!r:.100}")
+    event = InstanceEvent(
+        event_type=EventType.LIFECYCLE,
+        event_id=event_id,
+        instance=instance,
+        at=_reported_at(envelope.time or found.time, now),
+        plan=new_plan(
+            MaintenanceKind.TERMINATE,
+            reason="autoscaling",
+            description=f"Auto Scaling group {group} terminates the instance",
+        ),
+        annotations={LIFECYCLE_GROUP: group, LIFECYCLE_HOOK: hook}
+        if is_complete
+        else {},  # without them nobody can complete the action
+    )
+    return SqsMessage(events=(event,))
+
+
+def _parse_instance(what: str, text: str) -> str:
+    instance = parse_instance_id(text)
+    if instance is None:
+        raise UnreadableEvent(f"{what}: expected the id of an instance, found {text!r:.100}")
+    return instance
+
+
+def without_nulls(found: Any) -> Any:
+    """Return a document in which what is null is absent, as it is for aws-node-termination-handler."""
+    if isinstance(found, dict):
+        return {key: without_nulls(value) for key, value in found.items() if value is not None}
+    return [without_nulls(item) for item in found if item is not None] if isinstance(found, list) else found
+
+
+def _reported_at(text: str, now: datetime) -> datetime:
+    """Return when something was said; what claims to come from the future was said now."""
+    reported = parse_instant(text)
+    return now if reported is None else min(reported, now)

@@ -1,0 +1,236 @@
+"""Reads the queue: what a message says becomes notices, and only then is the message deleted.
+
+While we are at work on a message it stays hidden from others, however long that takes. If something goes wrong it is
+left where it is, and comes again; that, and whatever else makes a message come twice, is harmless.
+
+AWS Health names a maintenance otherwise than EC2 does. So EC2 is asked about the instances that Health names before its
+word is taken: what EC2 knows is already there then, and joined with it.
+
+A message that cannot be understood stays in the queue, so that its dead-letter policy decides about it. It is hidden
+for longer than others: however many there are, messages that can be understood are received in between.
+
+A launch is no maintenance. It is completed when the node of the instance is ready; until then its message is what
+remembers it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from haulout.core.backoff import Backoff
+from haulout.errors import CloudError, KubeError, LeadershipLost
+from haulout.kube.client import Client
+from haulout.providers.aws.api import MAX_MESSAGES, Document, Sqs, explain_error, is_retryable
+from haulout.providers.aws.instance_events import EventType, InstanceEvent, UnreadableEvent
+from haulout.providers.aws.instance_status_poller import InstanceStatusPoller
+from haulout.providers.aws.instance_tags import InstanceTags
+from haulout.providers.aws.lifecycle_actions import LifecycleActions
+from haulout.providers.aws.network_identities import NetworkIdentities
+from haulout.providers.aws.node_index import NodeIndex, is_ready
+from haulout.providers.aws.notice_writer import AwsNoticeWriter
+from haulout.providers.aws.sqs_messages import Launch, parse_message
+from haulout.providers.quarantine import Quarantine
+from haulout.providers.retry import LastAnswer, await_with_timeout
+
+log = logging.getLogger(__name__)
+
+_WAIT = timedelta(seconds=20)
+_EC2_TIMEOUT = timedelta(seconds=5)
+_LAUNCH_RETRY_AFTER = timedelta(seconds=20)
+_UNREADABLE_RETRY_AFTER = timedelta(minutes=1)
+_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(minutes=1), jitter=0.5)
+
+
+class SqsReader:
+    """Reads one queue."""
+
+    def __init__(  # noqa: PLR0913 - what it needs, each by its name
+        self,
+        sqs: Sqs,
+        *,
+        client: Client,
+        node_index: NodeIndex,
+        status_poller: InstanceStatusPoller,
+        lifecycle_actions: LifecycleActions,
+        tags: InstanceTags,
+        identities: NetworkIdentities,
+        quarantine: Quarantine,
+        visibility_timeout: timedelta,
+    ) -> None:
+        self.problem = ""
+        self.messages_processed = 0  # messages whose notices exist
+        self.ignored = 0  # messages that were none of our business
+        self._sqs = sqs
+        self.last_answer = LastAnswer(client.clock)
+        self._clock = client.clock
+        self._random = client.random
+        self._node_index = node_index
+        self._status_poller = status_poller
+        self._lifecycle_actions = lifecycle_actions
+        self._tags = tags
+        self._identities = identities
+        self._quarantine = quarantine
+        self._visibility_timeout = visibility_timeout
+        self._failed_message_returns_by = (
+            0.0  # when a message would be back that was not done with; if not, its deletion took effect
+        )
+
+    async def run(self, writer: AwsNoticeWriter) -> None:
+        """Read until cancelled."""
+        failures = 0
+        while True:
+            try:
+                messages = await self._receive()
+            except CloudError as error:
+                failures += 1
+                self._report_problem(f"the queue cannot be read, which is tried again: {explain_error(error)}")
+                pause = _BACKOFF.delay(failures, self._random)
+                await self._clock.sleep(max(pause, error.retry_after or timedelta()))
+                continue
+            self.last_answer.record()
+            was_deleted = not messages and self._clock.monotonic() > self._failed_message_returns_by
+            self.problem = "" if failures or was_deleted else self.problem
+            failures = 0
+            await self._process_batch(writer, messages)
+
+    async def _receive(self) -> Sequence[Document]:
+        waiting = self._sqs.receive(max_messages=MAX_MESSAGES, wait=_WAIT, visibility_timeout=self._visibility_timeout)
+        return await await_with_timeout(waiting, doing="reading the queue", within=3 * _WAIT)
+
+    async def _process_batch(self, writer: AwsNoticeWriter, messages: Sequence[Document]) -> None:
+        """See to messages, and keep those hidden that are not done with yet."""
+        held = {_receipt(held_message) for held_message in messages}
+        async with asyncio.TaskGroup() as heartbeat_group:
+            heartbeat = heartbeat_group.create_task(self._extend_visibility(held))
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for message in messages:
+                        group.create_task(self._process(writer, message, held))
+            finally:
+                heartbeat.cancel()
+
+    async def _extend_visibility(self, held: Collection[str]) -> None:
+        while True:
+            await self._clock.sleep(self._visibility_timeout / 2)
+            for receipt in tuple(held):
+                try:
+                    await await_with_timeout(
+                        self._sqs.change_visibility(receipt, visibility_timeout=self._visibility_timeout),
+                        doing="keeping a message hidden",
+                    )
+                except CloudError as error:
+                    log.info("aws: a message may come twice: %s", error)
+
+    async def _process(self, writer: AwsNoticeWriter, message: Document, held: set[str]) -> None:
+        """See to one message, whatever is in it: the others must not suffer."""
+        receipt, message_id = _receipt(message), str(message.get("MessageId", ""))
+        try:
+            is_done = await self._write(writer, str(message.get("Body", "")), message_id)
+            held.discard(receipt)
+            if is_done is None:
+                await self._postpone_unreadable(receipt)
+            elif is_done:
+                await await_with_timeout(self._sqs.delete(receipt), doing="deleting a message")
+                self.problem = ""
+            else:
+                await await_with_timeout(
+                    self._sqs.change_visibility(receipt, visibility_timeout=_LAUNCH_RETRY_AFTER),
+                    doing="putting a message off",
+                )
+        except CloudError as error:
+            self._report_problem(f"message {message_id} comes again: {explain_error(error)}")
+        except KubeError as error:
+            self._report_problem(f"message {message_id} comes again, since its notice cannot be written: {error}")
+        except LeadershipLost:
+            raise  # somebody else reads the queue now
+        except Exception as error:  # the boundary of its task: a message that breaks us must not stop the others
+            log.exception("aws: message %s", message_id)
+            self._quarantine.add(where=f"message {message_id}", why=f"{type(error).__name__}: {error}", what=message)
+        finally:
+            held.discard(receipt)
+
+    # What it says
+
+    async def _postpone_unreadable(self, receipt: str) -> None:
+        """Leave a message in the queue for whoever understands it."""
+        try:
+            await await_with_timeout(
+                self._sqs.change_visibility(receipt, visibility_timeout=_UNREADABLE_RETRY_AFTER),
+                doing="leaving a message in the queue",
+            )
+        except CloudError as error:
+            log.debug("aws: a message that cannot be read comes again sooner: %s", error)
+
+    async def _write(self, writer: AwsNoticeWriter, body: str, message_id: str) -> bool | None:
+        """Return whether a message is done with; None if it cannot be understood."""
+        try:
+            parsed = parse_message(body, now=self._clock.now(), message_id=message_id)
+        except UnreadableEvent as problem:
+            self._quarantine.add(where=f"message {message_id}", why=str(problem), what=body)
+            return None
+        if parsed.launch is not None:
+            return await self._complete_launch(parsed.launch)
+        events = await self._managed_events(parsed.events)
+        if not events:
+            self.ignored += 1
+            log.debug(
+                "aws: message %s is ignored: %s", message_id, parsed.ignored_reason or "none of its instances is ours"
+            )
+            return True
+        await self._poll_ec2_first(writer, events)
+        await writer.write(events)
+        self.messages_processed += 1
+        return True
+
+    async def _managed_events(self, events: Sequence[InstanceEvent]) -> list[InstanceEvent]:
+        """Return what is about instances that are managed; of a state only what is about a node."""
+        managed = await self._tags.filter_managed({event.instance for event in events})
+        own_events = [await self._with_identity(event) for event in events if event.instance in managed]
+        return [
+            event
+            for event in own_events
+            if event.event_type is not EventType.STATE_CHANGE or self._node_index.nodes(event.instance)
+        ]
+
+    async def _with_identity(self, event: InstanceEvent) -> InstanceEvent:
+        """Return a reading with what its instance is called, if a node may be found only by that."""
+        try:
+            identity = await self._identities.resolve(event.instance)
+        except CloudError as error:
+            if is_retryable(error):
+                raise
+            log.warning("aws: nodes without a providerID cannot be found: %s", explain_error(error))
+            return event
+        return replace(event, machine_name=identity.name, machine_address=identity.address)
+
+    async def _poll_ec2_first(self, writer: AwsNoticeWriter, events: Sequence[InstanceEvent]) -> None:
+        instances = [event.instance for event in events if event.event_type is EventType.HEALTH]
+        if not instances:
+            return
+        try:
+            async with asyncio.timeout(_EC2_TIMEOUT.total_seconds()):
+                await self._status_poller.write_events(writer, instances)
+        except TimeoutError:
+            log.info("aws: EC2 takes long to answer; what it says is joined later")
+
+    async def _complete_launch(self, launch: Launch) -> bool:
+        await self._identities.resolve(launch.instance)
+        nodes = self._node_index.nodes(launch.instance)
+        if not any(is_ready(node) for node in nodes):
+            return False
+        await self._lifecycle_actions.complete(
+            launch.instance, group=launch.group, hook=launch.hook, token=launch.token
+        )
+        self.messages_processed += 1
+        return True
+
+    def _report_problem(self, problem: str) -> None:
+        self._failed_message_returns_by = self._clock.monotonic() + 3 * self._visibility_timeout.total_seconds()
+        self.problem = f"aws: {problem}"
+        log.warning("%s", self.problem)
+
+
+def _receipt(message: Document) -> str:
+    return str(message.get("ReceiptHandle", ""))

@@ -1,0 +1,174 @@
+"""Asks the metadata service again and again, and keeps the notices of one node true.
+
+While an event of this machine is open it asks once a second, which is as often as Azure allows: between the beginning
+of an event and the restart that it is about there may be little more. Otherwise every few seconds, since Azure
+announces that a machine is taken away 30 s before.
+
+It remembers nothing that matters: after a restart it reads the notices of its node, and goes on from there. What is not
+shown any more is over only if it was missing from all documents for some seconds, which all came whole. An error says
+nothing.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from random import Random
+
+from haulout.api.maintenancenotice import MaintenanceNotice
+from haulout.core.backoff import Backoff
+from haulout.core.clock import Clock
+from haulout.errors import ApiError, CloudError, KubeError
+from haulout.providers.azure.imds import AzureInstanceMetadata
+from haulout.providers.azure.scheduled_events import (
+    SOURCE,
+    ScheduledEvents,
+    UnreadableScheduledEvent,
+    end_report,
+    is_open,
+    missing_notices,
+    notice_id,
+    parse_scheduled_events,
+    report_of,
+)
+from haulout.providers.deduplication import write_if_changed
+from haulout.providers.http_fetch import Fetch
+from haulout.providers.notice_writer import NoticeWriter
+from haulout.providers.quarantine import Quarantine
+from haulout.providers.retry import LastAnswer
+
+log = logging.getLogger(__name__)
+
+_POLL_INTERVAL_OPEN, _POLL_INTERVAL_IDLE = timedelta(seconds=1), timedelta(seconds=5)
+_ENDED_AFTER = timedelta(seconds=5)
+_RELIST_AFTER = timedelta(minutes=5)  # notices: somebody else may have changed or deleted one
+_MAX_PAUSE = timedelta(minutes=5)
+_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)
+
+
+class AzureEventSource:
+    """Scheduled events of the machine that a node runs on; without its name the service is asked for it."""
+
+    name = SOURCE
+
+    def __init__(self, fetch: Fetch, *, node: str, clock: Clock, random: Random, machine: str = "") -> None:
+        self.quarantine = Quarantine(SOURCE, clock)
+        self.messages_processed = 0
+        self.machine = machine
+        self.document: ScheduledEvents | None = None  # the last that came
+        self._metadata = AzureInstanceMetadata(fetch)
+        self._last_answer = LastAnswer(clock)
+        self._node = node
+        self._clock = clock
+        self._random = random
+        self._notices_by_id: dict[str, MaintenanceNotice] | None = None  # by what they are called; None: not read yet
+        self._listed_at = 0.0
+        self._missing_since: dict[str, float] = {}  # since when documents do not show them
+        self._problem = ""
+        self._notice_writer: NoticeWriter | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Tell whether it hears what Azure says."""
+        return not self._problem and self.document is not None
+
+    def problems(self) -> Sequence[str]:
+        """Return what keeps it from its work, and what makes no sense."""
+        return (*([self._problem] if self._problem else ()), *self.quarantine.problems())
+
+    def time_since_last_answer(self) -> timedelta | None:
+        """Return how long ago Azure last answered."""
+        return self._last_answer.age()
+
+    async def run(self, notice_writer: NoticeWriter) -> None:
+        """Report what Azure says, until cancelled."""
+        self._notice_writer = notice_writer
+        failures = 0
+        while True:
+            try:
+                await self.poll(notice_writer)
+            except (CloudError, KubeError) as error:
+                failures += 1
+                self._report_problem(error)
+                retry_after = error.retry_after if isinstance(error, CloudError | ApiError) else None
+                pause = max(_BACKOFF.delay(failures, self._random), retry_after or timedelta())
+                await self._clock.sleep(min(pause, _MAX_PAUSE))
+            else:
+                if self._problem:
+                    log.info("azure: all is well again")
+                failures, self._problem = 0, ""
+                await self._clock.sleep(_POLL_INTERVAL_OPEN if self._has_open_notices() else _POLL_INTERVAL_IDLE)
+
+    async def poll(self, notice_writer: NoticeWriter) -> None:
+        """Ask once, and have notices say the same; raises `CloudError` or `KubeError`."""
+        notices = await self._list_notices(notice_writer)
+        if not self.machine:
+            self.machine = await self._metadata.machine()
+            log.info("azure: this is machine %s", self.machine)
+        body = await self._metadata.events()
+        self._last_answer.record()
+        try:
+            document = self.document = parse_scheduled_events(body)
+        except UnreadableScheduledEvent as error:
+            self.quarantine.add(where="scheduled events", why=str(error), what=body.decode("utf-8", "replace"))
+            raise CloudError(str(error), doing="asking Azure for scheduled events", status=200) from None
+        for what, why in (*document.unreadable, *document.invalid_times):
+            self.quarantine.add(where="scheduled events", why=why, what=what)
+        await self._write_events(notice_writer, notices, document)
+        await self._end_missing(notice_writer, notices, document)
+
+    async def _write_events(
+        self, notice_writer: NoticeWriter, notices: dict[str, MaintenanceNotice], document: ScheduledEvents
+    ) -> None:
+        for event in document.events:
+            if not event.is_about(self.machine):
+                continue
+            event_notice_id = notice_id(event.event_id, self.machine)
+            before = notices.get(event_notice_id)
+            report = report_of(event, machine=self.machine, node=self._node, at=self._clock.now(), existing=before)
+            after = await write_if_changed(notice_writer, before, report, self.quarantine)
+            self._remember(notices, before, after)
+
+    async def _end_missing(
+        self, notice_writer: NoticeWriter, notices: dict[str, MaintenanceNotice], document: ScheduledEvents
+    ) -> None:
+        not_shown = {
+            missing_notice.spec.notice_id: missing_notice
+            for missing_notice in missing_notices(document, list(notices.values()))
+        }
+        now = self._clock.monotonic()
+        self._missing_since = {missing_id: self._missing_since.get(missing_id, now) for missing_id in not_shown}
+        for missing_id, notice in not_shown.items():
+            if now - self._missing_since[missing_id] < _ENDED_AFTER.total_seconds():
+                continue
+            latest = await notice_writer.find(notice.name)  # whether it was told to begin was written by somebody else
+            if latest is None:
+                del notices[missing_id]
+                continue
+            self._remember(notices, notice, await notice_writer.write(end_report(latest, at=self._clock.now())))
+
+    def _remember(
+        self, notices: dict[str, MaintenanceNotice], before: MaintenanceNotice | None, after: MaintenanceNotice | None
+    ) -> None:
+        if after is None or after is before:
+            return
+        self.messages_processed += 1
+        notices[after.spec.notice_id] = after
+        log.info("azure: %s is %s", after.name, after.spec.stage, extra={"node": self._node})
+
+    async def _list_notices(self, notice_writer: NoticeWriter) -> dict[str, MaintenanceNotice]:
+        """Return the notices of this node; they are read anew now and then."""
+        now = self._clock.monotonic()
+        if self._notices_by_id is None or now - self._listed_at > _RELIST_AFTER.total_seconds():
+            found = await notice_writer.list_by_source(SOURCE, node=self._node)
+            self._notices_by_id, self._listed_at = {notice.spec.notice_id: notice for notice in found}, now
+        return self._notices_by_id
+
+    def _has_open_notices(self) -> bool:
+        return any(is_open(notice) for notice in (self._notices_by_id or {}).values())
+
+    def _report_problem(self, error: CloudError | KubeError) -> None:
+        what = "Azure does not answer" if isinstance(error, CloudError) else "notices cannot be read or written"
+        problem = f"azure: {what}, which is tried again: {error}"
+        if problem != self._problem:
+            log.warning("%s", problem, extra={"node": self._node})
+        self._problem = problem

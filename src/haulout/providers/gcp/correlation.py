@@ -1,0 +1,246 @@
+"""Which notice it is about when Google speaks of a machine, and what follows when it does not any more. Pure.
+
+    for report in of_upcoming(machine, upcoming, notices, at=now): …
+
+Google has no name for a maintenance. It shows at most one for each machine, the next; so the notice is named after the
+number of the machine and the start that was told first. What is planned for a machine that has an open notice is about
+that notice, also at another time: it was moved. Only after one has begun is another start another maintenance.
+
+What is not shown any more is over. Before its start it was cancelled. After it, or once it had begun or was told to
+begin, it has ended: few minutes in a window of hours are enough, and nobody may have looked meanwhile.
+
+A notice that was ended because Google did not show it is noted so (`GONE_AT`): if it is shown again there is another
+notice. One that a person has called off is left alone.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from haulout.api.early_start import may_have_started
+from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage
+from haulout.api.notice_reports import MaintenancePlan, NoticeReport
+from haulout.providers.gcp import SOURCE
+from haulout.providers.gcp.upcoming_maintenance import (
+    MIGRATES,
+    Machine,
+    UpcomingMaintenance,
+    plan_of_event,
+    plan_of_preemption,
+)
+
+GONE_AT = "gcp.haulout.dev/gone-at"
+MAINTENANCE_EVENT = "gcp.haulout.dev/maintenance-event"  # that the machine was told of it, too
+BOOT_ID = "gcp.haulout.dev/boot"  # when it was announced: the machine was not started since, if that is the same
+
+_NONE = "NONE"
+_FINISHED_STAGES = (NoticeStage.CANCELLED, NoticeStage.ENDED)
+_MAX_EVENT_LEAD = timedelta(hours=1)  # so long before its start a machine is told, at most
+_EVENT_LINGER = timedelta(minutes=10)
+_ID = re.compile(r"(?P<number>[0-9]+)-(?:(?P<word>event|preempted)-)?.*")
+_STOPPING_KINDS = (MaintenanceKind.REBOOT, MaintenanceKind.STOP, MaintenanceKind.UNKNOWN)
+
+
+def is_finished(notice: MaintenanceNotice) -> bool:
+    """Tell whether nothing more is expected of it."""
+    return notice.spec.stage in _FINISHED_STAGES
+
+
+def is_planned_ahead(notice: MaintenanceNotice) -> bool:
+    """Tell whether it was planned ahead, and is not just told to the machine that it begins."""
+    found = _ID.fullmatch(notice.spec.notice_id)
+    return found is not None and not found["word"]
+
+
+def reports_of_upcoming(
+    machine: Machine,
+    upcoming: UpcomingMaintenance | None,
+    notices: Iterable[MaintenanceNotice],
+    *,
+    at: datetime,
+    node: str = "",
+    annotations: Mapping[str, str] | None = None,
+) -> Iterator[NoticeReport]:
+    """Yield what follows from what is planned for a machine; None: nothing is, for certain."""
+    own_notices = [notice_of_machine for notice_of_machine in notices if _is_about(notice_of_machine, machine, "")]
+    matching = None if upcoming is None else _matching_notice(own_notices, upcoming)
+    for notice in own_notices:
+        if notice is not matching and not is_finished(notice):
+            yield _end_report(notice, at)
+    if upcoming is None:
+        return
+    plan = upcoming.plan(machine)
+    if matching is not None:
+        existing = matching.metadata.annotations
+        missing_annotations = {key: value for key, value in (annotations or {}).items() if key not in existing}
+        yield _report(
+            machine,
+            matching.spec.notice_id,
+            at=at,
+            stage=upcoming.stage,
+            plan=plan,
+            node=node,
+            annotations=missing_annotations,
+        )
+    elif upcoming.stage is not NoticeStage.ENDED and (notice_id := _new_notice_id(machine, upcoming, own_notices, at)):
+        yield _report(machine, notice_id, at=at, stage=upcoming.stage, plan=plan, node=node, annotations=annotations)
+
+
+def reports_of_maintenance_event(
+    machine: Machine, event: str, notices: Collection[MaintenanceNotice], *, at: datetime, node: str = ""
+) -> Iterator[NoticeReport]:
+    """Yield what follows from the key maintenance-event: something happens at once, or is over."""
+    event_notices = [notice for notice in notices if not is_finished(notice) and _is_about(notice, machine, "event")]
+    planned = [notice for notice in notices if _is_about(notice, machine, "")]
+    if event == _NONE:
+        yield from (_end_report(notice, at, stage=NoticeStage.ENDED) for notice in event_notices)
+        return
+    if any(_has_just_ended(notice, event, at) for notice in planned):
+        return  # the keys do not change in the same instant
+    near = next((notice for notice in planned if not is_finished(notice) and _is_imminent(notice, at)), None)
+    if near is not None:
+        yield from (
+            _end_report(notice, at, stage=NoticeStage.ENDED) for notice in event_notices
+        )  # it is the same, as is known now
+        if MAINTENANCE_EVENT not in near.metadata.annotations:
+            yield _report(machine, near.spec.notice_id, at=at, node=node, annotations={MAINTENANCE_EVENT: event})
+        return
+    same = next((notice for notice in event_notices if notice.spec.reason == event), None)
+    yield from (_end_report(notice, at, stage=NoticeStage.ENDED) for notice in event_notices if notice is not same)
+    if same is None:
+        notice_id = f"{machine.number}-event-{_compact_instant(at)}"
+        yield _report(machine, notice_id, at=at, plan=plan_of_event(machine, event, at=at), node=node)
+
+
+def reports_of_preemption(
+    machine: Machine, *, is_preempted: bool, notices: Iterable[MaintenanceNotice], at: datetime, node: str = ""
+) -> Iterator[NoticeReport]:
+    """Yield what follows from the key preempted: the machine is taken back, or runs again."""
+    preemption_notices = [
+        notice for notice in notices if _is_about(notice, machine, "preempted") and not is_finished(notice)
+    ]
+    if not is_preempted:
+        yield from (_end_report(notice, at, stage=NoticeStage.ENDED) for notice in preemption_notices)
+    elif not preemption_notices:
+        notice_id = f"{machine.number}-preempted-{_compact_instant(at)}"
+        yield _report(machine, notice_id, at=at, plan=plan_of_preemption(at=at), node=node)
+
+
+def reports_without_upcoming(
+    machine: Machine, notices: Iterable[MaintenanceNotice], *, event: str, boot_id: str, at: datetime
+) -> Iterator[NoticeReport]:
+    """Yield what is over though the metadata server does not know what is planned: a new host was told nothing yet.
+
+    Only what did happen says so: the machine was told that it begins and then that it is over, or was started since.
+    """
+    for notice in notices:
+        if is_finished(notice) or event != _NONE or not _is_about(notice, machine, ""):
+            continue
+        start, annotations = notice.spec.start, notice.metadata.annotations
+        has_started = notice.spec.stage == NoticeStage.STARTED or start is None or at >= start
+        was_started = (
+            bool(boot_id) and annotations.get(BOOT_ID, boot_id) != boot_id and notice.spec.kind in _STOPPING_KINDS
+        )
+        was_migrated = annotations.get(MAINTENANCE_EVENT, "").startswith(MIGRATES)
+        if (has_started and was_started) or was_migrated:
+            yield _end_report(notice, at, stage=NoticeStage.ENDED)
+
+
+def reports_of_missing_machine(
+    machine_number: str, notices: Iterable[MaintenanceNotice], *, at: datetime
+) -> Iterator[NoticeReport]:
+    """Yield what is over since a machine is gone, or another has its name; the number is that of the one there is."""
+    for notice in notices:
+        found = _ID.fullmatch(notice.spec.notice_id)
+        if found is not None and found["number"] != machine_number and not is_finished(notice):
+            yield _end_report(notice, at)
+
+
+def end_stage(notice: MaintenanceNotice, at: datetime) -> NoticeStage:
+    """Return how something ended that is not shown any more: before its start it was cancelled, unless we began it."""
+    spec = notice.spec
+    is_ahead = spec.stage in ("", NoticeStage.SCHEDULED) and spec.start is not None and at < spec.start
+    return NoticeStage.CANCELLED if is_ahead and not may_have_started(notice) else NoticeStage.ENDED
+
+
+def _is_about(notice: MaintenanceNotice, machine: Machine, infix: str) -> bool:
+    found = _ID.fullmatch(notice.spec.notice_id)
+    return found is not None and found["number"] == machine.number and (found["word"] or "") == infix
+
+
+def _matching_notice(notices: Iterable[MaintenanceNotice], upcoming: UpcomingMaintenance) -> MaintenanceNotice | None:
+    """Return the open notice that a maintenance is about."""
+    known = [notice for notice in notices if not is_finished(notice)]
+    same = [notice for notice in known if notice.spec.start == upcoming.start]
+    moved = [
+        notice
+        for notice in known
+        if upcoming.stage is not NoticeStage.SCHEDULED or notice.spec.stage != NoticeStage.STARTED
+    ]
+    return next(iter((*same, *moved)), None)
+
+
+def _new_notice_id(
+    machine: Machine, upcoming: UpcomingMaintenance, notices: Sequence[MaintenanceNotice], at: datetime
+) -> str:
+    """Return what to call a maintenance that has no open notice; empty if somebody has called it off."""
+    notice_id = f"{machine.number}-{_compact_instant(upcoming.start or at)}"
+    previous = [notice for notice in notices if notice.spec.notice_id.startswith(notice_id)]
+    if not previous:
+        return notice_id
+    is_announced_again = all(GONE_AT in notice.metadata.annotations for notice in previous)
+    return f"{notice_id}-{_compact_instant(at)}" if is_announced_again else ""
+
+
+def _is_imminent(notice: MaintenanceNotice, at: datetime) -> bool:
+    start = notice.spec.start
+    return notice.spec.stage == NoticeStage.STARTED or start is None or at >= start - _MAX_EVENT_LEAD
+
+
+def _has_just_ended(notice: MaintenanceNotice, event: str, at: datetime) -> bool:
+    annotations = notice.metadata.annotations
+    is_same_event = is_finished(notice) and annotations.get(MAINTENANCE_EVENT) == event
+    return is_same_event and annotations.get(GONE_AT, "") >= _format_instant(at - _EVENT_LINGER)
+
+
+def _end_report(notice: MaintenanceNotice, at: datetime, *, stage: NoticeStage | None = None) -> NoticeReport:
+    spec = notice.spec
+    return NoticeReport(
+        source=SOURCE,
+        notice_id=spec.notice_id,
+        at=at,
+        provider_id=spec.provider_id,
+        node_name=spec.node_name,
+        stage=stage or end_stage(notice, at),
+        notes={GONE_AT: _format_instant(at)},
+    )
+
+
+def _report(
+    machine: Machine,
+    notice_id: str,
+    *,
+    at: datetime,
+    stage: NoticeStage = NoticeStage.SCHEDULED,
+    plan: MaintenancePlan | None = None,
+    node: str = "",
+    annotations: Mapping[str, str] | None = None,
+) -> NoticeReport:
+    return NoticeReport(
+        source=SOURCE,
+        notice_id=notice_id,
+        at=at,
+        provider_id=machine.provider_id,
+        node_name=node,
+        stage=stage,
+        plan=plan,
+        notes=annotations or {},
+    )
+
+
+def _compact_instant(instant: datetime) -> str:
+    return f"{instant:%Y%m%dt%H%M%S}"
+
+
+def _format_instant(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%dT%H:%M:%SZ}"

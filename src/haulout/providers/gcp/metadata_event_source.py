@@ -1,0 +1,342 @@
+"""What the metadata server tells its own machine, as a source of notices: for `haulout agent`.
+
+    source = GcpMetadataSource(over_http(address), clock=clock, random=random, node="gke-pool-1-abcd")
+
+Three keys are followed, each by a request that the server answers when the key changes: what is planned
+(upcoming-maintenance), what begins at once (maintenance-event), and whether the machine is taken back (preempted).
+A live migration is told of only to those who have asked for the key before, so it is asked for from the start.
+
+A server that does not answer, or says 404 or 503, has said nothing: what it said before holds. That is how it answers
+about what is planned wherever nothing ever was, so this is no trouble.
+
+No aiohttp here, nor anything else that is big: this runs on each node.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from haulout.api.maintenancenotice import MaintenanceNotice
+from haulout.api.notice_reports import NoticeReport
+from haulout.core.backoff import Backoff
+from haulout.core.clock import Clock
+from haulout.errors import CloudError, KubeError
+from haulout.providers import deduplication
+from haulout.providers.gcp import SOURCE
+from haulout.providers.gcp.correlation import (
+    BOOT_ID,
+    is_finished,
+    reports_of_maintenance_event,
+    reports_of_missing_machine,
+    reports_of_preemption,
+    reports_of_upcoming,
+    reports_without_upcoming,
+)
+from haulout.providers.gcp.upcoming_maintenance import (
+    MIGRATES,
+    TERMINATES,
+    Machine,
+    MaintenanceUnknown,
+    UnreadableMaintenance,
+    UpcomingMaintenance,
+    parse_upcoming,
+    with_scheduling,
+)
+from haulout.providers.http_fetch import DECODE_ERRORS, Fetch, FetchedResponse
+from haulout.providers.notice_writer import NoticeWriter
+from haulout.providers.quarantine import Quarantine
+from haulout.providers.retry import LastAnswer, await_with_timeout
+
+log = logging.getLogger(__name__)
+
+FLAVOR: Mapping[str, str] = {"Metadata-Flavor": "Google"}
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_BASE = "/computeMetadata/v1"
+_UPCOMING, _EVENT, _PREEMPTED = "instance/upcoming-maintenance", "instance/maintenance-event", "instance/preempted"
+_KEYS = (_UPCOMING, _EVENT, _PREEMPTED)
+_OPTIONS = {_UPCOMING: "alt=json"}
+_OK, _NOT_FOUND = 200, 404
+_UNKNOWN_STATUSES = (404, 503)  # it knows nothing yet
+_POLL = timedelta(seconds=60)
+_WAIT_MARGIN = timedelta(seconds=15)  # for an answer to a request that waited its time
+_TIMEOUT = timedelta(seconds=10)
+_UNKNOWN_POLL_INTERVAL = timedelta(seconds=60)  # between two questions about what it does not know
+_MIN_POLL_INTERVAL = timedelta(seconds=5)
+_REFRESH_TIMEOUT = timedelta(seconds=2)  # what happens is told, whatever else is not answered meanwhile
+_RESYNC_AFTER = timedelta(minutes=5)
+_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.3)
+_MAX_FAILURES = 3  # times in a row: a server that moves with its machine says 503 for a moment
+_UNKNOWN = "?"
+
+
+class MetadataServer:
+    """Reads keys of the metadata server."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+
+    async def text(self, key: str, *, options: str = "") -> str:
+        """Return the value of a key; raises `CloudError`."""
+        return _text(await self._request(key, options, within=_TIMEOUT), key)
+
+    async def wait_for_change(self, key: str, *, options: str = "", etag: str = "") -> tuple[str, str]:
+        """Return the value of a key and its etag: at once if it has another than this, or else when that changes."""
+        if etag:
+            wait = f"wait_for_change=true&last_etag={quote(etag)}&timeout_sec={_POLL.total_seconds():.0f}"
+            options = f"{options}&{wait}" if options else wait
+        answer = await self._request(key, options, within=_POLL + _WAIT_MARGIN if etag else _TIMEOUT)
+        return _text(answer, key), answer.headers.get("etag", "")
+
+    async def machine(self) -> Machine:
+        """Return the machine that asks; raises `CloudError`."""
+        machine = Machine(
+            project=await self.text("project/project-id"),
+            zone=(await self.text("instance/zone")).rpartition("/")[2],
+            name=await self.text("instance/name"),
+            number=await self.text("instance/id"),
+        )
+        return with_scheduling(machine, await self._scheduling())
+
+    async def _scheduling(self) -> Any:
+        try:
+            return msgspec.json.decode(await self.text("instance/scheduling/", options="recursive=true"))
+        except CloudError as error:
+            if error.status != _NOT_FOUND:
+                raise
+        except DECODE_ERRORS:
+            log.warning("gcp: instance/scheduling is no JSON, so it is not known what maintenance means here")
+        return None
+
+    async def _request(self, key: str, options: str, *, within: timedelta) -> FetchedResponse:
+        target = f"{_BASE}/{key}?{options}" if options else f"{_BASE}/{key}"
+        pending = self._fetch("GET", target, headers=FLAVOR, within=within)
+        return await await_with_timeout(pending, doing=f"asking for {key}", within=within + _WAIT_MARGIN)
+
+
+def boot_id(path: Path = _BOOT) -> str:
+    """Return what tells this start of the machine from others; empty if nobody knows."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+class GcpMetadataEventSource:
+    """Maintenance of the machine that this runs on; `current_boot_id` tells one start of it from the next."""
+
+    name = SOURCE
+
+    def __init__(self, fetch: Fetch, *, clock: Clock, random: Random, node: str, current_boot_id: str = "") -> None:
+        self.quarantine = Quarantine(SOURCE, clock)
+        self.messages_processed = 0
+        self._server = MetadataServer(fetch)
+        self._clock = clock
+        self._random = random
+        self._node = node
+        self._boot_id = current_boot_id
+        self._last_answer = LastAnswer(clock)
+        self._values: dict[str, str] = {}  # by key; not there: it was not asked yet
+        self._changed = asyncio.Event()
+        self._notices: dict[str, MaintenanceNotice] = {}
+        self._has_listed = False
+        self._problems: dict[str, str] = {}
+
+    @property
+    def is_up(self) -> bool:
+        """Tell whether it hears what the metadata server says."""
+        return not self._problems and self._last_answer.age() is not None
+
+    def problems(self) -> Sequence[str]:
+        """Return what keeps it from its work, a line each."""
+        return (*dict.fromkeys(self._problems.values()), *self.quarantine.problems())
+
+    def time_since_last_answer(self) -> timedelta | None:
+        """Return how long ago the metadata server last answered."""
+        return self._last_answer.age()
+
+    async def run(self, notice_writer: NoticeWriter) -> None:
+        """Report what the metadata server says, until cancelled."""
+        machine = await self._identify_machine()
+        log.info("gcp: this is %s (%s)", machine.provider_id, machine.number)
+        async with asyncio.TaskGroup() as group:
+            for key in _KEYS:
+                group.create_task(self._watch_key(key))
+            group.create_task(self._reconcile_forever(notice_writer, machine))
+
+    # What the server says
+
+    async def _identify_machine(self) -> Machine:
+        failures = 0
+        while True:
+            try:
+                machine = await self._server.machine()
+            except CloudError as error:
+                failures += 1
+                self._report_problem("identity", f"the metadata server does not answer, which is tried again: {error}")
+                await self._clock.sleep(_BACKOFF.delay(failures, self._random))
+            else:
+                self._clear_problem("identity")
+                self._last_answer.record()
+                return machine
+
+    async def _watch_key(self, key: str) -> None:
+        etag, failures = "", 0
+        while True:
+            requested_at = self._clock.monotonic()
+            try:
+                value, etag = await self._server.wait_for_change(key, options=_OPTIONS.get(key, ""), etag=etag)
+            except CloudError as error:
+                is_unknown = error.status in _UNKNOWN_STATUSES and key == _UPCOMING
+                etag, failures = "", 0 if is_unknown else failures + 1
+                if is_unknown:
+                    self._on_value(key, _UNKNOWN)
+                else:
+                    self._on_error(key, error, failures)
+                await self._clock.sleep(
+                    _UNKNOWN_POLL_INTERVAL if is_unknown else _BACKOFF.delay(failures, self._random)
+                )
+            else:
+                failures, is_changed = 0, self._values.get(key) != value
+                self._on_value(key, value)
+                if not etag:  # nothing to wait for
+                    await self._clock.sleep(_UNKNOWN_POLL_INTERVAL)
+                elif not is_changed and self._clock.monotonic() - requested_at < _MIN_POLL_INTERVAL.total_seconds():
+                    await self._clock.sleep(_MIN_POLL_INTERVAL)  # it does not wait for a change, as it was asked to
+
+    def _on_value(self, key: str, value: str) -> None:
+        self._clear_problem(key)
+        self._last_answer.record()
+        self._set_value(key, value)
+
+    def _on_error(self, key: str, error: CloudError, failures: int) -> None:
+        if failures >= _MAX_FAILURES or error.status == _NOT_FOUND:
+            self._report_problem(key, f"the metadata server does not answer, which is tried again: {error}")
+        if key == _UPCOMING or key not in self._values:
+            self._set_value(key, _UNKNOWN)
+
+    def _set_value(self, key: str, value: str) -> None:
+        if self._values.get(key) != value:
+            self._values[key] = value
+            self._changed.set()
+
+    # What becomes of it
+
+    async def _reconcile_forever(self, notice_writer: NoticeWriter, machine: Machine) -> None:
+        failures = 0
+        while True:
+            await self._wait()
+            if len(self._values) < len(_KEYS):
+                continue
+            try:
+                await self._reconcile(notice_writer, machine)
+            except KubeError as error:
+                failures += 1
+                self._has_listed = False
+                self._report_problem("notices", f"notices cannot be written, which is tried again: {error}")
+                await self._clock.sleep(_BACKOFF.delay(failures, self._random))
+                self._changed.set()
+            else:
+                failures = 0
+                self._clear_problem("notices")
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(_RESYNC_AFTER.total_seconds()):
+                await self._changed.wait()
+        except TimeoutError:
+            if self._open_notices():
+                self._has_listed = False  # somebody may have deleted what is still planned
+        self._changed.clear()
+
+    async def _reconcile(self, notice_writer: NoticeWriter, machine: Machine) -> None:
+        if self._values[_EVENT].startswith((MIGRATES, TERMINATES)):
+            await self._refresh_upcoming()
+        at = self._clock.now()
+        if not self._has_listed:
+            found = await notice_writer.list_by_source(SOURCE, node=self._node)
+            self._notices, self._has_listed = {notice.name: notice for notice in found}, True
+        await self._write(notice_writer, reports_of_missing_machine(machine.number, self._notices.values(), at=at))
+        for reports in (self._upcoming_reports, self._event_reports, self._preemption_reports):
+            await self._write(notice_writer, reports(machine, at))
+
+    async def _refresh_upcoming(self) -> None:
+        """Hear of a maintenance that begins before what happens is taken for another: two answers come in any order."""
+        try:
+            async with asyncio.timeout(_REFRESH_TIMEOUT.total_seconds()):
+                self._values[_UPCOMING] = await self._server.text(_UPCOMING, options=_OPTIONS[_UPCOMING])
+        except (CloudError, TimeoutError) as error:
+            log.debug("gcp: what is planned is as it was heard last: %s", error)
+
+    def _upcoming_reports(self, machine: Machine, at: datetime) -> Iterable[NoticeReport]:
+        value, notices = self._values[_UPCOMING], self._open_notices()
+        if value != _UNKNOWN:
+            try:
+                upcoming = _parse_upcoming(value)
+            except MaintenanceUnknown:
+                pass
+            except UnreadableMaintenance as error:
+                self.quarantine.add(where=_UPCOMING, why=str(error), what=value)
+            else:
+                known = tuple(self._notices.values())
+                annotations = {BOOT_ID: self._boot_id} if self._boot_id else {}
+                return reports_of_upcoming(machine, upcoming, known, at=at, node=self._node, annotations=annotations)
+        return reports_without_upcoming(machine, notices, event=self._values[_EVENT], boot_id=self._boot_id, at=at)
+
+    def _event_reports(self, machine: Machine, at: datetime) -> Iterable[NoticeReport]:
+        event = self._values[_EVENT]
+        if event == _UNKNOWN or not event:
+            return ()
+        return reports_of_maintenance_event(machine, event, tuple(self._notices.values()), at=at, node=self._node)
+
+    def _preemption_reports(self, machine: Machine, at: datetime) -> Iterable[NoticeReport]:
+        value = self._values[_PREEMPTED].upper()
+        if value not in ("TRUE", "FALSE"):
+            return ()
+        return reports_of_preemption(
+            machine, is_preempted=value == "TRUE", notices=self._open_notices(), at=at, node=self._node
+        )
+
+    def _open_notices(self) -> tuple[MaintenanceNotice, ...]:
+        return tuple(notice for notice in self._notices.values() if not is_finished(notice))
+
+    async def _write(self, notice_writer: NoticeWriter, reports: Iterable[NoticeReport]) -> None:
+        for report in list(reports):
+            before = self._notices.get(report.name)
+            notice = await deduplication.write_if_changed(notice_writer, before, report, self.quarantine)
+            if notice is not None and notice is not before:
+                self.messages_processed += 1
+                self._notices[notice.name] = notice
+
+    def _report_problem(self, key: str, problem: str) -> None:
+        line = f"{SOURCE}: {problem}"
+        if self._problems.get(key) != line:
+            log.warning("%s", line)
+        self._problems[key] = line
+
+    def _clear_problem(self, key: str) -> None:
+        self._problems.pop(key, None)
+
+
+def _parse_upcoming(value: str) -> UpcomingMaintenance | None:
+    text = value.strip().strip('"')
+    if text.upper() in ("", "NONE"):
+        return None
+    try:
+        return parse_upcoming(msgspec.json.decode(text))
+    except DECODE_ERRORS:
+        raise UnreadableMaintenance(f"expected NONE or an object in JSON, found {text!r:.100}") from None
+
+
+def _text(fetched: FetchedResponse, key: str) -> str:
+    text = fetched.body.decode("utf-8", "replace").strip()
+    if fetched.status != _OK:
+        raise CloudError(text[:200] or "no reason given", doing=f"asking for {key}", status=fetched.status)
+    return text

@@ -1,0 +1,226 @@
+"""What Google says about a machine and the maintenance that is planned for it. Pure.
+
+    machine = machine_of(document)                      # of the Compute API
+    upcoming = upcoming_of(document["resourceStatus"]["upcomingMaintenance"])
+
+The metadata server and the Compute API say the same in two spellings: `can_reschedule: "true"` and `canReschedule:
+true`. What is not needed may be missing or make no sense. A start that cannot be read is `UnreadableMaintenance`:
+without it nobody knows when to empty the node.
+
+A machine either moves to another host while it runs, or is stopped and, if it is set to, started elsewhere: to a node
+that is a reboot. A live migration that is announced a minute before stands still for less than a second, and a drain
+would not be over before it: that is a Freeze. One that is planned ahead is a Migrate.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from haulout.api.maintenancenotice import MaintenanceKind, NoticeStage
+from haulout.api.notice_reports import MaintenancePlan
+from haulout.core import gotime
+from haulout.core.walltime import EARLIEST, LATEST
+
+MIGRATES, TERMINATES = "MIGRATE", "TERMINATE"
+
+_PROVIDER_ID = re.compile(r"gce://(?P<project>[^/\s]+)/(?P<zone>[^/\s]+)/(?P<name>[^/\s]+)")
+_NUMBER = re.compile(r"[0-9]{1,20}")
+_STAGES = {"ONGOING": NoticeStage.STARTED, "COMPLETE": NoticeStage.ENDED, "COMPLETED": NoticeStage.ENDED}
+_MAX_REASON = 1024  # as the schema of notices has it
+_MAX_DESCRIPTION = 4096
+_EVENT_LEAD = timedelta(seconds=60)
+_PREEMPTED_AFTER = timedelta(seconds=30)
+_MIGRATION_DURATION = timedelta(minutes=5)
+
+Document = Mapping[str, Any]
+
+
+class UnreadableMaintenance(ValueError):
+    """It is about the maintenance of a machine, and makes no sense: what was found, and what was expected."""
+
+
+class MaintenanceUnknown(UnreadableMaintenance):
+    """The metadata server has not heard of any maintenance yet, which does not say that none is planned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """An instance; another that gets its name has another number."""
+
+    project: str
+    zone: str
+    name: str
+    number: str
+    on_maintenance: str = ""  # MIGRATE or TERMINATE; empty: not known
+    is_restarted: bool = True  # after it was stopped for maintenance
+
+    @property
+    def provider_id(self) -> str:
+        """What its node says of it."""
+        return f"gce://{self.project}/{self.zone}/{self.name}"
+
+    @property
+    def kind(self) -> MaintenanceKind:
+        """What maintenance of its host means to it."""
+        if self.on_maintenance == MIGRATES:
+            return MaintenanceKind.MIGRATE
+        if self.on_maintenance == TERMINATES:
+            return MaintenanceKind.REBOOT if self.is_restarted else MaintenanceKind.STOP
+        return MaintenanceKind.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpcomingMaintenance:
+    """A maintenance that is planned, or goes on."""
+
+    start: datetime | None = None
+    end: datetime | None = None
+    deadline: datetime | None = None  # the latest start
+    stage: NoticeStage = NoticeStage.SCHEDULED
+    can_start_early: bool = False
+    reason: str = ""
+    description: str = ""
+
+    def plan(self, machine: Machine) -> MaintenancePlan:
+        """Return what a notice says of it. It can begin earlier, and never be moved to a later time."""
+        return MaintenancePlan(
+            kind=machine.kind,
+            reason=self.reason,
+            description=self.description,
+            start=self.start,
+            end=self.end,
+            deadline=self.deadline,
+        )
+
+
+def parse_provider_id(provider_id: str) -> tuple[str, str, str] | None:
+    """Return project, zone and name, as the providerID of a node has them; None if it is no machine of Google's."""
+    found = _PROVIDER_ID.fullmatch(provider_id.strip())
+    return None if found is None else (found["project"], found["zone"], found["name"])
+
+
+def parse_machine(document: Document, *, project: str) -> Machine:
+    """Return the machine that an instance of the Compute API is; raises `UnreadableMaintenance`."""
+    name, number = _text(document, "name"), str(document.get("id") or "")
+    zone = _text(document, "zone").rpartition("/")[2]
+    if not name or not zone or not _NUMBER.fullmatch(number):
+        raise UnreadableMaintenance(f"expected an instance with id, name and zone, found {dict(document)!r:.120}")
+    return with_scheduling(Machine(project=project, zone=zone, name=name, number=number), document.get("scheduling"))
+
+
+def with_scheduling(machine: Machine, options: object) -> Machine:
+    """Return a machine with what its scheduling options say, in either spelling."""
+    fields = _normalized(options) if isinstance(options, Mapping) else {}
+    return replace(
+        machine,
+        on_maintenance=str(fields.get("onhostmaintenance") or "").strip().upper(),
+        is_restarted=_is_true(fields.get("automaticrestart", True)),
+    )
+
+
+def parse_upcoming(document: object) -> UpcomingMaintenance | None:
+    """Return the maintenance that is told of; None if none is. Raises `UnreadableMaintenance`."""
+    if document is None:
+        return None
+    if not isinstance(document, Mapping):
+        raise UnreadableMaintenance(f"expected an object, found {document!r:.100}")
+    fields = _normalized(document)
+    if len(fields) == 1 and isinstance(inner := next(iter(fields.values())), Mapping):
+        fields = _normalized(inner)  # under a title, as in Google's own examples
+    if not any(fields.values()):
+        return None
+    if "error" in fields:
+        raise MaintenanceUnknown(f"expected a maintenance, found the error {fields['error']!r:.100}")
+    start = _instant(fields, "windowStartTime")
+    return UpcomingMaintenance(
+        start=start,
+        end=_not_before(start, _optional_instant(fields, "windowEndTime")),
+        deadline=_not_before(start, _optional_instant(fields, "latestWindowStartTime")),
+        stage=_STAGES.get(str(fields.get("maintenancestatus")).upper(), NoticeStage.SCHEDULED),
+        can_start_early=_is_true(fields.get("canreschedule", False)),
+        reason=_reason(fields)[:_MAX_REASON],
+        description=_description(fields)[:_MAX_DESCRIPTION],
+    )
+
+
+def plan_of_event(machine: Machine, event: str, *, at: datetime) -> MaintenancePlan:
+    """Return what the key maintenance-event says; when exactly is told only of a live migration."""
+    if event.startswith(MIGRATES):
+        return MaintenancePlan(
+            kind=MaintenanceKind.FREEZE,
+            reason=event,
+            description="live migration to another host",
+            start=at + _EVENT_LEAD,
+            end=at + _EVENT_LEAD + _MIGRATION_DURATION,
+        )
+    kind = MaintenanceKind.REBOOT if machine.is_restarted else MaintenanceKind.STOP
+    return MaintenancePlan(kind=kind, reason=event, description="the machine is stopped for maintenance of its host")
+
+
+def plan_of_preemption(*, at: datetime) -> MaintenancePlan:
+    """Return that a machine is taken back."""
+    return MaintenancePlan(
+        kind=MaintenanceKind.TERMINATE,
+        reason="PREEMPTED",
+        description="Compute Engine takes the machine back",
+        start=at + _PREEMPTED_AFTER,
+    )
+
+
+def _normalized(document: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return it with names that are the same in both spellings."""
+    return {str(key).replace("_", "").replace("-", "").lower(): value for key, value in document.items()}
+
+
+def _text(document: Document, key: str) -> str:
+    found = document.get(key)
+    return found.strip() if isinstance(found, str) else ""
+
+
+def _is_true(found: object) -> bool:
+    return found is True or str(found).strip().lower() == "true"
+
+
+def _strings(found: object) -> list[str]:
+    values = found if isinstance(found, Sequence) and not isinstance(found, str) else [found]
+    return [value.strip() for value in values if isinstance(value, str) and value.strip()]
+
+
+def _reason(fields: Document) -> str:
+    return ", ".join(_strings(fields.get("maintenancereasons")) or _strings(fields.get("type")) or ["UNKNOWN"])
+
+
+def _description(fields: Document) -> str:
+    kind = (_strings(fields.get("type")) or [""])[0].lower().replace("_", " ")
+    parts = [f"{kind} maintenance of the host" if kind in ("scheduled", "unscheduled") else "maintenance of the host"]
+    if _is_true(fields.get("maintenanceonshutdown", False)):
+        parts.append("done when the machine is shut down")
+    if _is_true(fields.get("canreschedule", False)):
+        parts.append("it can begin early")
+    return ", ".join(parts)
+
+
+def _instant(fields: Document, key: str) -> datetime | None:
+    text = fields.get(key.lower())
+    if text is None or text == "":
+        return None
+    try:
+        found = gotime.parse(str(text)).instant.replace(microsecond=0)
+    except ValueError:
+        raise UnreadableMaintenance(f"expected an instant as {key}, found {text!r:.60}") from None
+    if not EARLIEST <= found < LATEST:
+        raise UnreadableMaintenance(f"expected an instant of our days as {key}, found {text!r:.60}")
+    return found
+
+
+def _optional_instant(fields: Document, key: str) -> datetime | None:
+    try:
+        return _instant(fields, key)
+    except UnreadableMaintenance:
+        return None
+
+
+def _not_before(start: datetime | None, later: datetime | None) -> datetime | None:
+    return later if later is not None and (start is None or start <= later) else None

@@ -1,0 +1,207 @@
+"""Workload identity federation: a token that somebody else gave us is exchanged for one of Google's.
+
+    federated = read(found)                 # a file of the type external_account; ValueError: it will not do
+    token = await exchanged(federated, scope=scope, reach=reach, clock=clock)
+
+The foreign token is in a file, such as the projected token of a service account of Kubernetes, or is fetched from an
+address on this machine. Google's Security Token Service takes it (RFC 8693). Its token is used as it is, or else to
+speak for a service account, where the file says so. Nothing of this needs a key that somebody would have to keep.
+
+Foreign tokens that have to be signed (AWS), or that a program gives, are not supported.
+"""
+
+import base64
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from haulout.core import gotime
+from haulout.core.clock import Clock
+from haulout.errors import CloudError
+from haulout.providers.gcp.token_response import DOING, Token, parse_fields, parse_token, token_error
+from haulout.providers.http_fetch import DECODE_ERRORS, Fetch
+
+TYPE = "external_account"
+_TOKEN_EXCHANGE_GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 - names, not secrets
+_ACCESS_TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - names, not secrets
+_CLOUD_PLATFORM_SCOPE = (
+    "https://www.googleapis.com/auth/cloud-platform"  # to speak for an account; what that may is asked for then
+)
+_FORM_HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
+_JSON_HEADERS = {"Content-Type": "application/json"}
+_OK, _UNAUTHORIZED = 200, 401
+_MAX_FILE_BYTES = 1 << 16
+
+FetchFor = Callable[[str], Fetch]
+
+
+class TokenFormat(msgspec.Struct, frozen=True):
+    """How the foreign token is written."""
+
+    type: str = "text"
+    subject_token_field_name: str = ""
+
+
+class CredentialSource(msgspec.Struct, frozen=True):
+    """Where the foreign token is."""
+
+    file: str = ""
+    url: str = ""
+    headers: Mapping[str, str] = {}
+    format: TokenFormat = TokenFormat()
+    environment_id: str = ""
+    executable: Mapping[str, Any] | None = None
+
+
+class Impersonation(msgspec.Struct, frozen=True):
+    """How long a token of the service account is to last."""
+
+    token_lifetime_seconds: int = 3600
+
+
+class ExternalAccount(msgspec.Struct, frozen=True):
+    """What such a file says."""
+
+    audience: str
+    subject_token_type: str
+    token_url: str
+    credential_source: CredentialSource
+    service_account_impersonation_url: str = ""
+    service_account_impersonation: Impersonation = Impersonation()
+    client_id: str = ""
+    client_secret: str = ""
+    workforce_pool_user_project: str = ""
+
+
+def parse_external_account(found: Mapping[str, Any]) -> ExternalAccount:
+    """Return what a file says; raises ValueError, with what was expected."""
+    account: ExternalAccount = msgspec.convert(found, type=ExternalAccount)
+    credential_source = account.credential_source
+    if credential_source.environment_id or credential_source.executable is not None:
+        raise ValueError(
+            "expected a credential_source with a file or a url; those of AWS and programs are not supported"
+        )
+    if bool(credential_source.file) == bool(credential_source.url):
+        raise ValueError("expected a credential_source with either a file or a url")
+    if credential_source.url:
+        _check_url(credential_source.url, "credential_source.url", ("https", "http"))  # it is often on this machine
+    if credential_source.format.type not in ("text", "json"):
+        raise ValueError(
+            f"expected the credential_source.format.type text or json, found {credential_source.format.type[:40]!r}"
+        )
+    if credential_source.format.type == "json" and not credential_source.format.subject_token_field_name:
+        raise ValueError("expected a credential_source.format.subject_token_field_name, found none")
+    _check_url(account.token_url, "token_url")
+    if account.service_account_impersonation_url:
+        _check_url(account.service_account_impersonation_url, "service_account_impersonation_url")
+    return account
+
+
+async def exchange_token(account: ExternalAccount, *, scope: str, fetch_for: FetchFor, clock: Clock) -> Token:
+    """Return a token of Google; raises `CloudError`."""
+    subject_token = await _read_subject_token(account.credential_source, fetch_for)
+    impersonation_url = account.service_account_impersonation_url
+    form = {
+        "grant_type": _TOKEN_EXCHANGE_GRANT,
+        "audience": account.audience,
+        "scope": _CLOUD_PLATFORM_SCOPE if impersonation_url else scope,
+        "requested_token_type": _ACCESS_TOKEN_TYPE,
+        "subject_token": subject_token,
+        "subject_token_type": account.subject_token_type,
+    }
+    if account.workforce_pool_user_project and not account.client_id:
+        form["options"] = msgspec.json.encode({"userProject": account.workforce_pool_user_project}).decode()
+    fetch, target, host = _resolve(account.token_url, fetch_for)
+    answer = await fetch(
+        "POST", target, headers=_FORM_HEADERS | _client_authorization(account), body=urlencode(form).encode()
+    )
+    token = parse_token(answer, host)
+    return (
+        await _impersonate(account, token, scope=scope, fetch_for=fetch_for, clock=clock)
+        if impersonation_url
+        else token
+    )
+
+
+async def _impersonate(
+    account: ExternalAccount, token: Token, *, scope: str, fetch_for: FetchFor, clock: Clock
+) -> Token:
+    lifetime = account.service_account_impersonation.token_lifetime_seconds
+    body = msgspec.json.encode({"scope": [scope], "lifetime": f"{lifetime}s"})
+    fetch, target, host = _resolve(account.service_account_impersonation_url, fetch_for)
+    headers = {**_JSON_HEADERS, "Authorization": f"Bearer {token.value}"}
+    answer = await fetch("POST", target, headers=headers, body=body)
+    body_fields = parse_fields(answer, host)
+    value, expires = body_fields.get("accessToken"), body_fields.get("expireTime")
+    if not isinstance(value, str) or not value:
+        raise token_error(answer, host)
+    try:
+        expires_in = gotime.parse(str(expires)).instant - clock.now()
+    except ValueError:
+        expires_in = timedelta()
+    return Token(value, expires_in)
+
+
+async def _read_subject_token(credential_source: CredentialSource, fetch_for: FetchFor) -> str:
+    """Return the token that is to be exchanged, as it is now: whoever gives it renews it."""
+    place_name = credential_source.file or credential_source.url
+    if credential_source.file:
+        try:
+            content = _read_limited(Path(credential_source.file))
+        except OSError as error:
+            raise _no_token_error(f"expected a token in the file {place_name!r}: {error.strerror}") from error
+    else:
+        fetch, target, host = _resolve(credential_source.url, fetch_for)
+        answer = await fetch("GET", target, headers=credential_source.headers)
+        if answer.status != _OK:
+            raise token_error(answer, host)
+        content = answer.body
+    return _extract_token(content, credential_source.format, place_name)
+
+
+def _read_limited(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_MAX_FILE_BYTES)
+
+
+def _extract_token(content: bytes, token_format: TokenFormat, place_name: str) -> str:
+    found: object
+    try:
+        found = content.decode() if token_format.type == "text" else msgspec.json.decode(content, type=dict[str, Any])
+    except DECODE_ERRORS:
+        raise _no_token_error(f"expected {token_format.type} in {place_name!r}") from None
+    name = token_format.subject_token_field_name
+    value = found.get(name) if isinstance(found, dict) else found
+    if not isinstance(value, str) or not value.strip():
+        raise _no_token_error(
+            f"expected a token {f'as {name} ' if isinstance(found, dict) else ''}in {place_name!r}, found none"
+        )
+    return value.strip()
+
+
+def _no_token_error(problem: str) -> CloudError:
+    return CloudError(problem, doing=DOING, status=_UNAUTHORIZED, code="NoAccess")
+
+
+def _client_authorization(account: ExternalAccount) -> dict[str, str]:
+    if not account.client_id:
+        return {}
+    encoded = base64.b64encode(f"{account.client_id}:{account.client_secret}".encode()).decode()
+    return {"Authorization": f"Basic {encoded}"}
+
+
+def _resolve(address: str, fetch_for: FetchFor) -> tuple[Fetch, str, str]:
+    """Return the way to an address, its path, and its host."""
+    url = urlsplit(address)
+    path = url.path or "/"
+    return fetch_for(f"{url.scheme}://{url.netloc}"), f"{path}?{url.query}" if url.query else path, url.netloc
+
+
+def _check_url(text: str, name: str, schemes: tuple[str, ...] = ("https",)) -> None:
+    url = urlsplit(text)
+    if url.scheme not in schemes or not url.hostname:
+        raise ValueError(f"expected an address with {' or '.join(schemes)} as {name}, found {text[:80]!r}")

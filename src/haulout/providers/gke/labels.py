@@ -1,0 +1,142 @@
+"""What the labels of a node of GKE say about maintenance of its host. Pure.
+
+    said = read(node)                                   # None: nothing is planned; raises `UnreadableLabel`
+    for report in reports(node, said, notices, at=now): …
+
+GKE labels nodes with accelerators some weeks ahead, with the time in seconds since 1970. It shows one maintenance at
+most. The notice is named after the node, which is another once its uid is, and the start that was told first; while it
+is open and has not begun, another time means that it was moved. A label that is gone means that it is over, or was
+called off, which is noted (`GONE_AT`). What is over stays over: the same start never makes another notice.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from haulout.api.early_start import may_have_started
+from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage
+from haulout.api.notice_reports import MaintenancePlan, NoticeReport
+from haulout.api.objects import Node
+from haulout.core.walltime import EARLIEST, LATEST
+from haulout.providers.gke import SOURCE
+
+_PREFIX = "cloud.google.com"
+START, LATEST_START = f"{_PREFIX}/scheduled-maintenance-time", f"{_PREFIX}/scheduled-maintenance-time-latest"
+ACTIVE, PERFORM = f"{_PREFIX}/active-node-maintenance", f"{_PREFIX}/perform-maintenance"
+TERMINATING = f"{_PREFIX}/impending-node-termination"  # a taint
+
+GONE_AT = "gke.haulout.dev/gone-at"
+
+_SECONDS = re.compile(r"[0-9]{1,11}", re.ASCII)  # more is no year of a calendar
+_FINISHED_STAGES = (NoticeStage.CANCELLED, NoticeStage.ENDED)
+_FALSE = "false"
+
+
+class UnreadableLabel(ValueError):
+    """A label that makes no sense: what was found, and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceLabels:
+    """What labels say."""
+
+    start: datetime | None
+    deadline: datetime | None
+    has_started: bool
+
+
+def relevant_fields(node: Node | None) -> tuple[object, ...]:
+    """Return all of a node that counts here, to tell whether it has changed."""
+    if node is None:
+        return ()
+    labels = node.metadata.labels
+    return (node.uid, *(labels.get(label) for label in (START, LATEST_START, ACTIVE)), _is_terminating(node))
+
+
+def parse_labels(node: Node) -> MaintenanceLabels | None:
+    """Return what the labels of a node say; None if that is nothing. Raises `UnreadableLabel`."""
+    labels = node.metadata.labels
+    is_active = labels.get(ACTIVE, _FALSE).lower() != _FALSE
+    if START not in labels and not is_active:
+        return None
+    start = _instant(labels[START], START) if START in labels else None
+    latest = _instant(labels[LATEST_START], LATEST_START) if LATEST_START in labels else None
+    deadline = latest if latest is not None and start is not None and start <= latest else None
+    is_due = start is not None and _is_terminating(node)
+    return MaintenanceLabels(start, deadline, is_active or is_due)
+
+
+def reports(
+    node: Node, labels: MaintenanceLabels | None, notices: Sequence[MaintenanceNotice], *, at: datetime
+) -> Iterator[NoticeReport]:
+    """Yield what follows for a node; `notices` are all of this source about nodes of its name."""
+    own_notices = [item for item in notices if item.spec.notice_id.startswith(f"{node.uid}-")]
+    known = [item for item in own_notices if not is_finished(item)]
+    matching = None if labels is None else _matching_notice(known, labels)
+    yield from (end_report(item, at=at) for item in notices if item is not matching and not is_finished(item))
+    if labels is None:
+        return
+    if (
+        matching is None
+        and labels.start is None
+        and any(GONE_AT not in item.metadata.annotations for item in own_notices)
+    ):
+        return  # somebody has ended what goes on, and it has no start to be known by
+    notice_id = _new_notice_id(node, labels, at) if matching is None else matching.spec.notice_id
+    yield NoticeReport(
+        source=SOURCE,
+        notice_id=notice_id,
+        at=at,
+        provider_id=node.spec.provider_id,
+        node_name=node.name,
+        stage=NoticeStage.STARTED if labels.has_started else NoticeStage.SCHEDULED,
+        plan=None if labels.start is None and matching is not None else _plan(labels),
+    )
+
+
+def end_report(notice: MaintenanceNotice, *, at: datetime) -> NoticeReport:
+    """Return what is said about a maintenance that no label tells of any more, or whose node is gone."""
+    spec = notice.spec
+    is_ahead = spec.stage in ("", NoticeStage.SCHEDULED) and spec.start is not None and at < spec.start
+    annotations = {GONE_AT: f"{at:%Y-%m-%dT%H:%M:%SZ}"}
+    stage = NoticeStage.CANCELLED if is_ahead and not may_have_started(notice) else NoticeStage.ENDED
+    return NoticeReport(
+        source=SOURCE, notice_id=spec.notice_id, at=at, node_name=spec.node_name, stage=stage, notes=annotations
+    )
+
+
+def is_finished(notice: MaintenanceNotice) -> bool:
+    """Tell whether nothing more is expected of it."""
+    return notice.spec.stage in _FINISHED_STAGES
+
+
+def _matching_notice(known: Sequence[MaintenanceNotice], labels: MaintenanceLabels) -> MaintenanceNotice | None:
+    same = [item for item in known if labels.start is None or item.spec.start == labels.start]
+    moved = [item for item in known if labels.has_started or item.spec.stage != NoticeStage.STARTED]
+    return next(iter((*same, *moved)), None)
+
+
+def _new_notice_id(node: Node, labels: MaintenanceLabels, at: datetime) -> str:
+    return f"{node.uid}-{labels.start or at:%Y%m%dt%H%M%S}"
+
+
+def _plan(labels: MaintenanceLabels) -> MaintenancePlan:
+    return MaintenancePlan(
+        kind=MaintenanceKind.REBOOT,  # accelerators cannot move while they run
+        reason="HostMaintenance",
+        description="maintenance of the host, as GKE says by labels of the node",
+        start=labels.start,
+        deadline=labels.deadline,
+    )
+
+
+def _is_terminating(node: Node) -> bool:
+    return any(taint.key == TERMINATING for taint in node.spec.taints)
+
+
+def _instant(text: str, label: str) -> datetime:
+    found = datetime.fromtimestamp(int(text), UTC) if _SECONDS.fullmatch(text) else None
+    if found is None or not EARLIEST <= found < LATEST:
+        raise UnreadableLabel(f"expected seconds since 1970 as label {label}, found {text[:60]!r}")
+    return found

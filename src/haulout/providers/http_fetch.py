@@ -1,0 +1,81 @@
+"""Plain HTTP to the metadata service of a machine: small enough for an agent on each node.
+
+    fetch = over_http("http://169.254.169.254")
+    answer = await fetch("GET", "/metadata/instance?api-version=2021-02-01", headers={"Metadata": "true"})
+
+Whoever asks takes a `Fetch`, so that a stand-in in the same process can take the place of the network. Such a service
+lives on the link: no proxy is asked, whatever the environment says, and no connection is kept.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Protocol
+
+import msgspec
+
+from haulout.core.limited_reader import BodyTooLarge
+from haulout.errors import CloudError
+from haulout.kube.transports import connection_errors
+from haulout.kube.transports.h11_client import Endpoint, FetchedResponse, InvalidHttpResponse, open_request
+
+__all__ = ["DECODE_ERRORS", "Fetch", "FetchedResponse", "http_fetch", "retry_after"]
+
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what msgspec raises for a body of any bytes
+
+_TIMEOUT = timedelta(seconds=10)
+_MAX_BODY_BYTES = 1 << 20  # a hundred times what a metadata service says of one machine
+_MAX_RETRY_AFTER = timedelta(minutes=5)  # whatever is said: what is announced meanwhile would be heard too late
+_DIGITS = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+class Fetch(Protocol):
+    """Asks a metadata service."""
+
+    async def __call__(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        within: timedelta = _TIMEOUT,
+    ) -> FetchedResponse:
+        """Return the answer, whatever its status; raises `CloudError` with the status 0 if there is none."""
+        ...
+
+
+def http_fetch(address: str) -> Fetch:
+    """Return how a service at an address such as http://169.254.169.254 is asked."""
+    place = Endpoint.from_url(address)
+
+    async def fetch(
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        within: timedelta = _TIMEOUT,
+    ) -> FetchedResponse:
+        doing = f"{method} {address}{target.partition('?')[0]}"
+        try:
+            async with (
+                asyncio.timeout(within.total_seconds()),
+                open_request(place, method, target, headers=headers.items(), body=body) as answer,
+            ):
+                return FetchedResponse(answer.status, answer.headers, await answer.read(limit=_MAX_BODY_BYTES))
+        except TimeoutError:
+            raise CloudError(f"no answer within {within.total_seconds():g} s", doing=doing) from None
+        except OSError as error:
+            raise CloudError(connection_errors.error_text(error), doing=doing) from error
+        except (EOFError, InvalidHttpResponse, BodyTooLarge) as error:
+            raise CloudError(f"the answer cannot be read: {error}", doing=doing) from error
+
+    return fetch
+
+
+def retry_after(answer: FetchedResponse) -> timedelta | None:
+    """Return how long to wait before asking again, if an answer says so."""
+    value = answer.headers.get("retry-after", "").strip()
+    return min(timedelta(seconds=int(value)), _MAX_RETRY_AFTER) if _DIGITS.fullmatch(value) else None

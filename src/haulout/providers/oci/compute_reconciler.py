@@ -1,0 +1,283 @@
+"""Asks Compute every few minutes how things are: what the stream lost, moved, or never told.
+
+What a list shows becomes a notice, or changes one. An open notice that no list shows is asked for by itself: it has
+ended, was cancelled, or lies in a compartment that we did not know of. Only if it cannot be found, though the list of
+the compartment of its instance came whole, is it gone. An error never says that something is gone, and what was told a
+moment ago may not be in lists yet.
+
+A notice whose node is not found by the machine's OCID gets what people call the machine, for nodes that do not tell
+which machine they run on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from random import Random
+
+from haulout.api.maintenancenotice import MaintenanceNotice, NoticeCondition, NoticeStage
+from haulout.api.notice_reports import NoticeReport
+from haulout.core.backoff import Backoff
+from haulout.core.clock import Clock
+from haulout.errors import ApiError, CloudError, KubeError
+from haulout.providers.deduplication import write_if_changed
+from haulout.providers.notice_writer import NoticeWriter
+from haulout.providers.oci import SOURCE
+from haulout.providers.oci.api import NOT_FOUND, Compute, Document
+from haulout.providers.oci.correlation import Occurrences, last_heard_at, maintenance_of, report_for
+from haulout.providers.oci.maintenance_events import UnreadableMaintenanceEvent, is_maintenance_id, parse_entry
+from haulout.providers.quarantine import Quarantine
+from haulout.providers.retry import await_with_timeout, ignore_answer
+
+log = logging.getLogger(__name__)
+
+_OPEN_STATES = ("SCHEDULED", "STARTED", "PROCESSING")  # in the order in which they follow: none slips through
+_OPEN_STAGES = ("", NoticeStage.SCHEDULED, NoticeStage.STARTED, NoticeStage.FAILED)  # what failed may yet succeed
+_TERMINATED_STATES = ("TERMINATING", "TERMINATED")
+_POLL_SOON_AFTER = timedelta(seconds=10)
+_BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=5), jitter=0.5)
+_LIST_DELAY = timedelta(minutes=15)  # what is told is in lists by then
+_MAX_PAGES = 1000
+_MAX_NAME = 255
+
+
+class ComputeReconciler:
+    """Compares notices with what Compute shows, in the compartments that it is told of."""
+
+    def __init__(
+        self,
+        compute: Compute,
+        *,
+        clock: Clock,
+        random: Random,
+        quarantine: Quarantine,
+        compartments: Iterable[str] = (),
+        interval: timedelta = timedelta(minutes=5),
+        on_answer: Callable[[], object] = ignore_answer,
+    ) -> None:
+        self.problem = ""
+        self._compute = compute
+        self._clock = clock
+        self._random = random
+        self._quarantine = quarantine
+        self._compartments = dict.fromkeys(compartments)  # a set with an order
+        self._compartment_of: dict[str, str] = {}  # in which compartment a maintenance is, as far as that is known
+        self._interval = interval
+        self._on_answer = on_answer
+        self._failures = 0
+        self._wake = asyncio.Event()
+
+    async def run(self, notice_writer: NoticeWriter) -> None:
+        """Look now, and again and again, until cancelled."""
+        while True:
+            try:
+                await self.reconcile(notice_writer)
+            except (CloudError, KubeError) as error:
+                self._failures += 1
+                self.problem = f"oci: maintenance cannot be compared with Compute, which is tried again: {error}"
+                log.warning("%s", self.problem)
+                retry_after = error.retry_after if isinstance(error, CloudError | ApiError) else None
+                await self._wait(max(_BACKOFF.delay(self._failures, self._random), retry_after or timedelta()))
+            else:
+                self._failures, self.problem = 0, ""
+                await self._wait(self._interval)
+
+    def on_message(self, notice_id: str, compartment: str) -> None:
+        """Hear that something happened, to a maintenance and in a compartment if that is known."""
+        self._remember_compartment(notice_id, compartment)
+        self.reconcile_soon()
+
+    def reconcile_soon(self) -> None:
+        """Look again within some seconds, not only when it is time."""
+        self._wake.set()
+
+    async def current_state(self, report: NoticeReport) -> NoticeReport | None:
+        """Return the present state of a maintenance; None if it cannot be had."""
+        try:
+            return self._parse(await self._get_event(report.notice_id))
+        except CloudError as error:
+            log.info("oci: the present state of %s is not known: %s", report.notice_id, error)
+            return None
+
+    async def is_unknown(self, report: NoticeReport) -> bool | None:
+        """Tell whether Compute does not know a maintenance, though it knows its instance; None if that is not known."""
+        try:
+            if is_maintenance_id(report.notice_id):
+                await self._get_event(report.notice_id)
+                return False
+        except CloudError as error:
+            if error.status != NOT_FOUND:
+                return None
+        try:
+            has_instance = await self._get_instance(report.provider_id) is not None
+        except CloudError:
+            return None
+        return True if has_instance else None  # without the permission to look nothing is found
+
+    async def open_for_instance(self, instance: str) -> list[NoticeReport]:
+        """Return all that is open for an instance; raises `CloudError` if that cannot be had as a whole."""
+        found = await await_with_timeout(self._compute.instance(instance), doing=f"asking for instance {instance}")
+        compartment = found.get("compartmentId")
+        self._remember_compartment("", compartment)
+        listed = await self._list(str(compartment)) if compartment else {}
+        return [report for report in listed.values() if report.provider_id == instance]
+
+    async def _wait(self, pause: timedelta) -> None:
+        try:
+            async with asyncio.timeout(pause.total_seconds()):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        await self._clock.sleep(_POLL_SOON_AFTER)  # by then others have looked at what is new, too
+        self._wake.clear()
+
+    # One look
+
+    async def reconcile(self, notice_writer: NoticeWriter) -> None:
+        """Compare everything once; raises the last of the errors, after all that could be done is done."""
+        notices = await notice_writer.list_by_source(SOURCE)
+        occurrences = {
+            item: Occurrences.for_maintenance(item, notices) for item in {maintenance_of(item) for item in notices}
+        }
+        self._compartment_of = {
+            key: compartment_id for key, compartment_id in self._compartment_of.items() if key in occurrences
+        }
+        failure: CloudError | None = None
+        listed: dict[str, NoticeReport] = {}
+        complete, failed = set[str](), set[str]()
+        for compartment in list(self._compartments):
+            try:
+                listed |= await self._list(compartment)
+                complete.add(compartment)
+            except CloudError as error:
+                failed.add(compartment)
+                failure = error
+        for maintenance, report in listed.items():
+            found = occurrences.get(maintenance, Occurrences(maintenance))
+            await write_if_changed(notice_writer, found.latest, found.for_latest(report), self._quarantine)
+        for notice in notices:
+            if notice.spec.stage not in _OPEN_STAGES:
+                continue
+            try:
+                maintenance = maintenance_of(notice)
+                if maintenance not in listed and self._compartment_of.get(maintenance) not in failed:
+                    await self._reconcile_unlisted(notice_writer, notice, complete)
+                if _needs_machine_name(notice):
+                    await self._write_machine_name(notice_writer, notice)
+            except CloudError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    async def _list(self, compartment: str) -> dict[str, NoticeReport]:
+        """Return all that is open in a compartment; an error if that cannot be had as a whole."""
+        found: dict[str, NoticeReport] = {}
+        for state in _OPEN_STATES:
+            for entry_document in await self._list_pages(compartment, state):
+                report = self._parse(entry_document)
+                if report is not None:
+                    found[report.notice_id] = report
+                    self._remember_compartment(report.notice_id, compartment)
+        return found
+
+    async def _list_pages(self, compartment: str, state: str) -> Sequence[Document]:
+        entries: list[Document] = []
+        page = ""
+        for _ in range(_MAX_PAGES):
+            request = self._compute.maintenance_events(compartment, state=state, page=page)
+            page_entries, page = await await_with_timeout(request, doing=f"listing maintenance in {compartment}")
+            self._on_answer()
+            entries += page_entries
+            if not page:
+                return entries
+        raise CloudError(
+            f"the list does not end after {_MAX_PAGES} pages", doing=f"listing maintenance in {compartment}"
+        )
+
+    def _parse(self, entry: Document) -> NoticeReport | None:
+        try:
+            return parse_entry(entry, at=self._clock.now())
+        except UnreadableMaintenanceEvent as error:
+            self._quarantine.add(where=f"maintenance {entry.get('id')}", why=str(error), what=entry)
+            return None
+
+    async def _get_event(self, event: str) -> Document:
+        entry, _ = await await_with_timeout(
+            self._compute.maintenance_event(event), doing=f"asking for maintenance {event}"
+        )
+        self._remember_compartment(event, entry.get("compartmentId"))
+        return entry
+
+    async def _reconcile_unlisted(
+        self, notice_writer: NoticeWriter, notice: MaintenanceNotice, complete: set[str]
+    ) -> None:
+        """Find out what became of a maintenance that no list shows."""
+        maintenance = maintenance_of(notice)
+        report, is_known = None, is_maintenance_id(maintenance)
+        try:
+            if is_known:
+                report = self._parse(await self._get_event(maintenance))
+        except CloudError as error:
+            if error.status != NOT_FOUND:
+                raise
+            is_known = False
+        if not is_known and self._should_be_listed(notice):
+            report = await self._end_report(notice, complete)
+        if report is not None:
+            await write_if_changed(notice_writer, notice, report_for(notice, report), self._quarantine)
+
+    def _should_be_listed(self, notice: MaintenanceNotice) -> bool:
+        heard = last_heard_at(notice)  # not reported_at alone: an event may say that it is years old
+        return heard is not None and self._clock.now() - heard > _LIST_DELAY
+
+    async def _end_report(self, notice: MaintenanceNotice, complete: set[str]) -> NoticeReport | None:
+        """Return that a maintenance is over which is not known any more, if that is certain."""
+        instance = await self._get_instance(notice.spec.provider_id)
+        if instance is None:
+            log.info("oci: neither maintenance %s nor its instance is found", notice.spec.notice_id)
+            return None
+        self._remember_compartment(maintenance_of(notice), instance.get("compartmentId"))
+        has_ended = instance.get("lifecycleState") in _TERMINATED_STATES
+        if not has_ended and (instance.get("compartmentId") not in complete or notice.spec.stage == NoticeStage.FAILED):
+            return None  # that OCI has forgotten a failure does not make the machine fit
+        has_started = notice.spec.stage in (NoticeStage.STARTED, NoticeStage.FAILED)
+        return _report(notice, self._clock, stage=NoticeStage.ENDED if has_started else NoticeStage.CANCELLED)
+
+    def _remember_compartment(self, notice_id: str, compartment: object) -> None:
+        """Know where a maintenance is, and look there from now on."""
+        if not isinstance(compartment, str) or not compartment:
+            return
+        if notice_id:
+            self._compartment_of[notice_id] = compartment
+        if compartment not in self._compartments:
+            self._compartments[compartment] = None
+            self.reconcile_soon()
+
+    async def _write_machine_name(self, notice_writer: NoticeWriter, notice: MaintenanceNotice) -> None:
+        """Say what people call the machine of a notice."""
+        instance = await self._get_instance(notice.spec.provider_id)
+        name = None if instance is None else instance.get("displayName")
+        if isinstance(name, str) and 0 < len(name) <= _MAX_NAME:
+            report = _report(notice, self._clock, machine_name=name)
+            await write_if_changed(notice_writer, notice, report, self._quarantine)
+
+    async def _get_instance(self, instance: str) -> Document | None:
+        try:
+            return await await_with_timeout(self._compute.instance(instance), doing=f"asking for instance {instance}")
+        except CloudError as error:
+            if error.status != NOT_FOUND:
+                raise
+            return None
+
+
+def _needs_machine_name(notice: MaintenanceNotice) -> bool:
+    """Tell whether no node is found, and what people call the machine might help."""
+    condition = notice.status.condition(NoticeCondition.NODE_FOUND)
+    return condition is not None and condition.status == "False" and not notice.spec.machine_name
+
+
+def _report(
+    notice: MaintenanceNotice, clock: Clock, *, stage: NoticeStage = NoticeStage.SCHEDULED, machine_name: str = ""
+) -> NoticeReport:
+    spec = notice.spec
+    return NoticeReport(source=SOURCE, notice_id=spec.notice_id, at=clock.now(), stage=stage, machine_name=machine_name)

@@ -1,0 +1,145 @@
+"""OCI as a source of notices: the stream tells at once, Compute tells for certain; either may be missing.
+
+Without a stream everything is found within the few minutes between two looks. Without a compartment to look into, those
+that the stream names are looked into.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from random import Random
+
+from haulout.api.maintenancenotice import MaintenanceNotice
+from haulout.api.objects import Node
+from haulout.core import gotime
+from haulout.core.clock import Clock
+from haulout.errors import CloudError, RescheduleRefused
+from haulout.kube.client import Client
+from haulout.kube.informer import Informer
+from haulout.providers.notice_writer import NoticeWriter
+from haulout.providers.oci import SOURCE
+from haulout.providers.oci.api import Compute, Document, Streaming
+from haulout.providers.oci.compute_reconciler import ComputeReconciler
+from haulout.providers.oci.cronjob_adoption import CronJobAdoption
+from haulout.providers.oci.stream_consumer import ConsumerOptions, StreamConsumer
+from haulout.providers.quarantine import Quarantine
+from haulout.providers.retry import LastAnswer, await_with_timeout
+
+_REFUSED_STATUSES = (400, 403, 404, 409)  # what may not be changed is not found
+
+
+class OciEventSource:
+    """Maintenance of instances of OCI."""
+
+    name = SOURCE
+
+    def __init__(
+        self,
+        compute: Compute,
+        *,
+        streaming: Streaming | None = None,
+        consumer_options: ConsumerOptions | None = None,
+        compartments: Sequence[str] = (),
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self.quarantine = Quarantine(SOURCE, clock)
+        self._last_answer = LastAnswer(clock)
+        self._compute = compute
+        self._reconciler = ComputeReconciler(
+            compute,
+            clock=clock,
+            random=random,
+            quarantine=self.quarantine,
+            compartments=compartments,
+            on_answer=self._last_answer.record,
+        )
+        self._adoption: CronJobAdoption | None = None
+        self._consumer = None
+        if streaming is not None:
+            self._consumer = StreamConsumer(
+                streaming,
+                consumer_options or ConsumerOptions(instance=f"haulout-{random.getrandbits(64):016x}"),
+                clock=clock,
+                random=random,
+                quarantine=self.quarantine,
+                on_message=self._reconciler.on_message,
+                compute=self._reconciler,
+                on_answer=self._last_answer.record,
+            )
+
+    @property
+    def messages_processed(self) -> int:
+        """How many messages about a maintenance have become notices."""
+        return 0 if self._consumer is None else self._consumer.messages_processed
+
+    @property
+    def is_up(self) -> bool:
+        """Tell whether it hears what OCI says."""
+        return not self._all_problems()
+
+    def problems(self) -> Sequence[str]:
+        """Return what keeps it from its work, and what makes no sense."""
+        adoption_problems = () if self._adoption is None else self._adoption.problems()
+        return (*self._all_problems(), *adoption_problems, *self.quarantine.problems())
+
+    def time_since_last_answer(self) -> timedelta | None:
+        """Return how long ago OCI last answered."""
+        return self._last_answer.age()
+
+    async def run(self, notice_writer: NoticeWriter) -> None:
+        """Report what OCI says, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._reconciler.run(notice_writer))
+            if self._consumer is not None:
+                group.create_task(self._consumer.run(notice_writer))
+            if self._adoption is not None:
+                group.create_task(self._adoption.run())
+
+    def _all_problems(self) -> list[str]:
+        found = self._reconciler.problem, "" if self._consumer is None else self._consumer.problem
+        return [problem for problem in found if problem]
+
+    def adopt_cronjobs(self, client: Client, *, nodes: Informer[Node], namespace: str = "") -> None:
+        """Take over what the OCI Node Maintenance Handler has planned, in one namespace or in all; before it runs."""
+        list_open_maintenance = self._reconciler.open_for_instance
+        self._adoption = CronJobAdoption(
+            client, nodes=nodes, list_open_maintenance=list_open_maintenance, namespace=namespace
+        )
+
+    async def reschedule(self, notice: MaintenanceNotice, to: datetime) -> None:
+        """Have a maintenance begin at another time; nothing happens if it does so already."""
+        event = notice.spec.notice_id
+        doing = f"moving maintenance {event}"
+        entry, etag = await await_with_timeout(self._compute.maintenance_event(event), doing=doing)
+        if _instant(entry, "timeWindowStart") == to:
+            return
+        problem = _refusal_reason(entry, to)
+        if problem:
+            raise RescheduleRefused(f"{doing}: {problem}")
+        token = hashlib.sha256(f"{event} {to.isoformat()} {etag}".encode()).hexdigest()[:40]
+        try:
+            await await_with_timeout(self._compute.move_event(event, start=to, etag=etag, token=token), doing=doing)
+        except CloudError as error:
+            if error.status not in _REFUSED_STATUSES:
+                raise
+            raise RescheduleRefused(f"{doing}: OCI says no: {error.message}") from error
+        self._reconciler.reconcile_soon()
+
+
+def _refusal_reason(entry: Document, to: datetime) -> str:
+    state = entry.get("lifecycleState")
+    if state != "SCHEDULED":
+        return f"it is {state}, and only one that is SCHEDULED can be moved"
+    if entry.get("canReschedule") is not True:
+        return "OCI does not let it be moved"
+    due = _instant(entry, "timeHardDueDate")
+    return f"it has to begin by {due:%Y-%m-%d %H:%M} UTC" if due is not None and to > due else ""
+
+
+def _instant(entry: Document, key: str) -> datetime | None:
+    try:
+        return gotime.parse(str(entry.get(key))).instant
+    except ValueError:
+        return None

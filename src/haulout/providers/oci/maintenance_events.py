@@ -1,0 +1,303 @@
+"""What OCI says about the maintenance of an instance, read into reports. Pure.
+
+    report = of_message(message)                    # of the stream; None: it is about something else
+    report = of_entry(entry, at=clock.now())        # of ListInstanceMaintenanceEvents or GetInstanceMaintenanceEvent
+
+The two spell things differently, and differently from what is documented: `None` and `NONE`, `SUCCESSFUL` and
+`SUCCEEDED`, times with any number of digits. What is not needed may be missing or make no sense. Without an instance,
+or without the time of a maintenance that is only planned, nothing can be done: that is `UnreadableMaintenanceEvent`,
+with the reason.
+
+An instance that is preempted, or whose host has failed, is told of by events only. When it is over nobody says: that is
+when the instance is gone, or has run on for a while.
+
+A live migration is told as an instance action of `NONE`. How long the instance stands still is not told, so this is a
+`Migrate`, never a `Freeze`.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from haulout.api.maintenancenotice import MaintenanceKind, NoticeStage
+from haulout.api.notice_reports import MaintenancePlan, NoticeReport
+from haulout.core import gotime, iso_duration
+from haulout.core.walltime import EARLIEST, LATEST
+from haulout.providers.oci import SOURCE
+from haulout.providers.oci.correlation import Position, parse_position
+
+_PREFIX = "com.oraclecloud.computeapi."
+_STAGE_BY_EVENT_TYPE = {
+    f"{_PREFIX}instancemaintenance": NoticeStage.SCHEDULED,
+    f"{_PREFIX}maintenancerescheduled": NoticeStage.SCHEDULED,  # documented by users, in no catalogue of events
+    f"{_PREFIX}instancemaintenance.begin": NoticeStage.STARTED,
+    f"{_PREFIX}instancemaintenance.end": NoticeStage.ENDED,
+}
+_HINT_EVENT_TYPES = (f"{_PREFIX}schedulemaintenance",)  # what they say is in no catalogue: Compute has to be asked
+_EVENT_SOURCE = "ComputeApi"
+_MAINTENANCE_OCID_PREFIX = "ocid1.instancemaintenanceevent."
+
+_STAGES = {
+    "SCHEDULED": NoticeStage.SCHEDULED,
+    "STARTED": NoticeStage.STARTED,
+    "PROCESSING": NoticeStage.STARTED,
+    "FAILED": NoticeStage.FAILED,
+    "CANCELED": NoticeStage.CANCELLED,
+    "CANCELLED": NoticeStage.CANCELLED,
+    "SUCCEEDED": NoticeStage.ENDED,
+    "SUCCESSFUL": NoticeStage.ENDED,
+}
+_KINDS = {
+    "REBOOT_MIGRATION": MaintenanceKind.REBOOT,
+    "REBOOT_MIGRATE": MaintenanceKind.REBOOT,
+    "TERMINATE": MaintenanceKind.TERMINATE,
+    "STOP": MaintenanceKind.STOP,
+    "NONE": MaintenanceKind.MIGRATE,
+}
+_FINISHED_STAGES = (NoticeStage.FAILED, NoticeStage.CANCELLED, NoticeStage.ENDED)
+_MAX_OCID = 255  # of an OCID
+_MAX_REASON = 1024
+_MAX_DESCRIPTION = 4096
+
+T = TypeVar("T")
+Document = Mapping[str, Any]
+
+
+class UnreadableMaintenanceEvent(ValueError):
+    """It is about the maintenance of an instance, and makes no sense."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceMessage:
+    """What a message says, in which compartment its instance is, and where the message is on the stream."""
+
+    report: NoticeReport
+    compartment: str
+    position: Position | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceHint:
+    """Something happened to the maintenance of an instance, and the message does not say what."""
+
+    compartment: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Outage:
+    """Something that happens to an instance and is no maintenance: Compute has no list of these."""
+
+    name: str
+    kind: MaintenanceKind
+    stage: NoticeStage
+    reason: str
+    lead_time: timedelta = timedelta()  # how long before it begins it is told
+
+
+_OUTAGES = {
+    f"{_PREFIX}instancepreemptionaction": _Outage(
+        "preemption", MaintenanceKind.TERMINATE, NoticeStage.SCHEDULED, "Preemption", lead_time=timedelta(minutes=2)
+    ),
+    f"{_PREFIX}instancefailed": _Outage("failure", MaintenanceKind.STOP, NoticeStage.STARTED, "InfrastructureFailure"),
+}
+
+
+def is_maintenance_id(notice_id: str) -> bool:
+    """Tell whether Compute can be asked for it: for maintenance, and not for what else happens to instances."""
+    return notice_id.startswith(_MAINTENANCE_OCID_PREFIX)
+
+
+def parse_message(message: Document) -> MaintenanceMessage | MaintenanceHint | None:
+    """Return what a message of the stream says; None: nothing about a maintenance of an instance."""
+    document = _decoded(message)
+    kind, source = _either(document, "eventType", "type"), document.get("source")
+    if source != _EVENT_SOURCE or not isinstance(kind, str):
+        return None
+    data = document.get("data")
+    if kind in _HINT_EVENT_TYPES:
+        return MaintenanceHint(_text(data.get("compartmentId"), _MAX_OCID) if isinstance(data, dict) else "")
+    if kind in _OUTAGES:
+        return _parse_outage(message, document, _OUTAGES[kind])
+    event_stage = _STAGE_BY_EVENT_TYPE.get(kind)
+    return None if event_stage is None else _parse_maintenance(message, document, event_stage)
+
+
+def parse_entry(entry: Document, *, at: datetime) -> NoticeReport:
+    """Return what the Compute API says of a maintenance, as of `at`."""
+    instance = _parse_ocid(entry, "instanceId", "instanceId")
+    state = entry.get("lifecycleState")
+    stage = _stage(NoticeStage.SCHEDULED, state)
+    plan = _plan(entry, started_at=_instant(entry.get("timeStarted")) if stage is NoticeStage.STARTED else None)
+    if plan is None and stage is NoticeStage.SCHEDULED:
+        raise UnreadableMaintenanceEvent(_missing_start_message(entry, "timeWindowStart"))
+    notice_id = _parse_ocid(entry, "id", "id")
+    return NoticeReport(source=SOURCE, notice_id=notice_id, at=at, provider_id=instance, stage=stage, plan=plan)
+
+
+def _parse_maintenance(message: Document, document: Document, event_stage: NoticeStage) -> MaintenanceMessage:
+    data = document.get("data")
+    details = data.get("additionalDetails") if isinstance(data, dict) else None
+    if not isinstance(data, dict) or not isinstance(details, dict):
+        raise UnreadableMaintenanceEvent("expected data.additionalDetails with the instance, found none")
+    instance = _parse_ocid(details, "instanceId", "data.additionalDetails.instanceId")
+    at = _reported_at(message, document)
+    stage = _stage(event_stage, details.get("lifecycleState"))
+    plan = _plan(details, started_at=at if stage is NoticeStage.STARTED else None)
+    if plan is None and stage is NoticeStage.SCHEDULED:
+        raise UnreadableMaintenanceEvent(_missing_start_message(details, "data.additionalDetails.timeWindowStart"))
+    return MaintenanceMessage(
+        NoticeReport(
+            source=SOURCE,
+            notice_id=_parse_ocid(data, "resourceId", "data.resourceId", fallback=instance),
+            at=at,
+            provider_id=instance,
+            stage=stage,
+            plan=plan,
+        ),
+        compartment=_text(data.get("compartmentId"), _MAX_OCID),
+        position=_position(message),
+    )
+
+
+def _parse_outage(message: Document, document: Document, outage: _Outage) -> MaintenanceMessage:
+    """Return that an instance goes down, or is about to; each time is an outage of its own."""
+    data = document.get("data")
+    if not isinstance(data, dict):
+        raise UnreadableMaintenanceEvent("expected data.resourceId, the OCID of the instance, found no data")
+    instance, at = _parse_ocid(data, "resourceId", "data.resourceId"), _reported_at(message, document)
+    plan = MaintenancePlan(kind=outage.kind, reason=outage.reason, start=_add(at, outage.lead_time))
+    report = NoticeReport(
+        source=SOURCE,
+        notice_id=f"{instance}.{outage.name}.{at:%Y%m%dt%H%M%Sz}",
+        at=at,
+        provider_id=instance,
+        stage=outage.stage,
+        plan=plan,
+    )
+    return MaintenanceMessage(
+        report, compartment=_text(data.get("compartmentId"), _MAX_OCID), position=_position(message)
+    )
+
+
+def _position(message: Document) -> Position | None:
+    return parse_position(message.get("partition"), message.get("offset"))
+
+
+def _reported_at(message: Document, document: Document) -> datetime:
+    """Return when something was told; not later than its message, or it would outdo all that is told afterwards."""
+    times = _instant(_either(document, "eventTime", "time")), _instant(message.get("timestamp"))
+    at = min((instant for instant in times if instant is not None), default=None)
+    if at is None:
+        raise UnreadableMaintenanceEvent("expected eventTime, an instant such as 2026-04-16T02:00:00Z, found none")
+    return at
+
+
+def _decoded(message: Document) -> Document:
+    value = message.get("value")
+    if not isinstance(value, str | bytes):
+        raise UnreadableMaintenanceEvent(f"expected a value in base64, found {type(value).__name__}")
+    try:
+        document = msgspec.json.decode(base64.b64decode(value, validate=True))
+    except (binascii.Error, ValueError) as error:
+        raise UnreadableMaintenanceEvent(f"expected a JSON document in base64: {error}") from None
+    except RecursionError:
+        raise UnreadableMaintenanceEvent("expected a JSON document, found one that is nested too deeply") from None
+    if not isinstance(document, dict):
+        raise UnreadableMaintenanceEvent(f"expected a JSON object, found {type(document).__name__}")
+    return document
+
+
+def _either(document: Document, first: str, second: str) -> Any:
+    """Return what an envelope of CloudEvents 0.1 has, or one of 1.0."""
+    return document[first] if first in document else document.get(second)
+
+
+def _stage(event_stage: NoticeStage, state: object) -> NoticeStage:
+    """Return how far it is: what kind of event tells so, or the state if that is further."""
+    state_stage = _STAGES.get(_normalized(state), event_stage)
+    if event_stage is NoticeStage.ENDED:
+        return state_stage if state_stage in _FINISHED_STAGES else NoticeStage.ENDED
+    if event_stage is NoticeStage.STARTED and state_stage is NoticeStage.SCHEDULED:
+        return NoticeStage.STARTED
+    return state_stage
+
+
+def _plan(details: Document, *, started_at: datetime | None) -> MaintenancePlan | None:
+    start = _instant(details.get("timeWindowStart"))
+    if start is None:
+        return None
+    window, estimate = _duration(details.get("startWindowDuration")), _duration(details.get("estimatedDuration"))
+    due = _instant(details.get("timeHardDueDate"))
+    limits = [limit for limit in (_add(start, window), due) if limit is not None]
+    deadline = max(start, min(limits)) if limits else None
+    latest = started_at or deadline or start
+    end = _add(latest, estimate)
+    return MaintenancePlan(
+        kind=_KINDS.get(_normalized(details.get("instanceAction")), MaintenanceKind.UNKNOWN),
+        reason=_text(details.get("maintenanceReason"), _MAX_REASON),
+        description=_text(details.get("description"), _MAX_DESCRIPTION),
+        start=start,
+        end=None if end is None else max(start, end),
+        deadline=deadline,
+        reschedulable=details.get("canReschedule") is True,
+    )
+
+
+def _missing_start_message(details: Document, path: str) -> str:
+    found = details.get("timeWindowStart")
+    return f"{path}: expected an instant such as 2026-04-16T02:00:00Z, found {str(found)[:40]!r}"
+
+
+def _parse_ocid(document: Document, key: str, path: str, *, fallback: str = "") -> str:
+    found = document.get(key)
+    if found in (None, "") and fallback:
+        return fallback
+    if not isinstance(found, str) or not found.isascii() or not found.isprintable() or " " in found or not found:
+        raise UnreadableMaintenanceEvent(f"{path}: expected an OCID, found {str(found)[:40]!r}")
+    if len(found) > _MAX_OCID:
+        raise UnreadableMaintenanceEvent(
+            f"{path}: expected an OCID of at most {_MAX_OCID} characters, found {len(found)}"
+        )
+    return found
+
+
+def _normalized(found: object) -> str:
+    return found.strip().upper() if isinstance(found, str) else ""
+
+
+def _text(found: object, limit: int) -> str:
+    if not isinstance(found, str):
+        return ""
+    return "".join(character for character in found if character.isprintable() or character in "\n\t").strip()[:limit]
+
+
+def _instant(found: object) -> datetime | None:
+    instant = _parse_optional(found, lambda text: gotime.parse(text.strip().upper().replace(" ", "T", 1)).instant)
+    # One of the year 1 or 9999 is a placeholder, and cannot be reckoned with.
+    return instant if instant is not None and EARLIEST <= instant <= LATEST else None
+
+
+def _duration(found: object) -> timedelta | None:
+    return _parse_optional(found, iso_duration.parse)
+
+
+def _parse_optional(found: object, parse: Callable[[str], T]) -> T | None:
+    """Return what a text says; None if it says nothing, or makes no sense: none of these is needed."""
+    if not isinstance(found, str):
+        return None
+    try:
+        return parse(found)
+    except ValueError:
+        return None
+
+
+def _add(start: datetime, by: timedelta | None) -> datetime | None:
+    try:
+        return None if by is None else start + by
+    except OverflowError:
+        return None

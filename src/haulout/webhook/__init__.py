@@ -1,0 +1,1 @@
+"""The validating admission webhook of NodeMaintenances, with its certificates and its registration."""

@@ -1,0 +1,132 @@
+"""The webhook in one piece: its certificate, its server, and how it is doing.
+
+    webhook = Webhook(client, WebhookSettings(namespace="haulout"))     # of `haulout.webhook.settings`
+    async with asyncio.TaskGroup() as group:
+        group.create_task(webhook.run())
+
+Every replica runs one, leader or not: the API server asks any of them. So `client` must not be one whose writes are
+kept for the leader. A certificate is all that is waited for; without one there is no listening.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from haulout.core.clock import Clock
+from haulout.httpserver.certificate_watcher import OLM, CertificateFiles, CertificateWatcher
+from haulout.httpserver.serving_certificate import ServingCertificate
+from haulout.kube.client import Client
+from haulout.webhook import registration
+from haulout.webhook.ca_bundle_injection import WebhookReference
+from haulout.webhook.certificate_secret import SecretReference, SelfManagedSecret, UserProvidedSecret
+from haulout.webhook.client_certificates import ClientCertificates
+from haulout.webhook.server import WebhookServer
+from haulout.webhook.settings import (
+    DEFAULT_FOLDER,
+    CertificateFolder,
+    CertificateSource,
+    SelfSigned,
+    UserSecret,
+    WebhookSettings,
+)
+from haulout.webhook.validator import Validator
+
+log = logging.getLogger(__name__)
+
+
+class _CertificateProvider(Protocol):
+    """Where a certificate comes from."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no certificate, or no newer one."""
+        ...
+
+    @property
+    def trust_problem(self) -> str | None:
+        """Why API servers may not trust it."""
+        ...
+
+    async def run(self) -> None:
+        """Show what there is until cancelled."""
+        ...
+
+
+class Webhook:
+    """Serves while `run` runs. Certificates are valid by `clock`, by default the client's."""
+
+    def __init__(self, client: Client, settings: WebhookSettings, *, clock: Clock | None = None) -> None:
+        self.port: int | None = None  # while it listens
+        self.serving_certificate = ServingCertificate()
+        self.validator = Validator(client, guard_quorum=settings.guard_quorum)
+        self.clients = ClientCertificates(
+            client,
+            self.serving_certificate,
+            mode=settings.client_auth,
+            names=settings.client_names,
+            clock=clock or client.clock,
+        )
+        self._settings = settings
+        self._provider = _certificate_provider(client, settings, self.serving_certificate, clock or client.clock)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._provider.run())
+            group.create_task(self.clients.run())
+            await self.serving_certificate.wait()
+            server = WebhookServer(self.validator, self.clients, path=registration.PATH)
+            async with server.serve(host=self._settings.host, port=self._settings.port) as port:
+                log.info("the webhook listens on port %d", port)
+                self.port = port
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    self.port = None
+
+    def not_ready_reasons(self) -> Sequence[str]:
+        """Return why no review can be answered, for a readiness check."""
+        if self.port is None:
+            return (f"the webhook does not listen: {self._provider.problem or 'it has no certificate yet'}",)
+        problem = self.clients.problem
+        return (f"the webhook refuses all callers: {problem}",) if problem else ()
+
+    def warnings(self) -> Sequence[str]:
+        """Return what somebody should look after, though reviews are answered."""
+        return tuple(problem for problem in (self._provider.problem, self._provider.trust_problem) if problem)
+
+
+def _certificate_provider(
+    client: Client, settings: WebhookSettings, serving_certificate: ServingCertificate, clock: Clock
+) -> _CertificateProvider:
+    chosen = _resolve_source(settings.certificate)
+    if isinstance(chosen, CertificateFiles):
+        return CertificateWatcher(chosen, serving_certificate, clock=clock)
+    secret = SecretReference(settings.namespace, chosen.secret if isinstance(chosen, SelfSigned) else chosen.name)
+    reference = WebhookReference(settings.configuration, registration.WEBHOOK)
+    if isinstance(chosen, UserSecret):
+        return UserProvidedSecret(client, secret, serving_certificate, registration=reference, clock=clock)
+    hosts = (*registration.service_hosts(settings.service, namespace=settings.namespace), *settings.more_hosts)
+    return SelfManagedSecret(
+        client,
+        secret,
+        serving_certificate,
+        hosts=hosts,
+        registration=reference,
+        clock=clock,
+        generator=settings.certificate_generator,
+    )
+
+
+def _resolve_source(source: CertificateSource) -> CertificateFiles | UserSecret | SelfSigned:
+    match source:
+        case CertificateFolder(path):
+            return CertificateFiles.in_folder(path)
+        case UserSecret() | SelfSigned():
+            return source
+    if OLM.exist():
+        return OLM
+    log.info("OLM injected certs for webhooks not found")
+    default = CertificateFiles.in_folder(DEFAULT_FOLDER)
+    return default if default.exist() else SelfSigned()

@@ -1,0 +1,62 @@
+"""One object that is looked after: when it changes, when it is time, and again after a failure.
+
+`reconcile` reads the object itself, live: what the watch tells is only that it is time to look.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+from haulout.api.objects import Object
+from haulout.api.resources import Resource
+from haulout.core.clock import Clock
+from haulout.errors import HauloutError
+from haulout.kube.client import Client
+from haulout.kube.informer import Informer, as_is
+from haulout.kube.reflector import ListWatch
+from haulout.kube.workqueue import WorkQueue
+
+
+class ObjectReconciler:
+    """Calls `reconcile`, which returns when it wants to look again, for as long as `run` runs."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[Any],
+        name: str,
+        *,
+        namespace: str | None = None,
+        reconcile: Callable[[], Awaitable[datetime | None]],
+        clock: Clock,
+    ) -> None:
+        self.problem: str | None = None  # why the last look failed
+        self._name = name
+        self._reconcile = reconcile
+        selection = ListWatch(resource.with_model(Object), namespace=namespace, fields=f"metadata.name={name}")
+        self._cache = Informer(client, selection, transform=as_is)
+        self._queue = WorkQueue(
+            self._process, clock=clock, random=client.random, workers=1, metrics=client.metrics, name=str(resource)
+        )
+        self._cache.subscribe(lambda _old, _new: self.enqueue())
+
+    async def run(self) -> None:
+        """Look after it until cancelled."""
+        self.enqueue()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._cache.run())
+            group.create_task(self._queue.run())
+
+    def enqueue(self) -> None:
+        """Look soon."""
+        self._queue.add(self._name)
+
+    async def _process(self, _key: str) -> datetime | None:
+        try:
+            requeue_at = await self._reconcile()
+        except HauloutError as error:
+            self.problem = str(error)
+            raise
+        self.problem = None
+        return requeue_at

@@ -1,0 +1,235 @@
+"""Answers AdmissionReviews about NodeMaintenances.
+
+Looks up what `haulout.controllers.nodemaintenance.admission` wants to know.
+
+All look-ups are live, and together they take no longer than the API server waits: a refusal that says what did not
+answer is better than "context deadline exceeded". A review that says nothing new (finalizers, labels, the deletion of
+an object) is answered without asking anybody, so that it passes while the API server, or we, are in trouble.
+
+Only what the API server shows refuses an order. An admission that no list shows yet makes a later order wait for up to
+a second (`haulout.webhook.recent_admissions`). Callers who prove that they are the API server share neither the memory
+nor the look-ups of those who do not, so that nobody else delays them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+from haulout.api.nodemaintenance import NODE_MAINTENANCES
+from haulout.api.objects import Base, Node, Object, RawObject
+from haulout.controllers.nodemaintenance import admission, etcd_quorum_check
+from haulout.controllers.nodemaintenance.admission import AdmissionObservation, AdmissionResult, LookupFailure
+from haulout.controllers.nodemaintenance.etcd_quorum import QuorumResult, QuorumUnknown
+from haulout.core import duration
+from haulout.core.metrics import Metric, MetricVec
+from haulout.errors import KubeError
+from haulout.kube.client import Client
+from haulout.webhook import admission_review
+from haulout.webhook.admission_review import AdmissionRequest
+from haulout.webhook.recent_admissions import MAX_WAIT, RecentAdmissions
+
+log = logging.getLogger(__name__)
+
+REVIEW_TIMEOUT = timedelta(seconds=15)  # of an API server, by our registration
+_TIMEOUT_SHARE = 0.9  # of that patience: the rest is for the way back
+_RETRY_INTERVAL = timedelta(milliseconds=250)
+_ALLOWED, _REFUSED = "allowed", "refused"
+_MAX_CONCURRENT_LOOKUPS = (
+    32  # look-ups; people create a few at a time, and whoever floods us must not flood the API server
+)
+
+
+REVIEWS = Metric(
+    "haulout_webhook_reviews_total",
+    "How many reviews of NodeMaintenances were answered.",
+    ("verdict",),
+    details="`verdict` is `allowed` or `refused`",
+)
+
+
+class _Spec(Base, frozen=True):
+    node_name: str = ""
+
+
+class _Maintenance(Object, frozen=True):
+    """What is looked at of other NodeMaintenances: whatever else one has, it must not be able to break the check."""
+
+    spec: _Spec = _Spec()
+
+
+class _CallerState:
+    """What reviews of one kind of caller share: remembered admissions, and turns for look-ups."""
+
+    def __init__(self) -> None:
+        self.recent_admissions = RecentAdmissions()
+        self.lookups = asyncio.Semaphore(_MAX_CONCURRENT_LOOKUPS)
+
+
+class _PendingCreate:
+    """A new object that is being judged."""
+
+    def __init__(self, request: AdmissionRequest, caller_state: _CallerState) -> None:
+        self.object: RawObject = request.object
+        self.name = _name(self.object)
+        self.node = admission.node_name(self.object)
+        self.dry_run = bool(request.dry_run)
+        self.caller_state = caller_state
+        self.wait_deadline: float | None = None  # for lists that show what is remembered; None: it has not waited yet
+        self.provisional_decision: AdmissionResult | None = None  # by the last list, while it waits
+
+
+class Validator:
+    """Judges reviews with the knowledge of `client`; `guard_quorum` is about clusters that are not OpenShift."""
+
+    def __init__(self, client: Client, *, guard_quorum: bool = True) -> None:
+        self._client = client
+        self._guard_quorum = guard_quorum
+        self._authenticated, self._unauthenticated = _CallerState(), _CallerState()
+        self.reviews = MetricVec(REVIEWS)
+        for label in (_ALLOWED, _REFUSED):
+            self.reviews.add(label, amount=0)
+
+    async def review(
+        self, body: bytes | RawObject, *, timeout: timedelta = REVIEW_TIMEOUT, authenticated: bool = False
+    ) -> RawObject:
+        """Answer a review; raises `NotAReview` if it is none. `authenticated`: the caller is known as an API server."""
+        request = admission_review.parse_request(body)
+        caller_state = self._authenticated if authenticated else self._unauthenticated
+        decision = await self._decide(request, caller_state, timeout * _TIMEOUT_SHARE)
+        self.reviews.add(_ALLOWED if decision.refusal is None else _REFUSED)
+        if decision.refusal is not None:
+            log.info("refused to %s a NodeMaintenance: %s", request.operation.lower(), decision.refusal)
+        return admission_review.build_response(request, decision)
+
+    async def _decide(
+        self, request: AdmissionRequest, caller_state: _CallerState, timeout: timedelta
+    ) -> AdmissionResult:
+        match request.operation:
+            case "CREATE":
+                refusal = admission.type_problem(request.object) or admission.problem_without_lookup(request.object)
+                return (
+                    AdmissionResult(refusal)
+                    if refusal
+                    else await self._decide_create(_PendingCreate(request, caller_state), timeout)
+                )
+            case "UPDATE":
+                return self._decide_update(request, caller_state)
+        return admission.ALLOWED
+
+    def _decide_update(self, request: AdmissionRequest, caller_state: _CallerState) -> AdmissionResult:
+        old, new = request.old_object, request.object
+        refusal = admission.type_problem(new) or admission.type_problem(old)
+        if refusal:
+            return AdmissionResult(refusal)
+        caller_state.recent_admissions.mark_stored(_name(new), now=self._client.clock.monotonic())
+        return admission.validate_update(old, new)
+
+    async def _decide_create(self, pending: _PendingCreate, timeout: timedelta) -> AdmissionResult:
+        timed_out = LookupFailure(f"the API server did not answer within {duration.format(timeout)}")
+        try:
+            async with asyncio.timeout(timeout.total_seconds()):
+                return await self._retry_until_decided(pending)
+        except TimeoutError:
+            if pending.provisional_decision is not None:
+                return pending.provisional_decision
+            log.warning("checking NodeMaintenance %s for node %s: %s", pending.name, pending.node, timed_out.reason)
+        return admission.validate_create(
+            pending.object, AdmissionObservation(node=timed_out, nodes_in_maintenance=timed_out)
+        )
+
+    async def _retry_until_decided(self, pending: _PendingCreate) -> AdmissionResult:
+        while True:
+            async with pending.caller_state.lookups:
+                decision = await self._try_decide(pending)
+            if decision is not None:
+                return decision
+            await self._client.clock.sleep(_RETRY_INTERVAL)
+
+    async def _try_decide(self, pending: _PendingCreate) -> AdmissionResult | None:
+        """Judge by what the API server shows; None if a remembered admission is a reason to look again.
+
+        Whoever was admitted a moment ago may have been refused by somebody else, or may never have asked the API
+        server. So it does not refuse this order, and this order waits no longer than `MAX_WAIT` for a list to show it.
+        """
+        started_at = self._client.clock.monotonic()
+        node, listed = await asyncio.gather(
+            self._find_node(pending.node), self._nodes_in_maintenance(pending.caller_state)
+        )
+        decision = await self._check(pending, node, listed)
+        if decision.refusal is not None or isinstance(listed, LookupFailure):
+            return decision
+        maintained = listed
+        # Between the last look at what is remembered and adding to it nothing is awaited: no other order comes between.
+        while self._may_wait(pending):
+            unlisted = pending.caller_state.recent_admissions.possibly_unlisted(
+                list_started=started_at, excluding=pending.name
+            )
+            if unlisted.keys() <= maintained.keys():
+                break
+            maintained = {**unlisted, **maintained}
+            if (await self._check(pending, node, maintained)).refusal is not None:
+                pending.provisional_decision = decision
+                return None
+        self._remember_admission(pending)
+        return decision
+
+    def _may_wait(self, pending: _PendingCreate) -> bool:
+        """Tell whether an order may wait for remembered admissions; the first call starts its time."""
+        now = self._client.clock.monotonic()
+        if pending.wait_deadline is None:
+            pending.wait_deadline = now + MAX_WAIT.total_seconds()
+        return now < pending.wait_deadline
+
+    async def _check(
+        self, pending: _PendingCreate, node: Node | LookupFailure | None, maintained: Mapping[str, str] | LookupFailure
+    ) -> AdmissionResult:
+        facts = AdmissionObservation(node=node, nodes_in_maintenance=maintained)
+        decision = admission.validate_create(pending.object, facts)
+        if decision.refusal is not None or not isinstance(node, Node) or isinstance(maintained, LookupFailure):
+            return decision
+        quorum = await self._check_quorum(node, maintained)
+        return admission.validate_create(pending.object, replace(facts, quorum=quorum))
+
+    def _remember_admission(self, pending: _PendingCreate) -> None:
+        if not pending.dry_run:
+            pending.caller_state.recent_admissions.add(
+                pending.name, node=pending.node, now=self._client.clock.monotonic()
+            )
+
+    async def _find_node(self, name: str) -> Node | LookupFailure | None:
+        try:
+            return await etcd_quorum_check.find_node(self._client, name)
+        except KubeError as error:
+            return LookupFailure(str(error))
+
+    async def _nodes_in_maintenance(self, caller_state: _CallerState) -> Mapping[str, str] | LookupFailure:
+        try:
+            maintenances = await self._client.list(NODE_MAINTENANCES.with_model(_Maintenance))
+        except KubeError as error:
+            return LookupFailure(str(error))
+        now = self._client.clock.monotonic()
+        for maintenance in maintenances.items:
+            caller_state.recent_admissions.mark_stored(maintenance.name, now=now)
+        return {maintenance.spec.node_name: maintenance.name for maintenance in maintenances.items}
+
+    async def _check_quorum(self, node: Node, maintained: Mapping[str, str]) -> QuorumResult | LookupFailure | None:
+        try:
+            return await etcd_quorum_check.check_quorum(
+                self._client, node, nodes_in_maintenance=maintained, check_without_openshift=self._guard_quorum
+            )
+        except KubeError as error:
+            return _unchecked(str(error))
+        except QuorumUnknown as error:
+            return LookupFailure(str(error))
+
+
+def _unchecked(why: str) -> LookupFailure:
+    return LookupFailure(f"could not check whether etcd keeps its quorum, please try again: {why}")
+
+
+def _name(obj: RawObject) -> str:
+    metadata = obj.get("metadata")
+    fields = metadata if isinstance(metadata, dict) else {}
+    return str(fields.get("name") or fields.get("uid") or "")

@@ -1,0 +1,81 @@
+"""Five thousand nodes: still a page that one likes to use.
+
+The limits are far above what a machine needs that does nothing else, so that only a change for the worse by a lot is
+found.
+"""
+
+import random
+
+import pytest
+from msgspec import structs
+from playwright.sync_api import CDPSession, expect
+
+from browser.conftest import Pages, Serve
+from haulout.dashboard.api.types import Fleet, NodeState
+from support.dashboard.canned_api import CannedApi
+from support.dashboard.fleet import a_fleet
+
+_NODE_COUNT = 5000
+_CHANGES_AT_ONCE = 100
+_TIMES = 10
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Fleet:
+    return a_fleet(_NODE_COUNT)
+
+
+@pytest.fixture
+def large_api(serve: Serve, fleet: Fleet) -> CannedApi:
+    return serve(fleet)
+
+
+def test_a_change_costs_the_browser_a_few_frames(
+    pages: Pages, large_api: CannedApi, fleet: Fleet, rng: random.Random
+) -> None:
+    """What counts is the time that the page's thread worked, which is the same on a machine that is busy."""
+    page = pages.open(large_api.dashboard_url)
+    expect(page.locator("h1")).to_contain_text("5,000 nodes")
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    for progress in range(_TIMES):
+        changed = rng.sample(fleet.nodes, _CHANGES_AT_ONCE)
+        large_api.update_nodes(
+            *(structs.replace(tile, state=NodeState.DRAINING, progress=progress) for tile in changed)
+        )
+        expect(page.locator(f".tile[data-name='{changed[-1].name}']")).to_have_attribute(
+            "style", f"--progress: {progress}%;"
+        )
+    assert _main_thread_seconds(session) / _TIMES < 0.15
+
+
+def _main_thread_seconds(session: CDPSession) -> float:
+    """Return the seconds for which the page's thread worked since they are counted, painting included."""
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+
+
+def test_the_map_takes_one_element_for_each_node(pages: Pages, large_api: CannedApi) -> None:
+    page = pages.open(large_api.dashboard_url)
+    expect(page.locator("h1")).to_contain_text("5,000 nodes")
+    assert page.evaluate("document.querySelectorAll('.map *').length") < _NODE_COUNT + 50
+
+
+def test_the_list_has_the_rows_that_are_in_sight_and_scrolls_to_its_end(pages: Pages, large_api: CannedApi) -> None:
+    page = pages.open(f"{large_api.dashboard_url}#/fleet?view=list&sort=name")
+    expect(page.locator("table.nodes")).to_have_attribute("aria-rowcount", "5001")
+    assert page.locator("tbody tr").count() < 80
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    expect(page.get_by_role("link", name="spot-4997")).to_be_in_viewport()
+    page.evaluate("scrollTo(0, 36 * 2500)")
+    expect(page.locator("tbody tr:not(.spacer)").nth(20)).to_be_in_viewport()
+    assert page.evaluate("scrollY") == 36 * 2500
+
+
+def test_search_answers_while_one_types(pages: Pages, large_api: CannedApi) -> None:
+    page = pages.open(large_api.dashboard_url)
+    expect(page.locator("h1")).to_contain_text("5,000 nodes")
+    page.keyboard.press("/")
+    page.keyboard.type("gpu-0268")
+    expect(page.locator("h1")).to_contain_text("1 of 5,000 nodes")
+    expect(page.locator(".tile[data-name='gpu-0268'] .tile-name")).to_be_visible()

@@ -1,0 +1,60 @@
+"""The dashboard of an operator that runs: a sandbox, as `make run` starts it, only faster."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from browser.conftest import Pages
+
+_TIMEOUT_MS = 60_000  # milliseconds: a machine that does much else is slow to start a cluster
+_MAX_POLLS = 15
+_SPEED = 30
+
+
+@pytest.fixture(scope="module")
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return where the dashboard of a sandbox is, in which clouds announce maintenance and do it."""
+    kubeconfig: Path = tmp_path_factory.mktemp("live") / "kubeconfig"
+    command = [sys.executable, "-m", "haulout", "run", "--sandbox", "--nodes", "12", "--speed", str(_SPEED)]
+    with subprocess.Popen([*command, "--write-kubeconfig", str(kubeconfig)], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        said = ""
+        for line in run.stdout:
+            said += line
+            if line.startswith("Ready after"):
+                break
+        found = re.search(r"^Dashboard +(\S+)$", said, re.MULTILINE)
+        assert found, said
+        yield found[1]
+        run.terminate()
+        run.communicate()
+
+
+def test_what_is_announced_is_seen_from_the_plan_to_the_drain_without_a_reload(
+    pages: Pages, dashboard: str, accessible: Callable[[Page], None]
+) -> None:
+    page = pages.open(dashboard)
+    expect(page.locator("h1")).to_contain_text("12 nodes", timeout=_TIMEOUT_MS)
+    expect(page.locator(".connection")).to_have_attribute("data-state", "live")
+    expect(page.locator(".map .tile.is-planned").first).to_be_visible(timeout=_TIMEOUT_MS)
+    accessible(page)
+    under_way = ".map .tile:is(.is-draining, .is-blocked, .is-in-maintenance, .is-recovering)"
+    expect(page.locator(under_way).first).to_be_visible(timeout=_TIMEOUT_MS)
+
+
+def test_the_clock_runs_as_fast_as_the_operators(pages: Pages, dashboard: str) -> None:
+    page = pages.open(dashboard)
+    expect(page.locator(".clock")).to_contain_text("UTC")
+    look = "() => [Date.parse(document.querySelector('.clock').dateTime), performance.now()]"
+    speeds: list[float] = []
+    while not speeds or not _SPEED / 2 < speeds[-1] < _SPEED * 2:  # it has to hear of the time twice before
+        assert len(speeds) < _MAX_POLLS, speeds
+        there, here = page.evaluate(look)
+        page.wait_for_timeout(4000)
+        there_then, here_then = page.evaluate(look)
+        speeds.append((there_then - there) / (here_then - here))

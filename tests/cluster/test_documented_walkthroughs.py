@@ -1,0 +1,33 @@
+"""Pages that tell a story are followed from top to end, as a reader does it, with what they show."""
+
+from pathlib import Path
+
+import pytest
+
+from controlplane import ControlPlane
+from support.docs.page_commands import Reader
+from support.docs.repository_clone import a_shell, create_maintenance, install, page_text
+from support.servers.sandbox_process import running_sandbox
+
+pytestmark = pytest.mark.real_time
+
+
+@pytest.mark.parametrize("name", ["docs/quickstart.md", "docs/how-to/drain-a-node.md"])
+def test_a_page_that_begins_with_nothing_is_followed_to_its_end(
+    name: str, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    Reader(a_shell(tmp_path, control_plane)).follow(page_text(name))
+
+
+def test_the_pages_about_operations_are_followed(control_plane: ControlPlane, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    with running_sandbox(tmp_path / "home") as running:
+        shell = a_shell(tmp_path, control_plane, kubeconfig=running.kubeconfig)
+        create_maintenance(shell, "patch-04", "general-04")
+        shell.run("kubectl cordon general-08")
+        shell.run("haulout notice create lost --kind Reboot --start +2h --id CHG-99 --yes-unknown")
+        (tmp_path / "broken.yaml").write_text("instances: {check: [{name: a, type: hasLable, config: {key: a}}]}\n")
+        Reader(shell).follow(page_text("docs/operations/troubleshooting.md"))
+        install(shell)
+        Reader(shell).follow(page_text("docs/operations/high-availability.md"))
+        Reader(shell).follow(page_text("docs/operations/upgrading.md"))

@@ -1,0 +1,322 @@
+"""`haulout drain`, `cordon` and `uncordon` beside the real kubectl, on a real server: lines and exit codes.
+
+Each case is set up twice, on a node and in a namespace for each of the two. Pods have no time to end, so that no
+kubelet is needed. What is compared is what a script can match: all of standard output, and of standard error the lines
+that kubectl has; ours may say more after them.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from controlplane import ControlPlane
+from haulout.cli import main
+
+KUBECTL, HAULOUT = "kubectl", "haulout"
+FLAGS = ["--ignore-daemonsets", "--delete-emptydir-data", "--force"]
+
+
+class CommandOutput(NamedTuple):
+    """What a command came to, without names that differ."""
+
+    code: int
+    out: list[str]
+    err: list[str]
+
+
+@dataclass(frozen=True)
+class DrainCase:
+    """Pods on a node, and how it is drained."""
+
+    pods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    args: list[str] = field(default_factory=list)
+    budgets: tuple[str, ...] = ()
+
+
+@pytest.fixture(scope="module")
+def control_plane() -> Iterator[ControlPlane]:
+    """Run a control plane of our own: nodes are everybody's."""
+    with ControlPlane() as alone:
+        yield alone
+
+
+class ComparedDrains:
+    """Sets up a case for both, and has both work on it."""
+
+    def __init__(self, control_plane: ControlPlane, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.control_plane = control_plane
+        self.name = name
+        self._capsys = capsys
+
+    def request(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        """Ask the server for something that it must grant."""
+        answer = self.control_plane.request(method, path, body, **more)
+        assert answer.status < 300, (path, answer.body)
+        return answer.json()
+
+    def set_up(self, tool: str, case: DrainCase) -> None:
+        """Make the node, the namespace and what is in it."""
+        name = f"{tool}-{self.name}"
+        self.request("POST", "/api/v1/nodes", {"metadata": {"name": name, "labels": {"case": name}}})
+        self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        self.request("POST", f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+        template = {"metadata": {"labels": {"app": "ds"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        daemon_set = {"selector": {"matchLabels": {"app": "ds"}}, "template": template}
+        path = f"/apis/apps/v1/namespaces/{name}/daemonsets"
+        made = self.request("POST", path, {"metadata": {"name": "ds"}, "spec": daemon_set})
+        for pod, traits in case.pods.items():
+            self._make_pod(name, pod, traits, daemon_set_uid=made["metadata"]["uid"])
+        for budget in case.budgets:
+            spec = {"selector": {"matchLabels": {"guarded": "yes"}}, "minAvailable": 1}
+            path = f"/apis/policy/v1/namespaces/{name}/poddisruptionbudgets"
+            self.request("POST", path, {"metadata": {"name": budget}, "spec": spec})
+            status = {"observedGeneration": 1, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
+            status |= {"disruptionsAllowed": 0}
+            self.request("PATCH", f"{path}/{budget}/status", {"status": status}, content_type=_MERGE)
+
+    def _make_pod(self, name: str, pod: str, traits: dict[str, Any], *, daemon_set_uid: str) -> None:
+        owner = traits.get("owner")
+        spec: dict[str, Any] = {
+            "nodeName": name,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "c", "image": "i"}],
+        }
+        if traits.get("storage"):
+            spec["volumes"] = [{"name": "scratch", "emptyDir": {}}]
+        metadata: dict[str, Any] = {"name": pod, "labels": traits.get("labels", {})}
+        if owner:
+            api, kind = owner
+            uid = daemon_set_uid if kind == "DaemonSet" else "11111111-1111-1111-1111-111111111111"
+            metadata["ownerReferences"] = [
+                {"apiVersion": api, "kind": kind, "name": traits.get("owned_by", "ds"), "uid": uid, "controller": True}
+            ]
+        path = f"/api/v1/namespaces/{name}/pods"
+        self.request("POST", path, {"metadata": metadata, "spec": spec})
+        ready = {"type": "Ready", "status": "True"}
+        status = {"phase": traits.get("phase", "Running"), "conditions": [ready]}
+        self.request("PATCH", f"{path}/{pod}/status", {"status": status}, content_type=_MERGE)
+
+    def kubectl(self, *args: str) -> CommandOutput:
+        """Run kubectl."""
+        done = self.control_plane.kubectl(*args, check=False)
+        return self._comparable_output(done.returncode, done.stdout, done.stderr)
+
+    def haulout(self, *args: str, kubeconfig: Path | None = None) -> CommandOutput:
+        """Run our command line, in this process."""
+        config = kubeconfig or self.control_plane.kubeconfig()
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as exited:
+            main([*args, "--kubeconfig", str(config)])
+        captured = self._capsys.readouterr()
+        code = exited.value.code
+        assert isinstance(code, int)
+        return self._comparable_output(code, captured.out, captured.err)
+
+    def _comparable_output(self, code: int, out: str, err: str) -> CommandOutput:
+        texts = [re.sub(f"({KUBECTL}|{HAULOUT})-{self.name}", "X", text) for text in (out, err)]
+        return CommandOutput(code, sorted(texts[0].splitlines()), texts[1].splitlines())
+
+    def drain_with_both(self, case: DrainCase) -> tuple[CommandOutput, CommandOutput]:
+        """Return what kubectl and Haulout say of the same."""
+        for who in (KUBECTL, HAULOUT):
+            self.set_up(who, case)
+        theirs = self.kubectl("drain", f"{KUBECTL}-{self.name}", *case.args)
+        ours = self.haulout("drain", f"{HAULOUT}-{self.name}", *case.args)
+        assert self.pods_of(KUBECTL) == self.pods_of(HAULOUT)
+        assert self.is_cordoned(KUBECTL) == self.is_cordoned(HAULOUT)
+        return theirs, ours
+
+    def pods_of(self, who: str) -> list[str]:
+        """Return the names of the pods that are left."""
+        items = self.request("GET", f"/api/v1/namespaces/{who}-{self.name}/pods")["items"]
+        return [item["metadata"]["name"] for item in items]
+
+    def is_cordoned(self, who: str) -> bool:
+        """Tell whether a node is cordoned."""
+        return bool(self.request("GET", f"/api/v1/nodes/{who}-{self.name}")["spec"].get("unschedulable"))
+
+
+_MERGE = "application/merge-patch+json"
+ComparedDrainsFactory = Callable[[str], ComparedDrains]
+
+
+@pytest.fixture
+def world(control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]) -> ComparedDrainsFactory:
+    """Return how to have a world of a name."""
+    return lambda name: ComparedDrains(control_plane, name, capsys)
+
+
+RS = ("apps/v1", "ReplicaSet")
+DS = ("apps/v1", "DaemonSet")
+SAME_CASES = {
+    "managed": DrainCase(
+        {"a": {"owner": ("v1", "ReplicationController")}, "b": {"owner": RS}, "c": {"owner": ("batch/v1", "Job")}}
+    ),
+    "ds-fatal": DrainCase({"a": {"owner": DS}, "b": {"owner": RS}}),
+    "ds-ignored": DrainCase({"a": {"owner": DS}, "b": {"owner": RS}}, ["--ignore-daemonsets"]),
+    "ds-storage-ignored": DrainCase({"a": {"owner": DS, "storage": True}}, ["--ignore-daemonsets"]),
+    "ds-finished": DrainCase({"a": {"owner": DS, "phase": "Succeeded"}}),
+    "ds-missing": DrainCase({"a": {"owner": DS, "owned_by": "nobody"}}),
+    "storage-finished": DrainCase({"a": {"storage": True, "phase": "Failed"}}),
+    "job-finished": DrainCase({"a": {"owner": ("batch/v1", "Job"), "phase": "Succeeded"}}),
+    "unmanaged-fatal": DrainCase({"a": {}, "b": {}, "c": {"owner": RS}}),
+    "unmanaged-forced": DrainCase({"a": {}, "b": {"owner": RS}}, ["--force"]),
+    "storage-fatal": DrainCase({"a": {"owner": RS, "storage": True}}),
+    "empty": DrainCase(),
+    "some-pods": DrainCase(
+        {"a": {"labels": {"app": "a"}}, "b": {"labels": {"app": "b"}}}, ["--force", "--pod-selector=app=a"]
+    ),
+    "past-budgets": DrainCase({"a": {"owner": RS, "labels": {"guarded": "yes"}}}, ["--disable-eviction"], ("one",)),
+    "grace": DrainCase({"a": {"owner": RS}}, ["--grace-period=0", "--timeout=1m", "--chunk-size=1"]),
+    "dry-client": DrainCase({"a": {"owner": RS}, "b": {"owner": DS}}, ["--ignore-daemonsets", "--dry-run=client"]),
+    "dry-server": DrainCase({"a": {"owner": RS}}, ["--dry-run=server"]),
+    "dry-fatal": DrainCase({"a": {}}, ["--dry-run=client"]),
+}
+
+
+@pytest.mark.parametrize("name", SAME_CASES)
+def test_what_kubectl_says_is_said(world: ComparedDrainsFactory, name: str) -> None:
+    theirs, ours = world(name).drain_with_both(SAME_CASES[name])
+    assert ours == theirs
+
+
+DIFFERENT_CASES = {
+    "ds-missing-forced": (
+        DrainCase({"a": {"owner": DS, "owned_by": "nobody"}}, ["--force"]),
+        'daemonsets.apps "nobody" not found: X/a',
+    ),
+    "storage-deleted": (
+        DrainCase({"a": {"owner": RS, "storage": True}}, ["--delete-emptydir-data=true"]),
+        "deleting Pods with local storage: X/a",
+    ),
+    "all-flags": (
+        DrainCase({"a": {"storage": True}}, FLAGS),
+        "deleting Pods with local storage: X/a; deleting Pods that declare no controller: X/a",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIFFERENT_CASES)
+def test_all_warnings_of_a_pod_are_told(world: ComparedDrainsFactory, name: str) -> None:
+    """Of one pod kubectl tells at most what the last of its rules says."""
+    case, warning = DIFFERENT_CASES[name]
+    theirs, ours = world(name).drain_with_both(case)
+    assert (ours.code, ours.out) == (theirs.code, theirs.out)
+    assert ours.err == [f"Warning: {warning}"]
+    assert all(line.removeprefix("Warning: ") in ours.err[0] for line in theirs.err)
+
+
+def test_a_budget_that_never_gives_way_ends_in_the_same_errors(world: ComparedDrainsFactory) -> None:
+    guarded = {"owner": RS, "labels": {"guarded": "yes"}}
+    theirs, ours = world("blocked").drain_with_both(
+        DrainCase({"a": guarded, "b": {"owner": RS}}, ["--timeout=1s"], ("one",))
+    )
+    assert ours.code == theirs.code == 1
+    assert set(ours.out) == set(theirs.out)
+    retried = re.compile(r"(.* \(will retry after )\w+(\): Cannot evict pod .* budget\.).*")
+    said = [retried.sub(r"\1\2", line) for line in ours.err]
+    assert [line for line in said if not line.startswith("  ")] == [retried.sub(r"\1\2", line) for line in theirs.err]
+    assert any("PodDisruptionBudget X/one needs 1 healthy pods and has 1" in line for line in ours.err)
+
+
+def test_a_pod_under_two_budgets_does_not_stop_the_others(world: ComparedDrainsFactory) -> None:
+    guarded = {"owner": RS, "labels": {"guarded": "yes"}}
+    theirs, ours = world("several").drain_with_both(DrainCase({"a": guarded, "b": {"owner": RS}}, [], ("one", "two")))
+    assert (ours.code, ours.out) == (theirs.code, theirs.out)
+    beginning = 'error: unable to drain node "X" due to error: error when evicting pods/"a" -n "X": '
+    for said in (theirs, ours):
+        assert [line for line in said.err if line.startswith(beginning)]
+        assert said.err[-3:-1] == ["There are pending nodes to be drained:", " X"]
+
+
+def test_cordon_and_uncordon_say_the_same(world: ComparedDrainsFactory) -> None:
+    here = world("cordons")
+    for who in (KUBECTL, HAULOUT):
+        here.set_up(who, DrainCase())
+    selected = [["-l", f"case={who}-cordons"] for who in (KUBECTL, HAULOUT)]
+    for command in ("cordon", "cordon", "uncordon", "uncordon"):
+        for extra in (["--dry-run=client"], ["--dry-run=server"], []):
+            theirs = here.kubectl(command, *selected[0], *extra)
+            ours = here.haulout(command, *selected[1], *extra)
+            assert ours == theirs, (command, extra)
+
+
+def test_unknown_nodes_and_lines_that_make_no_sense_fail_and_change_nothing(world: ComparedDrainsFactory) -> None:
+    here = world("unknown")
+    for who in (KUBECTL, HAULOUT):
+        here.set_up(who, DrainCase())
+    for command in ("cordon", "drain"):
+        theirs = here.kubectl(command, f"{KUBECTL}-unknown", "nobody")
+        ours = here.haulout(command, f"{HAULOUT}-unknown", "nobody")
+        assert theirs == (1, [], ['Error from server (NotFound): nodes "nobody" not found'])
+        assert ours == (1, [], ['haulout: nodes "nobody" not found; nothing was changed'])
+        assert not here.is_cordoned(HAULOUT)
+    assert here.haulout("drain").code == 2
+    assert (
+        here.haulout("drain", "a", "-l", "b=c")
+        .err[0]
+        .startswith("haulout: cannot specify both a node name and a --selector option")
+    )
+    none = here.haulout("drain", "-l", "case=none")
+    assert none == (0, [], ["No node has the labels case=none."])
+
+
+def test_who_may_not_drain_is_told_before_anything_is_changed(world: ComparedDrainsFactory) -> None:
+    here = world("rights")
+    here.set_up(HAULOUT, DrainCase({"a": {"owner": RS}}))
+    name = f"{HAULOUT}-rights"
+    nobody = here.control_plane.kubeconfig("nobody@drain", groups=["ops"])
+    refused = here.haulout("drain", name, kubeconfig=nobody)
+    assert refused.code == 1
+    assert len(refused.err) == 1
+    assert 'User "nobody@drain" cannot get resource "nodes"' in refused.err[0]
+    rules = [
+        {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+    ]
+    grant(here, rules)
+    lacking = here.haulout("drain", name, kubeconfig=nobody)
+    assert lacking.code == 1
+    assert lacking.err == [
+        (
+            "haulout: you are not allowed to patch nodes, watch pods; nothing was changed; "
+            "`haulout cluster-info --grant` prints what would allow it"
+        )
+    ]
+    assert not here.is_cordoned(HAULOUT)
+    rules[0]["verbs"], rules[1]["verbs"] = ["get", "patch"], ["get", "list", "watch"]
+    grant(here, rules)
+    half = here.haulout("drain", name, kubeconfig=nobody)
+    assert half.code == 1
+    assert 'cannot create resource "pods/eviction"' in half.err[-1]
+    assert here.pods_of(HAULOUT) == ["a"]
+
+
+def grant(drains: ComparedDrains, rules: list[dict[str, list[str]]]) -> None:
+    """Allow the user what these rules say, and no more."""
+    roles = "/apis/rbac.authorization.k8s.io/v1"
+    role = {"metadata": {"name": "drain-test"}, "rules": rules}
+    if drains.control_plane.request("GET", f"{roles}/clusterroles/drain-test").status == 200:
+        drains.request("PUT", f"{roles}/clusterroles/drain-test", role)
+        return
+    drains.request("POST", f"{roles}/clusterroles", role)
+    binding = {
+        "metadata": {"name": "drain-test"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "drain-test"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "nobody@drain"}],
+    }
+    drains.request("POST", f"{roles}/clusterrolebindings", binding)
+
+
+def test_status_works_where_nothing_is_installed(world: ComparedDrainsFactory) -> None:
+    here = world("status")
+    here.set_up(HAULOUT, DrainCase({"a": {"owner": RS}}))
+    here.haulout("cordon", f"{HAULOUT}-status")
+    shown = here.haulout("status", f"{HAULOUT}-status")
+    assert shown.code == 0
+    assert any(line.startswith("State") and "cordoned, not ready" in line for line in shown.out)
+    assert shown.err == ["NodeMaintenances: there is no such kind here, so the operator is not installed"]

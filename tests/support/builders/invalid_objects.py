@@ -1,0 +1,78 @@
+"""One object of each kind that is right, to be made wrong in one way.
+
+`changed(SAMPLE, {"spec.containers.0.image": ""})` is the sample with another value at that place; `REMOVED` takes it
+away.
+"""
+
+import copy
+from typing import Any
+
+from haulout_sandbox.apiserver.kinds.kind import JsonObject
+from support.builders import samples
+
+REMOVED = object()
+
+
+def with_changes(obj: JsonObject, changes: dict[str, Any]) -> JsonObject:
+    """Return `obj` with other values at the places; what is on the way to them is made."""
+    result = copy.deepcopy(obj)
+    for path, value in changes.items():
+        *path_parts, last = (int(part) if part.isdecimal() else part for part in path.split("."))
+        holder: Any = result
+        for part in path_parts:
+            holder = holder.setdefault(part, {}) if isinstance(holder, dict) else holder[part]
+        if value is REMOVED:
+            del holder[last]
+        elif isinstance(holder, list) and last == len(holder):
+            holder.append(value)
+        else:
+            holder[last] = value
+    return result
+
+
+POD = samples.sample("v1", "Pod", "p", spec=samples.pod_spec(serviceAccountName="default"))
+NODE = samples.sample("v1", "Node", "n", spec={"taints": [{"key": "a", "effect": "NoSchedule"}]})
+DEPLOYMENT = samples.sample(
+    "apps/v1", "Deployment", "d", spec={"selector": samples.APP, "template": samples.template()}
+)
+DAEMON_SET = DEPLOYMENT | {"kind": "DaemonSet"}
+STATEFUL_SET = with_changes(DEPLOYMENT | {"kind": "StatefulSet"}, {"spec.serviceName": "s"})
+JOB = samples.sample("batch/v1", "Job", "j", spec={"template": samples.template(restartPolicy="Never")})
+CRON_JOB = samples.sample(
+    "batch/v1", "CronJob", "c", spec={"schedule": "* * * * *", "jobTemplate": {"spec": JOB["spec"]}}
+)
+BUDGET = samples.sample("policy/v1", "PodDisruptionBudget", "b", spec={"minAvailable": 1, "selector": samples.APP})
+LEASE = samples.sample(
+    "coordination.k8s.io/v1", "Lease", "l", spec={"holderIdentity": "me", "leaseDurationSeconds": 15}
+)
+PRIORITY = samples.sample("scheduling.k8s.io/v1", "PriorityClass", "wrong-priority", value=5)
+SERVICE = samples.sample("v1", "Service", "s", spec={"selector": {"app": "a"}, "ports": [{"port": 80}]})
+CONFIG_MAP = samples.sample("v1", "ConfigMap", "m", data={"a": "1"})
+ROLE = samples.sample(
+    "rbac.authorization.k8s.io/v1", "Role", "r", rules=[{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
+)
+BINDING = samples.sample(
+    "rbac.authorization.k8s.io/v1",
+    "RoleBinding",
+    "r",
+    roleRef={"kind": "Role", "name": "r"},
+    subjects=[{"kind": "User", "name": "u"}],
+)
+CLAIM = samples.sample(
+    "v1",
+    "PersistentVolumeClaim",
+    "c",
+    spec={"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+)
+NEW_EVENT = samples.sample(
+    "events.k8s.io/v1",
+    "Event",
+    "e",
+    eventTime="2026-01-01T00:00:00.000000Z",
+    regarding={"kind": "Pod", "name": "n", "namespace": "x"},
+    reason="Tested",
+    action="Testing",
+    type="Normal",
+    reportingController="example.com/tester",
+    reportingInstance="tester-1",
+)

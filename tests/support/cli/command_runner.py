@@ -1,0 +1,31 @@
+"""Running the command line in this process, as a user who has no kubeconfig and is in no pod."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from haulout.cli import main
+
+
+class CommandResult(NamedTuple):
+    """What a command line came to."""
+
+    code: int | str | None
+    out: str
+    err: str
+
+
+RunCommand = Callable[..., CommandResult]
+
+
+def command_runner(capsys: pytest.CaptureFixture[str]) -> RunCommand:
+    """Return a way to run a command line."""
+
+    def run(*args: str) -> CommandResult:
+        with pytest.raises(SystemExit) as exited:
+            main(args)
+        captured = capsys.readouterr()
+        return CommandResult(exited.value.code, captured.out, captured.err)
+
+    return run

@@ -1,0 +1,26 @@
+"""Custom resources on any cluster: defined, and served."""
+
+from contextlib import suppress
+from typing import Any
+
+from haulout.api.objects import RawObject
+from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
+from haulout.errors import AlreadyExists, NotFound
+from haulout.kube.client import Client
+from support.clusters.backends import ClusterBackend
+from support.expectations.eventually import eventually
+
+
+async def install_crd(cluster: ClusterBackend, client: Client, resource: Resource[Any], definition: RawObject) -> None:
+    """Have the cluster serve a resource, if it does not yet; one that another test is taking away is made anew."""
+
+    async def is_served() -> bool:
+        with suppress(AlreadyExists):
+            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+        with suppress(NotFound):
+            found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, definition["metadata"]["name"])
+            await client.list(resource)
+            return "deletionTimestamp" not in found["metadata"]
+        return False
+
+    await eventually(cluster.clock, is_served)

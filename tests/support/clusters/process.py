@@ -1,0 +1,90 @@
+"""A program under test in a cluster: it can be killed at any instant, and started again.
+
+    operator = Process(cluster, "operator", lambda client: Operator(client).run())
+    operator.start()
+    operator.kill()       # no last word: what it tries from then on fails
+    operator.start()      # another one, which knows only what is in the API server
+
+Each life has a client and a transport of its own; the faults told of its transport outlive it. It may have another
+clock than the cluster: a process's wall clock can be wrong while the cluster's is right. A program may end by itself;
+one that fails by itself fails the cluster that it runs in, as a component would.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+from haulout.core.clock import Clock
+from haulout.kube.client import Client
+from haulout.kube.transport import Transport
+from haulout_sandbox.apiserver import InProcessTransport
+from haulout_sandbox.cluster import Cluster
+
+Program = Callable[[Client], Coroutine[Any, Any, object]]
+
+
+class Process:
+    """A program that runs in `cluster` under a name.
+
+    `wrap_transport` may put something between it and its transport.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        name: str,
+        program: Program,
+        *,
+        clock: Clock | None = None,
+        wrap_transport: Callable[[Transport], Transport] = lambda transport: transport,
+    ) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.program = program
+        self.clock = clock or cluster.clock
+        self.start_count = 0
+        self._wrap_transport = wrap_transport
+        self._transport: InProcessTransport | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether it lives."""
+        return self._task is not None and not self._task.done()
+
+    @property
+    def transport(self) -> InProcessTransport:
+        """Its way into the cluster, with the faults that may befall it."""
+        return self._transport or self.cluster.transport(self.name)
+
+    def start(self) -> None:
+        """Begin a new life."""
+        if self.is_running:
+            raise RuntimeError(f"{self.name} is running already")
+        self.start_count += 1
+        self._transport = self.cluster.renew_transport(self.name)
+        random = Random(f"{self.cluster.seed} {self.name} {self.start_count}")
+        client = Client(self._wrap_transport(self._transport), clock=self.clock, random=random)
+        self._task = self.cluster.start_program(self._run(client, self.start_count), name=self.name)
+
+    def kill(self) -> None:
+        """End its life at once; nothing that it has under way gets through any more."""
+        if self._task is None:
+            return
+        self.transport.close_permanently()
+        self._task.cancel()
+        self._task = None
+
+    def restart(self) -> None:
+        """Kill it and begin a new life."""
+        self.kill()
+        self.start()
+
+    async def _run(self, client: Client, number: int) -> None:
+        try:
+            await self.program(client)
+        except Exception:
+            if number == self.start_count and self._task is not None:
+                raise
+            # The dead cannot fail: it was killed, and what it met then was its own end.

@@ -1,0 +1,178 @@
+"""The dashboard's files and an API whose answers a test decides: for pages, without an operator behind them.
+
+    with canned(Canned.of(a_fleet())) as there:
+        page.goto(there.dashboard)
+        there.change(tile)                      # an event of the stream, and what is answered from now on
+        there.answers["timeline"] = Timeline(…) # any address below /api/v2/
+        there.fail("nodes", 503, "nobody leads")
+        there.cut()                             # all streams end
+
+Files come as the operator serves them, so that what a content security policy forbids fails here too.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+from aiohttp import web
+
+from haulout.dashboard.api.types import (
+    ApiType,
+    AuthMode,
+    ClusterList,
+    ClustersChanged,
+    ClusterTile,
+    Fleet,
+    Hello,
+    Mode,
+    NodesChanged,
+    NoticeList,
+    NoticesChanged,
+    Problem,
+    Session,
+    Summary,
+    Tile,
+)
+from haulout.dashboard.static_files import add_static_routes
+from haulout.httpserver.connections import DASHBOARD
+from haulout.httpserver.listener import listen
+from support.servers.background_server import HOST, in_thread
+
+
+@dataclass
+class CannedApi:
+    """What is answered, and to whom changes are told. Made and used by the test's thread."""
+
+    answers: dict[str, ApiType | Callable[[web.Request], ApiType]]
+    address: str = ""
+    requested_paths: list[str] = field(default_factory=list)  # addresses below /api/v2/, in order
+    problems: dict[str, Problem] = field(default_factory=dict)
+    _streams: "set[asyncio.Queue[bytes | None]]" = field(default_factory=set)
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    @classmethod
+    def of(cls, fleet: Fleet, summary: Summary, **more: ApiType) -> "CannedApi":
+        """Return an API that knows these nodes; `more` by address."""
+        session = Session(mode=AuthMode.OFF, may_read=True)
+        notices = NoticeList(revision="1", notices=())
+        return cls(answers={"summary": summary, "nodes": fleet, "session": session, "notices": notices, **more})
+
+    @property
+    def dashboard_url(self) -> str:
+        """Return where the page is."""
+        return f"{self.address}/static/"
+
+    def update_nodes(self, *tiles: Tile, gone: tuple[str, ...] = ()) -> None:
+        """Have nodes changed: in what is answered, and for whoever looks on."""
+        fleet = self.answers["nodes"]
+        assert isinstance(fleet, Fleet)
+        kept = {tile.name: tile for tile in fleet.nodes} | {tile.name: tile for tile in tiles}
+        revision = str(int(fleet.revision) + 1)
+        nodes = tuple(tile for name, tile in kept.items() if name not in gone)
+        self.answers["nodes"] = Fleet(revision=revision, total=len(nodes), nodes=nodes)
+        self.send_event("nodes", NodesChanged(revision=revision, changed=tiles, gone=gone))
+
+    def update_clusters(self, *tiles: ClusterTile, gone: tuple[str, ...] = ()) -> None:
+        """Have clusters of a hub changed: in what is answered, and for whoever looks on."""
+        known = self.answers["clusters"]
+        assert isinstance(known, ClusterList)
+        kept = {tile.key: tile for tile in known.clusters} | {tile.key: tile for tile in tiles}
+        revision = str(int(known.revision) + 1)
+        clusters = tuple(tile for key, tile in sorted(kept.items()) if key not in gone)
+        self.answers["clusters"] = ClusterList(revision=revision, total=len(clusters), clusters=clusters)
+        self.send_event("clusters", ClustersChanged(revision=revision, changed=tiles, gone=gone))
+
+    def update_notices(self, changed: NoticesChanged) -> None:
+        """Tell of notices to whoever looks on."""
+        self.send_event("notices", changed)
+
+    def update_summary(self, summary: Summary) -> None:
+        """Have the summary changed."""
+        self.answers["summary"] = summary
+        self.send_event("summary", summary)
+
+    def send_event(self, kind: str, data: ApiType) -> None:
+        """Send an event to whoever looks on."""
+        event = b"event: %s\ndata: %s\n\n" % (kind.encode(), msgspec.json.encode(data))
+        self._broadcast(event)
+
+    def close_streams(self) -> None:
+        """End all streams."""
+        self._broadcast(None)
+
+    def fail_requests(self, path: str, status: int, error: str) -> None:
+        """Have an address answer with a problem from now on, until `clear_failures`."""
+        self.problems[path] = Problem(error=error, status=status)
+
+    def clear_failures(self) -> None:
+        """Have all addresses answer again."""
+        self.problems.clear()
+
+    def _broadcast(self, event: bytes | None) -> None:
+        def put() -> None:
+            for stream in self._streams:
+                stream.put_nowait(event)
+
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(put)
+
+    # What runs in the server's thread
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator["CannedApi"]:
+        """Answer while the context lasts."""
+        self._loop = asyncio.get_running_loop()
+        app = web.Application()
+        for prefix in ("", "/some/proxy"):  # whatever stands in front may put it there
+            app.router.add_get(f"{prefix}/api/v2/events", self._events)
+            app.router.add_route("*", f"{prefix}/api/v2/{{path:.+}}", self._answer)
+            add_static_routes(app, prefix=f"{prefix}/static/")
+        async with listen(app, host=HOST, port=0, what="a canned API", limits=DASHBOARD) as port:
+            self.address = f"http://{HOST}:{port}"
+            yield self
+            for stream in self._streams:
+                stream.put_nowait(None)
+
+    def _hello_event(self) -> Hello:
+        is_hub = "clusters" in self.answers
+        return Hello(revision="1", mode=Mode.MANAGEMENT if is_hub else Mode.CLUSTER)
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        path = request.match_info["path"]
+        self.requested_paths.append(path)
+        found = self.problems.get(path) or self.answers.get(path)
+        if callable(found):
+            found = found(request)
+        if found is None:
+            found = Problem(error=f"there is no {path}", status=404)
+        status = found.status if isinstance(found, Problem) else 200
+        return web.Response(body=msgspec.json.encode(found), status=status, content_type="application/json")
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        self.requested_paths.append(f"events?{request.query_string}" if request.query_string else "events")
+        if "events" in self.problems:
+            problem = self.problems["events"]
+            return web.json_response(json.loads(msgspec.json.encode(problem)), status=problem.status)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        stream: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._streams.add(stream)
+        try:
+            await response.write(b"event: hello\ndata: %s\n\n" % msgspec.json.encode(self._hello_event()))
+            while (event := await stream.get()) is not None:
+                await response.write(event)
+        except ConnectionError:
+            pass  # they have left
+        finally:
+            self._streams.discard(stream)
+        return response
+
+
+@contextmanager
+def serving_canned_api(api: CannedApi) -> Iterator[CannedApi]:
+    """Have it answer while the context lasts, in a thread of its own."""
+    with in_thread(api.serving) as served:
+        yield served

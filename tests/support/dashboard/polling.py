@@ -1,0 +1,16 @@
+"""Waiting for what a page makes happen elsewhere, as `expect` waits for what it shows."""
+
+from collections.abc import Callable
+
+from playwright.sync_api import Page
+
+_POLL_INTERVAL_MS = 50  # milliseconds
+_MAX_POLLS = 300
+
+
+def wait_until(page: Page, condition: Callable[[], bool]) -> None:
+    """Return as soon as it has happened; the page goes on meanwhile. Whoever cares asserts it then."""
+    for _ in range(_MAX_POLLS):
+        if condition():
+            return
+        page.wait_for_timeout(_POLL_INTERVAL_MS)

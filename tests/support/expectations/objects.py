@@ -1,0 +1,67 @@
+"""Looking at objects as plain JSON, and at a cluster's history as a row of moments."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+
+from haulout.api.objects import RawObject
+from haulout.drain.cordon import CORDON_ANNOTATION
+from haulout_sandbox.apiserver import Write
+
+Pods = Sequence[RawObject]
+
+
+def condition_status(obj: RawObject, kind: str) -> tuple[str, str]:
+    """Return the status and the reason of a condition of an object, or of its status; empty if there is none."""
+    for candidate in obj.get("status", obj).get("conditions") or ():
+        if candidate["type"] == kind:
+            return candidate["status"], candidate.get("reason", "")
+    return "", ""
+
+
+def is_terminating(obj: RawObject) -> bool:
+    """Tell whether its deletion has begun."""
+    return "deletionTimestamp" in obj["metadata"]
+
+
+def is_ready(pod: RawObject) -> bool:
+    """Tell whether a pod serves and was not asked to stop."""
+    return condition_status(pod, "Ready")[0] == "True" and not is_terminating(pod)
+
+
+def count_ready_pods(pods: Pods) -> int:
+    """Count the pods that serve."""
+    return sum(is_ready(pod) for pod in pods)
+
+
+def count_staying_pods(pods: Pods) -> int:
+    """Count the pods that nobody asked to stop."""
+    return sum(not is_terminating(pod) for pod in pods)
+
+
+def object_snapshots(
+    history: Sequence[Write],
+    plural: str,
+    *,
+    since: int = 0,
+    where: Callable[[RawObject], bool] = lambda _: True,
+) -> Iterator[list[RawObject]]:
+    """Yield all objects of a kind for which `where` holds, as they were after each write to one of them."""
+    current: dict[str, RawObject] = {}
+    for write in history:
+        if write.kind.plural != plural:
+            continue
+        if write.after is not None and where(write.after):
+            current[write.key] = write.after
+        else:
+            current.pop(write.key, None)
+        if write.revision > since:
+            yield list(current.values())
+
+
+def cordon_owners(node: RawObject) -> list[str]:
+    """Return who keeps a node cordoned, by our mark on it; nobody, if somebody has written over that."""
+    try:
+        cordon_annotation = json.loads(node["metadata"].get("annotations", {}).get(CORDON_ANNOTATION, "{}"))
+    except ValueError:
+        return []
+    return sorted(cordon_annotation.get("owners", ())) if isinstance(cordon_annotation, dict) else []

@@ -1,0 +1,135 @@
+"""Counts what the history of nodes must hold, from watch events of the objects alone.
+
+    judge = Judge()
+    judge.observe("nodemaintenances", "patch", obj)          # each version of each object, in order
+    judge.observe("nodemaintenances", "patch", None)         # it is gone
+    judge.read("n1", record)                                 # now and then, before entries give way to newer ones
+    assert judge.problems() == []
+
+It uses nothing of `haulout.history`: what is expected is read from `status.phase` and from the data annotation of
+nodes, and what is there from the raw record. Times are not looked at.
+"""
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+RawObject = dict[str, Any]
+Change = tuple[str, str]  # of what, to where
+MAINTENANCES, NODES, RECORDS = "nodemaintenances", "nodes", "maintenancerecords"
+DATA_ANNOTATION = "cloud.sap/maintenance-data"
+
+
+@dataclass(slots=True)
+class HistoryAudit:
+    """What happened to objects, and what the records say about it; both by node."""
+
+    expected: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
+    recorded: dict[str, list[Change]] = field(default_factory=lambda: defaultdict(list))
+    gaps: list[RawObject] = field(default_factory=list)
+    reconstructed: int = 0
+    _objects: dict[tuple[str, str], RawObject] = field(default_factory=dict)
+    _totals: dict[str, int] = field(default_factory=dict)
+
+    def observe(self, plural: str, name: str, obj: RawObject | None) -> None:
+        """Take note of the next version of an object; None: it is gone."""
+        before = self._objects.pop((plural, name), None)
+        if obj is not None:
+            self._objects[plural, name] = obj
+        if plural == MAINTENANCES:
+            self._observe_maintenance(name, before, obj)
+        elif plural == NODES and obj is not None:
+            self._observe_node(name, before, obj)
+
+    def read_record(self, node: str, record: RawObject) -> None:
+        """Take note of what was added to a record since it was read last."""
+        added = record["total"] - self._totals.get(node, 0)
+        self._totals[node] = record["total"]
+        for entry in record["entries"][-added:] if added else ():
+            self.reconstructed += entry.get("reconstructed", False)
+            if entry.get("result") == "Gap":
+                self.gaps.append(entry)
+            elif "to" in entry:
+                self.recorded[node].append((entry["what"], entry["to"]))
+
+    def missing_count(self) -> int:
+        """Return how many changes are in no record."""
+        return sum(len(_subtract(self.expected[node], self.recorded[node])) for node in self.expected)
+
+    def problems(self) -> list[str]:
+        """Return what is missing, too much, or in another order, for each object."""
+        found = []
+        for node in self.expected.keys() | self.recorded.keys():
+            expected, recorded = _by_object(self.expected[node]), _by_object(self.recorded[node])
+            found += [
+                _difference(f"{what} on {node}", expected.get(what, []), recorded.get(what, []))
+                for what in expected.keys() | recorded.keys()
+                if expected.get(what) != recorded.get(what)
+            ]
+        return sorted(found) + [f"a gap: {gap['why']}" for gap in self.gaps]
+
+    def counts(self) -> tuple[int, int]:
+        """Return how many changes there were, and how many of them are in no record."""
+        return self.changes, self.missing_count()
+
+    def latest(self, plural: str, name: str) -> RawObject | None:
+        """Return an object as it was observed last."""
+        return self._objects.get((plural, name))
+
+    def profiles(self, node: str) -> dict[str, str]:
+        """Return where the profiles of a node stand."""
+        return _profiles(self.latest(NODES, node))
+
+    @property
+    def changes(self) -> int:
+        """How many changes there were."""
+        return sum(map(len, self.expected.values()))
+
+    def _observe_maintenance(self, name: str, before: RawObject | None, after: RawObject | None) -> None:
+        node = (after or before or {})["spec"]["nodeName"]
+        phase_before, what = _phase(before), f"NodeMaintenance/{name}"
+        if after is None:
+            if phase_before:
+                self.expected[node].append((what, "Ended"))
+        elif (phase := _phase(after)) and phase != phase_before:
+            self.expected[node].append((what, phase))
+
+    def _observe_node(self, name: str, before: RawObject | None, after: RawObject) -> None:
+        states_before, states = _profiles(before), _profiles(after)
+        for profile, state in states.items():
+            if state != states_before.get(profile, "operational"):
+                self.expected[name].append((f"profile/{profile}", state))
+
+
+def _phase(obj: RawObject | None) -> str:
+    return str((obj or {}).get("status", {}).get("phase", ""))
+
+
+def _profiles(obj: RawObject | None) -> dict[str, str]:
+    data = json.loads((obj or {}).get("metadata", {}).get("annotations", {}).get(DATA_ANNOTATION, "{}"))
+    return {name: profile["Current"] for name, profile in data.get("Profiles", {}).items()}
+
+
+def _by_object(changes: list[Change]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for what, to in changes:
+        found.setdefault(what, []).append(to)
+    return found
+
+
+def _difference(about: str, expected: list[str], recorded: list[str]) -> str:
+    pairs = zip(expected, recorded, strict=False)
+    same = next(
+        (number for number, (one, other) in enumerate(pairs) if one != other), min(len(expected), len(recorded))
+    )
+    first = max(same - 3, 0)
+    return f"{about}, from change {first} on: expected {expected[first:]}, recorded {recorded[first:]}"
+
+
+def _subtract(changes: list[Change], others: list[Change]) -> list[Change]:
+    left = list(changes)
+    for other in others:
+        if other in left:
+            left.remove(other)
+    return left

@@ -1,0 +1,103 @@
+"""Answers that an API server does not give by itself, for one program: on the sandbox and on a real cluster alike.
+
+answers = Interposed()
+cluster.run(answers.before(operate))
+strange = answers.give(500, when=lambda request: request.path == "/api/v1/pods")
+…
+answers.stop(strange)
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+
+from haulout.api.objects import RawObject
+from haulout.kube.client import Client
+from haulout.kube.transport import Request, Response, Stream, Transport
+from support.clusters.process import Program
+
+RequestPredicate = Callable[[Request], bool]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InjectedResponse:
+    """An answer, and to what it is given."""
+
+    matches: RequestPredicate
+    response: Response
+
+
+@dataclass(slots=True)
+class ResponseInjector:
+    """What is answered in the server's place, and what was asked at all."""
+
+    injected: list[InjectedResponse] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+
+    def inject(self, status: int, *, matches: RequestPredicate, body: RawObject | None = None) -> InjectedResponse:
+        """Answer so from now on."""
+        status_body = (
+            {"kind": "Status", "status": "Failure", "code": status, "message": "not today"} if body is None else body
+        )
+        headers = {"content-type": "application/json"}
+        rule = InjectedResponse(matches, Response(status, headers, msgspec.json.encode(status_body)))
+        self.injected.append(rule)
+        return rule
+
+    def remove(self, response: InjectedResponse) -> None:
+        """Let the server answer again."""
+        self.injected.remove(response)
+
+    def wrap_program(self, program: Program) -> Program:
+        """Return a program whose requests come by here first."""
+
+        async def run(client: Client) -> None:
+            await program(Client(self.wrap_transport(client.transport), clock=client.clock, random=client.random))
+
+        return run
+
+    def wrap_transport(self, transport: Transport) -> Transport:
+        """Return a transport whose requests come by here first."""
+        return _InjectingTransport(transport, self)
+
+    def injected_response(self, request: Request) -> Response | None:
+        """Return what is answered in the server's place, if anything."""
+        self.requests.append(request)
+        return next((rule.response for rule in self.injected if rule.matches(request)), None)
+
+
+class _InjectingTransport:
+    """A transport on which somebody else answers now and then."""
+
+    def __init__(self, transport: Transport, injector: ResponseInjector) -> None:
+        self.server = transport.server
+        self._transport = transport
+        self._injector = injector
+
+    async def send(self, request: Request) -> Response:
+        return self._injector.injected_response(request) or await self._transport.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        response = self._injector.injected_response(request)
+        return self._transport.stream(request) if response is None else _refused_stream(response)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
+@asynccontextmanager
+async def _refused_stream(response: Response) -> AsyncIterator[Stream]:
+    yield _RefusedStream(response)
+
+
+class _RefusedStream:
+    """A watch that does not come about."""
+
+    def __init__(self, response: Response) -> None:
+        self.status, self.headers = response.status, response.headers
+        self._body = response.body
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        yield self._body

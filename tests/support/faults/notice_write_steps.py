@@ -1,0 +1,33 @@
+"""Writes of notices as steps of a story: a source may be killed before and after each."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+
+from haulout.kube.transport import Request, Response, Stream, Transport
+
+
+class NoticeStepTransport:
+    """A transport that tells of each write of a notice."""
+
+    def __init__(self, transport: Transport, on_step: Callable[[str], Awaitable[None]]) -> None:
+        self.server = transport.server
+        self._transport = transport
+        self._on_step = on_step
+
+    async def send(self, request: Request) -> Response:
+        """Send it, and tell before and after."""
+        is_write = request.method != "GET" and "maintenancenotices" in request.path
+        if is_write:
+            await self._on_step(f"before {request.method} {request.path}")
+        response = await self._transport.send(request)
+        if is_write:
+            await self._on_step(f"after {request.method} {request.path}")
+        return response
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        """Follow what is told."""
+        return self._transport.stream(request)
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._transport.close()

@@ -1,0 +1,83 @@
+"""Sources of notices that say what a test has them say, and the operator that listens to them."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceKind
+from haulout.api.notice_reports import NoticeReport
+from haulout.api.objects import Node, RawObject
+from haulout.app.notices import MakeSources
+from haulout.core.clock import Clock
+from haulout.kube.client import Client
+from haulout.kube.informer import Informer
+from haulout.kube.timestamps import micro_time
+from haulout.providers.event_source import EventSource
+from haulout.providers.notice_writer import NoticeWriter
+from haulout.providers.quarantine import Quarantine
+
+
+class FakeCloud:
+    """A cloud that says what a test has it say."""
+
+    def __init__(self, name: str = "cloud") -> None:
+        self.name = name
+        self.reports: asyncio.Queue[NoticeReport | Exception] = asyncio.Queue()
+        self.runs = 0
+
+    def report(self, notice_id: str, *, at: datetime, **more: Any) -> None:
+        """Say it."""
+        self.reports.put_nowait(NoticeReport(source=self.name, notice_id=notice_id, at=at, **more))
+
+
+class FakeEventSource:
+    """Listens to it."""
+
+    def __init__(self, cloud: FakeCloud, clock: Clock) -> None:
+        self.name = cloud.name
+        self.quarantine = Quarantine(cloud.name, clock)
+        self.messages_processed = 0
+        self.is_up = True
+        self._cloud = cloud
+
+    def problems(self) -> Sequence[str]:
+        """Return what it could not read."""
+        return self.quarantine.problems()
+
+    def time_since_last_answer(self) -> timedelta | None:
+        """Return how long ago it answered."""
+        return timedelta(seconds=7)
+
+    async def run(self, notice_writer: NoticeWriter) -> None:
+        """Report what is said, and break if that is an error."""
+        self._cloud.runs += 1
+        while True:
+            report = await self._cloud.reports.get()
+            if isinstance(report, Exception):
+                raise report
+            await notice_writer.write(report)
+            self.messages_processed += 1
+
+
+def event_sources_of(*clouds: FakeCloud) -> MakeSources:
+    """Return what makes the sources."""
+
+    def sources(client: Client, nodes: Informer[Node]) -> Sequence[EventSource]:
+        del nodes
+        return [FakeEventSource(cloud, client.clock) for cloud in clouds]
+
+    return sources
+
+
+def a_notice(
+    name: str, node: str, *, start: datetime, duration: timedelta = timedelta(hours=1), **spec: Any
+) -> RawObject:
+    """Return a notice, as a person would write it."""
+    end = micro_time(start + duration)
+    return {
+        "apiVersion": MAINTENANCE_NOTICES.api_version,
+        "kind": MAINTENANCE_NOTICES.kind,
+        "metadata": {"name": name},
+        "spec": {"nodeName": node, "kind": MaintenanceKind.REBOOT, "start": micro_time(start), "end": end, **spec},
+    }

@@ -1,0 +1,391 @@
+"""NodeMaintenances in a whole cluster: the operator as a process, what a person orders, and how that stands.
+
+async with maintained(a_cluster().with_nodes(2)).running() as cluster:
+    cluster.run(operate)
+    await order(cluster, "n1")
+    await cluster.eventually(lambda: phase(cluster), becomes="Succeeded")
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from haulout.api.nodemaintenance import (
+    FINALIZER,
+    NODE_MAINTENANCES,
+    NodeMaintenanceConditionType,
+    custom_resource_definition,
+)
+from haulout.api.objects import RawObject
+from haulout.app.manifests import operator_manifests
+from haulout.app.manifests.operator_manifests import Installation
+from haulout.budget.slots import SLOT_WITHDRAWN_ANNOTATION
+from haulout.budget.unavailable_nodes import RECOVERING_ANNOTATION
+from haulout.controllers.nodemaintenance import node_cordon, node_lease
+from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController, NodeMaintenanceSettings
+from haulout.controllers.nodemaintenance.node_cordon import CORDON_REQUEST, DRAIN_TAINT, OWNER_PREFIX
+from haulout.drain import cordon
+from haulout.drain.node_conditions import NodeConditionType
+from haulout.history.writer import HistoryWriter
+from haulout.kube.client import Client
+from haulout.kube.patches import merge_patch
+from haulout.kube.recorder import EventRecorder
+from haulout_sandbox.apiserver.auth.rbac import service_account_user
+from support.clusters.cluster_plan import SERVICE_ACCOUNT, ClusterPlan
+from support.clusters.live_cluster import RESOURCES, LiveCluster
+from support.expectations.objects import condition_status, cordon_owners
+from support.invariants import (
+    Converges,
+    EndsOrExplainsItself,
+    Explanation,
+    ForeignMetadataUntouched,
+    GracePeriodRespected,
+    Invariant,
+    Maintenances,
+    OneMaintenancePerNode,
+    OnlyOwnCordonsRemoved,
+    PodDisruptionBudgetsRespected,
+    State,
+)
+from support.invariants.object_fields import parse_instant
+
+PLURAL = NODE_MAINTENANCES.plural
+CRD: RawObject = custom_resource_definition()
+NAME = "patch"
+LEASE_NAMESPACE = "medik8s-leases"
+OPERATOR = service_account_user(*SERVICE_ACCOUNT).name  # who it is in the history
+OPERATOR_RBAC = operator_manifests.role_objects(Installation(image="example/haulout"))
+EXCLUDE_LABEL = node_cordon.EXCLUDE_LABEL
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+# The operator
+
+
+async def run_controller(client: Client, *, settings: NodeMaintenanceSettings | None = None) -> None:
+    """Run the controller, with its events, as the operator does while it leads."""
+    events = EventRecorder(client, instance="test", controller="NodeMaintenance")
+    async with asyncio.TaskGroup() as group:
+        recorder_task = group.create_task(events.run())
+        try:
+            await NodeMaintenanceController(client, events=events, settings=settings).run()
+        finally:
+            recorder_task.cancel()
+
+
+async def run_controller_with_history(client: Client) -> None:
+    """Run the controller, with its events, and write down what happens."""
+    events, history = EventRecorder(client, instance="test", controller="NodeMaintenance"), HistoryWriter(client)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(component.run()) for component in (events, history)]
+        try:
+            await NodeMaintenanceController(client, events=events, history=history).run()
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+# A person
+
+
+def with_nodemaintenance_crd(plan: ClusterPlan) -> ClusterPlan:
+    """Return the plan of a cluster that knows NodeMaintenances."""
+    return plan.with_crd(CRD)
+
+
+def with_operator_rbac(plan: ClusterPlan, rbac_objects: Sequence[RawObject] = OPERATOR_RBAC) -> ClusterPlan:
+    """Return the same where the operator may do what the roles say that we ship, and nothing else."""
+    return with_nodemaintenance_crd(plan).with_rbac(*rbac_objects)
+
+
+def with_blocking_pods(plan: ClusterPlan, *nodes: str) -> ClusterPlan:
+    """Put a pod onto each of the nodes that its budget does not let go: `shop/on-n1`."""
+    for node in nodes:
+        pods = {"nodeSelector": {"kubernetes.io/hostname": node}}
+        plan = plan.with_deployment(f"shop/on-{node}", replicas=1, budget=1, pods=pods)
+    return plan
+
+
+def a_maintenance(node: str, *, name: str = NAME, meta: Mapping[str, Any] | None = None, **spec: Any) -> RawObject:
+    """Return an order to take a node out of service."""
+    return {
+        "apiVersion": NODE_MAINTENANCES.api_version,
+        "kind": NODE_MAINTENANCES.kind,
+        "metadata": {"name": name, **(meta or {})},
+        "spec": {"nodeName": node, **spec},
+    }
+
+
+async def create_maintenance(cluster: LiveCluster, node: str, *, name: str = NAME, **more: Any) -> None:
+    """Order a maintenance."""
+    await cluster.create(a_maintenance(node, name=name, **more))
+
+
+async def started_by_nmo(cluster: LiveCluster, node: str, *, name: str = NAME, **status: Any) -> None:
+    """Leave a maintenance and its node as the Node Maintenance Operator leaves them."""
+    await cluster.create(a_maintenance(node, name=name, meta={"finalizers": [FINALIZER]}))
+    patch = merge_patch({"status": {"lastUpdate": "2026-01-01T00:00:00Z", **status}})
+    await cluster.admin.patch(RESOURCES[PLURAL], name, patch, subresource="status")
+    spec = {
+        "unschedulable": True,
+        "taints": [{"key": taint.key, "effect": taint.effect} for taint in CORDON_REQUEST.taints],
+    }
+    await cluster.patch("nodes", node, spec=spec, metadata={"labels": dict(CORDON_REQUEST.labels)})
+    await cluster.create(a_lease(node, holder=node_lease.HOLDER, now=cluster.clock.now()))
+
+
+async def delete_maintenance(cluster: LiveCluster, name: str = NAME) -> None:
+    """Delete a maintenance."""
+    await cluster.delete(PLURAL, name)
+
+
+async def wait_for_success(cluster: LiveCluster, name: str = NAME) -> None:
+    """Wait until the node is empty."""
+    await cluster.eventually(lambda: phase(cluster, name), becomes="Succeeded")
+
+
+async def wait_until_blocked(cluster: LiveCluster, name: str = NAME) -> None:
+    """Wait until it tells that something stands in the way."""
+    await cluster.eventually(lambda: condition_of(cluster, "Drained", name), becomes=("False", "Blocked"))
+
+
+async def end_maintenance(cluster: LiveCluster, name: str = NAME) -> None:
+    """Delete a maintenance, and wait until it is gone."""
+    await delete_maintenance(cluster, name)
+    await cluster.eventually(lambda: is_gone(cluster, name))
+
+
+# How it stands
+
+
+def status(cluster: LiveCluster, name: str = NAME) -> RawObject:
+    """Return the status of a maintenance."""
+    found: RawObject = cluster.get(PLURAL, name).get("status", {})
+    return found
+
+
+def phase(cluster: LiveCluster, name: str = NAME) -> str:
+    """Return its phase."""
+    return str(status(cluster, name).get("phase", ""))
+
+
+def phases(cluster: LiveCluster, name: str = NAME) -> list[str]:
+    """Return the phases that it went through."""
+    versions = [
+        write.after
+        for write in cluster.history
+        if write.kind.plural == PLURAL and write.key == name and write.after is not None
+    ]
+    observed = [str(write.get("status", {}).get("phase", "")) for write in versions]
+    return [now for before, now in zip(["", *observed], observed, strict=False) if now != before]
+
+
+def last_error(cluster: LiveCluster, name: str = NAME) -> str:
+    """Return what it says went wrong."""
+    return str(status(cluster, name).get("lastError", ""))
+
+
+def condition_of(cluster: LiveCluster, kind: str, name: str = NAME) -> tuple[str, str]:
+    """Return status and reason of one of its conditions."""
+    return condition_status(cluster.get(PLURAL, name), kind)
+
+
+def event_reasons(cluster: LiveCluster, name: str = NAME, *, kind: str = "NodeMaintenance") -> list[str]:
+    """Return the reasons of what was told of an object in this test, in order."""
+    objects = [write.after for write in cluster.history if write.after is not None]
+    uids = {obj["metadata"]["uid"] for obj in objects if obj["kind"] == kind and obj["metadata"]["name"] == name}
+    found = [event for event in cluster.by_key("events").values() if _regarding(event).get("uid") in uids]
+    return [event["reason"] for event in sorted(found, key=lambda obj: str(obj.get("eventTime")))]
+
+
+def _regarding(event: RawObject) -> RawObject:
+    found: RawObject = event.get("regarding") or event.get("involvedObject") or {}
+    return found
+
+
+def is_gone(cluster: LiveCluster, name: str = NAME) -> bool:
+    """Tell whether a maintenance is over."""
+    return not cluster.has(PLURAL, name)
+
+
+def taints_of(cluster: LiveCluster, node: str) -> set[str]:
+    """Return the taints of a node, as `key:effect`."""
+    return _taints(cluster.get("nodes", node))
+
+
+def _taints(node: RawObject) -> set[str]:
+    return {f"{taint['key']}:{taint['effect']}" for taint in node["spec"].get("taints", ())}
+
+
+def has_maintenance_marks(cluster: LiveCluster, node: str) -> bool:
+    """Tell whether a node has all that a maintenance gives it."""
+    return _has_all(cluster.get("nodes", node))
+
+
+def _has_all(node: RawObject) -> bool:
+    wanted = {f"{taint.key}:{taint.effect}" for taint in CORDON_REQUEST.taints}
+    labelled = node["metadata"].get("labels", {}).get(EXCLUDE_LABEL) == "true"
+    return bool(node["spec"].get("unschedulable")) and wanted <= _taints(node) and labelled
+
+
+def is_released(cluster: LiveCluster, node: str) -> bool:
+    """Tell whether nothing of a maintenance is left on a node."""
+    found = cluster.get("nodes", node)
+    ours = {f"{taint.key}:{taint.effect}" for taint in CORDON_REQUEST.taints}
+    marked = {cordon.CORDON_ANNOTATION, cordon.CORDON_BACKUP_ANNOTATION, RECOVERING_ANNOTATION} & found["metadata"].get(
+        "annotations", {}
+    ).keys()
+    labelled = EXCLUDE_LABEL in found["metadata"].get("labels", {})
+    published = any(condition_status(found, kind)[0] == "True" for kind in NodeConditionType)
+    return not (
+        found["spec"].get("unschedulable") or marked or labelled or published or ours & taints_of(cluster, node)
+    )
+
+
+def lease(cluster: LiveCluster, node: str) -> RawObject:
+    """Return the lease of a node."""
+    return cluster.get("leases", f"{LEASE_NAMESPACE}/node-{node}")
+
+
+def has_lease(cluster: LiveCluster, node: str) -> bool:
+    """Tell whether a node has a lease."""
+    return cluster.has("leases", f"{LEASE_NAMESPACE}/node-{node}")
+
+
+def a_lease(node: str, *, holder: str, now: datetime, duration: timedelta = timedelta(hours=1)) -> RawObject:
+    """Return a node's lease, as somebody else takes it."""
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": f"node-{node}", "namespace": LEASE_NAMESPACE},
+        "spec": {
+            "holderIdentity": holder,
+            "leaseDurationSeconds": round(duration.total_seconds()),
+            "acquireTime": stamp,
+            "renewTime": stamp,
+        },
+    }
+
+
+# What must hold
+
+
+def _is_active(obj: RawObject) -> bool:
+    """Tell whether pods are made to leave in its name."""
+    is_under_way = bool(obj.get("status", {}).get("drain", {}).get("startTime"))
+    return is_under_way and not _has_ended(obj) and "deletionTimestamp" not in obj["metadata"]
+
+
+def _has_ended(obj: RawObject) -> bool:
+    return obj.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
+def _explanation(obj: RawObject) -> Explanation | None:
+    status_fields = obj.get("status", {})
+    drained_conditions = [
+        condition for condition in status_fields.get("conditions", ()) if condition["type"] == "Drained"
+    ]
+    if not drained_conditions:
+        return None
+    next_reconcile = status_fields.get("nextLook")
+    return Explanation(
+        reason=drained_conditions[0]["reason"],
+        waits_for=drained_conditions[0]["message"],
+        next_reconcile_at=parse_instant(next_reconcile) if next_reconcile else None,
+    )
+
+
+MAINTENANCES = Maintenances(
+    plural=PLURAL, node=lambda obj: str(obj["spec"]["nodeName"]), is_active=_is_active, has_ended=_has_ended
+)
+
+
+def _undated_explanation(obj: RawObject) -> Explanation | None:
+    """Return the same of an operator that does not know what time it is: when it looks again means nothing then."""
+    explanation = _explanation(obj)
+    return (
+        explanation
+        if explanation is None or explanation.next_reconcile_at is None
+        else replace(explanation, next_reconcile_at=_NEVER)
+    )
+
+
+def invariants(
+    *operators: str,
+    max_silence: timedelta = timedelta(seconds=30),
+    knows_time: bool = True,
+    may_shorten_grace: Callable[..., bool] = lambda *_: False,
+) -> tuple[Invariant, ...]:
+    """Return what must hold of maintenances, whatever happens; `operators` are those that are no service account.
+
+    For no longer than `max_silence` may one neither end nor explain itself: that is how long an operator may be unable
+    to say anything. One that is not `knows_time` does not know what time it is.
+    """
+    names = {OPERATOR, *(operators or ("operator",))}
+    own_metadata = (
+        cordon.CORDON_ANNOTATION,
+        cordon.CORDON_BACKUP_ANNOTATION,
+        SLOT_WITHDRAWN_ANNOTATION,
+        RECOVERING_ANNOTATION,
+        EXCLUDE_LABEL,
+        f"{DRAIN_TAINT.key}:*",
+        f"{UNSCHEDULABLE}:*",
+        FINALIZER,
+        *NodeConditionType,
+        *(f"{PLURAL}/{item}" for item in NodeMaintenanceConditionType),
+    )
+    return (
+        PodDisruptionBudgetsRespected(),
+        OnlyOwnCordonsRemoved(operator=names, owners=cordon_owners),
+        ForeignMetadataUntouched(operator=names, ours=own_metadata),
+        GracePeriodRespected(operator=names, may_shorten_grace=may_shorten_grace),
+        OneMaintenancePerNode(maintenances=(MAINTENANCES,)),
+        EndsOrExplainsItself(
+            maintenances=MAINTENANCES,
+            explanation=_explanation if knows_time else _undated_explanation,
+            within=max_silence,
+        ),
+    )
+
+
+def convergence_problem(state: State) -> str:
+    """Return what is not as it should be when nothing hinders anybody; empty if all is well."""
+    maintenances = state.by_key(PLURAL)
+    for name, obj in maintenances.items():
+        node, status_fields = state.get("nodes", str(obj["spec"]["nodeName"])), obj.get("status", {})
+        if "deletionTimestamp" in obj["metadata"]:
+            return f"NodeMaintenance {name} is not gone"
+        if status_fields.get("phase") != "Succeeded" or status_fields.get("lastError"):
+            return f"NodeMaintenance {name} is {status_fields.get('phase')}: {status_fields.get('lastError')}"
+        if node is None or not _has_all(node):
+            return f"the node of NodeMaintenance {name} is not taken"
+    for name, node in state.by_key("nodes").items():
+        lost = {item.removeprefix(OWNER_PREFIX) for item in cordon_owners(node)} - set(maintenances)
+        if lost:
+            return f"node {name} is held for {sorted(lost)}, and nobody of them is there"
+    wanted = {node_lease.lease_name(str(item["spec"]["nodeName"])) for item in maintenances.values()}
+    left = [
+        item
+        for item in state.by_key("leases")
+        if item.startswith(f"{LEASE_NAMESPACE}/") and item.partition("/")[2] not in wanted
+    ]
+    return f"leases are left: {left}" if left else ""
+
+
+async def assert_converges(cluster: LiveCluster, *, within: timedelta = timedelta(minutes=2)) -> None:
+    """See that from now on, nothing hindering anybody, all is well soon and stays so."""
+    since = cluster.clock.now()
+    await cluster.clock.sleep(within + timedelta(seconds=30))
+    kinds = frozenset({PLURAL, "nodes", "leases"})
+    cluster.assert_invariants(
+        Converges(problem=convergence_problem, plurals=kinds, faults_stopped_at=since, within=within)
+    )
+
+
+def cordon_owner(name: str = NAME) -> str:
+    """Return the name under which a maintenance holds its node."""
+    return f"{OWNER_PREFIX}{name}"

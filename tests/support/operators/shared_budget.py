@@ -1,0 +1,94 @@
+"""One budget for profiles and orders in a whole cluster: the operator by a file, and what must hold.
+
+Operators may be several, or die at any write: no more nodes are out of service than the file says.
+"""
+
+import asyncio
+import json
+from datetime import timedelta
+from typing import Any
+
+from haulout.api.objects import RawObject
+from haulout.budget.slots import LEDGER
+from haulout.budget.unavailable_nodes import NODE_MAINTENANCE_OWNER_PREFIX
+from haulout.budget.waiting_list import WaitingList
+from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController, NodeMaintenanceSettings
+from haulout.drain import cordon
+from haulout.kube.client import Client
+from haulout.kube.recorder import EventRecorder
+from support.clusters.live_cluster import LiveCluster
+from support.clusters.process import Program
+from support.fakes.profile_node import load_configuration
+from support.invariants import DisruptionsWithinBudget, Invariant, NodeBudget
+from support.operators.profiles_controller import NAMESPACE, NotificationLog, a_profiles_controller, is_in_maintenance
+
+SLOTS = f"{NAMESPACE}/haulout-budget-{LEDGER}"
+
+FILE = """
+intervals: {requeue: 1m}
+instances:
+  check:
+  - {name: wanted, type: hasAnnotation, config: {key: wanted}}
+  trigger:
+  - {name: drain, type: eviction, config: {action: drain}}
+  - {name: uncordon, type: eviction, config: {action: uncordon}}
+profiles:
+- name: os
+  operational:
+    transitions: [{check: wanted, next: maintenance-required}]
+  maintenance-required:
+    transitions: [{check: wanted, next: in-maintenance, trigger: drain}]
+  in-maintenance:
+    transitions: [{check: "!wanted", next: operational, trigger: uncordon}]
+"""
+
+
+def always_leading_operator(text: str) -> Program:
+    """Return an operator that believes to lead, whoever else does: orders and profiles, by a file."""
+
+    async def program(client: Client) -> None:
+        events = EventRecorder(client, instance="test", controller="test")
+        waiting_list, configuration = WaitingList(), load_configuration(text)
+        maintenances = NodeMaintenanceController(
+            client, events=events, settings=NodeMaintenanceSettings(namespace=NAMESPACE), waiting_list=waiting_list
+        )
+        profiles = a_profiles_controller(client, events, NotificationLog(), waiting_list=waiting_list)
+        maintenances.set_budget(configuration.budget)
+        profiles.use(configuration)
+        async with asyncio.TaskGroup() as group:
+            for run in (events.run, maintenances.run, profiles.run):
+                group.create_task(run())
+
+    return program
+
+
+def is_unavailable(node: RawObject) -> bool:
+    """Tell whether a node is out of service, by an order or by a profile."""
+    cordon_annotation = node["metadata"].get("annotations", {}).get(cordon.CORDON_ANNOTATION)
+    owners = json.loads(cordon_annotation)["owners"] if cordon_annotation else ()
+    return is_in_maintenance(node) or any(owner.startswith(NODE_MAINTENANCE_OWNER_PREFIX) for owner in owners)
+
+
+def within_budget(*budgets: NodeBudget, operators: tuple[str, ...] = ("operator",)) -> Invariant:
+    """Return that nobody begins a disruption beyond a budget.
+
+    A node that is down counts after a minute; how much later that is seen is the watch's business.
+    """
+    return DisruptionsWithinBudget(
+        operator=set(operators),
+        budgets=budgets,
+        is_disrupted=is_unavailable,
+        down_after=timedelta(minutes=1),
+        lag=timedelta(seconds=15),
+    )
+
+
+def unavailable_nodes(cluster: LiveCluster) -> list[str]:
+    """Return the nodes that are out of service."""
+    return sorted(name for name, node in cluster.by_key("nodes").items() if is_unavailable(node))
+
+
+def slots(cluster: LiveCluster) -> list[Any]:
+    """Return the slots that are taken."""
+    found: list[Any] = json.loads(cluster.get("configmaps", SLOTS)["data"]["slots"])
+    return found

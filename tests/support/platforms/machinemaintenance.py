@@ -1,0 +1,122 @@
+"""MachineMaintenances in a cluster of OpenShift: the operator as a process, records, and how they stand."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+from haulout.api.machinemaintenance import MACHINE_MAINTENANCES, NAMESPACE
+from haulout.api.objects import RawObject
+from haulout.api.resources import NODES
+from haulout.controllers.machines.controller import MachineMaintenanceController
+from haulout.controllers.machines.desired_maintenance import NoticeFilter
+from haulout.controllers.machines.notice_controller import MachineNoticeController
+from haulout.controllers.machines.replacement_time import ReplacementPolicy
+from haulout.controllers.machines.settings import MachineSettings
+from haulout.kube.client import Client
+from haulout.kube.informer import Informer, as_is
+from haulout.kube.recorder import EventRecorder
+from haulout.kube.reflector import ListWatch
+from support.clusters.live_cluster import LiveCluster
+from support.platforms.openshift import instance_of, machines, ready_machines, terminating_machines
+
+Program = Callable[[Client], Coroutine[Any, Any, None]]
+PLURAL = MACHINE_MAINTENANCES.plural
+REPLACEMENT_TIMEOUT = timedelta(minutes=40)
+
+
+def machinemaintenance_operator(
+    replacement_policy: ReplacementPolicy | None = None,
+    *,
+    namespace: str = NAMESPACE,
+    notice_filter: NoticeFilter | None = None,
+) -> Program:
+    """Return the operator as a program; with `notice_filter`, notices become records."""
+
+    async def run_controller(client: Client) -> None:
+        events = EventRecorder(client, instance="test", controller="MachineMaintenance")
+        nodes = Informer(client, ListWatch(NODES), transform=as_is)
+        settings = MachineSettings(policy=replacement_policy or ReplacementPolicy(), namespace=namespace)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(component.run()) for component in (events, nodes)]
+            controller = MachineMaintenanceController(client, events=events, nodes=nodes, settings=settings)
+            if notice_filter is not None:
+                notice_controller = MachineNoticeController(
+                    client, informers=controller.informers, namespace=namespace, notice_filter=notice_filter
+                )
+                tasks.append(group.create_task(notice_controller.run()))
+            try:
+                await controller.run()
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    return run_controller
+
+
+run_operator = machinemaintenance_operator()
+
+
+def a_machinemaintenance(
+    machine: str, instance: str, *, name: str = "", namespace: str = NAMESPACE, **spec: Any
+) -> RawObject:
+    """Return a record as a person, or the Machine Maintenance Operator, writes it."""
+    return {
+        "apiVersion": MACHINE_MAINTENANCES.api_version,
+        "kind": MACHINE_MAINTENANCES.kind,
+        "metadata": {"name": name or f"mm-{machine}", "namespace": namespace},
+        "spec": {"maintenancescheduled": False, "machineid": instance, "machinelink": machine, **spec},
+    }
+
+
+async def create_machinemaintenance(cluster: LiveCluster, machine: str, **more: Any) -> None:
+    """Have a Machine replaced."""
+    await cluster.create(a_machinemaintenance(machine, instance_of(cluster, machine), **more))
+
+
+def machinemaintenance_of(cluster: LiveCluster, machine: str, *, namespace: str = NAMESPACE) -> RawObject:
+    """Return the record of a Machine by its old name, or by the name itself."""
+    name = machine if cluster.has(PLURAL, f"{namespace}/{machine}") else f"mm-{machine}"
+    return cluster.get(PLURAL, f"{namespace}/{name}")
+
+
+def is_deletion_scheduled(cluster: LiveCluster, machine: str) -> bool:
+    """Return whether the record says that the Machine was told to go."""
+    return bool(machinemaintenance_of(cluster, machine)["spec"]["maintenancescheduled"])
+
+
+def phase(cluster: LiveCluster, machine: str) -> str:
+    """Return how it stands."""
+    return str(machinemaintenance_of(cluster, machine).get("status", {}).get("phase", ""))
+
+
+def message(cluster: LiveCluster, machine: str) -> str:
+    """Return why."""
+    return str(machinemaintenance_of(cluster, machine).get("status", {}).get("message", ""))
+
+
+def warning_reasons(cluster: LiveCluster, machine: str) -> list[str]:
+    """Return the reasons of the warnings about a record."""
+    bad = [event for event in cluster.by_key("events").values() if event["type"] == "Warning"]
+    uid = machinemaintenance_of(cluster, machine)["metadata"]["uid"]
+    return sorted(
+        event["reason"] for event in bad if (event.get("regarding") or event["involvedObject"]).get("uid") == uid
+    )
+
+
+async def wait_until_replaced(cluster: LiveCluster, old: list[str], *, ready_at_least: int) -> None:
+    """Wait until these Machines are gone, one at a time, while so many others serve."""
+    counts: list[tuple[int, int]] = []
+
+    def are_gone() -> bool:
+        counts.append((len(terminating_machines(cluster)), len(ready_machines(cluster))))
+        return not set(old) & set(machines(cluster))
+
+    await cluster.eventually(are_gone, within=REPLACEMENT_TIMEOUT)
+    assert max(going for going, _ in counts) <= 1
+    assert min(serving for _, serving in counts) >= ready_at_least
+
+
+async def wait_until_completed(cluster: LiveCluster, machine: str) -> None:
+    """Wait until the Machine is gone, and the record says so."""
+    await cluster.eventually(lambda: phase(cluster, machine), becomes="Completed", within=REPLACEMENT_TIMEOUT)

@@ -1,0 +1,39 @@
+"""What is written down when a source was told to begin early, also when somebody else wrote it."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from haulout.api.early_start import ANNOTATION, EarlyStart, EarlyStartAnswer, early_start_of, may_have_started
+from haulout.api.maintenancenotice import MaintenanceNotice, MaintenanceNoticeSpec
+from haulout.api.objects import ObjectMeta
+
+START = datetime(2026, 5, 14, 9, 30, tzinfo=UTC)
+
+
+def a_notice(annotation: str) -> MaintenanceNotice:
+    return MaintenanceNotice(
+        metadata=ObjectMeta(name="x", annotations={ANNOTATION: annotation}), spec=MaintenanceNoticeSpec(start=START)
+    )
+
+
+@pytest.mark.parametrize(
+    "written", ["", "{", "[]", '{"answer": "Maybe"}', '{"x": ' + "[" * 100_000, '{"said": "\ud800"}']
+)
+def test_what_makes_no_sense_was_written_by_nobody(written: str) -> None:
+    assert early_start_of(a_notice(written)) is None
+    assert not may_have_started(a_notice(written))
+
+
+@pytest.mark.parametrize(
+    ("answer", "may"),
+    [(EarlyStartAnswer.ASKING, True), (EarlyStartAnswer.AGREED, True), (EarlyStartAnswer.REFUSED, False)],
+)
+def test_it_may_have_begun_unless_the_source_said_no(answer: EarlyStartAnswer, *, may: bool) -> None:
+    early = EarlyStart(start=START, answer=answer)
+    assert may_have_started(a_notice(early.metadata_patch["annotations"][ANNOTATION])) is may
+
+
+def test_what_was_said_of_another_start_says_nothing_of_this_one() -> None:
+    early = EarlyStart(start=START.replace(hour=8), answer=EarlyStartAnswer.AGREED)
+    assert not may_have_started(a_notice(early.metadata_patch["annotations"][ANNOTATION]))

@@ -1,0 +1,325 @@
+"""What a record holds: nothing twice, nothing left out, and not too much."""
+
+import itertools
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from haulout.api import maintenancerecord
+from haulout.api.maintenancerecord import (
+    ENDED_UNOBSERVED_REASON,
+    MAX_BYTES,
+    MAX_DIGESTS,
+    MAX_ENTRIES,
+    RECONSTRUCTED_REASON,
+    DrainFacts,
+    Entry,
+    LastState,
+    NewEntry,
+    RecordContent,
+    add_entries,
+    decode_last_states,
+    encode_last_states,
+)
+from haulout_sandbox.event_loops.virtual_time import EPOCH
+
+STATES = ("operational", "maintenance-required", "in-maintenance")
+OPERATIONAL, REQUIRED, MAINTAINED = STATES
+OS = "profile/os"
+NODE_MAINTENANCE = "NodeMaintenance/patch"
+
+
+def at(minutes: float) -> datetime:
+    return EPOCH + timedelta(minutes=minutes)
+
+
+def a_transition(number: int, *, what: str = OS, why: str = "") -> NewEntry:
+    """Return the transition of this number, a minute after the one before it."""
+    before, after = STATES[number % 3], STATES[(number + 1) % 3]
+    entry = Entry(time=at(number), what=what, from_=before, to=after, since=at(number - 1), why=why)
+    return NewEntry(entry=entry, initial_state=OPERATIONAL)
+
+
+def a_claim(state: str, minutes: float) -> NewEntry:
+    return NewEntry(entry=Entry(time=at(minutes), what=OS, to=state), initial_state=OPERATIONAL, is_state_claim=True)
+
+
+def a_node_maintenance(state: str, minutes: float, *, created_at: float = 0) -> NewEntry:
+    before = {"Running": "", "Succeeded": "Running", "Ended": "Succeeded"}[state]
+    entry = Entry(time=at(minutes), what=NODE_MAINTENANCE, from_=before, to=state)
+    return NewEntry(
+        entry=msgspec.structs.replace(entry, instance=f"uid-{created_at}"),
+        is_state_claim=True,
+        created_at=at(created_at),
+    )
+
+
+def state_changes(content: RecordContent) -> list[tuple[str, str]]:
+    return [(entry.from_, entry.to) for entry in content.entries]
+
+
+# The same is the same
+
+
+def test_a_repeated_entry_is_the_same_entry() -> None:
+    once = add_entries(RecordContent(), [a_transition(0)])
+    assert add_entries(once, [a_transition(0)]) is once
+    assert add_entries(RecordContent(), [a_transition(0), a_transition(0)]) == once
+
+
+def test_what_two_have_to_tell_of_the_same_transition_is_one_entry() -> None:
+    """The time and the state make it the same, whatever words they have for it."""
+    assert len(add_entries(RecordContent(), [a_transition(0, why="one"), a_transition(0, why="another")]).entries) == 1
+
+
+def test_an_entry_that_has_given_way_to_newer_ones_does_not_come_back() -> None:
+    full = add_entries(RecordContent(), map(a_transition, range(MAX_ENTRIES + 5)))
+    assert add_entries(full, [a_transition(1)]) is full
+    alone = RecordContent((), 1, {OS: LastState(state=REQUIRED, since=at(0))})
+    assert add_entries(alone, [a_transition(0)]) is alone
+
+
+def test_states_that_are_passed_at_the_same_instant_are_all_there() -> None:
+    moves = [
+        NewEntry(entry=Entry(time=at(0), what=OS, from_=before, to=after, since=at(0)), initial_state=OPERATIONAL)
+        for before, after in itertools.pairwise(STATES)
+    ]
+    assert state_changes(add_entries(RecordContent(), moves)) == [(OPERATIONAL, REQUIRED), (REQUIRED, MAINTAINED)]
+
+
+def test_what_follows_is_kept_though_the_clock_was_set_back() -> None:
+    early = NewEntry(
+        entry=Entry(time=at(-90), what=OS, from_=REQUIRED, to=MAINTAINED, since=at(0)), initial_state=OPERATIONAL
+    )
+    assert state_changes(add_entries(RecordContent(), [a_transition(0), early])) == [
+        (OPERATIONAL, REQUIRED),
+        (REQUIRED, MAINTAINED),
+    ]
+
+
+@given(st.lists(st.integers(-120, 120), min_size=30, max_size=30), st.integers(1, 5))
+def test_whatever_clocks_say_each_transition_is_there_once_and_in_order(steps: list[int], batch: int) -> None:
+    """Each is told twice, as by a writer that heard no answer."""
+    notes = []
+    last = at(0)
+    for number, step in enumerate(steps):
+        time = at(number + step) + timedelta(microseconds=number)  # no two changes are made at the same instant
+        entry = Entry(
+            time=time, what=OS, from_=STATES[number % 3], to=STATES[(number + 1) % 3], since=last if number else None
+        )
+        notes.append(NewEntry(entry=entry, initial_state=OPERATIONAL))
+        last = time
+    content = RecordContent()
+    for first in range(0, len(notes), batch):
+        for _ in range(2):
+            content = add_entries(content, notes[first : first + batch])
+    assert state_changes(content) == [(new_entry.entry.from_, new_entry.entry.to) for new_entry in notes]
+    assert add_entries(content, notes) is content
+
+
+@given(st.lists(st.integers(-120, 120), min_size=12, max_size=12))
+def test_whatever_clocks_say_an_order_that_has_ended_is_ended(steps: list[int]) -> None:
+    content = RecordContent()
+    for number in range(4):
+        for place, state in enumerate(("Running", "Succeeded", "Ended")):
+            note = a_node_maintenance(state, number * 10 + place + steps[number * 3 + place], created_at=number)
+            content = add_entries(content, [note, note])
+    assert state_changes(content) == [("", "Running"), ("Running", "Succeeded"), ("Succeeded", "Ended")] * 4
+
+
+def test_changes_are_numbered_by_the_object_and_a_number_that_is_skipped_is_a_gap() -> None:
+    def change(number: int, state: str) -> NewEntry:
+        entry = Entry(time=at(-number), what=NODE_MAINTENANCE, to=state, instance="u", number=number)
+        return NewEntry(entry=entry, is_state_claim=True)
+
+    content = add_entries(
+        RecordContent(), [change(1, "Running"), change(4, "Failed"), change(2, "Failed"), change(5, "Running")]
+    )
+    assert state_changes(content) == [("", "Running"), ("", ""), ("Running", "Failed"), ("Failed", "Running")]
+    assert content.entries[1].missing == 2
+    assert "2 changes of NodeMaintenance/patch are missing" in content.entries[1].why
+
+
+def test_a_record_of_an_older_version_goes_on() -> None:
+    """It has neither instances nor numbers."""
+    old = RecordContent(
+        (Entry(time=at(0), what=NODE_MAINTENANCE, to="Running"),),
+        1,
+        {NODE_MAINTENANCE: LastState(state="Running", since=at(0))},
+    )
+    assert add_entries(old, [a_node_maintenance("Running", 0)]) is old
+    assert state_changes(add_entries(old, [a_node_maintenance("Succeeded", 5)])) == [
+        ("", "Running"),
+        ("Running", "Succeeded"),
+    ]
+
+
+def test_rounds_that_nobody_wrote_down_are_a_gap() -> None:
+    content = add_entries(add_entries(RecordContent(), [a_transition(0)]), [a_claim(REQUIRED, 9)])
+    assert [entry.is_gap for entry in content.entries] == [False, True, False]
+    assert "changes of profile/os are missing between" in content.entries[1].why
+    assert add_entries(content, [a_claim(REQUIRED, 9)]) is content
+
+
+# Nothing is left out
+
+
+def test_a_transition_that_nobody_wrote_down_is_completed_by_the_next() -> None:
+    content = add_entries(add_entries(RecordContent(), [a_transition(0)]), [a_transition(2)])
+    assert state_changes(content) == [(OPERATIONAL, REQUIRED), (REQUIRED, MAINTAINED), (MAINTAINED, OPERATIONAL)]
+    assert content.entries[1].why == RECONSTRUCTED_REASON
+    assert content.entries[1].time == at(1)
+    assert content.total == 3
+
+
+def test_a_history_that_begins_in_the_middle_says_so() -> None:
+    assert state_changes(add_entries(RecordContent(), [a_transition(1)])) == [
+        (OPERATIONAL, REQUIRED),
+        (REQUIRED, MAINTAINED),
+    ]
+
+
+def test_the_first_state_of_a_profile_is_no_transition() -> None:
+    assert add_entries(RecordContent(), [a_claim(OPERATIONAL, 0)]) == RecordContent()
+    assert state_changes(add_entries(RecordContent(), [a_transition(0)])) == [(OPERATIONAL, REQUIRED)]
+
+
+def test_a_claim_is_an_entry_only_if_nobody_wrote_that_down() -> None:
+    told = add_entries(RecordContent(), [a_transition(0)])
+    assert add_entries(told, [a_claim(REQUIRED, 0)]) is told
+    missed = add_entries(told, [a_claim(MAINTAINED, 7)])
+    assert missed.entries[-1] == Entry(time=at(7), what=OS, from_=REQUIRED, to=MAINTAINED, since=at(0))
+
+
+def test_a_claim_from_an_old_copy_adds_nothing() -> None:
+    told = add_entries(RecordContent(), [a_transition(0), a_transition(1)])
+    assert add_entries(told, [a_claim(REQUIRED, 0)]) is told
+
+
+def test_a_claim_and_the_transition_that_it_knows_of_are_one_entry() -> None:
+    claimed = add_entries(RecordContent(), [a_claim(REQUIRED, 0)])
+    assert add_entries(claimed, [a_transition(0)]) is claimed
+
+
+@pytest.mark.parametrize("born", [60, -60], ids=["later", "after a clock was set back"])
+def test_an_order_that_comes_again_under_the_same_name_is_another_one(born: float) -> None:
+    first = [a_node_maintenance("Running", 0), a_node_maintenance("Succeeded", 5), a_node_maintenance("Ended", 6)]
+    again = [a_node_maintenance("Running", born, created_at=born)]
+    content = add_entries(RecordContent(), first + again)
+    assert state_changes(content) == [
+        ("", "Running"),
+        ("Running", "Succeeded"),
+        ("Succeeded", "Ended"),
+        ("", "Running"),
+    ]
+
+
+def test_an_order_that_vanished_unseen_has_ended_when_another_takes_its_name() -> None:
+    content = add_entries(
+        RecordContent(), [a_node_maintenance("Running", 0), a_node_maintenance("Running", 60, created_at=60)]
+    )
+    assert state_changes(content) == [("", "Running"), ("Running", "Ended"), ("", "Running")]
+    end = content.entries[1]
+    assert (end.why, end.reconstructed, end.instance) == (ENDED_UNOBSERVED_REASON, True, "uid-0")
+
+
+def test_an_order_that_has_ended_does_not_come_back_from_an_old_copy() -> None:
+    ended = add_entries(
+        RecordContent(),
+        [a_node_maintenance("Running", 0), a_node_maintenance("Succeeded", 5), a_node_maintenance("Ended", 6)],
+    )
+    forgotten = replace(ended, entries=(), past=())
+    for told in (ended, forgotten):
+        assert add_entries(told, [a_node_maintenance("Running", 0), a_node_maintenance("Succeeded", 5)]) is told
+
+
+def test_an_order_whose_beginning_nobody_wrote_down_is_completed() -> None:
+    content = add_entries(RecordContent(), [a_node_maintenance("Succeeded", 5)])
+    assert state_changes(content) == [("", "Running"), ("Running", "Succeeded")]
+    assert content.entries[1].since == at(0)
+
+
+def test_things_do_not_disturb_each_other() -> None:
+    content = add_entries(
+        RecordContent(), [a_transition(0), a_transition(0, what="profile/gpu"), a_node_maintenance("Running", 1)]
+    )
+    assert set(content.last_states) == {OS, "profile/gpu", NODE_MAINTENANCE}
+
+
+def test_what_happens_in_between_changes_no_state() -> None:
+    drain = NewEntry(entry=Entry(time=at(0.5), what=OS, result="Drained", drain=DrainFacts(seconds=3.5, pods=2)))
+    content = add_entries(RecordContent(), [a_transition(0), drain, a_transition(1)])
+    assert state_changes(content) == [(OPERATIONAL, REQUIRED), ("", ""), (REQUIRED, MAINTAINED)]
+
+
+@given(st.sets(st.integers(0, 40)))
+def test_whichever_transitions_are_lost_no_two_entries_leave_a_gap(lost: set[int]) -> None:
+    content = RecordContent()
+    for number in range(42):
+        if number not in lost or number == 41:
+            content = add_entries(content, [a_transition(number)])
+        elif number - 1 not in lost and number:  # a successor that sees where it stands
+            content = add_entries(content, [a_claim(STATES[number % 3], number - 1)])
+    stands = OPERATIONAL
+    is_after_gap = False
+    for entry in content.entries:
+        if entry.to:
+            assert entry.from_ == stands or is_after_gap
+            stands = entry.to
+        is_after_gap = entry.is_gap
+    assert content.entries[-1].key == a_transition(41).entry.key
+
+
+# Not too much
+
+
+def test_the_oldest_go_first_and_the_number_of_all_is_known() -> None:
+    content = add_entries(RecordContent(), map(a_transition, range(MAX_ENTRIES + 7)))
+    assert len(content.entries) == MAX_ENTRIES
+    assert content.total == MAX_ENTRIES + 7
+    assert content.entries[0].time == at(7)
+    assert len(content.past) == 7
+
+
+def test_what_is_remembered_of_entries_that_have_given_way_is_bounded() -> None:
+    content = add_entries(RecordContent(), map(a_transition, range(MAX_ENTRIES + MAX_DIGESTS + 10)))
+    assert len(content.past) == MAX_DIGESTS
+
+
+def test_long_entries_make_it_fewer() -> None:
+    content = add_entries(RecordContent(), (a_transition(number, why="é" * 2_000) for number in range(MAX_ENTRIES)))
+    assert len(msgspec.json.encode(content.entries)) <= MAX_BYTES
+    assert 10 < len(content.entries) < MAX_ENTRIES
+    assert all(entry.why.endswith("…") for entry in content.entries)
+
+
+def test_texts_are_one_line() -> None:
+    (entry,) = add_entries(RecordContent(), [a_transition(0, why="line\n  breaks\tand\r\nmore")]).entries
+    assert entry.why == "line breaks and more"
+
+
+def test_names_that_come_and_go_do_not_fill_the_annotation() -> None:
+    notes = [
+        NewEntry(entry=Entry(time=at(number), what=f"NodeMaintenance/{number}", to="Ended")) for number in range(200)
+    ]
+    standing = add_entries(RecordContent(), notes).last_states
+    assert len(standing) == 50
+    assert "NodeMaintenance/199" in standing
+    assert len(encode_last_states(standing)) < 10_000
+
+
+# What others made of it
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"profile/os": 1}', '{"profile/os": {"state": "x"}}', "null"])
+def test_an_annotation_that_somebody_wrote_over_counts_for_nothing(text: str) -> None:
+    assert decode_last_states({maintenancerecord.LAST_STATES_ANNOTATION: text}) == {}
+
+
+def test_where_things_stand_survives_the_wire() -> None:
+    standing = {OS: LastState(state=REQUIRED, since=at(0.001))}
+    assert decode_last_states({maintenancerecord.LAST_STATES_ANNOTATION: encode_last_states(standing)}) == standing

@@ -1,0 +1,145 @@
+"""What goes with a hub, as a whole: from a rule and a request in the management cluster to a node and a host."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from haulout.api.clusterapi import DRAIN_RULES, machine_drain_rule_resource
+from haulout.api.metal3 import BARE_METAL_HOSTS, OUR_REBOOT_ANNOTATION
+from haulout.api.objects import RawObject
+from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, Resource
+from haulout.app.clusterapi.hub import HubReplicaSettings, run_hub
+from haulout.app.clusterapi.hub_status import HubStatus
+from haulout.controllers.clusterapi import metrics
+from haulout.controllers.clusterapi.settings import ClusterApiSettings
+from haulout.core.clock import Clock
+from haulout.kube.client import Client
+from haulout.kube.patches import merge_patch
+from haulout.kube.transport import Transport
+from support.platforms.hub import HubClusters, WorkloadCluster
+from support.platforms.metal3 import a_crd, a_host
+
+RULES: Resource[Any] = machine_drain_rule_resource("v1beta2").with_model(RawObject)
+SPACE, HOST = "team-a", "rack7-u12"
+
+
+@pytest.fixture
+async def world(clock: Clock) -> HubClusters:
+    found = await HubClusters(clock).install_crds()
+    for resource in (RULES, BARE_METAL_HOSTS):
+        await found.admin.create(CUSTOM_RESOURCE_DEFINITIONS, a_crd(resource))
+    return found
+
+
+@pytest.fixture
+async def prod(world: HubClusters) -> WorkloadCluster:
+    return await world.add_cluster(SPACE, "prod")
+
+
+@asynccontextmanager
+async def running(world: HubClusters, *, line: Transport | None = None, **settings: Any) -> AsyncIterator[HubStatus]:
+    client = Client(line or world.api.transport("hub"), clock=world.clock, random=Random("hub"))
+    operation = HubReplicaSettings(
+        namespace="haulout", identity="hub", elects_leader=False, hub=ClusterApiSettings(**settings)
+    )
+    vitals = HubStatus()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(run_hub(client, operation, connect=world.connect(1), status=vitals))
+        try:
+            yield vitals
+        finally:
+            task.cancel()
+
+
+def said(world: HubClusters, side: WorkloadCluster, machine: str) -> list[str]:
+    """Return the rules that a node was told of, by name."""
+    text = world.node_of(side, machine)["metadata"].get("annotations", {}).get(DRAIN_RULES)
+    return [] if text is None else [it["name"] for it in msgspec.json.decode(text)["rules"]]
+
+
+def hosts_in_numbers(vitals: HubStatus) -> dict[str, float]:
+    found = next(it for it in vitals.collect_metrics() if it.metric is metrics.HOSTS)
+    return {dict(it.labels)["state"]: it.number for it in found.samples()}
+
+
+async def write_rule(world: HubClusters, name: str, **spec: Any) -> None:
+    metadata = {"name": name, "namespace": SPACE}
+    body = {"apiVersion": RULES.api_version, "kind": RULES.kind, "metadata": metadata}
+    await world.admin.create(RULES, body | {"spec": {"drain": {"behavior": "Skip"}, **spec}}, namespace=SPACE)
+
+
+async def test_a_node_carries_the_rules_that_hold_for_its_machine_as_long_as_they_do(
+    world: HubClusters, prod: WorkloadCluster
+) -> None:
+    machine = await world.add_machine(prod, "m1")
+    await write_rule(world, "all")
+    async with running(world):
+        await world.eventually(lambda: said(world, prod, machine), becomes=["all"])
+        await write_rule(world, "of-linux", machines=[{"selector": {"matchLabels": {"os": "linux"}}}])
+        await write_rule(world, "staged", machines=[{"clusterSelector": {"matchLabels": {"stage": "prod"}}}])
+        await world.assert_stays(lambda: said(world, prod, machine) == ["all"], seconds=5)
+        await world.patch_machine(machine, metadata={"labels": {"os": "linux"}})
+        await world.eventually(lambda: said(world, prod, machine), becomes=["all", "of-linux"])
+        staged = merge_patch({"metadata": {"labels": {"stage": "prod"}}})
+        await world.admin.patch(world.clusters, "prod", staged, namespace=SPACE)
+        await world.eventually(lambda: said(world, prod, machine), becomes=["all", "of-linux", "staged"])
+        for name in ("all", "of-linux", "staged"):
+            await world.admin.delete(RULES, name, namespace=SPACE)
+        await world.eventually(lambda: said(world, prod, machine), becomes=[])
+        await world.label_machine(machine, enabled=None)
+
+
+async def test_a_node_whose_machine_opts_out_carries_no_rules_any_more(
+    world: HubClusters, prod: WorkloadCluster
+) -> None:
+    machine = await world.add_machine(prod, "m1")
+    await write_rule(world, "all")
+    async with running(world):
+        await world.eventually(lambda: said(world, prod, machine), becomes=["all"])
+        await world.label_machine(machine, enabled=None)
+        await world.eventually(lambda: said(world, prod, machine), becomes=[])
+
+
+async def test_a_host_is_off_when_the_profile_has_approved_and_cordoned_and_not_before(
+    world: HubClusters, prod: WorkloadCluster
+) -> None:
+    machine = await world.add_machine(prod, "m1")
+    await world.patch_machine(machine, spec={"providerID": f"metal3://{SPACE}/{HOST}/m1"})
+    host = a_host()
+    await world.admin.create(BARE_METAL_HOSTS, host | {"metadata": {"name": HOST, "namespace": SPACE}}, namespace=SPACE)
+
+    def is_off() -> bool:
+        return OUR_REBOOT_ANNOTATION in world.api.get(BARE_METAL_HOSTS.plural, HOST, SPACE)["metadata"].get(
+            "annotations", {}
+        )
+
+    async with running(world, metal3=True) as vitals:
+        await world.label_machine(machine, maintenance="requested")
+        await world.eventually(lambda: world.is_maintenance_requested(prod, machine))
+        await world.label_node(prod, machine, approve_maintenance="true")
+        await world.eventually(lambda: "HostNotPoweredOff" in world.event_reasons())
+        assert not is_off()
+        assert hosts_in_numbers(vitals) == {"off": 0, "waiting": 1}
+        await prod.client.patch(NODES, "n-m1", merge_patch({"spec": {"unschedulable": True}}))
+        await world.eventually(is_off, seconds=5)
+        await world.eventually(lambda: hosts_in_numbers(vitals) == {"off": 1, "waiting": 0}, seconds=5)
+        prod.become_unreachable()
+        await world.assert_stays(is_off, seconds=60)
+        prod.recover()
+        await world.label_machine(machine, maintenance=None)
+        await world.eventually(lambda: not is_off())
+        assert [it for it in vitals.troubles() if "cannot be reached" not in it] == []
+
+
+async def test_without_the_flag_hosts_are_none_of_its_business(world: HubClusters, prod: WorkloadCluster) -> None:
+    await world.add_machine(prod, "m1")
+    line = world.api.transport("hub")
+    async with running(world, line=line):
+        await world.eventually(lambda: world.has_hook(f"{SPACE}/m1"))
+    assert line.sent_requests(path="machinedrainrules")
+    assert not line.sent_requests(path=BARE_METAL_HOSTS.group)

@@ -1,0 +1,439 @@
+"""What the operator tells over HTTP: the cases C30 to C36 of the SAP maintenance-controller, and what is ours."""
+
+import asyncio
+import json
+import re
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from controlplane import free_port
+from haulout.api.objects import RawObject
+from haulout.app.http_endpoints import serve_http
+from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.operator import OperatorSettings, run_operator
+from haulout.app.operator_status import OperatorStatus
+from haulout.app.profiles import ProfilesComponent
+from haulout.app.profiles_file import ProfilesFile
+from haulout.controllers.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL
+from haulout.core.clock import Clock, RealClock
+from haulout.dashboard.api.types import AuthMode
+from haulout.dashboard.auth.settings import AccessSettings
+from haulout.errors import ExternalError, UsageError
+from haulout.httpserver.listener import ListenAddress
+from haulout.httpserver.metrics import Exposition
+from haulout.kube.client import Client
+from haulout.webhook.settings import CertificateFolder, WebhookSettings
+from haulout_sandbox.apiserver import ApiServer, User
+from support.builders.objects import a_namespace, a_node, a_pod, a_workload
+from support.expectations.eventually import eventually
+from support.fakes.external_client import FakeExternalClient
+from support.servers.certificates import Authority
+
+HOME = "haulout"
+LOCAL, ALSO_LOCAL = "127.0.0.1", "127.0.0.2"
+REQUEUE = timedelta(milliseconds=200)
+
+SUITE = """
+intervals: {requeue: 200ms, notify: 500ms}
+instances:
+  check:
+  - {name: transition, type: hasLabel, config: {key: transition, value: "true"}}
+  - {name: fail, type: prometheusInstant, config: {url: "http://bad", query: up, expr: value > 0}}
+profiles:
+- name: multi
+  operational:
+    transitions: [{check: transition, next: maintenance-required}]
+  maintenance-required:
+    transitions: [{check: transition, next: in-maintenance}]
+- name: broken
+  operational:
+    transitions: [{check: fail, next: maintenance-required}]
+"""
+
+
+@dataclass
+class World:
+    """A cluster without machines, and what is known of the operator in it."""
+
+    api: ApiServer
+    clock: Clock
+    vitals: OperatorStatus
+
+    def samples(self) -> dict[tuple[str, ...], float]:
+        """Return the numbers by name and labels."""
+        return samples(Exposition(self.vitals.collect_metrics).text().decode())
+
+    async def until(self, check: Callable[[], object]) -> None:
+        """Wait for something."""
+        await eventually(self.clock, check, within=timedelta(minutes=1), every=timedelta(milliseconds=50))
+
+    async def shuffled(self, owner: str) -> tuple[float, float]:
+        """Return how often pods of an owner were shuffled, and the same by replica, once that was counted."""
+        count = ("maintenance_controller_pod_shuffle_count", owner, "multi")
+        await self.until(lambda: self.samples().get(count))
+        return self.samples()[count], self.samples()["maintenance_controller_pod_shuffles_per_replica", owner, "multi"]
+
+
+def samples(text: str) -> dict[tuple[str, ...], float]:
+    assert list(text_string_to_metric_families(text))  # which would call our counters by another name
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {(name.partition("{")[0], *re.findall('="(.*?)"', name)): float(value) for name, _, value in lines}
+
+
+def a_client(api: ApiServer, clock: Clock, name: str = "operator") -> Client:
+    return Client(api.transport(name), clock=clock, random=Random(name))
+
+
+@asynccontextmanager
+async def operated(clock: Clock, folder: Path, *objects: RawObject, behave: Any = None) -> AsyncIterator[World]:
+    """Yield a cluster in which the operator runs by the suite's configuration."""
+    api = ApiServer(clock)
+    for obj in (a_namespace(HOME), a_namespace("default"), *objects):
+        api.put(obj)
+    file = folder / "maintenance.yaml"
+    file.write_text(SUITE)
+    profiles = ProfilesComponent(ProfilesFile(file, environ={}, clock=clock), FakeExternalClient(reply_to=behave))
+    world = World(api, clock, OperatorStatus())
+    settings = OperatorSettings(namespace=HOME, identity="haulout-1_x")
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(
+            run_operator(a_client(api, clock), settings, profiles=profiles, status=world.vitals)
+        )
+        try:
+            await world.until(lambda: profiles.controller)
+            yield world
+        finally:
+            running.cancel()
+
+
+def maintained(profile: str = "multi") -> RawObject:
+    """Return a node that goes into maintenance."""
+    return a_node("n1", labels={PROFILE_LABEL: profile, "transition": "true"})
+
+
+def a_set(kind: str, name: str, **more: Any) -> RawObject:
+    return {**a_workload(kind, f"shop/{name}"), **more}
+
+
+def its_pod(kind: str, name: str) -> RawObject:
+    return a_pod(f"shop/{name}-0", on="n1", owner=f"{kind}/{name}")
+
+
+async def test_c30_a_pod_of_a_daemon_set_of_which_none_is_ready_counts_once_and_endlessly_by_replica(
+    clock: Clock, tmp_path: Path
+) -> None:
+    objects = a_namespace("shop"), a_set("DaemonSet", "ds"), its_pod("DaemonSet", "ds"), maintained()
+    async with operated(clock, tmp_path, *objects) as world:
+        assert await world.shuffled("daemon_set_ds") == (1, float("inf"))
+
+
+async def test_c31_a_pod_of_a_bare_replica_set_counts_once(clock: Clock, tmp_path: Path) -> None:
+    objects = a_namespace("shop"), a_set("ReplicaSet", "rs"), its_pod("ReplicaSet", "rs"), maintained()
+    async with operated(clock, tmp_path, *objects) as world:
+        assert await world.shuffled("replica_set_rs") == (1, 1)
+
+
+async def test_c32_a_pod_of_a_stateful_set_counts_once(clock: Clock, tmp_path: Path) -> None:
+    objects = a_namespace("shop"), a_set("StatefulSet", "ss"), its_pod("StatefulSet", "ss"), maintained()
+    async with operated(clock, tmp_path, *objects) as world:
+        assert await world.shuffled("stateful_set_ss") == (1, 1)
+        await clock.sleep(100 * REQUEUE)
+        assert await world.shuffled("stateful_set_ss") == (1, 1)
+
+
+async def test_c33_a_check_that_fails_counts_each_time(clock: Clock, tmp_path: Path) -> None:
+    async with operated(clock, tmp_path, maintained("broken"), behave=lambda _: ExternalError("down")) as world:
+        count = ("maintenance_controller_transition_failure_count", "broken")
+        began = clock.monotonic()
+        await world.until(lambda: world.samples().get(count, 0) >= 5)
+        assert clock.monotonic() - began < 3
+        told = [it for it in world.api.objects("events") if it["reason"] == "ChangeMaintenanceStateFailed"]
+        assert len(told) == 1
+
+
+async def test_trouble_that_goes_on_stays_to_be_seen_and_costs_next_to_nothing(clock: Clock, tmp_path: Path) -> None:
+    async with operated(clock, tmp_path, maintained("broken"), behave=lambda _: ExternalError("down")) as world:
+        await clock.sleep(timedelta(minutes=1))
+        before = len(world.api.history)
+        await clock.sleep(timedelta(minutes=20))
+        writes = [it for it in world.api.history[before:] if "/leases/" not in it.path]
+        assert 3 <= len(writes) <= 5
+        assert {it.path.split("/")[-2] for it in writes} == {"events"}
+
+
+# Over HTTP
+
+
+OPEN = AccessSettings(mode=AuthMode.OFF)  # what is told to whom has tests of its own
+
+
+async def get(url: str, **headers: str) -> tuple[int, bytes]:
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
+        return answer.status, await answer.read()
+
+
+def served(world: World, at: ListenAddress, **more: Any) -> Any:
+    client = a_client(world.api, world.clock, "server")
+    return serve_http(client, world.vitals, address=at, namespace=HOME, identity="haulout-1_x", access=OPEN, **more)
+
+
+@pytest.mark.real_time
+async def test_c34_what_was_decided_about_nodes_is_told_with_when_they_are_looked_at_next(tmp_path: Path) -> None:
+    async with operated(RealClock(), tmp_path, a_node("n1")) as world, served(world, ListenAddress(0, LOCAL)) as port:
+        await world.until(lambda: world.api.get("nodes", "n1")["metadata"].get("labels", {}).get(STATE_LABEL))
+        await world.until(world.vitals.infos)
+        status, body = await get(f"http://{LOCAL}:{port}/api/v1/info")
+        assert status == 200
+        [node] = json.loads(body)
+        assert (node["node"], node["nextLook"], node["wakesOn"], node["problem"]) == ("n1", None, [], "")
+
+
+@pytest.mark.real_time
+async def test_c35_whoever_comes_without_a_path_finds_a_page(tmp_path: Path) -> None:
+    async with operated(RealClock(), tmp_path) as world, served(world, ListenAddress(0, LOCAL)) as port:
+        status, body = await get(f"http://{LOCAL}:{port}/")
+        assert status == 200
+        assert b"<title>Haulout</title>" in body
+        status, body = await get(f"http://{LOCAL}:{port}/metrics")
+        found = samples(body.decode())
+        assert found["leader_election_master_status", LEADER_LEASE] == 1
+        assert found["leader_election_master_status", PROFILES_LEASE] == 1
+        assert found[("haulout_profiles_configuration_good",)] == 1
+
+
+@asynccontextmanager
+async def ending(world: World, lingers: timedelta) -> AsyncIterator[tuple[asyncio.Task[None], int]]:
+    """Yield a server that was told to end, and its port."""
+    ports: asyncio.Queue[int] = asyncio.Queue()
+
+    async def serve() -> None:
+        async with served(world, ListenAddress(0, LOCAL), metrics_linger=lingers) as port:
+            ports.put_nowait(port)
+            await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(serve())
+        port = await ports.get()
+        task.cancel()
+        yield task, port
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.real_time
+async def test_c36_the_server_ends_when_the_numbers_were_read_once_more(tmp_path: Path) -> None:
+    async with operated(RealClock(), tmp_path) as world, ending(world, timedelta(minutes=5)) as (task, port):
+        assert (await get(f"http://{LOCAL}:{port}/api/v1/info"))[0] == 200
+        assert not task.done()
+        assert (await get(f"http://{LOCAL}:{port}/metrics"))[0] == 200
+
+
+@pytest.mark.real_time
+async def test_c36_the_server_ends_after_a_while_though_nobody_reads(tmp_path: Path) -> None:
+    async with operated(RealClock(), tmp_path) as world, ending(world, timedelta(milliseconds=50)) as (task, _):
+        await asyncio.wait([task], timeout=30)
+        assert task.cancelled()
+
+
+@pytest.mark.real_time
+async def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
+    async with operated(RealClock(), tmp_path) as world, ending(world, timedelta(minutes=5)) as (task, port):
+        assert (await get(f"http://{LOCAL}:{port}/api/v1/info"))[0] == 200
+        task.cancel()
+
+
+@pytest.mark.real_time
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a machine has one address of its own")
+async def test_a_replica_that_does_not_lead_passes_on_what_the_leader_says(tmp_path: Path) -> None:
+    pod = {**a_pod(f"{HOME}/haulout-1"), "status": {"phase": "Running", "podIP": ALSO_LOCAL}}
+    port = free_port()
+    async with (
+        operated(RealClock(), tmp_path, pod, a_node("n1")) as world,
+        served(world, ListenAddress(port, ALSO_LOCAL)),
+    ):
+        await world.until(world.vitals.infos)
+        follower = OperatorStatus(profiles=ProfilesComponent(world.vitals.profiles.file, FakeExternalClient()))  # type: ignore[union-attr]  # they are there
+        client = a_client(world.api, world.clock, "haulout-2")
+        at = ListenAddress(port, LOCAL)
+        serving = serve_http(client, follower, address=at, namespace=HOME, identity="haulout-2_x", access=OPEN)
+        async with serving:
+            status, body = await get(f"http://{LOCAL}:{port}/api/v1/info")
+            assert (status, [it["node"] for it in json.loads(body)]) == (200, ["n1"])
+            found = samples((await get(f"http://{LOCAL}:{port}/metrics"))[1].decode())
+            assert found["leader_election_master_status", PROFILES_LEASE] == 0
+            assert not any(name == "haulout_profiles_nodes" for name, *_ in found)
+
+
+@pytest.mark.real_time
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a machine has one address of its own")
+async def test_the_dashboard_of_a_replica_that_does_not_lead_shows_what_the_leader_knows(tmp_path: Path) -> None:
+    pod = {**a_pod(f"{HOME}/haulout-1"), "status": {"phase": "Running", "podIP": ALSO_LOCAL}}
+    port = free_port()
+    async with (
+        operated(RealClock(), tmp_path, pod, a_node("n1")) as world,
+        served(world, ListenAddress(port, ALSO_LOCAL)),
+        serve_http(
+            a_client(world.api, world.clock, "haulout-2"),
+            OperatorStatus(),
+            address=ListenAddress(port, LOCAL),
+            namespace=HOME,
+            identity="haulout-2_x",
+            access=OPEN,
+        ),
+        aiohttp.ClientSession(f"http://{LOCAL}:{port}") as session,
+    ):
+        await world.until(lambda: world.vitals.source)
+        async with session.get("/api/v2/summary") as answer:
+            summary = await answer.json()
+            assert (summary["leader"]["identity"], summary["total"]) == ("haulout-1_x", 1)
+        async with session.get("/api/v2/nodes/n1") as answer:
+            assert (await answer.json())["tile"]["name"] == "n1"
+        async with session.get("/api/v2/events") as answer:
+            assert (await answer.content.readline()) == b"event: hello\n"
+            world.api.put(a_node("n2"))
+            async for line in answer.content:
+                if b'"n2"' in line:
+                    break
+    async with serve_http(
+        a_client(world.api, RealClock(), "haulout-2"),
+        OperatorStatus(),
+        address=ListenAddress(port, LOCAL),
+        namespace=HOME,
+        identity="haulout-2_x",
+        access=OPEN,
+    ):
+        status, body = await get(f"http://{LOCAL}:{port}/api/v2/nodes")
+        assert (status in (502, 503), b"lead" in body) == (True, True)
+        status, body = await get(f"http://{LOCAL}:{port}/api/v2/summary")
+        assert (status, json.loads(body)["banners"][0]["level"]) == (200, "critical")
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("what", ["metrics_address", "health_port"])
+async def test_a_port_in_use_is_told_before_anything_starts(tmp_path: Path, what: str) -> None:
+    del tmp_path
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        chosen: Mapping[str, Any] = {what: ListenAddress(port) if what == "metrics_address" else port}
+        settings = OperatorSettings(namespace=HOME, identity="x", **chosen)
+        with pytest.raises(UsageError, match=f"cannot listen on port {port} for "):
+            await run_operator(a_client(ApiServer(RealClock()), RealClock()), settings)
+
+
+# How it is doing
+
+
+def lines(vitals: OperatorStatus) -> Iterator[str]:
+    yield from (*vitals.status_lines(), *vitals.unready(), *vitals.troubles())
+
+
+async def test_probes_tell_who_leads_what_is_in_force_and_which_nodes_nothing_is_done_about(
+    clock: Clock, tmp_path: Path
+) -> None:
+    node = a_node("n1")
+    node["metadata"]["annotations"] = {DATA_ANNOTATION: "{"}
+    async with operated(clock, tmp_path, node) as world:
+        await world.until(world.vitals.infos)
+        file = tmp_path / "maintenance.yaml"
+        assert list(lines(world.vitals)) == [
+            "[+] leader: this replica leads",
+            f"[+] configuration: {file} is in force",
+            "[+] profiles: this replica sees to them; nodes that are due: 0",
+            "[+] notices: MaintenanceNotice is not installed; `haulout manifests --crds-only` has it",
+            "nothing is done about 1 node: /api/v1/info says why",
+        ]
+        assert world.samples()[("haulout_profiles_nodes_in_trouble",)] == 1
+        file.write_text("profiles: 1")
+        await world.until(lambda: world.samples()[("haulout_profiles_configuration_good",)] == 0)
+        told = list(lines(world.vitals))
+        assert f"[-] configuration: what {file} said before is in force" in told
+        assert told[-2].startswith(f"the last good configuration stays in force: {file}:1: ")
+        assert world.vitals.unready() == []
+    told = list(world.vitals.status_lines())
+    assert [told[0], *told[2:]] == [
+        "[+] leader: another replica leads, or nobody does yet",
+        "[+] profiles: this replica does not see to them; the leader does",
+        "[+] notices: this replica does not see to them; the leader does",
+    ]
+
+
+async def test_who_leads_and_may_not_see_nodes_is_not_ready(clock: Clock, tmp_path: Path) -> None:
+    async with operated(clock, tmp_path) as world:
+        controller = world.vitals.profiles.controller  # type: ignore[union-attr]  # they are there
+        assert controller is not None
+        await world.until(lambda: not controller.unready_reason())
+    vitals = OperatorStatus(profiles=world.vitals.profiles)
+    api = ApiServer(clock)
+    transport = api.transport("operator")
+    transport.faults.fail_before_effect(response=403, method="GET", path="/api/v1/nodes", times=None)
+    async with asyncio.TaskGroup() as group:
+        settings = OperatorSettings(namespace=HOME, identity="haulout-1_x")
+        client = Client(transport, clock=clock, random=Random(1))
+        running = group.create_task(run_operator(client, settings, profiles=vitals.profiles, status=vitals))
+        api.put(a_namespace(HOME))
+        await clock.sleep(timedelta(seconds=30))
+        [why] = vitals.unready()
+        assert why.startswith("profiles wait: nodes are not known yet: ")
+        assert any(line.startswith("[-] profiles: nodes are not known yet") for line in vitals.status_lines())
+        running.cancel()
+
+
+async def test_without_profiles_there_is_nothing_to_tell_of_nodes(clock: Clock) -> None:
+    del clock
+    vitals = OperatorStatus()
+    assert (vitals.infos(), list(vitals.unready()), list(vitals.troubles())) == ([], [], [])
+    told = [it.metric.name for it in vitals.collect_metrics()]
+    assert told == ["haulout_build_info", "leader_election_master_status", "haulout_dashboard_viewers"]
+
+
+async def test_numbers_outlive_leadership_and_what_is_only_so_now_does_not(clock: Clock, tmp_path: Path) -> None:
+    objects = a_namespace("shop"), a_set("StatefulSet", "ss"), its_pod("StatefulSet", "ss"), maintained()
+    async with operated(clock, tmp_path, *objects) as world:
+        await world.shuffled("stateful_set_ss")
+        assert world.samples()["haulout_profiles_nodes", "multi", "in-maintenance"] == 1
+        looks = world.samples()["controller_runtime_reconcile_total", "node", "success"]
+    found = world.samples()
+    assert found["maintenance_controller_pod_shuffle_count", "stateful_set_ss", "multi"] == 1
+    assert found["controller_runtime_reconcile_total", "node", "success"] >= looks
+    assert not any(name in ("haulout_profiles_nodes", "workqueue_depth") for name, *_ in found)
+
+
+@pytest.mark.real_time
+async def test_with_a_webhook_the_operator_serves_its_numbers_over_https(tmp_path: Path) -> None:
+    issued, clock, port = Authority().issue(LOCAL), RealClock(), free_port()
+    (tmp_path / "tls.crt").write_bytes(issued.cert_pem)
+    (tmp_path / "tls.key").write_bytes(issued.key_pem)
+    api = ApiServer(clock, namespaces=[HOME])
+    api.add_token("secret", User("prometheus", ("system:masters",)))
+    settings = OperatorSettings(
+        namespace=HOME,
+        identity="haulout-0",
+        webhook=WebhookSettings(host=LOCAL, port=0, namespace=HOME, certificate=CertificateFolder(tmp_path)),
+        secure_metrics_address=ListenAddress(port, LOCAL),
+    )
+    client = Client(api.transport(), clock=clock, random=Random(1))
+    url, insecurely = f"https://{LOCAL}:{port}/metrics", aiohttp.TCPConnector(ssl=False)
+    async with asyncio.TaskGroup() as group, aiohttp.ClientSession(connector=insecurely) as session:
+        operator = group.create_task(run_operator(client, settings))
+        await eventually(clock, lambda: _listens(port))
+        async with session.get(url) as answer:
+            assert answer.status == 401
+        async with session.get(url, headers={"Authorization": "Bearer secret"}) as answer:
+            assert ("leader_election_master_status", LEADER_LEASE) in samples(await answer.text())
+        operator.cancel()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((LOCAL, port)) == 0

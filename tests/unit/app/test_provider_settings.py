@@ -1,0 +1,157 @@
+"""Which clouds the operator listens to, as its environment says."""
+
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from haulout.app.provider_settings import read_environment
+from haulout.cli import main
+from haulout.errors import ConfigError
+
+STREAM = "ocid1.stream.oc1.eu-frankfurt-1.examplestream"
+ENDPOINT = "https://cell-1.streaming.eu-frankfurt-1.oci.oraclecloud.com"
+HANDLERS = {"WD_STREAM_ID": STREAM, "WD_STREAM_ENDPOINT": ENDPOINT, "WD_NODEPOOL": "pool1", "WD_NAMESPACE": "wd"}
+QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/nth"
+
+
+@pytest.fixture(autouse=True)
+def _with_both_sdks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have them look installed; none is loaded here."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if name in ("oci", "boto3") else None)
+
+
+def test_without_any_variable_no_cloud_is_listened_to() -> None:
+    found = read_environment({"PATH": "/bin", "AWS_REGION": "eu-west-1"})
+    assert (found.oci, found.aws, found.ignored, list(found.describe())) == (None, None, (), [])
+
+
+def test_the_config_map_of_the_handler_is_enough_and_what_is_of_no_use_in_it_is_named() -> None:
+    found = read_environment(HANDLERS)
+    assert list(found.describe()) == [
+        f"OCI is listened to: stream {STREAM}; as instance-principal",
+        "OCI: what the handler has planned in namespace wd is taken over",
+    ]
+    assert [it.partition(" ")[0] for it in found.ignored] == ["WD_NODEPOOL"]
+
+
+def test_the_variables_of_the_termination_handler_are_enough_and_what_is_of_no_use_is_named() -> None:
+    found = read_environment({"QUEUE_URL": QUEUE, "CORDON_ONLY": "true"})
+    assert list(found.describe()) == [f"AWS is listened to: EC2, and queue {QUEUE}; with what credentials boto3 finds"]
+    assert found.ignored == ("CORDON_ONLY is of no use: what is done about a notice, and when, is in the profile",)
+
+
+def test_google_cloud_is_listened_to_without_any_sdk_and_it_is_told_how() -> None:
+    assert list(read_environment({"HAULOUT_GCP": "true"}).describe()) == [
+        "Google Cloud is listened to: Compute of the projects that nodes are in; with tokens of the metadata server"
+    ]
+    found = read_environment({"HAULOUT_GCP_PROJECTS": "my-project", "HAULOUT_GCP_START": "after-drain"})
+    (line,) = found.describe()
+    assert "Compute of my-project;" in line
+    assert line.endswith("; maintenance begins once its node is empty")
+    assert found.ignored == ()
+
+
+def test_labels_of_gke_are_gone_by_if_that_is_wanted() -> None:
+    assert list(read_environment({"HAULOUT_GKE": "true"}).describe()) == ["GKE is listened to: labels of nodes"]
+    found = read_environment({"HAULOUT_GKE": "true", "HAULOUT_GKE_START": "after-drain"})
+    assert list(found.describe()) == ["GKE is listened to: labels of nodes; maintenance begins once its node is empty"]
+    (useless,) = read_environment({"HAULOUT_GKE_START": "after-drain"}).ignored
+    assert useless == "HAULOUT_GKE_START has no effect: GKE is not listened to without HAULOUT_GKE"
+    with pytest.raises(ConfigError, match="HAULOUT_GKE_START: expected after-drain or never, found 'now'"):
+        read_environment({"HAULOUT_GKE": "true", "HAULOUT_GKE_START": "now"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        pytest.param(
+            {"HAULOUT_OCI_COMPARTMENT": "ocid1.compartment.oc1..a"},
+            "HAULOUT_OCI_COMPARTMENT is of no use: there is no such variable; did you mean HAULOUT_OCI_COMPARTMENTS?",
+            id="spelled wrong",
+        ),
+        pytest.param(
+            {"WD_STREAM_ENDPOINT": ENDPOINT, "HAULOUT_OCI_AUTH": "config-file"},
+            "WD_STREAM_ENDPOINT, HAULOUT_OCI_AUTH has no effect: "
+            "OCI is not listened to without WD_STREAM_OCID or HAULOUT_OCI_COMPARTMENTS",
+            id="no stream",
+        ),
+        pytest.param(
+            {"HAULOUT_AWS_LOOK_EVERY": "1m"},
+            "HAULOUT_AWS_LOOK_EVERY has no effect: "
+            "AWS is not listened to without QUEUE_URL, HAULOUT_AWS_SECRET or HAULOUT_AWS",
+            id="AWS is off",
+        ),
+        pytest.param(
+            {"HAULOUT_GCP_LOOK_EVERY": "1m"},
+            "HAULOUT_GCP_LOOK_EVERY has no effect: "
+            "Google Cloud is not listened to without HAULOUT_GCP or HAULOUT_GCP_PROJECTS",
+            id="Google Cloud is off",
+        ),
+        pytest.param(
+            {"HAULOUT_GCP": "true", "HAULOUT_GCP_PROJECT": "my-project"},
+            "HAULOUT_GCP_PROJECT is of no use: there is no such variable; did you mean HAULOUT_GCP_PROJECTS?",
+            id="one project",
+        ),
+    ],
+)
+def test_what_was_meant_to_turn_a_cloud_on_and_does_not_is_named(environ: Mapping[str, str], said: str) -> None:
+    assert read_environment(environ).ignored == (said,)
+
+
+def test_who_says_no_to_a_cloud_is_not_asked_again() -> None:
+    assert read_environment({"HAULOUT_AWS": "false", "HAULOUT_GCP": "false"}).ignored == ()
+
+
+@pytest.mark.parametrize(
+    ("environ", "key"),
+    [
+        pytest.param({"WD_STREAM_OCID": "mine", "WD_STREAM_ENDPOINT": ENDPOINT}, "WD_STREAM_OCID", id="no OCID"),
+        pytest.param({"WD_STREAM_OCID": STREAM}, "WD_STREAM_ENDPOINT", id="no endpoint"),
+        pytest.param(
+            {"WD_STREAM_OCID": STREAM, "WD_STREAM_ENDPOINT": "http://["}, "WD_STREAM_ENDPOINT", id="no address"
+        ),
+        pytest.param({**HANDLERS, "WD_NAMESPACE": "a b"}, "WD_NAMESPACE", id="no name"),
+        pytest.param({"QUEUE_URL": "my queue"}, "QUEUE_URL", id="no queue"),
+        pytest.param({"QUEUE_URL": "https://[::1/q"}, "QUEUE_URL", id="a bracket"),
+        pytest.param({"HAULOUT_AWS": "1", "AWS_ENDPOINT": "http://x:y"}, "AWS_ENDPOINT", id="no port"),
+        pytest.param({"HAULOUT_AWS": "perhaps"}, "HAULOUT_AWS", id="no answer"),
+        pytest.param({"HAULOUT_GCP_PROJECTS": "My Project"}, "HAULOUT_GCP_PROJECTS", id="no project"),
+        pytest.param(
+            {"HAULOUT_GCP": "1", "GOOGLE_APPLICATION_CREDENTIALS": "/none"},
+            "GOOGLE_APPLICATION_CREDENTIALS",
+            id="no file",
+        ),
+        pytest.param({"HAULOUT_AWS_SECRET": "keys"}, "HAULOUT_AWS_SECRET", id="no namespace"),
+    ],
+)
+def test_a_variable_that_makes_no_sense_ends_the_operator_at_the_start(
+    environ: Mapping[str, str], key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        read_environment(environ)
+    assert error.value.key == key
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as exited:
+        main(["run", "--kubeconfig", "/dev/null"])
+    assert exited.value.code == 2
+    assert f"environment: {key}: expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("environ", "extra"),
+    [pytest.param(HANDLERS, "oci", id="OCI"), pytest.param({"HAULOUT_AWS": "true"}, "aws", id="AWS")],
+)
+def test_without_the_sdk_the_error_says_what_to_install(
+    environ: Mapping[str, str], extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=rf"pip install 'haulout\[{extra}\]', or the image with the tag -{extra} "):
+        read_environment(environ)
+
+
+def test_no_sdk_is_loaded_before_a_source_is_made() -> None:
+    before = set(sys.modules)
+    read_environment({**HANDLERS, "HAULOUT_AWS": "true", "HAULOUT_GCP": "true"}).sources("one")
+    assert not {"oci", "boto3", "haulout.providers.gcp.compute_event_source"} & (set(sys.modules) - before)

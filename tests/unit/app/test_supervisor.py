@@ -1,0 +1,155 @@
+"""A defect in one part, or about one node, is told where people look, and stops nothing else."""
+
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from haulout.app.supervisor import Supervisor
+from haulout.controllers.nodemaintenance import controller as maintenance_controller
+from haulout.controllers.nodemaintenance import decision
+from haulout.controllers.profiles import decision as machine
+from haulout.controllers.profiles import reconciler
+from haulout.controllers.profiles.plugin import State
+from haulout.controllers.profiles.view.informers import ProfileInformers
+from haulout.core.clock import Clock
+from haulout.httpserver import healthz
+from support.operators.replicas import (
+    NAMESPACE,
+    a_replica_cluster,
+    create_maintenance,
+    event_notes,
+    is_done,
+    maintenance,
+    node_state,
+    set_labels,
+    start_replica_with_profiles,
+)
+
+OPERATIONAL, REQUIRED, _ = State
+FILE = """
+intervals: {requeue: 30s}
+instances:
+  check:
+  - {type: hasLabel, name: wanted, config: {key: patch}}
+profiles:
+- name: default
+  operational:
+    transitions: [{check: wanted, next: maintenance-required}]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a configuration."""
+    path = tmp_path / "maintenance.yaml"
+    path.write_text(FILE)
+    return path
+
+
+async def test_profiles_that_break_start_again_and_maintenances_go_on(
+    clock: Clock, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lives = []
+    run = ProfileInformers.run
+
+    async def breaking(self: ProfileInformers) -> None:
+        lives.append(clock.now())
+        if len(lives) <= 3:
+            await clock.sleep(timedelta(seconds=1))
+            raise RuntimeError("boom")
+        await run(self)
+
+    monkeypatch.setattr(ProfileInformers, "run", breaking)
+    async with a_replica_cluster(clock, "n1", "n2") as town:
+        await town.run_pods("web", 3, on="n2", stop=5)
+        one = start_replica_with_profiles(town, "one", file)
+        await town.wait_until(lambda: len(lives) == 2)
+        create_maintenance(town, "n2")
+        assert await town.wait_until(lambda: is_done(town)) < 12
+        assert one.profiles.troubles() == (
+            "profiles broke, and all else goes on: RuntimeError('boom'); the log tells where",
+        )
+        await town.wait_until(lambda: "ProfilesBroke" in event_notes(town, NAMESPACE))
+        assert "RuntimeError('boom')" in event_notes(town, NAMESPACE)["ProfilesBroke"]
+        await town.wait_until(lambda: len(lives) == 4)
+        await set_labels(town, "n1", patch="yes")
+        await town.wait_until(lambda: node_state(town, "n1") == REQUIRED)
+        gaps = [later - earlier for earlier, later in pairwise(lives)]
+        assert gaps[0] < gaps[1] < gaps[2] < timedelta(seconds=30)
+        await clock.sleep(timedelta(minutes=11))
+        assert one.profiles.troubles() == ()
+    broken = [it for it in caplog.records if it.name == "haulout.app.supervisor"]
+    assert len(broken) == 3
+    assert all(it.exc_info for it in broken)
+
+
+async def test_a_defect_about_one_node_stops_no_other_and_the_node_says_so(
+    clock: Clock, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = machine.decide
+    is_broken = True
+
+    def breaking(subject: Any, *rest: Any) -> Any:
+        if subject.node.name == "n1" and is_broken and "patch" in subject.node.metadata.labels:
+            raise ZeroDivisionError("division by zero")
+        return step(subject, *rest)
+
+    monkeypatch.setattr(reconciler, "decide", breaking)
+    async with a_replica_cluster(clock, "n1", "n2") as town:
+        one = start_replica_with_profiles(town, "one", file)
+        await town.wait_until(lambda: node_state(town, "n1") == OPERATIONAL)
+        for name in ("n1", "n2"):
+            await set_labels(town, name, patch="yes")
+        assert await town.wait_until(lambda: node_state(town, "n2") == REQUIRED) < 1
+        await town.wait_until(lambda: "MaintenanceStepFailed" in event_notes(town, "n1"))
+        why = "nothing is done about the node for now: a defect in the operator: ZeroDivisionError('division by zero')"
+        assert event_notes(town, "n1")["MaintenanceStepFailed"] == why
+        infos = {it["node"]: it for it in one.profiles.infos() or ()}
+        assert [it["applied"]["error"] for it in infos["n1"]["profiles"]] == [why]
+        assert [it["applied"]["error"] for it in infos["n2"]["profiles"]] == [""]
+        is_broken = False
+        await town.wait_until(lambda: node_state(town, "n1") == REQUIRED)
+        infos = {it["node"]: it for it in one.profiles.infos() or ()}
+        assert [it["applied"]["error"] for it in infos["n1"]["profiles"]] == [""]
+
+
+async def test_a_defect_about_one_maintenance_stands_in_its_status(
+    clock: Clock, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide = decision.decide
+
+    def breaking(seen: Any) -> Any:
+        if seen.maintenance.name == "broken" and seen.node is not None:
+            raise ZeroDivisionError("division by zero")
+        return decide(seen)
+
+    monkeypatch.setattr(maintenance_controller, "decide", breaking)
+    async with a_replica_cluster(clock, "n1", "n2") as town:
+        start_replica_with_profiles(town, "one", file)
+        create_maintenance(town, "n1", "broken")
+        create_maintenance(town, "n2", "sound")
+        assert await town.wait_until(lambda: is_done(town, "sound")) < 10
+        error = maintenance(town, "broken")["status"]["lastError"]
+        assert error == "a defect in the operator: ZeroDivisionError('division by zero')"
+
+
+@pytest.mark.real_time
+async def test_a_part_that_broke_is_told_by_the_readiness_check_which_stays_ready() -> None:
+    troubles = ["profiles broke"]
+    async with (
+        healthz.serve(tuple, warnings=lambda: tuple(troubles), host="127.0.0.1", port=0) as port,
+        aiohttp.ClientSession() as session,
+    ):
+        async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+            assert (answer.status, await answer.text()) == (200, "ok\nprofiles broke\n")
+        troubles.clear()
+        async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+            assert (answer.status, await answer.text()) == (200, "ok\n")
+
+
+def test_a_part_that_never_ran_has_no_trouble() -> None:
+    assert Supervisor("profiles").problem == ""

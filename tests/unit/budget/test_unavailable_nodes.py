@@ -1,0 +1,145 @@
+"""Which nodes are out of service: taken by somebody, or down; not those that slip for a moment, or join."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from haulout.api.objects import Node
+from haulout.budget.unavailable_nodes import (
+    MaintenanceCause,
+    down_since,
+    is_unavailable,
+    is_under_maintenance,
+    is_under_maintenance_by,
+    may_be_available_again,
+    may_be_unavailable,
+    node_maintenances_of,
+    unavailability_reason,
+)
+from haulout.controllers.nodemaintenance.node_cordon import CORDON_REQUEST
+from haulout.controllers.profiles.machine import pending_transitions
+from haulout.controllers.profiles.machine.pending_transitions import PendingTransition
+from haulout.controllers.profiles.plugin import STATE_LABEL, State
+from haulout.drain import cordon
+from haulout.drain.cordon import CordonRequest
+from support.builders.objects import NodeObject, a_node
+from support.fakes.cluster_view import MINUTE, NOW
+
+DAY = timedelta(days=1)
+
+
+def decoded_node(built: NodeObject, *, created: datetime = NOW - DAY) -> Node:
+    built["metadata"] = {**built["metadata"], "uid": "u1", "resourceVersion": "7", "creationTimestamp": created}
+    return msgspec.convert(built, Node)
+
+
+def a_ready(status: str = "True", *, since: datetime | None = NOW - DAY, **more: Any) -> NodeObject:
+    told = {"type": "Ready", "status": status, "lastTransitionTime": since, **more}
+    return a_node("n1").with_status(conditions=[told])
+
+
+def held_by(owner: str, wishes: CordonRequest = CORDON_REQUEST) -> Node:
+    node = decoded_node(a_ready())
+    change = cordon.acquire(node, owner, wishes, now=NOW)
+    assert change is not None
+    mark = change["metadata"]["annotations"][cordon.CORDON_ANNOTATION]
+    return decoded_node(a_ready().annotated({cordon.CORDON_ANNOTATION: mark}))
+
+
+@pytest.mark.parametrize(
+    ("made", "is_down"),
+    [
+        (a_ready(), False),
+        (a_ready("False", since=NOW - MINUTE), True),
+        (a_ready("Unknown", since=NOW - MINUTE), True),
+        (a_ready("False", since=NOW - MINUTE + timedelta(seconds=1)), False),
+        (a_ready("False", since=NOW + MINUTE), True),
+        (a_ready("False", since=NOW + MINUTE - timedelta(seconds=1)), False),
+        (a_ready("False", since=None), True),
+        (a_ready("Unknown", since=NOW - MINUTE, reason="NodeStatusNeverUpdated"), False),
+        (a_node("n1"), False),
+    ],
+)
+def test_a_node_is_down_when_it_has_not_been_ready_for_a_minute(made: NodeObject, *, is_down: bool) -> None:
+    assert (down_since(decoded_node(made), NOW) is not None) == is_down
+    assert is_unavailable(decoded_node(made), NOW) == is_down
+
+
+def test_a_node_that_does_not_say_since_when_it_is_down_is_so_since_it_was_created() -> None:
+    assert down_since(decoded_node(a_ready("False", since=None), created=NOW - DAY), NOW) == NOW - DAY
+    assert (
+        unavailability_reason(decoded_node(a_ready("False", since=None), created=NOW - DAY), NOW)
+        == "down since 2024-04-30 10:00:00 UTC"
+    )
+
+
+def test_a_node_that_has_never_been_ready_joins_and_is_not_missed() -> None:
+    created = NOW - timedelta(hours=1)
+    joining = decoded_node(a_ready("False", since=created + timedelta(seconds=2)), created=created)
+    fallen = decoded_node(a_ready("False", since=created + timedelta(minutes=2)), created=created)
+    assert down_since(joining, NOW) is None
+    assert down_since(fallen, NOW) == created + timedelta(minutes=2)
+    assert may_be_unavailable(joining)
+
+
+def test_whoever_takes_a_node_is_recognised_by_what_they_leave_on_it() -> None:
+    on_its_way = (
+        pending_transitions.write({"os": PendingTransition(next=State.IN_MAINTENANCE, check="c", since=NOW)}) or ""
+    )
+    by_profile = decoded_node(a_ready().labelled({STATE_LABEL: State.IN_MAINTENANCE}))
+    coming = decoded_node(a_ready().annotated({pending_transitions.ANNOTATION: on_its_way}))
+    by_order = held_by("NodeMaintenance/patch")
+    by_nmo = decoded_node(a_ready().tainted("medik8s.io/drain"))
+    for node, cause in (
+        (by_profile, MaintenanceCause.PROFILES),
+        (coming, MaintenanceCause.PROFILES),
+        (by_order, MaintenanceCause.NODE_MAINTENANCES),
+        (by_nmo, MaintenanceCause.NODE_MAINTENANCES),
+    ):
+        assert is_under_maintenance(node)
+        assert [candidate for candidate in MaintenanceCause if is_under_maintenance_by(candidate, node)] == [cause]
+    assert node_maintenances_of(by_order) == ("patch",)
+    assert unavailability_reason(by_order, NOW) == "NodeMaintenance patch"
+    assert unavailability_reason(by_profile, NOW) == "in maintenance by a profile"
+    to_be_deleted = held_by("Kubernikus/delete-node")
+    assert unavailability_reason(to_be_deleted, NOW) == "to be deleted, by label cloud.sap/delete-node"
+    with_its_host = held_by("ESX")
+    assert is_under_maintenance(with_its_host)
+    assert unavailability_reason(with_its_host, NOW) == "shut down for its ESX host"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        a_ready().cordoned(),
+        a_ready().labelled({STATE_LABEL: State.REQUIRED}),
+        a_ready().annotated(
+            {
+                pending_transitions.ANNOTATION: pending_transitions.write(
+                    {"os": PendingTransition(next=State.REQUIRED, check="c", since=NOW)}
+                )
+                or ""
+            }
+        ),
+        a_ready().annotated({pending_transitions.ANNOTATION: "oops"}),
+    ],
+)
+def test_a_cordon_by_hand_or_another_state_is_nothing_that_counts(made: NodeObject) -> None:
+    assert not is_under_maintenance(decoded_node(made))
+
+
+def test_a_mark_that_nobody_can_read_is_no_proof_that_a_slot_is_free() -> None:
+    node = decoded_node(a_ready().annotated({cordon.CORDON_ANNOTATION: "oops"}))
+    assert not is_under_maintenance(node)
+    assert is_under_maintenance_by(MaintenanceCause.NODE_MAINTENANCES, node)
+
+
+def test_only_a_change_that_may_bring_a_node_back_makes_room() -> None:
+    held, free = held_by("NodeMaintenance/patch"), decoded_node(a_ready())
+    assert may_be_available_again(held, free)
+    assert may_be_available_again(held, None)
+    assert not may_be_available_again(free, held)
+    assert not may_be_available_again(held, held)
+    assert may_be_available_again(decoded_node(a_ready("False")), free)

@@ -1,0 +1,360 @@
+import json
+import random
+from typing import Any
+
+import pytest
+import yaml
+
+from haulout.cli.cluster_info import report
+from haulout.cli.cluster_info.report import ClusterFindings
+from haulout.cli.connect import Session
+from haulout.cli.terminal import UNICODE_MARKS
+from haulout.core.clock import Clock
+from haulout.errors import HauloutError, MalformedResponse, ServerFailure, Unauthorized
+from haulout.kube.client import Client
+from haulout.kube.transport import Response
+from haulout.kube.transports.config import Connection
+from haulout.kube.transports.credentials import ANONYMOUS
+from support.fakes.access_review_api import AccessReviewApi
+from support.fakes.scripted_transport import json_response, status_response
+
+FORBIDDEN = status_response(403, "Forbidden", 'User "bob" cannot do this')
+
+
+async def look(cluster: AccessReviewApi, clock: Clock, *, namespace: str | None = None) -> ClusterFindings:
+    connection = Connection(
+        server=cluster.server,
+        context="prod",
+        source="/etc/kubeconfig",
+        user="alice",
+        credentials=ANONYMOUS,
+        namespace="shop",
+    )
+    name = namespace or "shop"
+    cluster.fixed_responses.setdefault(f"/api/v1/namespaces/{name}", json_response({"metadata": {"name": name}}))
+    client = Client(cluster, clock=clock, random=random.Random(7))
+    return await report.collect_report(Session(connection, client), namespace=namespace)
+
+
+def text(findings: ClusterFindings) -> str:
+    return report.to_text(findings, marks=UNICODE_MARKS, grant_command="haulout … --grant | kubectl …")
+
+
+_LEDGER = "haulout-budget-nodes-in-maintenance"
+
+
+def line(findings: ClusterFindings, beginning: str) -> str:
+    """Return the one line that begins like this, without its indentation and with single spaces."""
+    [found] = [
+        " ".join(each.split()) for each in text(findings).splitlines() if " ".join(each.split()).startswith(beginning)
+    ]
+    return found
+
+
+# What people read
+
+
+async def test_a_cluster_where_all_is_well_reads_like_this(clock: Clock) -> None:
+    cluster = AccessReviewApi(
+        served={
+            "nodemaintenance.medik8s.io/v1beta1": ["nodemaintenances"],
+            "haulout.dev/v1alpha1": ["maintenancenotices"],
+        }
+    )
+
+    assert (
+        text(await look(cluster, clock))
+        == """\
+Cluster    https://10.0.0.1:6443 (context prod, from /etc/kubeconfig)
+Version    v1.36.3, linux/amd64
+You are    alice (groups: ops, system:authenticated)
+Namespace  shop
+
+Permissions
+  ✓ see and hold maintenances      nodemaintenances.nodemaintenance.medik8s.io: get, list, watch, patch
+  ✓ tell how they stand            nodemaintenances.nodemaintenance.medik8s.io/status: patch
+  ✓ see nodes                      nodes: get, list, watch
+  ✓ cordon, taint and label nodes  nodes: patch
+  ✓ set conditions of nodes        nodes/status: patch
+  ✓ see pods                       pods: list, watch
+  ✓ evict pods                     pods/eviction: create
+  ✓ see when budgets allow more    poddisruptionbudgets.policy: watch
+  ✓ ask for evictions              evictionrequests.lifecycle.k8s.io: list, watch, create, patch, delete
+  ✓ see how these go               evictions.lifecycle.k8s.io: list, watch
+  ✓ tell pods of DaemonSets        daemonsets.apps: get
+  ✓ see attached volumes           volumeattachments.storage.k8s.io: list, watch
+  ✓ tell whose volumes these are   persistentvolumes: get
+  ✓ see namespaces                 namespaces: get
+  ✓ see workloads recover          deployments.apps: list, watch
+  ✓ see workloads recover          replicasets.apps: list, watch
+  ✓ see workloads recover          statefulsets.apps: list, watch
+  ✓ keep the quorum of etcd        poddisruptionbudgets.policy: list
+  ✓ lock nodes                     leases.coordination.k8s.io in medik8s-leases: get, list, watch, create, patch, delete
+  ✓ keep the history of nodes      maintenancerecords.haulout.dev: get, list, create, patch, delete
+  ✓ see and keep notices           maintenancenotices.haulout.dev: get, list, watch, create, patch, delete
+  ✓ tell how notices stand         maintenancenotices.haulout.dev/status: patch
+  ✓ predict drains                 maintenancerecords.haulout.dev: watch
+  ✓ make a certificate             secrets in shop: create
+  ✓ share and renew it             secrets in shop: get, list, watch, patch
+  ✓ have it trusted                validatingwebhookconfigurations.admissionregistration.k8s.io: get, list, watch, patch
+  ✓ authenticate the API server    configmaps in kube-system: get, list, watch
+  ✓ tell who may read metrics      tokenreviews.authentication.k8s.io: create
+  ✓ tell who may read metrics      subjectaccessreviews.authorization.k8s.io: create
+  ✓ lead                           leases.coordination.k8s.io in shop: create
+  ✓ tell of evicted pods           events.events.k8s.io: create, patch
+  ✓ tell whose pods move           deployments.apps: get
+  ✓ tell whose pods move           replicasets.apps: get
+  ✓ tell whose pods move           statefulsets.apps: get
+  ✓ ask the leader                 pods in shop: get
+  ✓ keep budgets                   configmaps in shop: create
+  ✓ keep budgets                   configmaps in shop: get, patch
+  ✓ keep copies of cordon marks    configmaps in shop: get, patch
+  ✓ follow daemonsets              daemonsets.apps: list, watch
+  ✓ follow leases                  leases.coordination.k8s.io in shop: list, watch
+  ✓ lead, stagger, keep threads    leases.coordination.k8s.io in shop: get, patch
+
+Optional custom resources
+  ✓ NodeMaintenance     maintenance on a person's order (on: nodemaintenance.medik8s.io/v1beta1)
+  ✓ MaintenanceNotice   maintenance that clouds and people announce (on: haulout.dev/v1alpha1)
+  - MaintenanceRecord   the history of nodes (off: not installed; `haulout manifests` has it)
+  - MachineMaintenance  replacing OpenShift machines (off: not installed; `haulout manifests --machines` has it)"""
+    )
+
+
+async def test_what_is_missing_is_marked_and_comes_with_a_way_to_get_it(clock: Clock) -> None:
+    findings = await look(AccessReviewApi(refused={"create pods/eviction", "watch pods"}), clock)
+
+    assert line(findings, "✗ evict pods") == "✗ evict pods pods/eviction: create"
+    assert line(findings, "✗ see pods") == "✗ see pods pods: list, watch (missing: watch)"
+    assert line(findings, "✓ see nodes")
+    assert text(findings).endswith("context of a cluster admin:\n  haulout … --grant | kubectl …")
+
+
+async def test_the_servers_own_reason_is_passed_on_once(clock: Clock) -> None:
+    findings = await look(AccessReviewApi(refused={"*"}, refusal_reason='clusterrole "haulout" not found'), clock)
+
+    assert text(findings).count('The server adds: clusterrole "haulout" not found') == 1
+
+
+async def test_a_namespace_that_is_given_wins_over_the_connections(clock: Clock) -> None:
+    findings = await look(AccessReviewApi(), clock, namespace="haulout")
+
+    assert line(findings, "Namespace") == "Namespace haulout"
+    assert "leases.coordination.k8s.io in haulout" in text(findings)
+
+
+async def test_a_custom_resource_in_another_version_is_off_and_says_so(clock: Clock) -> None:
+    cluster = AccessReviewApi(served={"nodemaintenance.medik8s.io/v1": ["nodemaintenances"]})
+
+    shown = line(await look(cluster, clock), "- NodeMaintenance")
+
+    assert shown.endswith("(off: installed as v1, needed as v1beta1)")
+
+
+async def test_a_custom_resource_whose_server_is_down_is_unknown_not_off(clock: Clock) -> None:
+    findings = await look(AccessReviewApi(unavailable_versions=["haulout.dev/v1alpha1"]), clock)
+
+    assert line(findings, "? MaintenanceNotice").endswith("(unknown: the server of haulout.dev does not answer)")
+    assert line(findings, "API down") == "API down haulout.dev/v1alpha1"
+
+
+async def test_what_may_not_be_asked_is_unknown_and_the_rest_is_told(clock: Clock) -> None:
+    unasked = ("/version", "/api", "/apis", "*/selfsubjectreviews")
+    findings = await look(AccessReviewApi(fixed_responses=dict.fromkeys(unasked, FORBIDDEN)), clock)
+
+    assert line(findings, "Version") == "Version unknown: not allowed to ask"
+    assert line(findings, "You are") == "You are unknown: the server does not say"
+    assert line(findings, "? NodeMaintenance").endswith("(unknown: not allowed to ask)")
+    assert line(findings, "✓ see nodes")
+
+
+async def test_an_anonymous_user_is_told_to_log_in(clock: Clock) -> None:
+    findings = await look(AccessReviewApi(username="system:anonymous", refused={"*"}), clock)
+
+    assert text(findings).splitlines()[-1] == (
+        "https://10.0.0.1:6443 takes you for system:anonymous: context 'prod' in /etc/kubeconfig has no credentials "
+        "that it knows; log in, or name another context"
+    )
+
+
+async def test_a_namespace_that_does_not_exist_is_told_with_how_to_create_it(clock: Clock) -> None:
+    gone = status_response(404, "NotFound", 'namespaces "shop" not found')
+    findings = await look(AccessReviewApi(fixed_responses={"/api/v1/namespaces/shop": gone}), clock)
+
+    assert line(findings, "Namespace") == "Namespace shop (does not exist)"
+    assert text(findings).splitlines()[-1] == "To create the namespace:  kubectl create namespace shop"
+    assert not findings.ready
+    assert json.loads(report.to_json(findings))["namespaceExists"] is False
+    assert json.loads(report.to_json(findings))["ready"] is False
+
+
+async def test_a_namespace_that_may_not_be_seen_is_no_obstacle(clock: Clock) -> None:
+    findings = await look(AccessReviewApi(fixed_responses={"/api/v1/namespaces/shop": FORBIDDEN}), clock)
+
+    assert line(findings, "Namespace") == "Namespace shop (unknown whether it exists: not allowed to look)"
+    assert findings.ready
+    assert json.loads(report.to_json(findings))["namespaceExists"] is None
+
+
+async def test_what_the_server_says_cannot_take_over_the_terminal(clock: Clock) -> None:
+    """Cursor movements, line breaks and reversed text come out as escapes."""
+    evil = "\x1b[2J\r\n\u202eroot"
+    cluster = AccessReviewApi(
+        username=f"eve{evil}",
+        groups=[f"g{evil}"],
+        refused={"*"},
+        refusal_reason=f"no{evil}",
+        unavailable_versions=[f"a{evil}/v1"],
+    )
+    cluster.fixed_responses["/version"] = json_response({"gitVersion": f"v1{evil}", "platform": f"p{evil}"})
+
+    shown = text(await look(cluster, clock))
+
+    assert all(each.isprintable() for each in shown.splitlines())
+    for begin in ("eve", "g", "no", "a", "v1", "p"):
+        assert rf"{begin}\x1b[2J\r\n\u202eroot" in shown
+
+
+async def test_a_user_whom_an_old_server_cannot_name_is_told_that_grant_cannot_help(clock: Clock) -> None:
+    findings = await look(an_old_cluster(refused={"*"}), clock)
+
+    assert "it can since Kubernetes 1.28" in text(findings)
+    assert "kubectl" not in text(findings)
+
+
+def an_old_cluster(refused: set[str]) -> AccessReviewApi:
+    not_found = json_response(b"404 page not found", status=404)
+    return AccessReviewApi(refused=refused, fixed_responses={"*/selfsubjectreviews": not_found})
+
+
+# What programs read
+
+
+async def as_json(cluster: AccessReviewApi, clock: Clock) -> Any:
+    return json.loads(report.to_json(await look(cluster, clock)))
+
+
+async def test_programs_find_every_documented_field(clock: Clock) -> None:
+    told = await as_json(
+        AccessReviewApi(refused={"create pods/eviction"}, unavailable_versions=["metrics.k8s.io/v1"]), clock
+    )
+
+    assert set(told) == {
+        *("server", "context", "source", "namespace", "namespaceExists", "version", "platform", "user"),
+        *("permissions", "features", "unavailable", "ready"),
+    }
+    assert told["user"] == {"username": "alice", "groups": ["ops", "system:authenticated"]}
+    assert told["unavailable"] == ["metrics.k8s.io/v1"]
+    assert told["ready"] is False
+    [evict] = [each for each in told["permissions"] if each["missing"]]
+    assert evict == {
+        "purpose": "evict pods",
+        "group": "",
+        "resource": "pods/eviction",
+        "namespace": None,
+        "verbs": ["create"],
+        "missing": ["create"],
+    }
+    assert {feature["kind"]: feature["state"] for feature in told["features"]}["NodeMaintenance"] == "off"
+
+
+async def test_programs_see_null_for_what_the_server_does_not_tell(clock: Clock) -> None:
+    cluster = an_old_cluster(refused=set())
+    cluster.fixed_responses |= {"/version": FORBIDDEN, "/api": FORBIDDEN}
+
+    told = await as_json(cluster, clock)
+
+    assert (told["version"], told["platform"], told["user"]) == (None, None, None)
+    assert {feature["state"] for feature in told["features"]} == {"unknown"}
+    assert told["ready"] is True
+
+
+# What an admin applies
+
+
+async def test_the_manifest_grants_what_is_missing(clock: Clock) -> None:
+    refused = {"create pods/eviction", "patch configmaps", "delete leases"}
+    findings = await look(AccessReviewApi(refused=refused), clock, namespace="haulout")
+
+    objects = list(yaml.safe_load_all(report.grant_manifest(findings)))
+
+    rules = [(each["kind"], each["rules"]) for each in objects if "rules" in each]
+    patch = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}
+    assert rules == [
+        ("ClusterRole", [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]),
+        ("Role", [{**patch, "resourceNames": [_LEDGER]}, {**patch, "resourceNames": ["haulout-cordons"]}]),
+        ("Role", [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["delete"]}]),
+    ]
+    assert [each["metadata"]["namespace"] for each in objects if each["kind"] == "Role"] == [
+        "haulout",
+        "medik8s-leases",
+    ]
+    # Who applies it need not have heard of that namespace.
+    assert [each["metadata"]["name"] for each in objects if each["kind"] == "Namespace"] == ["medik8s-leases"]
+
+
+async def test_the_manifest_is_a_comment_when_nothing_is_missing(clock: Clock) -> None:
+    manifest = report.grant_manifest(await look(AccessReviewApi(), clock))
+
+    assert manifest.startswith("#")
+    assert list(yaml.safe_load_all(manifest)) == []
+
+
+async def test_a_username_cannot_break_out_of_the_manifests_comment(clock: Clock) -> None:
+    findings = await look(AccessReviewApi(username="eve\n---\nkind: ClusterRole", refused={"list nodes"}), clock)
+
+    kinds = [each["kind"] for each in yaml.safe_load_all(report.grant_manifest(findings))]
+
+    assert kinds == ["ClusterRole", "ClusterRoleBinding"]
+
+
+async def test_nothing_is_ever_granted_to_everybody(clock: Clock) -> None:
+    findings = await look(AccessReviewApi(username="system:anonymous", refused={"list nodes"}), clock)
+
+    with pytest.raises(HauloutError, match="granted to everybody"):
+        report.grant_manifest(findings)
+
+
+async def test_nothing_is_granted_to_nobody(clock: Clock) -> None:
+    with pytest.raises(HauloutError, match="does not say who you are"):
+        report.grant_manifest(await look(an_old_cluster(refused={"list nodes"}), clock))
+
+
+# What is no answer
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (status_response(401, "Unauthorized"), Unauthorized, "getting the server's version"),
+        (status_response(503, "ServiceUnavailable", "etcd is down"), ServerFailure, "etcd is down"),
+        (
+            json_response(b"<html><title>Sign in</title></html>"),
+            MalformedResponse,
+            "an HTML page titled 'Sign in'; is a proxy",
+        ),
+        (
+            json_response(b"not here", status=404),
+            MalformedResponse,
+            "does not look like a Kubernetes API server: its /version",
+        ),
+        (json_response(b"", status=302), MalformedResponse, "does not look like a Kubernetes API server: its /version"),
+        (
+            json_response({"hello": "world"}),
+            MalformedResponse,
+            "/version names no version; correct the server of context 'prod' in /etc/kubeconfig",
+        ),
+    ],
+)
+async def test_a_server_that_is_not_kubernetes_or_not_well_is_an_error(
+    clock: Clock, given: Response, error: type[HauloutError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        await look(AccessReviewApi(fixed_responses={"/version": given}), clock)
+
+
+async def test_a_server_that_will_not_be_asked_what_we_may_do_is_explained(clock: Clock) -> None:
+    cluster = AccessReviewApi(fixed_responses={"*/selfsubjectaccessreviews": FORBIDDEN})
+
+    with pytest.raises(HauloutError, match=r'User "bob" cannot do this; .* ClusterRole system:basic-user'):
+        await look(cluster, clock)

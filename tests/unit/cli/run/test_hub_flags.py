@@ -1,0 +1,143 @@
+"""The hub's two command lines: `haulout run --mode management`, and that of the controller it replaces."""
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from haulout.cli import main
+from haulout.cli.run import management_mode
+from haulout.controllers.clusterapi.settings import ClusterApiSettings, OldApprovals
+from haulout.httpserver.listener import ListenAddress
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return with what the hub was started."""
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        management_mode, "run_hub_process", lambda wishes, **how: calls.append({"wishes": wishes, **how})
+    )
+    return calls
+
+
+def call(*args: str) -> int | str | None:
+    with pytest.raises(SystemExit) as exited:
+        main(list(args))
+    return exited.value.code
+
+
+def remc(*args: str) -> int | str | None:
+    return call("runtime-extension-maintenance-controller", *args)
+
+
+def test_the_flags_of_the_published_chart_start_the_hub(
+    started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONTEXT", "mgmt")
+    assert remc("--enable-metal3-maintenance", "--zap-devel=false", "--zap-time-encoding=iso8601") == 0
+    (how,) = started
+    assert how["wishes"].hub == ClusterApiSettings(metal3=True)
+    assert (how["wishes"].health_port, how["wishes"].metrics, how["wishes"].elects) == (8081, ListenAddress(8080), True)
+    assert (how["context"], how["kubeconfig"], how["as_json"], how["level"]) == ("mgmt", None, True, logging.INFO)
+
+
+def test_flags_of_our_own_are_taken_as_well(started: list[dict[str, Any]]) -> None:
+    ours = ("-approval-timeout=4h", "-unreachable-after", "1h30m", "-old-approvals=honour", "-leader-elect=false")
+    assert remc(*ours, "-namespace=ops", "-kubecontext=x", "-kubeconfig=f") == 0
+    (how,) = started
+    assert how["wishes"].hub == ClusterApiSettings(
+        approval_timeout=timedelta(hours=4),
+        unreachable_after=timedelta(minutes=90),
+        old_approvals=OldApprovals.HONOUR,
+    )
+    assert (how["wishes"].namespace, how["wishes"].elects) == ("ops", False)
+    assert (how["context"], how["kubeconfig"]) == ("x", "f")
+
+
+def test_each_budget_across_clusters_that_is_given_holds(started: list[dict[str, Any]]) -> None:
+    assert remc("-cluster-budget=2", "--cluster-budget", "env=prod:1") == 0
+    assert started[0]["wishes"].hub.cluster_budget == ("2", "env=prod:1")
+
+
+def test_both_command_lines_validate_budgets_in_one_place(
+    started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(text: str) -> None:
+        raise ValueError(f"refused {text}")
+
+    monkeypatch.setattr("haulout.controllers.clusterapi.cluster_limits.parse_limit", refuse)
+    assert remc("-cluster-budget=2") == 2
+    assert "-cluster-budget: refused 2" in capsys.readouterr().err
+    assert call("run", "--mode", "management", "--cluster-budget", "2") == 2
+    assert "refused 2" in capsys.readouterr().err
+    assert started == []
+
+
+def test_the_memory_limit_can_be_given(started: list[dict[str, Any]]) -> None:
+    assert remc("-memory-limit=1Gi") == 0
+    assert call("run", "--mode", "management", "--memory-limit", "512Mi") == 0
+    assert call("run", "--mode", "management") == 0
+    assert [it["wishes"].hub.memory_limit for it in started] == [1 << 30, 512 << 20, None]
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["-x"], "flag provided but not defined: -x"),
+        (["-cluster-budget=none"], "-cluster-budget: expected a number of clusters such as 2, or env=prod:1"),
+        (["-memory-limit=lots"], "-memory-limit: expected at least 64Mi, such as 400Mi, or 0, found 'lots'"),
+        (["-memory-limit=1Mi"], "-memory-limit: expected at least 64Mi"),
+        (["-approval-timeout=4"], "-approval-timeout: expected a duration such as 4h, or 0"),
+        (["-approval-timeout=-4h"], "is less than nothing; 0 means without a limit"),
+        (["-old-approvals=yes"], "-old-approvals: expected wait, clear, honour, found 'yes'"),
+        (["-metrics-addr=8080"], "-metrics-addr: "),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    started: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], args: list[str], problem: str
+) -> None:
+    assert remc(*args) == 2
+    assert problem in capsys.readouterr().err
+    assert started == []
+
+
+def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert remc("--help") == 0
+    shown = capsys.readouterr().out
+    for name in ("kubecontext", "enable-metal3-maintenance", "old-approvals", "zap-time-encoding"):
+        assert f"-{name}" in shown
+
+
+def test_run_can_be_a_hub(started: list[dict[str, Any]]) -> None:
+    flags = ("--approval-timeout", "4h", "--old-approvals", "clear", "--metrics-port", "9090", "-n", "ops")
+    assert call("run", "--mode", "management", *flags, "--cluster-name", "mgmt", "--no-leader-election") == 0
+    (how,) = started
+    wishes = how["wishes"]
+    assert wishes.hub == ClusterApiSettings(approval_timeout=timedelta(hours=4), old_approvals=OldApprovals.CLEAR)
+    assert (wishes.metrics, wishes.namespace, wishes.cluster, wishes.elects) == (
+        ListenAddress(9090),
+        "ops",
+        "mgmt",
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["--approval-timeout=4h"], "--approval-timeout: only with --mode management"),
+        (["--sandbox", "--no-leader-election"], "--no-leader-election: only with --mode management"),
+        (["--mode", "management", "--sandbox"], "--sandbox: not with --mode management"),
+        (["--mode", "management", "--config", "f"], "--config: not with --mode management"),
+        (["--mode", "management", "--approval-timeout", "soon"], "expected a duration such as 4h, or 0"),
+        (["--mode", "management", "--memory-limit", "-1"], "expected at least 64Mi, such as 400Mi, or 0, found '-1'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    started: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], args: list[str], problem: str
+) -> None:
+    assert call("run", *args) == 2
+    assert problem in capsys.readouterr().err
+    assert started == []

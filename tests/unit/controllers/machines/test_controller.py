@@ -1,0 +1,78 @@
+"""What wakes the controller of MachineMaintenances, and how soon it acts."""
+
+from datetime import timedelta
+
+from haulout.api.machinemaintenance import NAMESPACE
+from haulout.api.openshift import MACHINE_NAMESPACE
+from haulout.controllers.machines.replacement_time import ReplacementPolicy
+from haulout.core.clock import Clock
+from haulout_sandbox.openshift import MachineApiDelays
+from support.clusters.cluster_plan import a_cluster
+from support.clusters.live_cluster import SandboxCluster
+from support.platforms.machinemaintenance import (
+    PLURAL,
+    create_machinemaintenance,
+    machinemaintenance_operator,
+    message,
+    phase,
+    run_operator,
+)
+from support.platforms.openshift import (
+    SHORT_DELAYS,
+    claimed_machine,
+    create_control_plane,
+    create_machine_set,
+    machine_api,
+    node_of,
+    with_openshift,
+)
+
+SHORTLY = timedelta(seconds=3)
+SLOW = MachineApiDelays(
+    instance=timedelta(minutes=20), node_join=timedelta(seconds=1), termination=timedelta(seconds=3)
+)
+
+
+async def test_a_record_that_is_deleted_during_its_surge_frees_its_set_at_once(clock: Clock) -> None:
+    """The new Machine takes 20 minutes, so that no other event wakes the set."""
+    plan = with_openshift(a_cluster(clock))
+    async with plan.on_the_sandbox() as cluster, machine_api(cluster, paces=SLOW):
+        first, _ = await create_machine_set(cluster, "workers", replicas=2)
+        cluster.run(machinemaintenance_operator(ReplacementPolicy(surge=True)))
+        await create_machinemaintenance(cluster, first)
+        await cluster.eventually(lambda: phase(cluster, first), becomes="Surging")
+        await cluster.pass_time(minutes=1)
+        await cluster.delete(PLURAL, f"{NAMESPACE}/mm-{first}")
+        await cluster.eventually(lambda: claimed_machine(cluster, "workers"), becomes="", within=SHORTLY)
+        assert cluster.get("machinesets", f"{MACHINE_NAMESPACE}/workers")["spec"]["replicas"] == 2
+
+
+async def test_a_status_that_may_not_be_written_yet_is_written_before_the_next_look(clock: Clock) -> None:
+    """The next look is days ahead."""
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+        [machine] = await create_machine_set(cluster, "workers", replicas=1)
+        cluster.run(machinemaintenance_operator(ReplacementPolicy(lead=timedelta(days=1))))
+        start = clock.now() + timedelta(days=9)
+        await create_machinemaintenance(cluster, machine, notbefore=start.isoformat())
+        await cluster.eventually(lambda: phase(cluster, machine), becomes="Planned")
+        before = message(cluster, machine)
+        moved = (start + timedelta(days=3)).isoformat()
+        await cluster.patch(PLURAL, f"{NAMESPACE}/mm-{machine}", spec={"notbefore": moved})
+        await cluster.eventually(lambda: message(cluster, machine) != before, within=SHORTLY)
+
+
+async def test_a_heartbeat_of_a_control_plane_node_costs_no_request(clock: Clock) -> None:
+    def requests(cluster: SandboxCluster) -> int:
+        return len(cluster.transport().sent_requests(path="/controlplanemachinesets"))
+
+    async with with_openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=SHORT_DELAYS):
+        first, *_ = await create_control_plane(cluster)
+        node = node_of(cluster, first)
+        cluster.run(run_operator)
+        await cluster.pass_time(minutes=1)
+        before, version = requests(cluster), cluster.get("nodes", node)["metadata"]["resourceVersion"]
+        await cluster.pass_time(minutes=30)
+        assert cluster.get("nodes", node)["metadata"]["resourceVersion"] != version, "no heartbeat"
+        assert requests(cluster) == before
+        cluster.kubelets.set_not_ready(node, "the disk is broken")
+        await cluster.eventually(lambda: requests(cluster) > before)

@@ -1,0 +1,328 @@
+"""How tools that go by kstatus see a NodeMaintenance: never as done before its node is empty."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from haulout.api.hold import Hold
+from haulout.api.nodemaintenance import NODE_MAINTENANCES, NodeMaintenance, NodeMaintenanceConditionType
+from haulout.api.objects import RawObject
+from haulout.budget.budget_check import BudgetExhausted
+from haulout.controllers.nodemaintenance.decision import decide
+from haulout.controllers.nodemaintenance.observation import Failure, FailureReason, NodeMaintenanceDecision, Observation
+from haulout.controllers.nodemaintenance.status import build_status, status_patch
+from haulout.drain.blockers import Blocker, BlockerKind
+from haulout.drain.progress import ActiveBlocker, OutcomeResult, PodDrainState, PodProgress
+from haulout.drain.stall_detection import BLOCKED_AFTER, STALLED_AFTER
+from haulout.kube.admission_errors import AdmissionFailure
+from support.builders.nodemaintenance_observation import (
+    HOUR,
+    NOW,
+    RUNNING_CONDITIONS,
+    a_drain,
+    a_maintenance,
+    a_node,
+    an_observation,
+    apply_merge_patch,
+)
+from support.expectations.kstatus import CURRENT, FAILED, IN_PROGRESS, TERMINATING, kstatus
+from support.packaging.argocd import HEALTH, health
+
+SECOND = timedelta(seconds=1)
+BUDGET = Blocker(
+    kind=BlockerKind.DISRUPTION_BUDGET,
+    pod="shop/cart",
+    uid="uid-of-shop/cart",
+    object="PodDisruptionBudget shop/cart",
+    workload="ReplicaSet shop/cart",
+    reason="2 of 2 healthy pods needed",
+    advice="scale it up",
+)
+FINALIZER = replace(BUDGET, kind=BlockerKind.FINALIZER, object="finalizer example.com/wait")
+JOB = replace(BUDGET, kind=BlockerKind.COMPLETION)
+STALLED = {**RUNNING_CONDITIONS, "Stalled": ("True", "Blocked")}
+
+
+def written_status(what: Observation, decision: NodeMaintenanceDecision | None = None, **more: Any) -> RawObject:
+    """Return the object once its status was written, as the server has it."""
+    maintenance = what.maintenance
+    status = build_status(what, decide(what) if decision is None else decision, **more).status
+    change = status_patch(maintenance, status, now=NOW) or {}
+    raw: RawObject = msgspec.json.decode(msgspec.json.encode(maintenance))
+    raw |= {"apiVersion": NODE_MAINTENANCES.api_version, "kind": NODE_MAINTENANCES.kind}
+    return apply_merge_patch(raw, msgspec.json.decode(msgspec.json.encode(change)))
+
+
+def says(obj: RawObject, *kinds: str) -> list[tuple[str, str, str]]:
+    """Return type, status and reason of the conditions that kstatus reads."""
+    wanted = kinds or ("Ready", "Reconciling", "Stalled")
+    return [(it["type"], it["status"], it["reason"]) for it in obj["status"]["conditions"] if it["type"] in wanted]
+
+
+def a_pod(
+    *,
+    turn: timedelta | None = HOUR,
+    blocked: timedelta | None = None,
+    by: Blocker = BUDGET,
+    state: PodDrainState = PodDrainState.BLOCKED,
+) -> PodProgress:
+    """Return a pod that has had its turn to leave for so long, and is blocked for so long."""
+    return PodProgress(
+        pod="shop/cart",
+        uid="uid-of-shop/cart",
+        state=state,
+        message="it stays",
+        turn_since=None if turn is None else NOW - turn,
+        active_blocker=None if blocked is None else ActiveBlocker(by, NOW - blocked),
+        next_at=NOW + 20 * SECOND,
+    )
+
+
+def draining(*pods: PodProgress, conditions: Any = RUNNING_CONDITIONS, **more: Any) -> Observation:
+    return an_observation(a_maintenance(conditions=conditions), drain=a_drain(pods=pods, total=2, **more))
+
+
+WAITS = NodeMaintenanceDecision(problem="node n1 is busy", waits_for="NodeMaintenance other")
+CROWDED = BudgetExhausted(("n2", "n3"), ("", ""))
+CASES: list[tuple[str, Observation, NodeMaintenanceDecision | None, str, list[tuple[str, str, str]]]] = [
+    (
+        "it was accepted",
+        an_observation(a_maintenance(phase=""), node=a_node(), lease=None, drain=a_drain("shop/cart", waiting=True)),
+        NodeMaintenanceDecision(),
+        IN_PROGRESS,
+        [("Ready", "False", "Waiting"), ("Reconciling", "True", "Waiting")],
+    ),
+    (
+        "it waits",
+        an_observation(),
+        WAITS,
+        IN_PROGRESS,
+        [("Ready", "False", "Waiting"), ("Reconciling", "True", "Waiting")],
+    ),
+    (
+        "it waits for the budget",
+        an_observation(),
+        NodeMaintenanceDecision(problem=str(CROWDED), waits_for="room", budget_exhausted=CROWDED),
+        IN_PROGRESS,
+        [("Ready", "False", "BudgetUsedUp"), ("Reconciling", "True", "BudgetUsedUp")],
+    ),
+    (
+        "it is held",
+        an_observation(),
+        NodeMaintenanceDecision(problem="node n1 is held", waits_for="ann", hold=Hold(by="ann")),
+        IN_PROGRESS,
+        [("Ready", "False", "Held"), ("Reconciling", "True", "Held")],
+    ),
+    (
+        "it drains",
+        an_observation(),
+        None,
+        IN_PROGRESS,
+        [("Ready", "False", "DrainInProgress"), ("Reconciling", "True", "DrainInProgress")],
+    ),
+    (
+        "it is blocked for a while",
+        draining(a_pod(turn=STALLED_AFTER - SECOND, blocked=STALLED_AFTER - SECOND)),
+        None,
+        IN_PROGRESS,
+        [("Ready", "False", "Blocked"), ("Reconciling", "True", "Blocked")],
+    ),
+    (
+        "it is blocked for long",
+        draining(a_pod(turn=STALLED_AFTER, blocked=STALLED_AFTER)),
+        None,
+        FAILED,
+        [("Ready", "False", "Blocked"), ("Stalled", "True", "Blocked")],
+    ),
+    (
+        "it is done",
+        an_observation(drain=a_drain(gone=1, ending=OutcomeResult.DRAINED)),
+        None,
+        CURRENT,
+        [("Ready", "True", "DrainCompleted")],
+    ),
+    (
+        "time is up",
+        an_observation(drain=a_drain("shop/cart", ending=OutcomeResult.TIMED_OUT)),
+        None,
+        FAILED,
+        [("Ready", "False", "DrainTimedOut"), ("Stalled", "True", "DrainTimedOut")],
+    ),
+    (
+        "the node is missing",
+        an_observation(node=None, drain=None),
+        None,
+        FAILED,
+        [("Ready", "False", "NodeMissing"), ("Stalled", "True", "NodeMissing")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("what", "sight", "decision", "expected", "said"), CASES, ids=[row[0] for row in CASES])
+def test_each_state_is_what_kstatus_makes_of_it(
+    what: str,
+    sight: Observation,
+    decision: NodeMaintenanceDecision | None,
+    expected: str,
+    said: list[tuple[str, str, str]],
+) -> None:
+    del what
+    obj = written_status(sight, decision)
+    assert kstatus(obj) == expected
+    assert health(obj)[0] == HEALTH[expected]
+    assert says(obj) == said
+
+
+def test_a_deletion_is_a_deletion_whatever_it_says() -> None:
+    blocked = written_status(draining(a_pod(blocked=HOUR)))
+    blocked["metadata"]["deletionTimestamp"] = "2026-01-05T09:00:00Z"
+    assert kstatus(blocked) == TERMINATING
+
+
+def test_an_edit_that_nobody_has_seen_is_in_progress() -> None:
+    done = written_status(an_observation(drain=a_drain(gone=1, ending=OutcomeResult.DRAINED)))
+    assert kstatus(done) == CURRENT
+    done["metadata"]["generation"] += 1
+    assert kstatus(done) == IN_PROGRESS
+
+
+def test_the_conditions_say_which_generation_they_are_about() -> None:
+    obj = written_status(an_observation(a_maintenance(conditions=RUNNING_CONDITIONS, meta={"generation": 4})))
+    assert obj["status"]["observedGeneration"] == 4
+    assert {it["observedGeneration"] for it in obj["status"]["conditions"]} == {4}
+
+
+def test_what_the_node_maintenance_operator_left_is_in_progress_until_it_is_taken_over() -> None:
+    left = a_maintenance(phase="Running")
+    obj = written_status(
+        an_observation(left, node=a_node(adopted=True), drain=None),
+        NodeMaintenanceDecision(),
+        error="nodes is forbidden",
+    )
+    assert "conditions" not in obj["status"] or not obj["status"]["conditions"]
+    assert kstatus(obj) == IN_PROGRESS
+
+
+# Since when
+
+
+def test_it_stalls_at_the_instant_that_is_named() -> None:
+    """Nothing else happens when a pod that has a finalizer has stayed for too long."""
+    early = draining(replace_next(a_pod(turn=STALLED_AFTER - SECOND, blocked=STALLED_AFTER - SECOND, by=FINALIZER)))
+    report = build_status(early, decide(early))
+    assert report.requeue_at == NOW + SECOND
+
+
+def replace_next(pod: PodProgress) -> PodProgress:
+    return msgspec.structs.replace(pod, next_at=None)
+
+
+LATER: list[tuple[str, PodProgress, str]] = [
+    ("blocked a moment ago, long after its turn", a_pod(blocked=BLOCKED_AFTER - SECOND), IN_PROGRESS),
+    ("blocked long after its turn", a_pod(blocked=BLOCKED_AFTER), FAILED),
+    ("its turn was a while ago", a_pod(turn=STALLED_AFTER - SECOND, blocked=HOUR), IN_PROGRESS),
+    ("it is asked", a_pod(state=PodDrainState.EVICTING), IN_PROGRESS),
+    ("it has time to end", a_pod(state=PodDrainState.LEAVING), IN_PROGRESS),
+    ("it finishes its work", a_pod(turn=None, blocked=HOUR, by=JOB, state=PodDrainState.FINISHING), IN_PROGRESS),
+    (
+        "overdue for a while",
+        a_pod(blocked=STALLED_AFTER - SECOND, by=FINALIZER, state=PodDrainState.OVERDUE),
+        IN_PROGRESS,
+    ),
+    ("overdue for long", a_pod(blocked=STALLED_AFTER, by=FINALIZER, state=PodDrainState.OVERDUE), FAILED),
+    ("it may not leave, for a while", a_pod(turn=None, blocked=STALLED_AFTER - SECOND), IN_PROGRESS),
+    ("it may not leave, for long", a_pod(turn=None, blocked=STALLED_AFTER), FAILED),
+]
+
+
+@pytest.mark.parametrize(("what", "pod", "expected"), LATER, ids=[row[0] for row in LATER])
+def test_it_stalls_when_a_pod_is_in_the_way_for_too_long(what: str, pod: PodProgress, expected: str) -> None:
+    del what
+    assert kstatus(written_status(draining(pod))) == expected
+
+
+TAKEN_OVER: list[tuple[str, Observation, str]] = [
+    ("nobody has looked", draining(conditions=STALLED, is_known=False), FAILED),
+    ("it is asked", draining(a_pod(state=PodDrainState.EVICTING), conditions=STALLED), FAILED),
+    ("it says no again", draining(a_pod(blocked=SECOND), conditions=STALLED), FAILED),
+    ("it leaves", draining(a_pod(state=PodDrainState.LEAVING), conditions=STALLED), IN_PROGRESS),
+    ("another is asked", draining(a_pod(turn=SECOND, state=PodDrainState.EVICTING), conditions=STALLED), IN_PROGRESS),
+]
+
+
+@pytest.mark.parametrize(("what", "sight", "expected"), TAKEN_OVER, ids=[row[0] for row in TAKEN_OVER])
+def test_what_has_stalled_stays_so_under_a_successor_until_it_goes_on(
+    what: str, sight: Observation, expected: str
+) -> None:
+    """A successor does not know since when a pod is blocked."""
+    del what
+    assert kstatus(written_status(sight)) == expected
+
+
+def test_what_failed_and_is_tried_again_has_not_stalled() -> None:
+    said = {**RUNNING_CONDITIONS, "Failed": ("True", "NodeMissing"), "Stalled": ("True", "NodeMissing")}
+    failed = a_maintenance(phase="Failed", conditions=said)
+    assert kstatus(written_status(an_observation(failed, drain=a_drain(is_known=False)))) == IN_PROGRESS
+
+
+@pytest.mark.parametrize(("ago", "expected"), [(STALLED_AFTER - SECOND, IN_PROGRESS), (STALLED_AFTER, FAILED)])
+def test_a_webhook_that_refuses_for_long_has_it_stall(ago: timedelta, expected: str) -> None:
+    refusing = {"kind": "AdmissionDenied", "since": NOW - ago}
+    what = an_observation(a_maintenance(conditions=RUNNING_CONDITIONS, blockers=[refusing]))
+    admission = AdmissionFailure(object="webhook guard.example.com", message="no", advice="ask its owner")
+    obj = written_status(
+        what, NodeMaintenanceDecision(), error="denied", error_reason="AdmissionDenied", admission=admission
+    )
+    assert kstatus(obj) == expected
+
+
+# What a condition costs
+
+
+def transitions(*sights: Observation) -> Iterator[list[tuple[str, str]]]:
+    """Yield since when each of the three conditions is as it is, one look after the other."""
+    maintenance: NodeMaintenance | None = None
+    for each in sights:
+        now = replace(each, maintenance=maintenance or each.maintenance)
+        obj = written_status(now)
+        maintenance = msgspec.convert(obj, NodeMaintenance)
+        said = [it for it in obj["status"]["conditions"] if it["type"] in ("Ready", "Reconciling", "Stalled")]
+        yield [(it["type"], it["lastTransitionTime"]) for it in said]
+
+
+def test_the_time_of_a_condition_changes_only_with_its_status() -> None:
+    """From draining to blocked only the reason changes; stalled is another condition; then it is ready."""
+    blocked, stalled = a_pod(turn=SECOND, blocked=SECOND), a_pod(blocked=HOUR)
+    looks = (
+        an_observation(drain=a_drain("shop/cart")),
+        replace(draining(blocked), now=NOW + 1 * SECOND),
+        replace(draining(stalled), now=NOW + 2 * SECOND),
+        replace(an_observation(drain=a_drain(gone=1, ending=OutcomeResult.DRAINED)), now=NOW + 3 * SECOND),
+    )
+    at = [f"2026-01-05T09:00:0{second}Z" for second in range(4)]
+    assert list(transitions(*looks)) == [
+        [("Ready", at[0]), ("Reconciling", at[0])],
+        [("Ready", at[0]), ("Reconciling", at[0])],
+        [("Ready", at[0]), ("Stalled", at[2])],
+        [("Ready", at[3])],
+    ]
+
+
+@pytest.mark.parametrize("sight", [row[1] for row in CASES], ids=[row[0] for row in CASES])
+def test_what_is_said_is_not_written_again(sight: Observation) -> None:
+    told = replace(
+        sight, maintenance=msgspec.convert(written_status(sight, NodeMaintenanceDecision()), NodeMaintenance)
+    )
+    again = build_status(told, NodeMaintenanceDecision()).status
+    assert status_patch(told.maintenance, again, now=NOW + SECOND) is None
+
+
+def test_it_never_is_reconciling_and_stalled() -> None:
+    failure = NodeMaintenanceDecision(failure=Failure(FailureReason.LEASE_LOST, "the lease is lost"))
+    obj = written_status(draining(a_pod(blocked=HOUR)), failure)
+    assert says(obj, NodeMaintenanceConditionType.RECONCILING) == []
+    assert kstatus(obj) == FAILED

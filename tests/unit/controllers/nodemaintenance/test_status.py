@@ -1,0 +1,384 @@
+"""What the status says: the old fields by their old rules, the new ones in more words, and nothing without need."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from haulout.api.nodemaintenance import NodeMaintenance, NodeMaintenanceConditionType, NodeMaintenanceStatus
+from haulout.api.objects import RawObject
+from haulout.controllers.nodemaintenance.decision import decide
+from haulout.controllers.nodemaintenance.observation import Failure, FailureReason, NodeMaintenanceDecision, Observation
+from haulout.controllers.nodemaintenance.status import build_status, status_patch
+from haulout.drain.blockers import Blocker, BlockerKind
+from haulout.drain.cordon import CORDON_ANNOTATION
+from haulout.drain.progress import ActiveBlocker, OutcomeResult, PodDrainState, PodProgress
+from haulout.drain.stall_detection import BLOCKED_AFTER
+from support.builders.nodemaintenance_observation import (
+    HOUR,
+    NOW,
+    RUNNING_CONDITIONS,
+    a_drain,
+    a_lease,
+    a_maintenance,
+    a_node,
+    an_observation,
+    apply_merge_patch,
+)
+
+SECOND = timedelta(seconds=1)
+BUDGET = Blocker(
+    kind=BlockerKind.DISRUPTION_BUDGET,
+    pod="shop/cart",
+    uid="uid-of-shop/cart",
+    object="PodDisruptionBudget shop/cart",
+    workload="ReplicaSet shop/cart",
+    reason="2 of 2 healthy pods needed",
+    advice="scale it up",
+)
+
+
+def built_status(
+    what: Observation, decision: NodeMaintenanceDecision | None = None, **more: Any
+) -> NodeMaintenanceStatus:
+    return build_status(what, decide(what) if decision is None else decision, **more).status
+
+
+def blocked(since: timedelta = SECOND, blocker: Blocker = BUDGET) -> Observation:
+    row = PodProgress(
+        pod=blocker.pod,
+        uid=blocker.uid,
+        state=PodDrainState.BLOCKED,
+        message=blocker.reason,
+        active_blocker=ActiveBlocker(blocker, NOW - since),
+        next_at=NOW + timedelta(seconds=20),
+    )
+    return an_observation(drain=a_drain(gone=1, pods=(row,), total=2, percent=50))
+
+
+def apply_status(maintenance: NodeMaintenance, status: NodeMaintenanceStatus) -> NodeMaintenance:
+    """Return the maintenance once the status was written, as the server returns it."""
+    change = status_patch(maintenance, status, now=NOW)
+    raw = msgspec.json.decode(msgspec.json.encode(maintenance))
+    return msgspec.convert(
+        apply_merge_patch(raw, msgspec.json.decode(msgspec.json.encode(change or {}))), NodeMaintenance
+    )
+
+
+# The old fields
+
+
+def test_the_first_status_names_the_pods_that_are_there() -> None:
+    """A01."""
+    fresh = a_maintenance(phase="")
+    drain = a_drain("shop/cart-0", "shop/cart-1", waiting=True)
+    said = built_status(an_observation(fresh, node=a_node(), lease=None, drain=drain), NodeMaintenanceDecision())
+    assert said.phase == "Running"
+    assert said.pending_pods == ("cart-0", "cart-1")
+    assert [(it.namespace, it.name) for it in said.pending_pods_refs] == [("shop", "cart-0"), ("shop", "cart-1")]
+    assert (said.eviction_pods, said.total_pods, said.drain_progress) == (2, 2, 0)
+
+
+def test_counters_are_counted_once() -> None:
+    """A02."""
+    counted = a_maintenance(conditions=RUNNING_CONDITIONS, totalpods=5, evictionPods=3)
+    said = built_status(an_observation(counted, drain=a_drain("shop/a", "shop/b", gone=7)))
+    assert (said.total_pods, said.eviction_pods) == (5, 3)
+
+
+@given(counted=st.integers(1, 5), gone=st.integers(0, 9), left=st.integers(0, 9), before=st.integers(0, 100))
+def test_progress_stays_within_its_bounds(counted: int, gone: int, left: int, before: int) -> None:
+    """B13: whatever comes and goes."""
+    maintenance = a_maintenance(conditions=RUNNING_CONDITIONS, evictionPods=counted, drainProgress=before)
+    drain = a_drain(*(f"shop/p{number}" for number in range(left)), gone=gone)
+    assert 0 <= built_status(an_observation(maintenance, drain=drain)).drain_progress <= 100
+
+
+def test_success_shows_a_hundred_percent_and_nobody_pending() -> None:
+    """A06."""
+    said = built_status(an_observation(drain=a_drain(gone=2, ending=OutcomeResult.DRAINED, percent=99)))
+    assert (said.phase, said.drain_progress, said.pending_pods, said.pending_pods_refs) == ("Succeeded", 100, (), ())
+    assert (said.last_error, said.error_on_lease_count) == ("", 0)
+
+
+def test_what_went_wrong_is_not_told_when_it_is_over() -> None:
+    """B14."""
+    recovered = a_maintenance(conditions=RUNNING_CONDITIONS, lastError="nodes is forbidden", errorOnLeaseCount=3)
+    said = built_status(an_observation(recovered))
+    assert (said.last_error, said.error_on_lease_count) == ("", 0)
+
+
+def test_a_lease_that_was_lost_is_counted() -> None:
+    lost = a_maintenance(conditions={"Leased": ("False", "Lost")}, since=NOW - timedelta(seconds=25))
+    said = built_status(an_observation(lost, lease=a_lease("other"), drain=a_drain("shop/a", waiting=True)))
+    assert said.error_on_lease_count == 3
+    assert said.last_error.startswith("failed to extend a lease that used to be owned by us")
+    assert said.phase == "Running"
+
+
+def test_what_failed_goes_on_telling_how_often_the_lease_was_tried() -> None:
+    """A12."""
+    given_up = a_maintenance(
+        phase="Failed", conditions={"Failed": ("True", "LeaseLost")}, errorOnLeaseCount=7, drainProgress=50
+    )
+    said = built_status(an_observation(given_up, node=a_node(), lease=a_lease("other"), drain=None))
+    assert (said.phase, said.error_on_lease_count, said.drain_progress) == ("Failed", 7, 50)
+
+
+PHASES: list[tuple[str, str, dict[str, Any], str]] = [
+    ("it waits", "Running", {"drain": a_drain("shop/a", waiting=True)}, "Running"),
+    ("it drains", "Running", {"drain": a_drain("shop/a")}, "Running"),
+    ("it is done", "Running", {"drain": a_drain(gone=1, ending=OutcomeResult.DRAINED)}, "Succeeded"),
+    ("it was done, and nobody has looked yet", "Succeeded", {"drain": a_drain(is_known=False)}, "Succeeded"),
+    ("it was done, and has begun to look", "Succeeded", {"drain": a_drain("shop/a", waiting=True)}, "Succeeded"),
+    ("it was done, and a pod came", "Succeeded", {"drain": a_drain("shop/a")}, "Running"),
+    ("time is up", "Running", {"drain": a_drain("shop/a", ending=OutcomeResult.TIMED_OUT)}, "Failed"),
+    ("the node is gone", "Succeeded", {"node": None, "drain": None}, "Failed"),
+    ("the node is back", "Failed", {"drain": a_drain("shop/a")}, "Running"),
+]
+
+
+@pytest.mark.parametrize(("what", "before", "fields", "expected"), PHASES, ids=[row[0] for row in PHASES])
+def test_the_phase_follows(what: str, before: str, fields: dict[str, Any], expected: str) -> None:
+    del what
+    assert (
+        built_status(an_observation(a_maintenance(phase=before, conditions=RUNNING_CONDITIONS), **fields)).phase
+        == expected
+    )
+
+
+def test_who_takes_over_says_what_was_said_until_the_pods_were_looked_at() -> None:
+    pending: dict[str, Any] = {"pendingPods": ["a"], "pendingPodsRefs": [{"namespace": "shop", "name": "a"}]}
+    drain = {"startTime": NOW - HOUR, "gone": 3, "turns": {"uid": NOW}}
+    before = a_maintenance(
+        conditions=RUNNING_CONDITIONS, drainProgress=40, drain=drain, totalpods=5, evictionPods=4, **pending
+    )
+    said = built_status(an_observation(before, drain=a_drain(is_known=False)))
+    for field in ("drain_progress", "pending_pods", "pending_pods_refs", "drain", "total_pods", "eviction_pods"):
+        assert getattr(said, field) == getattr(before.status, field)
+
+
+# What stands in the way
+
+
+def test_what_stands_in_the_way_for_long_is_an_error_too() -> None:
+    assert built_status(blocked(SECOND)).last_error == ""
+    assert build_status(blocked(SECOND), NodeMaintenanceDecision()).requeue_at == NOW - SECOND + BLOCKED_AFTER
+    long = blocked(BLOCKED_AFTER)
+    assert built_status(long).last_error == "shop/cart: 2 of 2 healthy pods needed; scale it up"
+    assert build_status(long, NodeMaintenanceDecision()).requeue_at == built_status(long).next_look
+
+
+def test_progress_of_others_is_no_error() -> None:
+    migrating = replace(BUDGET, kind=BlockerKind.MIGRATION)
+    assert migrating.is_progress
+    assert built_status(blocked(HOUR, migrating)).last_error == ""
+
+
+def test_blockers_are_told_with_all_that_is_known() -> None:
+    (it,) = built_status(blocked()).blockers
+    assert (it.kind, it.pod, it.object) == ("DisruptionBudget", "shop/cart", "PodDisruptionBudget shop/cart")
+    assert (it.workload, it.reason, it.advice) == ("ReplicaSet shop/cart", "2 of 2 healthy pods needed", "scale it up")
+    assert it.since == NOW - SECOND
+
+
+def test_the_condition_says_how_many_pods_are_blocked_and_by_what() -> None:
+    said = built_status(blocked(since=BLOCKED_AFTER)).condition(NodeMaintenanceConditionType.DRAINED)
+    assert said is not None
+    assert said.message == "1 of 2 pods have left, 1 blocked by PodDisruptionBudget shop/cart"
+
+
+def test_trouble_in_seeing_pods_is_told_and_looked_at_again() -> None:
+    blind = an_observation(drain=a_drain(is_known=False, stale_reason="pods is forbidden"))
+    report = build_status(blind, decide(blind))
+    assert report.status.last_error == "pods is forbidden"
+    assert report.requeue_at == NOW + BLOCKED_AFTER
+
+
+def ending(*names: str, state: PodDrainState = PodDrainState.LEAVING) -> Observation:
+    pods = tuple(PodProgress(pod=it, uid=f"uid-of-{it}", state=state, message="") for it in names)
+    return an_observation(drain=a_drain(gone=1, pods=pods, total=3, percent=33))
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        (blocked(), "PodDisruptionBudget shop/cart"),
+        (ending("shop/cart"), "pod shop/cart to end"),
+        (ending("shop/cart", "shop/till", state=PodDrainState.FINISHING), "2 pods to end"),
+        (ending("shop/cart", state=PodDrainState.EVICTING), ""),
+    ],
+)
+def test_a_maintenance_says_what_it_waits_for_until_its_last_pod_has_ended(what: Observation, expected: str) -> None:
+    assert built_status(what).waits_for == expected
+
+
+def test_a_definition_that_does_not_keep_a_field_causes_no_more_writes() -> None:
+    what = ending("shop/cart")
+    kept = msgspec.structs.replace(built_status(what), waits_for="")
+    assert status_patch(apply_status(what.maintenance, kept), built_status(what), now=NOW) is None
+
+
+def test_many_blockers_do_not_fill_the_object() -> None:
+    rows = tuple(
+        PodProgress(
+            pod=f"shop/{number}",
+            uid=str(number),
+            state=PodDrainState.BLOCKED,
+            message="",
+            active_blocker=ActiveBlocker(BUDGET, NOW),
+        )
+        for number in range(500)
+    )
+    assert len(built_status(an_observation(drain=a_drain(pods=rows, total=500))).blockers) == 50
+
+
+# Conditions
+
+
+CONDITIONS: list[tuple[str, Observation, str, tuple[str, str]]] = [
+    ("held", an_observation(), "Leased", ("True", "Acquired")),
+    ("nobody's", an_observation(a_maintenance(), lease=None, node=a_node()), "Leased", ("False", "NotAcquired")),
+    (
+        "another's",
+        an_observation(a_maintenance(), lease=a_lease("x"), node=a_node()),
+        "Leased",
+        ("False", "HeldByOther"),
+    ),
+    ("cordoned", an_observation(), "Cordoned", ("True", "Cordoned")),
+    ("not yet", an_observation(node=a_node()), "Cordoned", ("False", "NotHeld")),
+    ("no node", an_observation(node=None, drain=None), "Cordoned", ("False", "NodeMissing")),
+    (
+        "garbled",
+        an_observation(node=a_node(metadata={"annotations": {CORDON_ANNOTATION: "?"}})),
+        "Cordoned",
+        ("False", "MarkUnreadable"),
+    ),
+    ("draining", an_observation(), "Drained", ("False", "DrainInProgress")),
+    ("blocked", blocked(), "Drained", ("False", "Blocked")),
+    ("waiting", an_observation(drain=a_drain("shop/a", waiting=True)), "Drained", ("False", "Waiting")),
+    (
+        "empty",
+        an_observation(drain=a_drain(gone=1, ending=OutcomeResult.DRAINED)),
+        "Drained",
+        ("True", "DrainCompleted"),
+    ),
+    ("failed", an_observation(node=None, drain=None), "Failed", ("True", "NodeMissing")),
+]
+
+
+@pytest.mark.parametrize(
+    ("what", "state", "kind", "expected"), CONDITIONS, ids=[f"{it[2]} {it[0]}" for it in CONDITIONS]
+)
+def test_conditions_tell_the_same_in_more_words(
+    what: str, state: Observation, kind: str, expected: tuple[str, str]
+) -> None:
+    del what
+    decision = decide(state)
+    (it,) = [it for it in built_status(state, replace(decision, action=None)).conditions if it.type == kind]
+    assert (it.status, it.reason) == expected
+    assert it.message
+    assert it.observed_generation == 1
+
+
+def test_a_condition_keeps_its_time_until_it_changes() -> None:
+    (leased,) = [it for it in built_status(an_observation()).conditions if it.type == "Leased"]
+    assert leased.last_transition_time == NOW - HOUR
+    lost = an_observation(lease=a_lease("other"), drain=a_drain("shop/a", waiting=True))
+    (leased,) = [it for it in built_status(lost).conditions if it.type == "Leased"]
+    assert (leased.status, leased.last_transition_time) == ("False", NOW)
+
+
+def test_there_is_no_word_of_failure_before_something_failed() -> None:
+    assert all(it.type != "Failed" for it in built_status(an_observation()).conditions)
+    resumed = a_maintenance(phase="Failed", conditions={**RUNNING_CONDITIONS, "Failed": ("True", "NodeMissing")})
+    (it,) = [it for it in built_status(an_observation(resumed)).conditions if it.type == "Failed"]
+    assert (it.status, it.reason) == ("False", "Resumed")
+
+
+def test_an_error_says_that_it_is_tried_again_and_by_when() -> None:
+    decision = NodeMaintenanceDecision(requeue_at=NOW + timedelta(minutes=6))
+    said = built_status(an_observation(drain=None), decision, error="patching nodes n1: forbidden")
+    assert said.last_error == "patching nodes n1: forbidden"
+    (drained,) = [it for it in said.conditions if it.type == "Drained"]
+    assert drained.reason == "Retrying"
+    assert said.next_look == NOW + timedelta(minutes=7)
+
+
+def test_who_is_waited_for_is_named() -> None:
+    waiting = an_observation(
+        a_maintenance(), node=a_node(), lease=a_lease("NodeHealthCheck-x"), drain=a_drain(waiting=True)
+    )
+    (drained,) = [it for it in built_status(waiting).conditions if it.type == "Drained"]
+    assert drained.message == "waits for NodeHealthCheck-x, who holds the lease of node n1"
+
+
+def test_what_is_still_to_be_adopted_shows_no_conditions_yet() -> None:
+    """They are what tells our status from one of the Node Maintenance Operator's."""
+    theirs = a_maintenance(phase="Succeeded", drainProgress=100)
+    assert (
+        built_status(
+            an_observation(theirs, node=a_node(adopted=True), drain=None), NodeMaintenanceDecision(), error="oops"
+        ).conditions
+        == ()
+    )
+    assert (
+        built_status(
+            an_observation(theirs, node=None, drain=None), NodeMaintenanceDecision(), error="nodes are not known"
+        ).conditions
+        == ()
+    )
+    gone = NodeMaintenanceDecision(failure=Failure(FailureReason.NODE_MISSING, "gone"))
+    assert built_status(an_observation(theirs, node=None, drain=None), gone).conditions != ()
+
+
+# What is written
+
+
+def test_nothing_is_written_when_nothing_changed() -> None:
+    states = [it[1] for it in CONDITIONS]
+    for state in states:
+        maintenance = apply_status(state.maintenance, built_status(state))
+        later = replace(state, maintenance=maintenance)
+        assert status_patch(maintenance, built_status(later), now=NOW + HOUR) is None
+
+
+def test_a_change_is_the_least_that_there_is_and_carries_what_it_rests_on() -> None:
+    maintenance = apply_status(a_maintenance(conditions=RUNNING_CONDITIONS), built_status(an_observation()))
+    state = an_observation(maintenance, drain=a_drain("shop/cart", gone=1))
+    change = status_patch(maintenance, built_status(state), now=NOW + SECOND)
+    assert change is not None
+    assert change["metadata"] == {"uid": "uid-of-patch", "resourceVersion": "7"}
+    assert set(change["status"]) == {"drainProgress", "lastUpdate", "conditions", "drain"}
+    assert change["status"]["drainProgress"] == 50
+    assert change["status"]["lastUpdate"] == "2026-01-05T09:00:01Z"
+
+
+def test_zero_and_empty_are_not_written() -> None:
+    """1.2: readers take absent for zero."""
+    maintenance = apply_status(
+        a_maintenance(conditions=RUNNING_CONDITIONS),
+        built_status(an_observation(drain=a_drain(gone=1, ending=OutcomeResult.DRAINED))),
+    )
+    raw: RawObject = msgspec.to_builtins(maintenance.status)
+    assert not {"pendingPods", "pendingPodsRefs", "lastError", "errorOnLeaseCount", "blockers"} & set(raw)
+    assert list(raw) == [key for key in raw if raw[key] not in (0, "", [], None)]
+
+
+def test_instants_are_written_as_the_server_keeps_them() -> None:
+    odd = NOW + timedelta(milliseconds=250)
+    maintenance = a_maintenance(conditions=RUNNING_CONDITIONS)
+    state = replace(an_observation(maintenance, lease=None), now=odd)
+    change = status_patch(maintenance, built_status(state, NodeMaintenanceDecision()), now=odd)
+    assert change is not None
+    times = {it["lastTransitionTime"] for it in change["status"]["conditions"]}
+    assert times == {"2026-01-05T08:00:00Z", "2026-01-05T09:00:00Z"}
+
+
+def test_the_next_look_does_not_change_with_every_second() -> None:
+    looks = {built_status(replace(an_observation(), now=NOW + number * SECOND)).next_look for number in range(59)}
+    assert len(looks) == 1

@@ -1,0 +1,383 @@
+"""Whether a node will be empty in time is said before it is too late."""
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from haulout.api import hold
+from haulout.api.maintenancenotice import (
+    MAINTENANCE_NOTICES,
+    MaintenanceKind,
+    MaintenanceNotice,
+    MaintenanceNoticeSpec,
+    MaintenanceNoticeStatus,
+    NoticeCondition,
+    NoticePhase,
+    NoticeStage,
+)
+from haulout.api.notice_phase import phase_at
+from haulout.api.objects import Node, NodeSpec, ObjectMeta, Pod, StatusCondition
+from haulout.controllers.notices.conditions.on_time import Observation, OnTimeReason, Timeliness, evaluate
+from haulout.controllers.notices.drain_prediction import DrainPrediction
+from haulout.controllers.notices.remaining_pods import RemainingPods, remaining_pods
+from haulout.core.clock import Clock
+from support.operators.notices import HOUR, MINUTE, SECOND, NoticeCluster, a_notice_cluster
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+LEAD = 15 * MINUTE
+
+
+def a_plan(
+    *,
+    start: timedelta | None,
+    known_for: timedelta = 24 * HOUR,
+    takes: timedelta | None = None,
+    begun: timedelta | None = None,
+    kind: MaintenanceKind = MaintenanceKind.REBOOT,
+    said: str = "",
+    stage: str = "",
+) -> Observation:
+    """Return a plan as of now: its start is so far away, and emptying the node began so long ago."""
+    spec = MaintenanceNoticeSpec(node_name="n1", kind=kind, start=None if start is None else NOW + start, stage=stage)
+    conditions: tuple[StatusCondition, ...] = ()
+    if said:
+        status = "True" if said == OnTimeReason.EMPTY else "False"
+        on_time = StatusCondition(type=NoticeCondition.ON_TIME, status=status, reason=said, last_transition_time=NOW)
+        conditions = (on_time,)
+    notice = MaintenanceNotice(
+        spec=spec, status=MaintenanceNoticeStatus(phase="Due", start=spec.start, conditions=conditions)
+    )
+    metadata = ObjectMeta(name="n1")
+    if begun is not None:
+        mark = msgspec.json.encode({"owners": {"profile/x": {"since": NOW - begun}}}).decode()
+        metadata = ObjectMeta(name="n1", annotations={"haulout.dev/cordon": mark})
+    lead = LEAD if takes is None else max(LEAD, takes)
+    return Observation(
+        notice=notice,
+        node=Node(metadata=metadata, spec=NodeSpec(unschedulable=begun is not None)),
+        phase=phase_at(spec, now=NOW, lead=lead).phase,
+        now=NOW,
+        lead_time=lead,
+        start_known_at=NOW - known_for,
+        prediction=None if takes is None else DrainPrediction(takes, "emptying n1 took long last time"),
+    )
+
+
+def evaluate_with_pods(plan: Observation, left: int, *, ending_by: timedelta | None = None) -> Timeliness:
+    seen = RemainingPods(
+        NOW, tuple(f"shop/p{number}" for number in range(left)), None if ending_by is None else NOW + ending_by
+    )
+    found = evaluate(plan, seen)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("plan", "left", "expected"),
+    [
+        pytest.param(a_plan(start=HOUR), 3, ("True", OnTimeReason.PLANNED), id="far ahead"),
+        pytest.param(
+            a_plan(start=14 * MINUTE), 3, ("Unknown", OnTimeReason.NOT_STARTED), id="due for a minute, not begun"
+        ),
+        pytest.param(
+            a_plan(start=10 * MINUTE), 3, ("False", OnTimeReason.NOT_STARTED), id="a third is gone, not begun"
+        ),
+        pytest.param(a_plan(start=10 * MINUTE), 0, ("True", OnTimeReason.EMPTY), id="empty"),
+        pytest.param(
+            a_plan(start=10 * MINUTE, begun=5 * MINUTE), 3, ("True", OnTimeReason.DRAINING), id="being emptied"
+        ),
+        pytest.param(a_plan(start=4 * MINUTE, begun=11 * MINUTE), 3, ("False", OnTimeReason.BLOCKED), id="pods stay"),
+        pytest.param(
+            a_plan(start=41 * MINUTE, takes=50 * MINUTE),
+            3,
+            ("Unknown", OnTimeReason.NOT_STARTED),
+            id="not begun, but there is time to spare",
+        ),
+        pytest.param(
+            a_plan(start=39 * MINUTE, takes=50 * MINUTE),
+            3,
+            ("False", OnTimeReason.NOT_STARTED),
+            id="not begun, takes too long",
+        ),
+        pytest.param(
+            a_plan(start=30 * MINUTE, takes=50 * MINUTE, begun=5 * MINUTE),
+            3,
+            ("False", OnTimeReason.STARTED_TOO_LATE),
+            id="begun too late for what it takes",
+        ),
+        pytest.param(
+            a_plan(start=30 * MINUTE, takes=50 * MINUTE, begun=20 * MINUTE),
+            3,
+            ("True", OnTimeReason.DRAINING),
+            id="begun early enough for what it takes",
+        ),
+        pytest.param(
+            a_plan(start=10 * MINUTE, known_for=MINUTE, takes=50 * MINUTE),
+            3,
+            ("False", OnTimeReason.NOT_STARTED),
+            id="announced later than it takes",
+        ),
+        pytest.param(
+            a_plan(start=2 * MINUTE, known_for=SECOND),
+            3,
+            ("Unknown", OnTimeReason.NOT_STARTED),
+            id="announced two minutes ago",
+        ),
+        pytest.param(a_plan(start=None), 3, ("Unknown", OnTimeReason.ANY_MOMENT), id="at any moment"),
+        pytest.param(a_plan(start=-MINUTE), 3, ("False", OnTimeReason.OCCUPIED), id="begun, pods left"),
+        pytest.param(
+            a_plan(start=HOUR, stage=NoticeStage.STARTED), 3, ("False", OnTimeReason.OCCUPIED), id="begun early"
+        ),
+        pytest.param(a_plan(start=-MINUTE), 0, ("True", OnTimeReason.EMPTY), id="begun, nothing left"),
+        pytest.param(
+            a_plan(start=MINUTE, kind=MaintenanceKind.FREEZE), 3, ("True", OnTimeReason.NOT_NEEDED), id="a freeze"
+        ),
+        pytest.param(
+            a_plan(start=9 * MINUTE, begun=MINUTE, said=OnTimeReason.NOT_STARTED),
+            3,
+            ("False", OnTimeReason.CATCHING_UP),
+            id="late, but begun at last",
+        ),
+    ],
+)
+def test_it_is_said_before_it_is_too_late(plan: Observation, left: int, expected: tuple[str, OnTimeReason]) -> None:
+    found = evaluate_with_pods(plan, left)
+    assert (found.status, found.reason) == expected
+
+
+def test_pods_that_are_ending_in_time_are_no_reason_to_worry() -> None:
+    plan = a_plan(start=2 * MINUTE, begun=13 * MINUTE)
+    assert evaluate_with_pods(plan, 2, ending_by=MINUTE).is_on_time is True
+    assert evaluate_with_pods(plan, 2, ending_by=3 * MINUTE).is_on_time is False
+
+
+def test_pods_are_ending_only_if_all_of_them_are() -> None:
+    node = Node(metadata=ObjectMeta(name="n1"))
+    ending = Pod(metadata=ObjectMeta(name="a", namespace="shop", deletion_timestamp=NOW + MINUTE))
+    staying = Pod(metadata=ObjectMeta(name="b", namespace="shop"))
+    assert remaining_pods(node, [ending], now=NOW).terminated_by == NOW + MINUTE
+    assert remaining_pods(node, [ending, staying], now=NOW) == RemainingPods(NOW, ("shop/a", "shop/b"))
+
+
+def test_what_is_left_and_how_much_time_is_told() -> None:
+    assert evaluate_with_pods(a_plan(start=4 * MINUTE + 5 * SECOND, begun=11 * MINUTE), 5).message.startswith(
+        "n1 has 5 pods left (shop/p0, shop/p1, shop/p2 and 2 more), and it begins at 2026-01-05 09:04:05 UTC: they do"
+    )
+
+
+@pytest.mark.parametrize("said", [OnTimeReason.EMPTY, OnTimeReason.OCCUPIED])
+def test_after_the_beginning_the_last_word_stays(said: OnTimeReason) -> None:
+    assert evaluate(a_plan(start=-MINUTE, said=said), None) is None
+
+
+def test_pods_that_cannot_be_seen_make_nobody_late() -> None:
+    found = evaluate(a_plan(start=MINUTE), RemainingPods(NOW, problem="listing pods: forbidden"))
+    assert found is not None
+    assert (found.status, found.reason) == ("Unknown", OnTimeReason.PODS_UNKNOWN)
+    assert "forbidden" in found.message
+
+
+def test_who_may_begin_at_any_moment_is_not_looked_at_all_the_time() -> None:
+    assert evaluate_with_pods(a_plan(start=None), 3).requeue_at == NOW + 2 * MINUTE
+
+
+@given(
+    start=st.integers(1, 7200).map(lambda it: timedelta(seconds=it)),
+    known_for=st.integers(0, 7200).map(lambda it: timedelta(seconds=it)),
+    takes=st.none() | st.integers(1, 360).map(lambda it: timedelta(minutes=it)),
+    begun=st.none() | st.integers(0, 7200).map(lambda it: timedelta(seconds=it)),
+    left=st.integers(0, 3),
+)
+def test_whatever_is_planned_somebody_looks_again_before_it_begins(
+    start: timedelta, known_for: timedelta, takes: timedelta | None, begun: timedelta | None, left: int
+) -> None:
+    plan = a_plan(start=start, known_for=known_for, takes=takes, begun=begun)
+    found = evaluate_with_pods(plan, left)
+    if plan.phase is NoticePhase.PLANNED:
+        assert found.is_on_time
+        return
+    assert found.requeue_at is not None
+    assert NOW < found.requeue_at <= NOW + start
+    assert found.is_on_time is not False or left
+    # Once nothing but the last moments is left, nobody says that all is well while pods run that nobody told to go.
+    if left and start <= plan.drain_window / 4:
+        assert found.is_on_time is False
+
+
+# Stories
+
+
+async def count_warnings(world: NoticeCluster) -> tuple[int, int]:
+    late = await world.node_event_notes("MaintenanceWillBeLate")
+    began = await world.node_event_notes("MaintenanceBeganOnOccupiedNode")
+    return len(late), len(began)
+
+
+async def test_a_node_that_is_emptied_in_time(clock: Clock) -> None:
+    async with a_notice_cluster(clock) as world:
+        await world.create_pods(3)
+        await world.announce(start=HOUR)
+        assert await world.on_time() == ("True", "Planned")
+        await clock.sleep(46 * MINUTE)
+        assert await world.on_time() == ("Unknown", "NotBegun")
+        await world.cordon()
+        assert await world.on_time() == ("True", "Draining")
+        await world.delete_pods(0, 1, 2)
+        await clock.sleep(2 * MINUTE)
+        emptied = clock.now()
+        assert await world.on_time() == ("True", "Empty")
+        await clock.sleep(20 * MINUTE)
+        notice = await world.notice()
+        assert notice.status.phase == "Active"
+        assert notice.status.empty_since is not None
+        assert notice.status.empty_since <= emptied
+        found = await world.condition(NoticeCondition.ON_TIME)
+        assert found.status == "True"
+        assert found.message.startswith("n1 is empty since 2026-01-05 ")
+        assert await count_warnings(world) == (0, 0)
+
+
+async def test_a_node_that_nobody_empties_is_warned_of_once_and_told_when_it_is_too_late(clock: Clock) -> None:
+    async with a_notice_cluster(clock) as world:
+        await world.create_pods(3)
+        await world.announce(start=HOUR)
+        await clock.sleep(45 * MINUTE)
+        assert await count_warnings(world) == (0, 0)
+        await clock.sleep(6 * MINUTE)
+        assert await count_warnings(world) == (1, 0)
+        assert await world.on_time() == ("False", "NotBegun")
+        await clock.sleep(8 * MINUTE)
+        assert await count_warnings(world) == (1, 0)
+        await clock.sleep(2 * MINUTE)
+        assert await world.on_time() == ("False", "Occupied")
+        assert await count_warnings(world) == (1, 1)
+        await clock.sleep(30 * MINUTE)
+        assert await count_warnings(world) == (1, 1)
+        assert "not empty in time: it began, and n1 has 3 pods left" in (await world.notice()).status.history[-1].what
+
+
+async def test_a_drain_that_is_stuck_is_told_and_a_new_plan_is_judged_anew(clock: Clock) -> None:
+    async with a_notice_cluster(clock) as world:
+        await world.create_pods(3)
+        await world.announce(start=HOUR)
+        await clock.sleep(46 * MINUTE)
+        await world.cordon()
+        await clock.sleep(10 * MINUTE)
+        assert await world.on_time() == ("False", "PodsStay")
+        now = clock.now().replace(microsecond=0)
+        await world.patch_notice(start=now + 2 * HOUR, end=now + 3 * HOUR)
+        assert await world.on_time() == ("True", "Planned")
+        await clock.sleep(2 * HOUR - 2 * MINUTE)
+        assert await world.on_time() == ("False", "PodsStay")
+        whats = [entry.what.partition(":")[0] for entry in (await world.notice()).status.history]
+        assert whats.count("will not be empty in time") == 2
+
+
+async def test_whoever_takes_over_warns_nobody_twice(clock: Clock) -> None:
+    async with a_notice_cluster(clock) as world:
+        await world.create_pods(1)
+        await world.announce(start=HOUR)
+        await clock.sleep(52 * MINUTE)
+        await world.stop()
+        world.start()
+        await clock.sleep(20 * MINUTE)
+        await world.stop()
+        world.start()
+        await clock.sleep(20 * MINUTE)
+        assert await count_warnings(world) == (1, 1)
+        whats = [entry.what.partition(":")[0] for entry in (await world.notice()).status.history]
+        assert (whats.count("will not be empty in time"), whats.count("not empty in time")) == (1, 1)
+
+
+async def test_two_who_both_believe_they_lead_say_the_same_and_write_it_once(clock: Clock) -> None:
+    async with a_notice_cluster(clock) as world:
+        await world.create_pods(1)
+        await world.announce(start=HOUR)
+        world.start()
+        await clock.sleep(90 * MINUTE)
+        whats = [entry.what.partition(":")[0] for entry in (await world.notice()).status.history]
+        assert len(whats) == len(set(whats))
+
+
+async def test_pods_are_not_looked_at_before_it_is_due_and_seldom_after(clock: Clock) -> None:
+    async with a_notice_cluster(clock) as world:
+        await world.create_pods(1)
+        await world.announce(start=10 * HOUR)
+        await clock.sleep(9 * HOUR)
+        assert world.count_requests(lambda item: "/pods" in item) == 0
+        await clock.sleep(4 * HOUR)
+        assert world.count_requests(lambda item: "/pods" in item) <= 14
+
+
+async def test_many_that_fall_due_in_the_same_minute_are_all_judged(clock: Clock) -> None:
+    names = [f"n{item}" for item in range(60)]
+    async with a_notice_cluster(clock, nodes=names) as world:
+        for name in names:
+            await world.announce(f"m-{name}", node=name, start=HOUR)
+        await clock.sleep(46 * MINUTE)
+        found = [
+            item.status.condition(NoticeCondition.ON_TIME)
+            for item in (await world.client.list(MAINTENANCE_NOTICES)).items
+        ]
+        assert [item.reason for item in found if item is not None] == ["Empty"] * 60
+        assert world.count_requests(lambda item: "/pods" in item) <= 2 * 60
+
+
+def test_nobody_says_that_a_node_will_be_emptied_where_nobody_does_that() -> None:
+    found = evaluate(dataclasses.replace(a_plan(start=HOUR), is_handled=False), None)
+    assert found is not None
+    assert (found.status, found.reason) == ("Unknown", OnTimeReason.NO_PROFILE_MATCHES)
+    assert found.message == "no profile on n1 has a check `notice` for it: somebody else has to empty it"
+
+
+def with_hold(plan: Observation, until: timedelta | None = None) -> Observation:
+    """Return the plan for a node that a person holds."""
+    assert plan.node is not None
+    value = hold.format_annotation(reason="migration", by="alice", until=None if until is None else NOW + until)
+    metadata = plan.node.metadata
+    annotations = {**metadata.annotations, hold.ANNOTATION: value}
+    node = msgspec.structs.replace(plan.node, metadata=msgspec.structs.replace(metadata, annotations=annotations))
+    return dataclasses.replace(plan, node=node)
+
+
+@pytest.mark.parametrize(
+    ("plan", "left", "expected"),
+    [
+        pytest.param(with_hold(a_plan(start=HOUR)), 3, ("False", OnTimeReason.HELD), id="far ahead, for ever"),
+        pytest.param(
+            with_hold(a_plan(start=HOUR), 59 * MINUTE), 3, ("True", OnTimeReason.PLANNED), id="over before it begins"
+        ),
+        pytest.param(with_hold(a_plan(start=HOUR), HOUR), 3, ("False", OnTimeReason.HELD), id="until it begins"),
+        pytest.param(
+            with_hold(a_plan(start=HOUR, takes=25 * MINUTE), 50 * MINUTE),
+            3,
+            ("False", OnTimeReason.HELD),
+            id="over too late for what it takes",
+        ),
+        pytest.param(with_hold(a_plan(start=14 * MINUTE)), 3, ("False", OnTimeReason.HELD), id="due"),
+        pytest.param(
+            with_hold(a_plan(start=14 * MINUTE)), 0, ("True", OnTimeReason.EMPTY), id="due, and nothing on it"
+        ),
+        pytest.param(
+            with_hold(a_plan(start=14 * MINUTE, begun=MINUTE)), 3, ("True", OnTimeReason.DRAINING), id="has begun"
+        ),
+        pytest.param(with_hold(a_plan(start=-MINUTE)), 3, ("False", OnTimeReason.OCCUPIED), id="it began"),
+        pytest.param(with_hold(a_plan(start=None)), 3, ("Unknown", OnTimeReason.ANY_MOMENT), id="at any moment"),
+    ],
+)
+def test_a_hold_makes_a_node_late_unless_it_is_over_in_time(
+    plan: Observation, left: int, expected: tuple[str, OnTimeReason]
+) -> None:
+    found = evaluate_with_pods(plan, left)
+    assert (found.status, found.reason) == expected
+    is_blamed = found.is_on_time is not True
+    assert ("held by alice: migration" in found.message) is is_blamed
+
+
+def test_where_nobody_would_empty_the_node_a_hold_changes_nothing() -> None:
+    plan = dataclasses.replace(with_hold(a_plan(start=HOUR)), is_handled=False)
+    assert evaluate_with_pods(plan, 3).reason is OnTimeReason.NO_PROFILE_MATCHES

@@ -1,0 +1,70 @@
+"""Which node a notice is about: by its name, by its machine, or by what people call the machine."""
+
+import msgspec
+import pytest
+
+from haulout.api.maintenancenotice import MaintenanceNoticeSpec
+from haulout.api.objects import Node
+from haulout.controllers.notices.node_lookup import NodeLookup
+from support.builders.objects import a_node
+
+MACHINE = "ocid1.instance.oc1.fra.a"
+OTHER = "ocid1.instance.oc1.fra.b"
+CALLED = "oke-c1-n1-s1-0"
+
+
+def node(name: str, /, *, machine: str = "", **labels: str) -> Node:
+    made = a_node(name).with_spec(providerID=machine) if machine else a_node(name)
+    made["metadata"]["labels"] = {**made["metadata"].get("labels", {}), **labels}
+    return msgspec.convert(made, Node)
+
+
+def lookup_of(*members: Node) -> NodeLookup:
+    found = NodeLookup()
+    for item in members:
+        found.update(None, item)
+    return found
+
+
+ABOUT = MaintenanceNoticeSpec(provider_id=MACHINE, machine_name=CALLED)
+
+
+@pytest.mark.parametrize("written", [MACHINE, f"oci://{MACHINE}"])
+def test_the_machine_decides_however_it_is_written(written: str) -> None:
+    found = lookup_of(node("renamed", machine=written, hostname="another"), node("10.0.10.7", hostname=CALLED)).find(
+        ABOUT
+    )
+    assert found.node is not None
+    assert found.node.name == "renamed"
+
+
+@pytest.mark.parametrize("label", ["hostname", "displayName", "name"])
+def test_a_node_that_tells_no_machine_is_found_by_what_the_machine_is_called(label: str) -> None:
+    found = lookup_of(node("10.0.10.7", **{label: CALLED}), node("10.0.10.8", **{label: "another"})).find(ABOUT)
+    assert found.node is not None
+    assert found.node.name == "10.0.10.7"
+    assert found.reason == f"its label {label} is {CALLED}, what {MACHINE} is called"
+
+
+def test_a_node_on_another_machine_is_never_meant_whatever_its_labels_say() -> None:
+    found = lookup_of(node("10.0.10.7", machine=OTHER, hostname=CALLED)).find(ABOUT)
+    assert found.node is None
+    assert found.reason == f"no node runs on {MACHINE}, which is called {CALLED}, yet"
+
+
+def test_of_two_nodes_that_are_called_the_same_neither_is_chosen() -> None:
+    several = lookup_of(node("b", hostname=CALLED), node("a", hostname=CALLED), node("c", displayName=CALLED))
+    found = several.find(ABOUT)
+    assert found.node is None
+    assert found.reason == f"nodes a, b all have {CALLED}, what {MACHINE} is called, as hostname"
+    several.update(node("b", hostname=CALLED), None)
+    only = several.find(ABOUT).node
+    assert only is not None
+    assert only.name == "a"
+
+
+def test_a_node_that_tells_its_machine_later_is_not_found_by_its_labels_any_more() -> None:
+    before, after = node("a", hostname=CALLED), node("a", machine=OTHER, hostname=CALLED)
+    found = lookup_of(before)
+    found.update(before, after)
+    assert found.find(ABOUT).node is None

@@ -1,0 +1,91 @@
+"""Profiles that take a node for a notice and give it back for the same one: told beforehand."""
+
+import pytest
+
+from haulout.controllers.profiles.config import loader
+from haulout.controllers.profiles.config.loop_lint import transition_loops
+from support.fakes.profile_node import load_configuration, registries_with_test_plugins
+
+FILE = """
+intervals: {requeue: 1m}
+instances:
+  check:
+  - {name: soon, type: notice, config: {when: due, leadTime: 168h}}
+  - {name: due, type: notice, config: {when: due, leadTime: 40m}}
+  - {name: near, type: notice, config: {when: due}}
+  - {name: active, type: notice, config: {when: active}}
+  - {name: over, type: notice, config: {when: over, leadTime: 1m}}
+  - {name: over_aws, type: notice, config: {when: over, sources: [aws]}}
+  - {name: due_aws, type: notice, config: {when: due, leadTime: 40m, sources: [aws]}}
+  - {name: due_stop, type: notice, config: {when: due, leadTime: 40m, kinds: [Stop]}}
+  - {name: ready, type: condition, config: {type: Ready, status: "True"}}
+profiles:
+- name: os
+  operational:
+    transitions: [{check: FIRST, next: maintenance-required}]
+  maintenance-required:
+    transitions: [{check: CANCELLED, next: operational}, {check: SECOND, next: in-maintenance}]
+  in-maintenance:
+    transitions: [{check: BACK, next: operational}]
+"""
+
+
+def loops_of(first: str, second: str, back: str, cancelled: str = "over", *, text: str = FILE) -> list[tuple[str, str]]:
+    for name, chain in {"FIRST": first, "SECOND": second, "BACK": back, "CANCELLED": cancelled}.items():
+        text = text.replace(f"check: {name},", f'check: "{chain}",')
+    return [
+        (contradiction.state, contradiction.reason.partition(" it passes")[0])
+        for contradiction in transition_loops(load_configuration(text).profiles["os"])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "back"),
+    [
+        pytest.param("due", "due", "over", id="over reads the maintenance as due does"),
+        pytest.param("due", "due", "!due && ready", id="the same check"),
+        pytest.param("soon", "near", "!near", id="a week ahead it is only said, and not taken"),
+        pytest.param("soon", "near && ready", "!near && ready", id="and with others"),
+        pytest.param("near", "near", "!due", id="back looks further ahead"),
+        pytest.param("ready", "ready", "!near", id="not taken for a notice"),
+        pytest.param("due", "due", "over_aws", id="over of one source alone"),
+        pytest.param("due_aws", "due_aws", "!due", id="taken for one source, kept for all"),
+    ],
+)
+def test_what_goes_together_is_no_contradiction(first: str, second: str, back: str) -> None:
+    assert loops_of(first, second, back) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "back", "when"),
+    [
+        pytest.param("due", "due", "!near", "40m before a maintenance (Reboot)", id="another lead time"),
+        pytest.param("due", "ready", "!near || ready", "40m before a maintenance (Reboot)", id="beside others"),
+        pytest.param("soon", "near || ready", "!near", "168h before a maintenance (Reboot)", id="a way around"),
+        pytest.param("near", "near", "!active", "15m before a maintenance (Reboot)", id="before it begins"),
+        pytest.param("due", "due", "!due_aws", "40m before a maintenance (Reboot)", id="of another source"),
+        pytest.param("due", "due", "!due_stop", "40m before a maintenance (Reboot)", id="of another kind"),
+    ],
+)
+def test_what_contradicts_is_told_with_the_moment_at_which_it_does(
+    first: str, second: str, back: str, when: str
+) -> None:
+    assert loops_of(first, second, back) == [("in-maintenance", when)]
+
+
+def test_calling_off_before_maintenance_can_contradict_too() -> None:
+    assert loops_of("soon", "near", "over", cancelled="!near") == [
+        ("maintenance-required", "168h before a maintenance (Reboot)")
+    ]
+
+
+def test_a_transition_that_stays_in_its_state_is_no_contradiction() -> None:
+    stays = FILE.replace("check: BACK, next: operational", "check: BACK, next: in-maintenance")
+    assert loops_of("due", "due", "!near", text=stays) == []
+
+
+def test_a_check_of_the_file_tells_where() -> None:
+    text = FILE.replace("check: BACK,", 'check: "!near",').replace("FIRST", "due").replace("SECOND", "due")
+    [told] = loader.load(text.replace("CANCELLED", "over").encode(), registries_with_test_plugins(), {}).warnings[-1:]
+    assert told.key == "profiles[0].in-maintenance.transitions[0].check"
+    assert told.problem.endswith("the node would go back and forth. A notice check with `when: over` waits for the end")

@@ -1,0 +1,176 @@
+"""A configuration file that is edited while it is in force."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from haulout.controllers.profiles.config import loader
+from haulout.controllers.profiles.config.loader import Loaded
+from haulout.controllers.profiles.config.watcher import ConfigChange, ConfigWatcher
+from haulout.core.clock import Clock
+from haulout.errors import ConfigErrors
+from support.builders.profile_plugins import REGISTRIES
+
+GOOD = "intervals: {requeue: 30s}\n"
+OTHER = """
+intervals: {requeue: 1m}
+instances: {trigger: [{name: mark, type: alterLabel, config: {key: a}}]}
+profiles: [{name: p, operational: {enter: mark}}]
+"""
+BROKEN = "intervals: {requeue: soon}\n"
+
+
+class RecordedCallbacks(list[str]):
+    """What the callbacks were told."""
+
+    def change(self, change: ConfigChange[Loaded]) -> None:
+        """Note a change."""
+        self.append(f"changed: {', '.join(change.differences)}")
+
+    def problem(self, problem: ConfigErrors) -> None:
+        """Note a problem."""
+        self.append(f"problem: {problem.errors[0].problem}")
+
+    def restored(self) -> None:
+        """Note that all is well again."""
+        self.append("restored")
+
+
+@asynccontextmanager
+async def following(watched: ConfigWatcher[Loaded]) -> AsyncIterator[RecordedCallbacks]:
+    seen = RecordedCallbacks()
+    task = asyncio.ensure_future(  # noqa: TID251 - ended below, whatever happens
+        watched.watch(on_change=seen.change, on_problem=seen.problem, on_restored=seen.restored)
+    )
+    try:
+        yield seen
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "maintenance.yaml"
+    path.write_text(GOOD)
+    return path
+
+
+@pytest.fixture
+def watched(file: Path, clock: Clock) -> ConfigWatcher[Loaded]:
+    return ConfigWatcher(file, load=lambda data: loader.load(data, REGISTRIES, {}), clock=clock)
+
+
+def replace(file: Path, text: str) -> None:
+    """Put another file in the place of one, as an editor or a ConfigMap does."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)
+
+
+def overwrite(file: Path, text: str, at: int) -> None:
+    """Write into the file that is there."""
+    file.write_text(text)
+    os.utime(file, ns=(at, at))
+
+
+def remove(file: Path) -> None:
+    file.unlink()
+
+
+async def seconds(clock: Clock, count: float) -> None:
+    await clock.sleep(timedelta(seconds=count))
+
+
+async def test_an_edit_takes_effect_within_a_second(watched: ConfigWatcher[Loaded], file: Path, clock: Clock) -> None:
+    watched.start()
+    async with following(watched) as seen:
+        replace(file, OTHER)
+        await seconds(clock, 1.1)
+    assert seen == ["changed: requeue is 1m0s instead of 30s, trigger mark is new, profile p is new"]
+    assert watched.loaded is not None
+    assert list(watched.loaded.configuration.profiles) == ["default", "p"]
+
+
+async def test_the_switched_link_of_a_configmap_is_noticed(tmp_path: Path, clock: Clock) -> None:
+    for name, text in (("first", GOOD), ("second", OTHER)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "maintenance.yaml").write_text(text)
+    (tmp_path / "..data").symlink_to("first")
+    file = tmp_path / "maintenance.yaml"
+    file.symlink_to(Path("..data") / "maintenance.yaml")
+    watched = ConfigWatcher(file, load=lambda data: loader.load(data, REGISTRIES, {}), clock=clock)
+    watched.start()
+    async with following(watched) as seen:
+        (tmp_path / "..new").symlink_to("second")
+        (tmp_path / "..new").replace(tmp_path / "..data")
+        await seconds(clock, 1.1)
+    assert len(seen) == 1
+
+
+async def test_a_broken_edit_leaves_the_last_good_configuration_in_force(
+    watched: ConfigWatcher[Loaded], file: Path, clock: Clock
+) -> None:
+    good = watched.start()
+    async with following(watched) as seen:
+        replace(file, BROKEN)
+        await seconds(clock, 30)
+        assert watched.loaded is good
+        assert watched.problem is not None
+        replace(file, OTHER)
+        await seconds(clock, 1.1)
+    assert [each.partition(":")[0] for each in seen] == ["problem", "restored", "changed"]
+    assert watched.problem is None
+
+
+async def test_a_file_that_was_put_back_makes_no_change(
+    watched: ConfigWatcher[Loaded], file: Path, clock: Clock
+) -> None:
+    watched.start()
+    async with following(watched) as seen:
+        remove(file)
+        await seconds(clock, 1.1)
+        replace(file, GOOD)
+        await seconds(clock, 1.1)
+    assert seen == ["problem: expected a file that can be read: no such file or directory", "restored"]
+
+
+async def test_a_file_that_is_being_written_is_left_alone_until_it_rests(
+    watched: ConfigWatcher[Loaded], file: Path, clock: Clock
+) -> None:
+    watched.start()
+    async with following(watched) as seen:
+        for at, length in enumerate(range(10, len(OTHER), 20)):
+            overwrite(file, OTHER[:length], at)
+            await seconds(clock, 1)
+        overwrite(file, OTHER, 1_000)
+        assert seen == []
+        await seconds(clock, 2.1)
+    assert len(seen) == 1
+
+
+async def test_a_touched_file_is_no_change(watched: ConfigWatcher[Loaded], file: Path, clock: Clock) -> None:
+    watched.start()
+    async with following(watched) as seen:
+        os.utime(file, ns=(5, 5))
+        await seconds(clock, 5)
+        replace(file, f"# a comment\n{GOOD}")
+        await seconds(clock, 5)
+    assert seen == []
+
+
+async def test_a_start_without_a_good_file_is_an_error_and_a_later_one_is_taken(
+    watched: ConfigWatcher[Loaded], file: Path, clock: Clock
+) -> None:
+    replace(file, BROKEN)
+    with pytest.raises(ConfigErrors):
+        watched.start()
+    async with following(watched) as seen:
+        replace(file, GOOD)
+        await seconds(clock, 1.1)
+    assert seen == ["restored", "changed: "]

@@ -1,0 +1,260 @@
+"""Handing letters to mail servers, good and bad ones."""
+
+import asyncio
+import hmac
+import ssl
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from haulout.controllers.profiles.external import smtp
+from haulout.controllers.profiles.external.network_client import NetworkClient
+from haulout.controllers.profiles.external.smtp import Credentials, Envelope, split_server
+from haulout.controllers.profiles.plugins.notifications.mail import Mail
+from haulout.errors import ExternalError
+from support.fakes.external_client import a_message
+from support.servers.certificates import Authority
+from support.servers.smtp import ReceivedMail, SmtpServer, serve_connections
+
+pytestmark = pytest.mark.real_time
+
+SECRET = "correct-horse"
+LOGIN = Credentials(user="us", password=SECRET, identity="them")
+LETTER = Envelope(server="", sender="us@a", recipients=("x@b", "y@b"), content=b"Subject: S\r\n\r\nHello")
+SOON = timedelta(seconds=5)
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture
+def server_tls(authority: Authority, tmp_path: Path) -> ssl.SSLContext:
+    return authority.issue("127.0.0.1").server_context(tmp_path)
+
+
+@pytest.fixture
+def tls(authority: Authority) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=authority.pem.decode())
+
+
+async def deliver(server: SmtpServer, tls: ssl.SSLContext, envelope: Envelope = LETTER) -> list[ReceivedMail]:
+    async with server.serving() as address:
+        await smtp.deliver(replace(envelope, server=address), tls=tls, timeout=SOON)
+    return server.received
+
+
+async def refusal(server: SmtpServer, tls: ssl.SSLContext, envelope: Envelope = LETTER) -> str:
+    with pytest.raises(ExternalError) as caught:
+        await deliver(server, tls, envelope)
+    assert SECRET not in repr(caught.value)
+    assert server.received == []
+    return str(caught.value)
+
+
+async def test_a_whole_dialogue_delivers_the_message() -> None:
+    """I12."""
+    server, external = SmtpServer(), NetworkClient(environ={})
+    async with server.serving() as address:
+        mail = Mail(
+            address=address, from_="F@a", to=("x@b", "y@b"), subject="S", message="{{ .Node.Name }}: {{ .State }}"
+        )
+        await mail.send(a_message(), external)
+    (taken,) = server.received
+    assert (taken.sender, taken.recipients) == ("<F@a>", ["<x@b>", "<y@b>"])
+    assert taken.content.startswith(b"From: F@a\r\nTo: x@b,y@b\r\nSubject: S\r\n")
+    assert taken.content.endswith(b"\r\n\r\nn1: in-maintenance\r\n")
+    assert server.commands[-1] == "QUIT"
+
+
+async def test_lines_end_as_they_must_and_dots_do_not_end_the_letter(tls: ssl.SSLContext) -> None:
+    (taken,) = await deliver(SmtpServer(), tls, replace(LETTER, content=b"A: b\n\n.\n..two\r\nend\n"))
+    assert taken.content == b"A: b\r\n\r\n..\r\n...two\r\nend\r\n"
+
+
+async def test_tls_is_used_as_soon_as_it_is_offered(tls: ssl.SSLContext, server_tls: ssl.SSLContext) -> None:
+    (taken,) = await deliver(SmtpServer(tls=server_tls), tls)
+    assert taken.over_tls
+
+
+async def test_a_login_goes_behind_tls(tls: ssl.SSLContext, server_tls: ssl.SSLContext) -> None:
+    server = SmtpServer(tls=server_tls, offers_auth=True)
+    (taken,) = await deliver(server, tls, replace(LETTER, login=LOGIN))
+    assert (taken.over_tls, taken.login) == (True, f"them\0us\0{SECRET}")
+    assert server.commands.index("STARTTLS") < [command[:4] for command in server.commands].index("AUTH")
+
+
+async def test_a_login_without_tls_is_for_this_machine_only(
+    tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = SmtpServer(offers_auth=True)
+    (taken,) = await deliver(server, tls, replace(LETTER, login=LOGIN))
+    assert not taken.over_tls
+    monkeypatch.setattr(smtp, "_LOCAL_HOSTS", set())
+    said = await refusal(SmtpServer(offers_auth=True), tls, replace(LETTER, login=LOGIN))
+    assert said.endswith("does not offer TLS, and a password is not sent without")
+
+
+@pytest.mark.parametrize(
+    ("logins", "heard"),
+    [
+        ("CRAM-MD5 LOGIN PLAIN", f"\0us\0{SECRET}"),
+        ("CRAM-MD5 LOGIN", f"LOGIN {SECRET}"),
+        ("XOAUTH2 CRAM-MD5", f"CRAM-MD5 us {hmac.digest(SECRET.encode(), b'challenge', 'md5').hex()}"),
+    ],
+)
+async def test_a_login_goes_the_first_way_that_is_offered(tls: ssl.SSLContext, logins: str, heard: str) -> None:
+    server = SmtpServer(offers_auth=True, auth_mechanisms=logins)
+    (taken,) = await deliver(server, tls, replace(LETTER, login=replace(LOGIN, identity="")))
+    assert taken.login == heard
+
+
+async def test_a_refused_login_is_tried_once(tls: ssl.SSLContext) -> None:
+    server = SmtpServer(offers_auth=True, auth_mechanisms="PLAIN LOGIN CRAM-MD5", replies={"AUTH": b"535 wrong\r\n"})
+    assert "does not take user us" in await refusal(server, tls, replace(LETTER, login=LOGIN))
+    assert len([command for command in server.commands if command.startswith("AUTH")]) == 1
+
+
+async def test_logins_that_we_do_not_know_and_broken_ones_are_told_of(tls: ssl.SSLContext) -> None:
+    letter = replace(LETTER, login=replace(LOGIN, identity=""))
+    said = await refusal(SmtpServer(offers_auth=True, auth_mechanisms="XOAUTH2 NTLM"), tls, letter)
+    assert said.endswith("offers only other logins than PLAIN, LOGIN and CRAM-MD5: 'xoauth2, ntlm'")
+    server = SmtpServer(offers_auth=True, auth_mechanisms="CRAM-MD5", replies={"AUTH": b"334 not-base64!\r\n"})
+    assert "Invalid CRAM-MD5 challenge" in await refusal(server, tls, letter)
+
+
+async def test_a_server_without_logins_is_told_of(tls: ssl.SSLContext) -> None:
+    assert "leave out auth" in await refusal(SmtpServer(), tls, replace(LETTER, login=LOGIN))
+
+
+async def test_a_refused_login_does_not_tell_the_password(tls: ssl.SSLContext) -> None:
+    server = SmtpServer(offers_auth=True, replies={"AUTH": f"535 {SECRET} is wrong\r\n".encode()})
+    said = await refusal(server, tls, replace(LETTER, login=LOGIN))
+    assert said.endswith("does not take user us: it said '535 (hidden) is wrong'")
+
+
+async def test_one_refused_recipient_refuses_the_letter(tls: ssl.SSLContext) -> None:
+    said = await refusal(SmtpServer(replies={"RCPT": b"550-no such\r\n550 user\r\n"}), tls)
+    assert said.endswith("does not take recipient x@b: it said '550 no such user'")
+
+
+async def test_a_letter_that_is_not_taken_is_an_error(tls: ssl.SSLContext) -> None:
+    said = await refusal(SmtpServer(replies={"letter": b"452 disk full\r\n"}), tls)
+    assert said.endswith("does not take the letter: it said '452 disk full'")
+
+
+async def test_what_is_said_after_a_letter_was_taken_does_not_matter(tls: ssl.SSLContext) -> None:
+    for goodbye in (b"", b"500 what?\r\n", b"garbage\r\n"):
+        assert len(await deliver(SmtpServer(replies={"QUIT": goodbye}), tls)) == 1
+
+
+async def test_an_old_server_is_greeted_the_old_way(tls: ssl.SSLContext) -> None:
+    server = SmtpServer(replies={"EHLO": b"502 what?\r\n"})
+    assert len(await deliver(server, tls)) == 1
+    assert server.commands[:2] == ["EHLO localhost", "HELO localhost"]
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_not_trusted(server_tls: ssl.SSLContext) -> None:
+    said = await refusal(SmtpServer(tls=server_tls), ssl.create_default_context())
+    assert "its certificate is not trusted" in said
+
+
+async def test_what_comes_in_the_open_is_not_taken_for_an_answer_behind_tls(
+    tls: ssl.SSLContext, server_tls: ssl.SSLContext
+) -> None:
+    server = SmtpServer(tls=server_tls, replies={"STARTTLS": b"220 go ahead\r\n250-evil\r\n250 AUTH PLAIN\r\n"})
+    said = await refusal(server, tls, replace(LETTER, login=LOGIN))
+    assert said.endswith("does not let anybody log in; leave out auth")
+
+
+@pytest.mark.parametrize(
+    ("greeting", "problem"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", "does not speak SMTP: it said 'HTTP/1.1 400 Bad Request'"),
+        (b"\x00\xff\x16\x03\n", "does not speak SMTP: it said ''"),
+        (b"220-more\r\n" * 10_000, "does not speak SMTP: its reply has no end"),
+        (b"220 " + b"x" * 100_000, "does not speak SMTP: its reply has no end"),
+        (b"554 go away\r\n", "does not take us: it said '554 go away'"),
+    ],
+)
+async def test_garbage_is_told_in_a_sentence(tls: ssl.SSLContext, greeting: bytes, problem: str) -> None:
+    assert (await refusal(SmtpServer(replies={"greeting": greeting}), tls)).endswith(problem)
+
+
+async def test_a_server_that_hangs_up_is_told_of(tls: ssl.SSLContext) -> None:
+    async with serve_connections(lambda _, writer: writer.close()) as address:
+        with pytest.raises(ExternalError, match="hung up"):
+            await smtp.deliver(replace(LETTER, server=address), tls=tls, timeout=SOON)
+
+
+async def test_a_silent_server_is_not_waited_for_for_ever(tls: ssl.SSLContext) -> None:
+    async with serve_connections(lambda reader, _: reader.read()) as address:
+        with pytest.raises(ExternalError, match=r"no answer within 0\.05 s"):
+            await smtp.deliver(replace(LETTER, server=address), tls=tls, timeout=timedelta(seconds=0.05))
+
+
+async def test_nobody_there_is_told_of(tls: ssl.SSLContext) -> None:
+    async with serve_connections(lambda *_: None) as address:
+        pass
+    with pytest.raises(ExternalError, match="connection refused"):
+        await smtp.deliver(replace(LETTER, server=address), tls=tls, timeout=SOON)
+
+
+async def test_a_cancelled_delivery_ends_at_once(tls: ssl.SSLContext) -> None:
+    heard = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        heard.set()
+        await reader.read()
+
+    async with serve_connections(silent) as address, asyncio.TaskGroup() as tasks:
+        delivery = tasks.create_task(smtp.deliver(replace(LETTER, server=address), tls=tls, timeout=SOON))
+        await heard.wait()
+        delivery.cancel()
+    assert delivery.cancelled()
+
+
+async def test_addresses_cannot_smuggle_commands(tls: ssl.SSLContext) -> None:
+    server = SmtpServer()
+    said = await refusal(server, tls, replace(LETTER, recipients=("x@b>\r\nRCPT TO:<z@b",)))
+    assert "there is a line break in it" in said
+    assert not any("z@b" in command for command in server.commands)
+
+
+async def test_addresses_beyond_ascii_need_a_server_that_takes_them(tls: ssl.SSLContext) -> None:
+    envelope = replace(LETTER, recipients=("jürgen@b",))
+    assert "letters beyond ASCII" in await refusal(SmtpServer(), tls, envelope)
+    server = SmtpServer(replies={"EHLO": b"250-x\r\n250 SMTPUTF8\r\n"})
+    assert len(await deliver(server, tls, envelope)) == 1
+    assert "MAIL FROM:<us@a> SMTPUTF8" in server.commands
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a:25", ("a", 25)),
+        ("[::1]:587", ("::1", 587)),
+        (" a.example:465\n", ("a.example", 465)),
+        ("a", None),
+        (":25", None),
+        ("a:smtp", None),
+        ("a:0", None),
+        ("a:65536", None),
+        ("[::1:25", None),
+    ],
+)
+def test_where_a_mail_server_is(text: str, found: tuple[str, int] | None) -> None:
+    assert split_server(text) == found
+
+
+async def test_on_the_port_for_it_tls_comes_first(
+    tls: ssl.SSLContext, server_tls: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = SmtpServer()
+    async with serve_connections(server.serve, tls=server_tls) as address:
+        monkeypatch.setattr(smtp, "_IMPLICIT_TLS_PORT", int(address.rpartition(":")[2]))
+        await smtp.deliver(replace(LETTER, server=address), tls=tls, timeout=SOON)
+    assert len(server.received) == 1

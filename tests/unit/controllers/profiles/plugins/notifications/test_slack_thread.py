@@ -1,0 +1,236 @@
+"""Messages of a period go into one thread, which a lease remembers."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from haulout.api.objects import Lease, LeaseSpec
+from haulout.controllers.profiles.plugins.notifications.slack_thread import SlackThread
+from haulout.core.clock import Clock
+from haulout.errors import ExternalError, Unreachable
+from haulout.kube import leases
+from haulout.kube.client import Client
+from haulout_sandbox.apiserver import ApiServer
+from support.fakes.external_client import FakeExternalClient, FakeReply, FakeSlack, SentRequest, a_message
+
+PERIOD = timedelta(hours=1)
+SECOND = timedelta(seconds=1)
+PLUGIN = SlackThread(
+    token="xoxb-1",
+    channel="#maintenance",
+    title="Today",
+    message="{{ .Node.Name }} <{{ .State }}> & more",
+    lease_name="thread",
+    lease_namespace="kube-system",
+    period=PERIOD,
+)
+
+
+class SlackWorkspace:
+    """A cluster, a Slack, and processes that tell the one about the other."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.cluster = ApiServer(clock, namespaces=["kube-system"])
+        self.client = self.a_client("first")
+        self.slack = FakeSlack()
+        self.outside = FakeExternalClient(reply_to=self.slack, latency=SECOND)
+
+    def a_client(self, name: str) -> Client:
+        """Return the client of another process."""
+        return Client(self.cluster.transport(name), clock=self.clock, random=Random(name))
+
+    async def send(self, node: str = "n1", *, client: Client | None = None, **changes: Any) -> None:
+        """Tell about a node."""
+        plugin = replace(PLUGIN, **changes)
+        await plugin.send(a_message(node, client=client or self.client), self.outside)
+
+    async def lease(self) -> Lease:
+        """Return what is remembered."""
+        found = await leases.find(self.client, "thread", namespace="kube-system")
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def workspace(clock: Clock) -> SlackWorkspace:
+    return SlackWorkspace(clock)
+
+
+def posted_messages(*nodes: str) -> Sequence[tuple[str, str]]:
+    return [("Today", f"{node} &lt;in-maintenance&gt; &amp; more") for node in nodes]
+
+
+async def test_the_first_message_begins_a_thread_and_replies_to_it(workspace: SlackWorkspace) -> None:
+    """C16."""
+    began = workspace.clock.now()
+    await workspace.send()
+    assert workspace.slack.titles == ["Today"]
+    assert workspace.slack.replies == posted_messages("n1")
+    lease = await workspace.lease()
+    assert lease.spec.holder_identity == workspace.slack.posts[0]["ts"]
+    assert lease.spec.lease_duration_seconds == 3600
+    assert lease.spec.acquire_time
+    assert lease.spec.renew_time
+    assert began <= lease.spec.acquire_time <= lease.spec.renew_time <= workspace.clock.now()
+
+
+async def test_within_the_period_there_are_only_replies(workspace: SlackWorkspace) -> None:
+    """C17: and they do not make the period longer."""
+    await workspace.send()
+    before = await workspace.lease()
+    await workspace.clock.sleep(PERIOD - 10 * SECOND)
+    await workspace.send("n2")
+    assert workspace.slack.titles == ["Today"]
+    assert workspace.slack.replies == posted_messages("n1", "n2")
+    assert await workspace.lease() == before
+
+
+async def test_after_the_period_a_new_thread_begins(workspace: SlackWorkspace) -> None:
+    """C18: acquireTime stays."""
+    await workspace.send()
+    before = await workspace.lease()
+    await workspace.clock.sleep(PERIOD)
+    await workspace.send("n2", title="Tomorrow")
+    assert workspace.slack.titles == ["Today", "Tomorrow"]
+    assert [title for title, _ in workspace.slack.replies] == ["Today", "Tomorrow"]
+    after = await workspace.lease()
+    assert after.spec.acquire_time == before.spec.acquire_time
+    assert after.spec.holder_identity != before.spec.holder_identity
+
+
+async def test_two_processes_begin_one_thread_between_them(workspace: SlackWorkspace) -> None:
+    waits: list[str] = []
+
+    async def insist(node: str) -> None:
+        client = workspace.a_client(node)
+        while True:
+            try:
+                return await workspace.send(node, client=client)
+            except ExternalError as error:
+                waits.append(str(error))
+                await workspace.clock.sleep(SECOND)
+
+    for day in (1, 2):
+        async with asyncio.TaskGroup() as tasks:
+            for node in range(8):
+                tasks.create_task(insist(f"n{node}"))
+        assert len(workspace.slack.titles) == day
+        assert len(workspace.slack.replies) == 8 * day
+        await workspace.clock.sleep(2 * PERIOD)
+    assert len(set(waits)) == 1
+    assert waits[0].startswith("another process is just beginning the thread")
+
+
+async def test_a_thread_that_could_not_begin_is_not_in_the_way(workspace: SlackWorkspace) -> None:
+    workspace.slack.problem = "channel_not_found"
+    for _ in range(2):
+        with pytest.raises(
+            ExternalError, match="Slack does not take the message for #maintenance: 'channel_not_found'"
+        ):
+            await workspace.send()
+    workspace.slack.problem = ""
+    await workspace.send()
+    assert workspace.slack.replies == posted_messages("n1")
+
+
+async def test_a_reply_that_fails_is_repeated_without_another_title(workspace: SlackWorkspace) -> None:
+    def only_titles(asked: SentRequest) -> FakeReply:
+        return ExternalError("slack.com: connection reset") if "thread_ts" in asked.json else workspace.slack(asked)
+
+    workspace.outside.reply_to = only_titles
+    with pytest.raises(ExternalError, match="connection reset"):
+        await workspace.send()
+    workspace.outside.reply_to = workspace.slack
+    await workspace.send()
+    assert workspace.slack.titles == ["Today"]
+    assert workspace.slack.replies == posted_messages("n1")
+
+
+async def test_a_thread_that_has_begun_is_remembered_after_a_short_outage_of_the_api_server(
+    workspace: SlackWorkspace,
+) -> None:
+    line = workspace.cluster.transport("cut off")
+    back_at = workspace.clock.now() + timedelta(seconds=2.5)
+    line.faults.fail_before_effect(
+        method="PATCH",
+        response=Unreachable("connection reset by peer", sent=True),
+        where=lambda _: workspace.clock.now() < back_at,
+        times=None,
+    )
+    await workspace.send(client=Client(line, clock=workspace.clock, random=Random("cut off")))
+    await workspace.send("n2")
+    assert workspace.slack.titles == ["Today"]
+    assert workspace.slack.replies == posted_messages("n1", "n2")
+
+
+async def test_a_process_that_dies_while_it_begins_a_thread_is_not_waited_for_for_long(
+    workspace: SlackWorkspace,
+) -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await workspace.send()
+    with pytest.raises(ExternalError, match="another process is just beginning the thread of lease kube-system/thread"):
+        await workspace.send("n2", client=workspace.a_client("second"))
+    await workspace.clock.sleep(timedelta(minutes=1))
+    await workspace.send("n2", client=workspace.a_client("second"))
+    assert workspace.slack.replies == posted_messages("n2")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        LeaseSpec(holder_identity="1.2", lease_duration_seconds=3600),
+        LeaseSpec(holder_identity="1.2"),
+        LeaseSpec(lease_duration_seconds=3600),
+        LeaseSpec(),
+    ],
+)
+async def test_a_lease_that_says_too_little_is_filled_in(workspace: SlackWorkspace, spec: LeaseSpec) -> None:
+    """The SAP maintenance-controller crashes on some of them."""
+    await leases.write(workspace.client, "thread", spec, namespace="kube-system", version="")
+    await workspace.send()
+    assert workspace.slack.replies == posted_messages("n1")
+
+
+async def test_a_thread_that_the_other_controller_began_is_continued(workspace: SlackWorkspace) -> None:
+    workspace.slack.posts.append({"channel": "#maintenance", "text": "Theirs", "ts": "1600000000.000100"})
+    now = workspace.clock.now()
+    spec = LeaseSpec(holder_identity="1600000000.000100", lease_duration_seconds=60, acquire_time=now, renew_time=now)
+    await leases.write(workspace.client, "thread", spec, namespace="kube-system", version="")
+    await workspace.clock.sleep(30 * SECOND)
+    await workspace.send()
+    assert [title for title, _ in workspace.slack.replies] == ["Theirs"]
+
+
+async def test_a_token_that_slack_refuses_is_told_of_and_not_told(workspace: SlackWorkspace) -> None:
+    with pytest.raises(ExternalError, match="'invalid_auth'") as caught:
+        await workspace.send(token="xoxb-wrong")
+    assert "xoxb" not in str(caught.value)
+
+
+async def test_what_does_not_answer_as_slack_does_is_told_of(workspace: SlackWorkspace) -> None:
+    for body in (b"", b"<html>", b"[]", b'{"ok": "yes"}', b'{"ok": true}'):
+        external = FakeExternalClient(replies=[(502, body)])
+        with pytest.raises(ExternalError, match="Slack does"):
+            await PLUGIN.send(a_message(client=workspace.client), external)
+
+
+async def test_a_lease_that_may_not_be_read_is_told_of(workspace: SlackWorkspace) -> None:
+    with pytest.raises(ExternalError, match="the thread of lease kube-system/the thread is not known"):
+        await workspace.send(lease_name="the thread")
+    assert workspace.slack.posts == []
+
+
+async def test_a_token_may_end_with_a_line_break(workspace: SlackWorkspace) -> None:
+    await workspace.send(token="xoxb-1\n", url="https://slack-gov.test/api")
+    assert workspace.outside.requests[0].url == "https://slack-gov.test/api/chat.postMessage"
+
+
+def test_a_period_of_less_than_a_second_is_told() -> None:
+    assert [key for key, _ in replace(PLUGIN, period=timedelta(seconds=0.5)).warnings()] == ["period"]

@@ -1,0 +1,199 @@
+"""Limits on nodes in maintenance hold whatever fails: old copies, slow writers, several who believe that they lead."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from haulout.api.objects import Node
+from haulout.api.resources import NODES
+from haulout.budget.waiting_list import WaitingList
+from haulout.controllers.profiles.executor import Executor
+from haulout.controllers.profiles.plugin import STATE_LABEL, Claim, LeaseClaim, SlotClaim, State
+from haulout.controllers.profiles.plugins.checks.max_maintenance import NodeScope
+from haulout.controllers.profiles.view.node_index import NodeIndex
+from haulout.core.clock import Clock
+from haulout.errors import Conflict, NotFound
+from haulout.kube.client import Client
+from haulout.kube.patches import merge_patch
+from haulout_sandbox.apiserver import ApiServer
+from support.builders.objects import a_node
+from support.fakes.cluster_view import MINUTE, PROFILE
+
+ZONE = "zone"
+IN_ALL, IN_ZONE = 3, 1
+
+
+class Operator:
+    """One process: what it sees may be old, and it can be slow."""
+
+    def __init__(self, api: ApiServer, clock: Clock, name: str) -> None:
+        self.client = Client(api.transport(name), clock=clock, random=Random(name))
+        self.nodes = NodeIndex(lambda _: {}, on_change=lambda *_: None)
+        self.performer = Executor(
+            self.client,
+            self.nodes,
+            namespace="haulout",
+            write_data=lambda _result, before: before,
+            requeue=lambda _: None,
+            waiting_list=WaitingList(),
+        )
+        self.allowed: list[Node] = []  # those with a slot, to be written some time
+
+    async def refresh(self) -> None:
+        """See the cluster as it is."""
+        for node in (await self.client.list(NODES)).items:
+            self.nodes.on_watch_event(None, node)
+
+    async def take(self, name: str, *claims: Claim) -> str:
+        """Ask for leave for a node, as it is known; return why not."""
+        observed = self.nodes.get(name)
+        assert observed is not None
+        wanted = claims or tuple(claims_of(observed.node))
+        refusal = (await self.performer.take_claims([(PROFILE, claim) for claim in wanted], observed.node)).get(PROFILE)
+        if refusal is None:
+            self.allowed.append(observed.node)
+        return "" if refusal is None else refusal.reason
+
+    async def write(self, node: Node) -> None:
+        """Write what was allowed, if the node is still as it was."""
+        self.allowed.remove(node)
+        basis = {"uid": node.uid, "resourceVersion": node.resource_version}
+        change = merge_patch({"metadata": basis | {"labels": {STATE_LABEL: State.IN_MAINTENANCE}}})
+        try:
+            await self.client.patch(NODES, node.name, change)
+        except (Conflict, NotFound):
+            return
+
+    async def touch(self, name: str, label: str, value: str | None) -> None:
+        """Change a label of a node, as anybody may."""
+        await self.client.patch(NODES, name, merge_patch({"metadata": {"labels": {label: value}}}))
+
+
+def claims_of(node: Node) -> tuple[SlotClaim, SlotClaim]:
+    zone = NodeScope(labels=((ZONE, node.metadata.labels[ZONE]),))
+    return SlotClaim(limit=IN_ALL, scope=NodeScope()), SlotClaim(limit=IN_ZONE, scope=zone)
+
+
+async def a_cluster(clock: Clock, *nodes: str) -> ApiServer:
+    """Return a cluster; the zone of a node is its first letter."""
+    api = ApiServer(clock, namespaces=["haulout"])
+    for name in nodes:
+        api.put(a_node(name, labels={ZONE: name[0]}))
+    return api
+
+
+def down(api: ApiServer) -> list[str]:
+    nodes = [node["metadata"] for node in api.objects("nodes")]
+    return sorted(node["name"] for node in nodes if node.get("labels", {}).get(STATE_LABEL) == State.IN_MAINTENANCE)
+
+
+async def operators(api: ApiServer, clock: Clock, count: int = 2) -> list[Operator]:
+    made = [Operator(api, clock, f"operator-{number}") for number in range(count)]
+    for made_node in made:
+        await made_node.refresh()
+    return made
+
+
+async def test_one_who_does_not_see_the_other_is_refused(clock: Clock) -> None:
+    api = await a_cluster(clock, "a1", "a2", "b1")
+    one, other = await operators(api, clock)
+    assert not await one.take("a1")
+    await one.write(one.allowed[0])
+    assert await other.take("a2") == (
+        "no room for another node in maintenance: at most 3 in the whole cluster, 1 in zone=a"
+    )
+    assert not await other.take("b1")
+
+
+async def test_a_slot_whose_owner_may_still_write_is_not_dropped(clock: Clock) -> None:
+    """The owner is slow, not dead: the node looks untouched, and will not be in a moment."""
+    api = await a_cluster(clock, "a1", "a2")
+    one, other = await operators(api, clock)
+    assert not await one.take("a1")
+    assert await other.take("a2")
+    await one.write(one.allowed[0])
+    assert down(api) == ["a1"]
+
+
+async def test_a_slot_whose_owner_can_no_longer_write_is_free(clock: Clock) -> None:
+    api = await a_cluster(clock, "a1", "a2")
+    one, other = await operators(api, clock)
+    assert not await one.take("a1")
+    await other.touch("a1", "touched", "yes")
+    assert not await other.take("a2")
+    await one.write(one.allowed[0])
+    await other.write(other.allowed[0])
+    assert down(api) == ["a2"]
+
+
+async def test_limits_over_other_nodes_count_the_same_slots(clock: Clock) -> None:
+    """One profile has a limit for each zone, another for the whole cluster; neither sees the other's nodes."""
+    api = await a_cluster(clock, "a1", "b1", "c1")
+    one, other = await operators(api, clock)
+    in_zone = SlotClaim(limit=1, scope=NodeScope(labels=((ZONE, "a"),)))
+    in_all = SlotClaim(limit=1, scope=NodeScope())
+    assert not await one.take("a1", in_zone)
+    await one.write(one.allowed[0])
+    assert await other.take("b1", in_all) == "no room for another node in maintenance: at most 1 in the whole cluster"
+
+
+async def test_a_node_that_is_gone_takes_no_room(clock: Clock) -> None:
+    api = await a_cluster(clock, "a1", "a2")
+    one, other = await operators(api, clock)
+    assert not await one.take("a1")
+    await other.client.delete(NODES, "a1")
+    assert not await other.take("a2")
+
+
+async def test_a_node_does_not_stand_in_its_own_way(clock: Clock) -> None:
+    api = await a_cluster(clock, "a1")
+    (one,) = await operators(api, clock, 1)
+    for _ in range(2):
+        assert not await one.take("a1")
+        await one.write(one.allowed[0])
+        await one.refresh()
+
+
+async def test_a_lease_is_not_taken_when_there_is_no_room(clock: Clock) -> None:
+    api = await a_cluster(clock, "a1", "a2")
+    one, other = await operators(api, clock)
+    lease = LeaseClaim(
+        namespace="haulout", name="s-0", resource_version="", holder="a2", duration=MINUTE, transitions=0
+    )
+    assert not await one.take("a1")
+    room = SlotClaim(limit=1, scope=NodeScope())
+    assert (await other.take("a2", lease, room)).startswith("no room")
+    assert not api.has("leases", "s-0", "haulout")
+    assert not await other.take("a2", lease)
+    assert await other.take("a1", lease) == "lease haulout/s-0 was taken by another node"
+
+
+@pytest.mark.parametrize("seed", range(25))
+async def test_no_limit_is_exceeded_at_any_time(clock: Clock, seed: int) -> None:
+    """Three operators decide on what they saw some time ago, write late or never; nodes change and leave."""
+    random = Random(seed)
+    names = [f"{zone}{number}" for zone in "abcde" for number in (1, 2)]
+    api = await a_cluster(clock, *names)
+    crew = await operators(api, clock, 3)
+    entered = 0
+    for _ in range(120):
+        operator, name = random.choice(crew), random.choice(names)
+        match random.randrange(7):
+            case 0:
+                await operator.refresh()
+            case 1 | 2:
+                if name not in down(api):
+                    await operator.take(name)
+            case 3 | 4 if operator.allowed:
+                before = down(api)
+                await operator.write(random.choice(operator.allowed))
+                entered += down(api) != before
+            case 5 if name in down(api):
+                await operator.touch(name, STATE_LABEL, State.OPERATIONAL)
+            case 6:
+                await operator.touch(name, "heartbeat", str(random.random()))
+        there = down(api)
+        assert len(there) <= IN_ALL
+        assert max(Counter(item[0] for item in there).values(), default=0) <= IN_ZONE
+    assert entered

@@ -1,0 +1,99 @@
+"""A node that maintenance is announced for is woken when it should be, and no other node is."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, definition
+from haulout.api.resources import NODES
+from haulout.controllers.profiles import default_profile
+from haulout.controllers.profiles.controller import ProfilesController, ProfileSettings
+from haulout.controllers.profiles.events import ProfileEvents
+from haulout.controllers.profiles.metrics import CONTROLLER
+from haulout.controllers.profiles.view.informers import ProfileInformers
+from haulout.core.clock import Clock
+from haulout.kube.client import Client
+from haulout.kube.recorder import EventRecorder
+from haulout.kube.timestamps import whole_seconds
+from support.builders.objects import a_node
+from support.clusters.backends import SandboxBackend
+from support.clusters.crd_installation import install_crd
+from support.expectations.eventually import eventually
+from support.fakes.external_client import FakeExternalClient
+
+NODE_COUNT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A cluster with profiles by the default."""
+
+    client: Client
+    controller: ProfilesController
+
+    @property
+    def looks(self) -> float:
+        """How often a node was looked at."""
+        return self.controller.metrics.reconciles.values[CONTROLLER, "success"]
+
+    async def is_cordoned(self, name: str) -> bool:
+        """Tell whether a node takes no pods."""
+        return (await self.client.get(NODES, name)).spec.unschedulable
+
+    async def announce(self, name: str, *, ahead: timedelta) -> None:
+        """Announce a maintenance."""
+        start = whole_seconds(self.client.clock.now() + ahead)
+        spec = {"nodeName": name, "source": "me", "noticeID": name, "kind": "Reboot", "start": start}
+        head = {"apiVersion": MAINTENANCE_NOTICES.api_version, "kind": MAINTENANCE_NOTICES.kind}
+        await self.client.create(MAINTENANCE_NOTICES, {**head, "metadata": {"name": f"me-{name}"}, "spec": spec})
+
+
+@asynccontextmanager
+async def a_world(clock: Clock) -> AsyncIterator[World]:
+    cluster = SandboxBackend(clock)
+    client = await cluster.client()
+    await install_crd(cluster, client, MAINTENANCE_NOTICES, definition())
+    for number in range(NODE_COUNT):
+        await client.create(NODES, a_node(f"n{number}"))
+    made: list[ProfileInformers] = []
+
+    def surround(item: ProfilesController) -> ProfileInformers:
+        made.append(ProfileInformers(item, client, external=FakeExternalClient()))
+        return made[0]
+
+    events = EventRecorder(client, instance="test", controller="maintenance")
+    profile_events = ProfileEvents(events, clock=clock)
+    controller = ProfilesController(
+        client, events=profile_events, settings=ProfileSettings(namespace="haulout"), informers=surround
+    )
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(item) for item in (events.run(), controller.run())]
+        await made[0].prepare(default_profile.configuration())
+        controller.use(default_profile.configuration())
+        await clock.sleep(timedelta(seconds=5))
+        yield World(client, controller)
+        for task in running:
+            task.cancel()
+
+
+async def test_a_notice_wakes_its_node_and_no_other(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        before = world.looks
+        await world.announce("n7", ahead=timedelta(hours=5))
+        await clock.sleep(timedelta(minutes=1))
+        assert 1 <= world.looks - before <= 2
+        assert [item.name for item in world.controller.statuses.all()] == ["n7"]
+
+
+async def test_a_maintenance_that_is_a_week_ahead_is_begun_to_the_second(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        await world.announce("n7", ahead=timedelta(weeks=1))
+        await clock.sleep(timedelta(minutes=1))
+        before = world.looks
+        await clock.sleep(timedelta(weeks=1) - timedelta(minutes=16, seconds=2))
+        assert world.looks == before, "nothing happened, so nobody looked"
+        assert not await world.is_cordoned("n7")
+        await eventually(clock, lambda: world.is_cordoned("n7"), within=timedelta(seconds=4))
+        assert not await world.is_cordoned("n6")

@@ -1,0 +1,39 @@
+"""How often garbage in cycles is looked for while something of ours runs, and that others find it as they left it."""
+
+import gc
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from haulout.cli import asyncio_runner
+from haulout.core.gc_thresholds import LONG_RUNNING, SHORT_LIVED, GcThresholds
+from haulout_sandbox.event_loops.virtual_time import run_virtual
+
+USUAL = (700, 10, 10)
+Runs = Callable[[Coroutine[Any, Any, GcThresholds]], GcThresholds]
+
+
+@pytest.fixture(autouse=True)
+def _usual_thresholds() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(*USUAL)
+    yield
+    gc.set_threshold(*before)
+
+
+async def current_thresholds() -> GcThresholds:
+    return gc.get_threshold()
+
+
+async def a_failure() -> GcThresholds:
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize(("run", "pace"), [(asyncio_runner.run, LONG_RUNNING), (run_virtual, SHORT_LIVED)])
+def test_what_runs_has_its_pace_and_leaves_none_behind(run: Runs, pace: GcThresholds) -> None:
+    assert run(current_thresholds()) == pace
+    assert gc.get_threshold() == USUAL
+    with pytest.raises(ValueError, match="no"):
+        run(a_failure())
+    assert gc.get_threshold() == USUAL

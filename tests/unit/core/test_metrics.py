@@ -1,0 +1,58 @@
+"""Numbers that are kept: bounded, exact, and as Prometheus reads them."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from haulout.core.metrics import OVERFLOW_LABEL, Histogram, Metric, MetricKind, MetricVec
+from haulout.httpserver.metrics import Exposition
+
+COUNT = Metric("a_total", "How many.", ("x",), max_series=2)
+TIME = Metric(
+    "b_seconds", "How long.", ("x",), kind=MetricKind.HISTOGRAM, unit="seconds", buckets=(0, 1, 10.5), max_series=2
+)
+
+
+def test_labels_that_others_invent_do_not_become_endless_series() -> None:
+    tally, histogram = MetricVec(COUNT), Histogram(TIME)
+    for name in ("a", "b", "c", "d", "a"):
+        tally.add(name)
+        histogram.observe(1, name)
+    assert tally.values == {("a",): 2, ("b",): 1, (OVERFLOW_LABEL,): 2}
+    assert {labels: sum(it.counts) for labels, it in histogram.values.items()} == {
+        ("a",): 2,
+        ("b",): 1,
+        (OVERFLOW_LABEL,): 2,
+    }
+    tally.set("e", to=7)
+    assert tally.values[(OVERFLOW_LABEL,)] == 7
+
+
+def test_a_bucket_counts_what_is_in_those_before_it_as_well() -> None:
+    histogram = Histogram(TIME)
+    for number in (0, 1, 1.5, 99):
+        histogram.observe(number, 'q"\n')
+    text = Exposition(lambda: [histogram]).text().decode()
+    [family] = [it for it in text_string_to_metric_families(text) if it.name == TIME.name]
+    assert [(it.labels["le"], it.value) for it in family.samples if it.name == "b_seconds_bucket"] == [
+        *(("0", 1), ("1", 2), ("10.5", 3), ("+Inf", 4)),
+    ]
+    assert [it.value for it in family.samples if it.name in ("b_seconds_sum", "b_seconds_count")] == [101.5, 4]
+    assert {it.labels["x"] for it in family.samples} == {'q"\n'}
+
+
+def test_a_series_can_exist_before_anything_is_counted() -> None:
+    histogram = Histogram(TIME)
+    histogram.initialize("a")
+    assert [it.number for it in histogram.samples()] == [0] * 6
+    histogram.observe(1, "a")
+    histogram.initialize("a")
+    assert histogram.values["a",].total == 1
+
+
+def test_what_has_no_numbers_is_not_told() -> None:
+    assert "a_total" not in Exposition(lambda: [MetricVec(COUNT)]).text().decode()
+
+
+def test_only_histograms_have_buckets() -> None:
+    with pytest.raises(ValueError, match="histograms have buckets"):
+        Metric("a", "A.", kind=MetricKind.HISTOGRAM)

@@ -1,0 +1,152 @@
+"""What happened to all nodes, as the dashboard has it."""
+
+import csv
+import io
+import random
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+import pytest
+
+from haulout.api import maintenancerecord
+from haulout.api.maintenancerecord import NODE_DELETED_ANNOTATION, DrainFacts, Entry, RecordContent
+from haulout.api.objects import Node, RawObject
+from haulout.controllers.nodemaintenance.informers import node_cache
+from haulout.core.clock import Clock
+from haulout.dashboard.api.backend import HistoryQuery, HttpError
+from haulout.dashboard.api.history import fleet_history
+from haulout.dashboard.api.history.fleet_history import FleetHistory
+from haulout.history.record_patches import new_record
+from haulout.kube.client import Client
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.event_loops.virtual_time import EPOCH
+
+OS, ORDER = "profile/os", "NodeMaintenance/patch"
+
+
+def at(hour: float) -> datetime:
+    return EPOCH + timedelta(hours=hour)
+
+
+def an_entry(hour: float, what: str = OS, **more: str) -> Entry:
+    return Entry(time=at(hour), what=what, to="in-maintenance", **more)  # type: ignore[arg-type]
+
+
+class HistoryWorld:
+    """An API server with nodes and their records."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.api = ApiServer(clock)
+        self.client = Client(self.api.transport("me"), clock=clock, random=random.Random(1))
+        self.nodes = node_cache(self.client)
+        self.history = FleetHistory(self.client, nodes=self.nodes)
+
+    async def start(self) -> None:
+        """Have the definition served."""
+        self.api.put(maintenancerecord.custom_resource_definition())
+        await self.client.clock.sleep(timedelta(seconds=1))
+
+    def put(self, node: str, *entries: Entry, deleted: str = "") -> None:
+        """Have a node with a record, or the record of one that was deleted."""
+        body: RawObject = msgspec.to_builtins(new_record(node, f"uid-of-{node}", RecordContent(entries, len(entries))))
+        if deleted:
+            body["metadata"]["annotations"][NODE_DELETED_ANNOTATION] = deleted
+        else:
+            node_body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "spec": {}, "status": {}}
+            self.nodes.update(msgspec.convert(self.api.put(node_body), Node, strict=False))
+        self.api.put(body)
+
+
+async def a_fleet(clock: Clock) -> HistoryWorld:
+    town = HistoryWorld(clock)
+    await town.start()
+    town.put("n1", an_entry(1), an_entry(4, ORDER, why="new kernel"))
+    town.put("n2", an_entry(2, by="kubectl"), an_entry(2, ORDER), deleted="2026-11-01T10:00:00Z")
+    town.put("n3", an_entry(3, "ESX"))
+    return town
+
+
+def titles(entries: Sequence[object]) -> list[str]:
+    return [f"{item.node} {item.what}" for item in entries]  # type: ignore[attr-defined]
+
+
+async def test_the_newest_come_first_and_deleted_nodes_are_among_them(clock: Clock) -> None:
+    town = await a_fleet(clock)
+    found = await town.history.newest(HistoryQuery())
+    assert titles(found.entries) == [f"n1 {ORDER}", "n3 ESX", f"n2 {ORDER}", f"n2 {OS}", f"n1 {OS}"]
+    assert found.total == 5
+    gone = found.entries[2]
+    assert (gone.is_deleted, gone.deleted) == (True, datetime.fromisoformat("2026-11-01T10:00:00Z"))
+    assert not found.entries[0].is_deleted
+
+
+async def test_of_many_the_newest_are_told_and_how_many_there_are(clock: Clock) -> None:
+    town = await a_fleet(clock)
+    found = await town.history.newest(HistoryQuery(limit=2))
+    assert (titles(found.entries), found.total) == ([f"n1 {ORDER}", "n3 ESX"], 5)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (HistoryQuery(since=at(2), until=at(4)), ["n3 ESX", f"n2 {ORDER}", f"n2 {OS}"]),
+        (HistoryQuery(nodes=frozenset({"n2", "unknown"})), [f"n2 {ORDER}", f"n2 {OS}"]),
+        (HistoryQuery(what=frozenset({"profile", "ESX"})), ["n3 ESX", f"n2 {OS}", f"n1 {OS}"]),
+        (HistoryQuery(what=frozenset({ORDER})), [f"n1 {ORDER}", f"n2 {ORDER}"]),
+        (HistoryQuery(what=frozenset({"prof"})), []),
+        (HistoryQuery(terms=("kernel", "n1")), [f"n1 {ORDER}"]),
+        (HistoryQuery(terms=("kubectl",)), [f"n2 {OS}"]),
+    ],
+    ids=["time", "nodes", "kinds", "one", "no prefix", "words", "who"],
+)
+async def test_what_is_asked_for_is_told(clock: Clock, query: HistoryQuery, expected: list[str]) -> None:
+    town = await a_fleet(clock)
+    assert titles((await town.history.newest(query)).entries) == expected
+    rows = list(csv.DictReader(io.StringIO(await text(town, query), newline="")))
+    assert sorted(f"{row['node']} {row['what']}" for row in rows) == sorted(expected)
+
+
+async def test_the_file_has_what_the_command_line_has(clock: Clock) -> None:
+    town = HistoryWorld(clock)
+    await town.start()
+    drain = DrainFacts(seconds=1.5, pods=2)
+    town.put("n1", Entry(time=at(1), what=OS, result="Drained", why="=cmd()", drain=drain))
+    (row,) = csv.DictReader(io.StringIO(await text(town, HistoryQuery()), newline=""))
+    assert (row["why"], row["drainSeconds"], row["result"]) == ("'=cmd()", "1.5", "Drained")
+
+
+async def test_many_records_are_read_by_pages_and_sent_in_pieces(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_history, "_PIECE", 500)
+    town = HistoryWorld(clock)
+    await town.start()
+    for number in range(120):
+        town.put(f"n{number:03}", an_entry(1, why="x" * 200), deleted="2026-11-01T10:00:00Z")
+    pieces = [item async for item in town.history.csv(HistoryQuery())]
+    assert len(pieces) > 10
+    assert b"".join(pieces).count(b"\r\n") == 121
+    assert sum(item.count for item in town.client.request_metrics.all()) == 3
+
+
+async def test_few_may_read_all_of_it_at_once(clock: Clock) -> None:
+    town = await a_fleet(clock)
+    reading = [town.history.csv(HistoryQuery()) for _ in range(3)]
+    town.put("n9", *(an_entry(number, why="x" * 400) for number in range(60)), deleted="2026-11-01T10:00:00Z")
+    for reader in reading:
+        await anext(reader)
+    with pytest.raises(HttpError) as refused:
+        await town.history.newest(HistoryQuery())
+    assert refused.value.retry_after
+    for reader in reading:
+        await reader.aclose()
+    assert (await town.history.newest(HistoryQuery())).total
+
+
+async def test_that_there_is_no_history_is_told_with_what_to_type(clock: Clock) -> None:
+    town = HistoryWorld(clock)
+    with pytest.raises(HttpError, match="MaintenanceRecord is not installed; `haulout manifests --crds-only"):
+        await town.history.newest(HistoryQuery())
+
+
+async def text(town: HistoryWorld, query: HistoryQuery) -> str:
+    return b"".join([piece async for piece in town.history.csv(query)]).decode()

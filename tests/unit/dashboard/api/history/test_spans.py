@@ -1,0 +1,288 @@
+"""What took, takes and will take a while: by the history of a node, and by what is known of it now."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from haulout.api.maintenancenotice import MaintenanceNotice, MaintenanceNoticeStatus
+from haulout.api.maintenancenotice import MaintenanceNoticeSpec as NoticeSpec
+from haulout.api.maintenancerecord import DrainFacts, Entry
+from haulout.api.nodemaintenance import NodeMaintenance, NodeMaintenanceMetadata, NodeMaintenanceSpec
+from haulout.api.nodemaintenance import NodeMaintenanceStatus as OrderStatus
+from haulout.api.objects import ObjectMeta, StatusCondition
+from haulout.dashboard.api.history.spans import CurrentState, ProfileStatus, all_spans, within
+from haulout.dashboard.api.types import Drain, Span, SpanKind
+
+DAY = datetime(2026, 11, 16, tzinfo=UTC)
+NOW = DAY + timedelta(hours=12)
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
+def at(hour: float) -> datetime:
+    return DAY + timedelta(hours=hour)
+
+
+def a_change(hour: float, before: str, after: str, *, what: str = "profile/os", **more: Any) -> Entry:
+    return Entry(time=at(hour), what=what, from_=before, to=after, **more)
+
+
+def span_rows(entries: list[Entry] | None = None, **now: Any) -> list[tuple[str, str, str, object, object]]:
+    spans = within(all_spans(entries or [], CurrentState(**now), at=NOW), FIRST, LAST)
+    return [(span.kind, span.title, span.state, _hour(span.start), _hour(span.end)) for span in spans]
+
+
+def _hour(instant: datetime | None) -> float | None:
+    return None if instant is None else (instant - DAY).total_seconds() / 3600
+
+
+REQUIRED, MAINTENANCE, FINE = "maintenance-required", "in-maintenance", "operational"
+
+
+def test_a_profile_is_in_each_state_from_the_entry_that_led_there_until_the_next() -> None:
+    entries = [a_change(1, FINE, REQUIRED), a_change(2, REQUIRED, MAINTENANCE), a_change(5, MAINTENANCE, FINE)]
+    assert span_rows(entries, profiles=[ProfileStatus("os", FINE, at(5))]) == [
+        ("profile", "os", REQUIRED, 1, 2),
+        ("profile", "os", MAINTENANCE, 2, 5),
+    ]
+
+
+def test_what_runs_has_no_end() -> None:
+    entries = [a_change(1, FINE, REQUIRED)]
+    assert span_rows(entries, profiles=[ProfileStatus("os", REQUIRED, at(1))]) == [("profile", "os", REQUIRED, 1, None)]
+
+
+def test_the_first_entry_that_is_left_tells_where_it_began() -> None:
+    entries = [a_change(5, MAINTENANCE, FINE, since=at(2))]
+    assert span_rows(entries) == [("profile", "os", MAINTENANCE, 2, 5)]
+
+
+def test_what_holds_a_node_without_an_object_goes_on_until_its_history_says_that_it_ended() -> None:
+    entries = [
+        a_change(1, "", "Running", what="ESX"),
+        a_change(2, "Running", "Ended", what="ESX"),
+        a_change(3, "", "Running", what="ESX"),
+        a_change(4, "", "Running", what="Kubernikus/delete-node"),
+    ]
+    assert span_rows(entries) == [
+        ("order", "ESX", "Running", 1, 2),
+        ("order", "ESX", "Running", 3, None),
+        ("order", "Kubernikus delete-node", "Running", 4, None),
+    ]
+
+
+def test_without_a_history_the_node_itself_tells_what_runs() -> None:
+    assert span_rows(profiles=[ProfileStatus("os", MAINTENANCE, at(3))]) == [("profile", "os", MAINTENANCE, 3, None)]
+    assert span_rows(profiles=[ProfileStatus("os", FINE, at(3))]) == []
+
+
+def test_a_history_that_lags_behind_is_completed_by_the_node() -> None:
+    entries = [a_change(1, FINE, REQUIRED)]
+    assert span_rows(entries, profiles=[ProfileStatus("os", MAINTENANCE, at(4))]) == [
+        ("profile", "os", REQUIRED, 1, 4),
+        ("profile", "os", MAINTENANCE, 4, None),
+    ]
+    assert span_rows(entries, profiles=[ProfileStatus("os", FINE, at(4))]) == [("profile", "os", REQUIRED, 1, 4)]
+
+
+def test_profiles_are_told_apart() -> None:
+    entries = [
+        a_change(1, FINE, REQUIRED),
+        a_change(2, FINE, REQUIRED, what="profile/firmware"),
+        a_change(3, REQUIRED, FINE),
+    ]
+    now = [ProfileStatus("os", FINE, at(3)), ProfileStatus("firmware", REQUIRED, at(2))]
+    assert span_rows(entries, profiles=now) == [
+        ("profile", "os", REQUIRED, 1, 3),
+        ("profile", "firmware", REQUIRED, 2, None),
+    ]
+
+
+def test_a_profile_that_left_the_node_is_not_told_as_running() -> None:
+    assert span_rows([a_change(1, FINE, REQUIRED)]) == [("profile", "os", REQUIRED, 1, 1)]
+
+
+ORDER = "NodeMaintenance/patch-n1"
+
+
+def an_order(**more: Any) -> NodeMaintenance:
+    metadata = NodeMaintenanceMetadata(name="patch-n1", creation_timestamp=at(1), **more)
+    return NodeMaintenance(
+        metadata=metadata, spec=NodeMaintenanceSpec(reason="new disk"), status=OrderStatus(phase="Running")
+    )
+
+
+def test_an_order_is_one_span_from_its_making_to_its_end() -> None:
+    entries = [
+        a_change(1, "", "Running", what=ORDER, why="new disk"),
+        a_change(2, "Running", "Succeeded", what=ORDER),
+        a_change(6, "Succeeded", "Ended", what=ORDER),
+    ]
+    assert span_rows(entries) == [("order", "patch-n1", "Succeeded", 1, 6)]
+
+
+def test_an_order_that_is_there_has_no_end() -> None:
+    entries = [a_change(1, "", "Running", what=ORDER)]
+    assert span_rows(entries, orders=[an_order()]) == [("order", "patch-n1", "Running", 1, None)]
+    assert span_rows(orders=[an_order()]) == [("order", "patch-n1", "Running", 1, None)]
+
+
+def test_an_order_of_a_name_that_was_used_before_is_another_one() -> None:
+    entries = [
+        a_change(-9, "", "Running", what=ORDER),
+        a_change(-8, "Running", "Ended", what=ORDER),
+        a_change(1, "", "Running", what=ORDER),
+    ]
+    assert span_rows(entries, orders=[an_order()]) == [
+        ("order", "patch-n1", "Running", -9, -8),
+        ("order", "patch-n1", "Running", 1, None),
+    ]
+
+
+def test_an_order_that_is_going_and_whose_end_is_written_down_is_told_once() -> None:
+    entries = [a_change(1, "", "Running", what=ORDER), a_change(3, "Running", "Ended", what=ORDER)]
+    assert span_rows(entries, orders=[an_order(deletion_timestamp=at(3))]) == [("order", "patch-n1", "Running", 1, 3)]
+
+
+def test_an_order_whose_end_is_in_the_record_has_ended_whatever_clocks_say() -> None:
+    order = an_order(uid="u1")
+    entries = [
+        a_change(5, "", "Running", what="NodeMaintenance/patch-n1", instance="u1"),
+        a_change(3, "Running", "Ended", what="NodeMaintenance/patch-n1", instance="u1"),
+    ]
+    assert span_rows(entries, orders=[order]) == [("order", "patch-n1", "Running", 3, 3)]
+    (span,) = all_spans(entries, CurrentState(orders=[order]), at=NOW)
+    assert "the clock was set back" in span.why
+
+
+def test_the_end_of_another_order_of_this_name_does_not_end_it() -> None:
+    entries = [
+        a_change(5, "", "Running", what="NodeMaintenance/patch-n1", instance="u0"),
+        a_change(30, "Running", "Ended", what="NodeMaintenance/patch-n1", instance="u0"),
+        a_change(6, "", "Running", what="NodeMaintenance/patch-n1", instance="u1"),
+    ]
+    assert [item[-1] for item in span_rows(entries, orders=[an_order(uid="u1")])] == [None, 30]
+
+
+def test_a_state_that_a_clock_cut_short_is_shown_without_a_length() -> None:
+    entries = [a_change(5, FINE, MAINTENANCE), a_change(3, MAINTENANCE, FINE)]
+    (span,) = all_spans(entries, CurrentState(profiles=[ProfileStatus("os", FINE, at(3))]), at=NOW)
+    assert (span.start, span.end) == (at(3), at(3))
+    assert "the clock was set back" in span.why
+
+
+def test_a_drain_is_told_with_what_it_took_and_what_stood_in_its_way() -> None:
+    facts = DrainFacts(seconds=1800, pods=12, blocked_by="PodDisruptionBudget shop/cart", blocked_seconds=600)
+    drained = Entry(time=at(3), what="profile/os", result="Drained", drain=facts)
+    (span,) = all_spans([drained], CurrentState(), at=NOW)
+    assert (span.kind, span.title, span.state) == ("drain", "profile os", "Drained")
+    assert (span.start, span.end) == (at(2.5), at(3))
+    assert span.why == "12 pods left in 30m; PodDisruptionBudget shop/cart stood in the way for 10m"
+
+
+def test_a_drain_that_runs_says_how_far_it_is() -> None:
+    drain = Drain(by=ORDER, started=at(11), total=10, gone=4, words="waiting for PodDisruptionBudget shop/cart")
+    (span,) = all_spans([], CurrentState(drains=[drain]), at=NOW)
+    assert (span.title, span.state, span.start, span.end) == ("NodeMaintenance patch-n1", "running", at(11), None)
+    assert span.why == "4 of 10 pods gone; waiting for PodDisruptionBudget shop/cart"
+
+
+def a_notice(*, status: MaintenanceNoticeStatus | None = None, **spec: Any) -> MaintenanceNotice:
+    found = {"kind": "Reboot", "reason": "firmware", "start": at(20), "end": at(22), **spec}
+    metadata = ObjectMeta(name="aws-1", creation_timestamp=at(1))
+    return MaintenanceNotice(
+        metadata=metadata, spec=NoticeSpec(**found), status=status or MaintenanceNoticeStatus(phase="Planned")
+    )
+
+
+def test_a_notice_is_told_with_the_drain_before_it() -> None:
+    status = MaintenanceNoticeStatus(phase="Planned", drain_at=at(19), predicted_drain_seconds=1800)
+    assert span_rows(notices=[a_notice(status=status)]) == [
+        ("drain", "for Reboot: firmware", "planned", 19, 19.5),
+        ("notice", "Reboot: firmware", "Planned", 20, 22),
+    ]
+
+
+def test_where_nobody_knows_what_a_drain_takes_it_has_until_the_start() -> None:
+    status = MaintenanceNoticeStatus(phase="Planned", drain_at=at(19))
+    assert span_rows(notices=[a_notice(status=status)])[0] == ("drain", "for Reboot: firmware", "planned", 19, 20)
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "expected"),
+    [
+        ({"start": None, "end": None}, MaintenanceNoticeStatus(phase="Due"), ("Due", 1, None)),
+        ({"end": None}, MaintenanceNoticeStatus(phase="Planned"), ("Planned", 20, None)),
+        (
+            {"start": at(2), "end": at(4)},
+            MaintenanceNoticeStatus(phase="Completed", ended_at=at(3)),
+            ("Completed", 2, 3),
+        ),
+        ({}, MaintenanceNoticeStatus(phase="Cancelled", ended_at=at(5)), ("Cancelled", 5, 5)),
+        ({"start": at(2), "end": at(4)}, MaintenanceNoticeStatus(phase="Missed", ended_at=at(4.5)), ("Missed", 2, 4)),
+        ({}, MaintenanceNoticeStatus(phase="nonsense"), ("Planned", 20, 22)),
+    ],
+    ids=["any moment", "no end", "over early", "cancelled before it began", "missed", "odd phase"],
+)
+def test_notices_in_all_phases(
+    spec: dict[str, Any], status: MaintenanceNoticeStatus, expected: tuple[object, ...]
+) -> None:
+    ((_, _, *rest),) = span_rows(notices=[a_notice(status=status, **spec)])
+    assert tuple(rest) == expected
+
+
+def test_a_notice_says_whether_it_is_on_time() -> None:
+    not_on_time = StatusCondition(
+        type="OnTime", status="False", reason="NotBegun", message="nobody has begun to empty n1"
+    )
+    (span,) = all_spans(
+        [],
+        CurrentState(notices=[a_notice(status=MaintenanceNoticeStatus(phase="Due", conditions=(not_on_time,)))]),
+        at=NOW,
+    )
+    assert span.why == "nobody has begun to empty n1"
+
+
+def test_only_what_is_to_be_seen_in_the_range_is_told_in_the_order_of_beginning() -> None:
+    def span(start: float, end: float | None) -> Span:
+        return Span(kind=SpanKind.DRAIN, title="x", start=at(start), end=None if end is None else at(end))
+
+    spans = [span(9, None), span(1, 2), span(4, 6), span(2, 4), span(10, 11), span(1, 12)]
+    assert within(spans, at(4), at(10)) == (span(1, 12), span(4, 6), span(9, None))
+
+
+SOME_TIME = st.datetimes(timezones=st.just(UTC))
+ODD = st.floats(allow_nan=True, allow_infinity=True)
+STATES = st.sampled_from(["", FINE, REQUIRED, MAINTENANCE, "Ended", "Running", "\u202e"])
+
+
+@given(
+    st.lists(
+        st.builds(
+            Entry,
+            time=SOME_TIME,
+            what=st.sampled_from(["profile/os", "profile/", ORDER, "", "x/y/z"]),
+            from_=STATES,
+            to=STATES,
+            since=st.none() | SOME_TIME,
+            drain=st.none() | st.builds(DrainFacts, seconds=ODD, pods=st.integers(), blocked_seconds=ODD),
+        ),
+        max_size=8,
+    ),
+    st.none() | st.builds(ProfileStatus, profile=st.just("os"), state=STATES, since=st.none() | SOME_TIME),
+    st.builds(
+        MaintenanceNoticeStatus,
+        phase=st.sampled_from(["", "Planned", "Due", "Missed", "Completed"]),
+        drain_at=st.none() | SOME_TIME,
+        predicted_drain_seconds=st.integers(min_value=-5, max_value=1 << 62),
+        ended_at=st.none() | SOME_TIME,
+    ),
+)
+def test_whatever_stands_in_a_record_spans_do_not_end_before_they_begin(
+    entries: list[Entry], current: ProfileStatus | None, status: MaintenanceNoticeStatus
+) -> None:
+    now = CurrentState(profiles=[current] if current else [], notices=[a_notice(status=status)])
+    for span in all_spans(entries, now, at=NOW):
+        assert span.end is None or span.start <= span.end

@@ -1,0 +1,247 @@
+"""What a timeline is made of: which part of time, which rows first, histories read sparingly, bands behind it all."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from haulout.api import maintenancerecord
+from haulout.api.maintenancenotice import MaintenanceNotice, MaintenanceNoticeSpec, MaintenanceNoticeStatus
+from haulout.api.maintenancerecord import LAST_STATES_ANNOTATION, MAINTENANCE_RECORDS, LastState
+from haulout.api.objects import ObjectMeta
+from haulout.controllers.profiles.config import loader
+from haulout.controllers.profiles.plugin import ExternalQuery, QueryResult
+from haulout.controllers.profiles.plugins.registry import registries
+from haulout.core.clock import Clock
+from haulout.core.icalendar import Calendar, parse
+from haulout.dashboard.api.backend import HttpError
+from haulout.dashboard.api.history.record_cache import TTL, HistoryUnavailable, RecordCache
+from haulout.dashboard.api.history.timeline import MAX_RANGE, TimeRange, rank, resolve_time_range
+from haulout.dashboard.api.history.windows import MAX_BANDS, time_windows, window_spans
+from haulout.dashboard.api.types import NodeState, Tile
+from haulout.errors import Forbidden
+from haulout.history.record_summaries import RecordSummary
+from haulout.kube.client import Client
+from haulout.kube.timestamps import micro_time
+from haulout_sandbox.apiserver import ApiServer
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)  # a Monday
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+
+
+# Which part of time
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (None, None, (NOW - DAY, NOW + 7 * DAY)),
+        (NOW - HOUR, NOW + HOUR, (NOW - HOUR, NOW + HOUR)),
+        (NOW + DAY, None, (NOW + DAY, NOW + 8 * DAY)),
+        (None, NOW - 30 * DAY, (NOW - 31 * DAY, NOW - 30 * DAY)),
+        (NOW - 30 * DAY, None, (NOW - 30 * DAY, NOW + 7 * DAY)),
+    ],
+)
+def test_what_is_not_said_is_around_now(
+    start: datetime | None, end: datetime | None, expected: tuple[datetime, datetime]
+) -> None:
+    found = resolve_time_range(start, end, now=NOW)
+    assert (found.start, found.end) == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        (NOW, NOW),
+        (NOW + HOUR, NOW),
+        (NOW, NOW + MAX_RANGE + HOUR),
+        (None, datetime.min.replace(tzinfo=UTC)),
+        (datetime.max.replace(tzinfo=UTC), None),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(start: datetime | None, end: datetime | None) -> None:
+    with pytest.raises(HttpError):
+        resolve_time_range(start, end, now=NOW)
+
+
+# Which rows first
+
+
+def a_notice(hours: float) -> MaintenanceNotice:
+    spec = MaintenanceNoticeSpec(start=NOW + hours * HOUR, end=NOW + (hours + 1) * HOUR)
+    return MaintenanceNotice(metadata=ObjectMeta(name="x"), spec=spec, status=MaintenanceNoticeStatus(phase="Planned"))
+
+
+@pytest.mark.parametrize(
+    ("tile", "notices", "since", "expected"),
+    [
+        ({"state": NodeState.DRAINING}, [], None, 0),
+        ({"maintenance": "patch"}, [], None, 0),
+        ({"state": NodeState.PLANNED}, [], None, 1),
+        ({}, [a_notice(5)], None, 1),
+        ({}, [a_notice(-5)], None, 1),
+        ({}, [a_notice(500)], None, 3),
+        ({}, [], NOW - HOUR, 2),
+        ({}, [], NOW - 100 * DAY, 3),
+        ({}, [], None, 3),
+    ],
+)
+def test_rows_with_something_to_show_come_first(
+    tile: dict[str, Any], notices: Sequence[MaintenanceNotice], since: datetime | None, expected: int
+) -> None:
+    row_tile = Tile(**{"name": "n1", "state": NodeState.IDLE, **tile})
+    summary = None if since is None else RecordSummary("u", {"profile/os": LastState(state="operational", since=since)})
+    assert rank(row_tile, notices, summary, TimeRange(NOW - DAY, NOW + 7 * DAY), now=NOW) == expected
+
+
+def test_what_goes_on_now_matters_only_where_now_is_shown() -> None:
+    tile = Tile(name="n1", state=NodeState.DRAINING)
+    assert rank(tile, [], None, TimeRange(NOW - 9 * DAY, NOW - 8 * DAY), now=NOW) == 3
+
+
+# Histories
+
+
+def a_record(node: str, *, entries: int = 1) -> dict[str, Any]:
+    states = maintenancerecord.encode_last_states({"profile/os": LastState(state="operational", since=NOW)})
+    entry_bodies = [
+        {"time": micro_time(NOW + number * HOUR), "what": "profile/os", "to": "x"} for number in range(entries)
+    ]
+    return {
+        "apiVersion": MAINTENANCE_RECORDS.api_version,
+        "kind": MAINTENANCE_RECORDS.kind,
+        "metadata": {"name": node, "annotations": {LAST_STATES_ANNOTATION: states}},
+        "total": entries,
+        "entries": entry_bodies,
+    }
+
+
+async def a_history(clock: Clock, *nodes: str) -> tuple[ApiServer, Client]:
+    api = ApiServer(clock)
+    api.put(maintenancerecord.custom_resource_definition())
+    await clock.sleep(timedelta(seconds=1))
+    for node in nodes:
+        api.put(a_record(node))
+    return api, Client(api.transport("me"), clock=clock, random=random.Random(1))
+
+
+def request_count(client: Client) -> int:
+    return sum(call.count for call in client.request_metrics.all())
+
+
+async def test_only_the_histories_are_read_that_are_asked_for(clock: Clock) -> None:
+    _, client = await a_history(clock, *(f"n{number}" for number in range(100)))
+    found = await RecordCache(client).entries(["n1", "n7", "nobody"])
+    assert sorted(found) == ["n1", "n7"]
+    assert [entry.what for entry in found["n1"]] == ["profile/os"]
+    assert request_count(client) == 1 + 2  # all of them without entries, and two
+
+
+async def test_most_histories_are_read_by_pages(clock: Clock) -> None:
+    _, client = await a_history(clock, *(f"n{number}" for number in range(100)))
+    found = await RecordCache(client).entries([f"n{number}" for number in range(90)])
+    assert len(found) == 90
+    assert request_count(client) == 1 + 2
+
+
+async def test_what_was_read_is_kept_for_some_seconds(clock: Clock) -> None:
+    api, client = await a_history(clock, "n1")
+    records = RecordCache(client)
+    await records.entries(["n1"])
+    before = request_count(client)
+    api.put(a_record("n1", entries=3))
+    assert len((await records.entries(["n1"]))["n1"]) == 1
+    assert request_count(client) == before
+    await clock.sleep(TTL)
+    assert len((await records.entries(["n1"]))["n1"]) == 3
+
+
+async def test_who_asks_at_the_same_time_waits_for_the_same_answer(clock: Clock) -> None:
+    _, client = await a_history(clock, "n1", "n2")
+    records = RecordCache(client)
+    found = await asyncio.gather(*(records.entries(["n1", "n2"]) for _ in range(9)))
+    assert all(sorted(histories) == ["n1", "n2"] for histories in found)
+    assert request_count(client) == 1 + 2
+
+
+async def test_that_there_is_no_history_is_told_with_what_to_type(clock: Clock) -> None:
+    client = Client(ApiServer(clock).transport("me"), clock=clock, random=random.Random(1))
+    records = RecordCache(client)
+    with pytest.raises(HistoryUnavailable, match="MaintenanceRecord is not installed; `haulout manifests --crds-only"):
+        await records.entries(["n1"])
+    before = request_count(client)
+    with pytest.raises(HistoryUnavailable):
+        await records.summaries()
+    assert request_count(client) == before
+
+
+async def test_that_it_may_not_be_read_is_told(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, client = await a_history(clock, "n1")
+    records = RecordCache(client)
+    await records.summaries()
+
+    async def refused(*_: object, **__: object) -> None:
+        raise Forbidden("no", code=403, reason="Forbidden")
+
+    monkeypatch.setattr(client, "get", refused)
+    with pytest.raises(HistoryUnavailable, match="the history may not be read"):
+        await records.entries(["n1"])
+
+
+# Bands
+
+WINDOWS = """
+intervals: {requeue: 1m}
+instances:
+  check:
+  - {name: office, type: timeWindow, config: {start: "09:00", end: "17:00", weekdays: [mon, tue, wed, thu, fri]}}
+  - {name: never, type: timeWindow, config: {calendars: [holidays.ics]}}
+  - {name: back, type: timeWindow, config: {start: "01:00", end: "02:00", weekdays: [sun]}}
+profiles:
+- name: os
+  operational: {transitions: [{check: office && never, next: maintenance-required}]}
+  maintenance-required: {transitions: [{check: office, next: in-maintenance}]}
+  in-maintenance: {transitions: [{check: back, next: operational}]}
+"""
+HOLIDAYS = (
+    "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:x\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTAMP:20260101T000000Z\r\n"
+    "DTSTART;VALUE=DATE:20261118\r\nSUMMARY:Repentance Day\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+)
+
+
+def windows() -> dict[str, Any]:
+    return dict(time_windows(loader.load(WINDOWS.encode(), registries(), {}).configuration.profiles))
+
+
+def test_windows_count_that_keep_maintenance_from_beginning_and_once() -> None:
+    assert list(windows()) == ["os: office", "os: never"]
+
+
+def test_events_of_a_calendar_are_blackouts_with_their_names() -> None:
+    calendar: Calendar = parse(HOLIDAYS.encode(), file="holidays.ics")
+
+    def answer(_: ExternalQuery) -> QueryResult:
+        return QueryResult(NOW, calendar)
+
+    spans, problem = window_spans("x", windows()["os: never"], start=NOW, end=NOW + 7 * DAY, lookup=answer)
+    assert problem == ""
+    assert [(span.kind, span.why, span.start.day) for span in spans] == [("blackout", "Repentance Day", 18)]
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [(None, "x: it has not been read yet"), (QueryResult(NOW, problem="no such file"), "x: no such file")],
+)
+def test_a_calendar_that_is_not_known_is_told(found: QueryResult | None, problem: str) -> None:
+    assert window_spans("x", windows()["os: never"], start=NOW, end=NOW + DAY, lookup=lambda _: found) == ((), problem)
+
+
+def test_bands_are_bounded_in_number_and_in_time_and_do_not_overlap() -> None:
+    spans, _ = window_spans("x", windows()["os: office"], start=NOW, end=NOW + MAX_RANGE, lookup=lambda _: None)
+    assert len(spans) == MAX_BANDS
+    assert spans[0].start == NOW
+    assert all(before.end is not None and before.end <= after.start for before, after in pairwise(spans))

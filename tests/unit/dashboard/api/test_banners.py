@@ -1,0 +1,193 @@
+"""What stands above every page, what is told of notices, and of what was logged."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from haulout.api.maintenancenotice import (
+    MaintenanceNotice,
+    MaintenanceNoticeSpec,
+    MaintenanceNoticeStatus,
+    NoticeHistoryEntry,
+)
+from haulout.api.objects import ObjectMeta, StatusCondition
+from haulout.dashboard.api.banners import BannerInputs, banners
+from haulout.dashboard.api.health import NO_SUCH_KIND
+from haulout.dashboard.api.notices import notice_list, notice_to_api
+from haulout.dashboard.api.recent_warnings import MAX_ENTRIES, RecentWarnings
+from haulout.dashboard.api.types import Banner, Level, Notice, PartHealth, WatchHealth
+from haulout.errors import ConfigError, ConfigErrors
+from haulout_sandbox.event_loops.virtual_time import VirtualClock
+
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+BROKEN = ConfigErrors([ConfigError("expected 1m", line=3, key="requeue"), ConfigError("and more", line=5)])
+LATE_NOTICE = Notice(name="aws-1", phase="Due", kind="Reboot", node="n1", is_on_time=False)
+
+
+def banner_rows(**known: Any) -> list[tuple[str, str, str]]:
+    return [(banner.level, banner.page, banner.text) for banner in banners(BannerInputs(**{"leader": "me", **known}))]
+
+
+@pytest.mark.parametrize(
+    ("known", "level", "page", "text"),
+    [
+        ({"leader": ""}, "critical", "health", "nobody leads: no maintenance begins or goes on until a replica does"),
+        (
+            {"problem": BROKEN, "file": "m.yaml"},
+            "warning",
+            "configuration",
+            "m.yaml makes no sense, and what it said before is in force: line 3: expected 1m (and 1 more error)",
+        ),
+        (
+            {"problem": BROKEN, "file": "m.yaml", "has_last_good": False},
+            "critical",
+            "configuration",
+            "m.yaml makes no sense, and it is as if it were not there: line 3: expected 1m (and 1 more error)",
+        ),
+        (
+            {"sources": [PartHealth(name="source oci", is_well=False, text="401: who are you")]},
+            "critical",
+            "health",
+            "source oci is not heard: 401: who are you",
+        ),
+        (
+            {"components": [PartHealth(name="profiles", is_well=False, text="profiles broke")]},
+            "critical",
+            "health",
+            "profiles: profiles broke",
+        ),
+        (
+            {"missing_permissions": "patch nodes"},
+            "warning",
+            "health",
+            "the operator may not do what profiles need: patch nodes",
+        ),
+        (
+            {"watches": [WatchHealth(resource="nodes", is_synced=False, problem="forbidden")]},
+            "critical",
+            "health",
+            "not known, as they cannot be followed: nodes: forbidden",
+        ),
+        (
+            {"watches": [WatchHealth(resource="nodes", is_synced=True, problem="connection refused")]},
+            "warning",
+            "health",
+            "may be shown as they were: nodes: connection refused",
+        ),
+        (
+            {"notices": [LATE_NOTICE]},
+            "warning",
+            "notices",
+            "1 notice is late, as pods will still be there when it begins: n1",
+        ),
+        ({"skipped_nodes": 2}, "warning", "fleet", "nothing is done about 2 nodes, whose data cannot be used"),
+        ({"other_warnings": ["Machines wait"]}, "warning", "health", "Machines wait"),
+    ],
+)
+def test_what_is_wrong_is_told_with_where_there_is_more(
+    known: dict[str, Any], level: str, page: str, text: str
+) -> None:
+    assert banner_rows(**known) == [(level, page, text)]
+
+
+def test_if_all_is_well_nothing_is_told() -> None:
+    healthy = [PartHealth(name="source oci", is_well=True, text="quiet")]
+    missing = [WatchHealth(resource="maintenancenotices.haulout.dev", is_synced=False, problem=NO_SUCH_KIND)]
+    over = [Notice(name="aws-1", phase="Completed", kind="Reboot", is_on_time=False)]
+    assert banner_rows(components=healthy, sources=healthy, watches=missing, notices=over) == []
+
+
+def test_the_worst_comes_first() -> None:
+    found = banners(BannerInputs(leader="", other_warnings=["x"], notices=[LATE_NOTICE]))
+    assert [item.level for item in found] == [Level.CRITICAL, Level.WARNING, Level.WARNING]
+    assert all(isinstance(item, Banner) for item in found)
+
+
+# Notices
+
+
+def a_notice(name: str = "aws-1", *, status: MaintenanceNoticeStatus | None = None, **spec: Any) -> MaintenanceNotice:
+    metadata = ObjectMeta(name=name, creation_timestamp=NOW - timedelta(days=1))
+    return MaintenanceNotice(
+        metadata=metadata, spec=MaintenanceNoticeSpec(kind="Reboot", **spec), status=status or MaintenanceNoticeStatus()
+    )
+
+
+def test_a_notice_tells_whether_it_is_on_time_and_what_happened_the_newest_first() -> None:
+    conditions = (
+        StatusCondition(type="OnTime", status="False", message="3 pods stay"),
+        StatusCondition(type="Rescheduled", status="True", message="moved by a day"),
+    )
+    history = (NoticeHistoryEntry(time=NOW, who="aws", what="planned"), NoticeHistoryEntry(who="me", what="moved"))
+    found = notice_to_api(
+        a_notice(status=MaintenanceNoticeStatus(phase="Due", conditions=conditions, history=history)), now=NOW
+    )
+    assert (found.is_on_time, found.on_time, found.rescheduled) == (False, "3 pods stay", "moved by a day")
+    assert [(event.what, event.by) for event in found.history] == [("moved", "me"), ("planned", "aws")]
+    assert found.history[0].time == NOW - timedelta(days=1)
+
+
+@pytest.mark.parametrize(("status", "answer"), [("True", True), ("False", False), ("Unknown", None), ("odd", None)])
+def test_what_nobody_can_tell_is_neither(status: str, answer: bool | None) -> None:  # noqa: FBT001 - a row of a table
+    condition = StatusCondition(type="OnTime", status=status)
+    assert (
+        notice_to_api(a_notice(status=MaintenanceNoticeStatus(conditions=(condition,))), now=NOW).is_on_time is answer
+    )
+
+
+def test_a_notice_that_nobody_has_looked_at_yet_stands_as_the_clock_says() -> None:
+    assert notice_to_api(a_notice(start=NOW + timedelta(days=1)), now=NOW).phase == "Planned"
+    assert notice_to_api(a_notice(start=NOW - timedelta(days=1)), now=NOW).phase == "Active"
+
+
+def test_notices_that_are_not_over_come_first_by_their_start() -> None:
+    hours = {"late": 9, "soon": 1, "over": -9, "long-over": -99}
+    notices = [
+        a_notice(item, start=NOW + timedelta(hours=at), end=NOW + timedelta(hours=at + 1)) for item, at in hours.items()
+    ]
+    notices.append(a_notice("any", deadline=None))
+    found = notice_list(notices, revision="7", now=NOW)
+    assert [item.name for item in found.notices] == ["soon", "late", "any", "over", "long-over"]
+
+
+# What was logged
+
+
+def logged_warnings(clock: VirtualClock, *lines: str) -> RecentWarnings:
+    warnings = RecentWarnings(clock)
+    with warnings.capture("haulout.test"):
+        for line in lines:
+            logging.getLogger("haulout.test").warning(line)
+    logging.getLogger("haulout.test").warning("after all")
+    return warnings
+
+
+async def test_what_is_logged_is_kept_the_newest_first_and_not_more_than_some(clock: VirtualClock) -> None:
+    lines = [f"{'x' * number} failed" for number in range(1, 99)]
+    found = logged_warnings(clock, *lines).to_api()
+    assert len(found) == MAX_ENTRIES
+    assert found[0].text == f"{'x' * 98} failed"
+    assert (found[0].level, found[0].time) == (Level.WARNING, clock.now())
+
+
+async def test_what_differs_in_a_number_only_is_one_line_that_counts(clock: VirtualClock) -> None:
+    found = logged_warnings(clock, "attempt 1 failed", "other", "attempt 2 failed").to_api()
+    assert [(item.text, item.count) for item in found] == [("attempt 2 failed", 2), ("other", 1)]
+
+
+async def test_what_is_logged_shows_no_credentials(clock: VirtualClock) -> None:
+    [found] = logged_warnings(clock, "GET https://me:hunter2@example.com and xoxb-123456789 failed").to_api()
+    assert found.text == "GET https://(hidden)@example.com and (hidden) failed"
+
+
+async def test_an_exception_is_told_with_its_message(clock: VirtualClock) -> None:
+    warnings = RecentWarnings(clock)
+    with warnings.capture("haulout.test"):
+        try:
+            raise ValueError("no such thing")
+        except ValueError:
+            logging.getLogger("haulout.test").exception("looking failed")
+    [found] = warnings.to_api()
+    assert (found.level, found.text) == (Level.CRITICAL, "looking failed: ValueError: no such thing")

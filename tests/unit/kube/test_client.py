@@ -1,0 +1,374 @@
+"""Rules about single requests: what they look like, when they are repeated, what errors say."""
+
+import json
+import random
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from haulout import errors
+from haulout.api.objects import RawObject
+from haulout.api.resources import LEASES, NODES, PODS
+from haulout.core.clock import Clock
+from haulout.kube import patches
+from haulout.kube.client import Client
+from support.fakes.scripted_transport import ScriptedAnswer, ScriptedTransport, json_response, status_response
+
+NODE = {"metadata": {"name": "n1", "uid": "u1", "resourceVersion": "7"}}
+THROTTLED = status_response(429, "TooManyRequests", "slow down", retryAfterSeconds=3)
+BUDGET = status_response(
+    429,
+    "TooManyRequests",
+    "Cannot evict pod as it would violate the pod's disruption budget.",
+    causes=[{"reason": "DisruptionBudget", "message": "The disruption budget cart needs 2 healthy pods and has 2"}],
+)
+LOST = errors.Unreachable("no answer within 30 s", sent=True)
+REFUSED = errors.Unreachable("connection refused", sent=False)
+CUT_SHORT = errors.MalformedResponse("the answer broke off")
+BROKEN = status_response(500, "InternalError", "etcdserver: leader changed")
+
+
+def a_client(clock: Clock, *script: ScriptedAnswer) -> tuple[Client, ScriptedTransport]:
+    transport = ScriptedTransport(list(script))
+    return Client(transport, clock=clock, random=random.Random(1)), transport
+
+
+def query(transport: ScriptedTransport, *, request: int = -1) -> dict[str, str]:
+    return dict(transport.requests[request].query)
+
+
+def body(transport: ScriptedTransport) -> Any:
+    return json.loads(transport.requests[-1].body or b"null")
+
+
+# What is asked
+
+
+async def test_get_asks_for_one_object_and_decodes_it(clock: Clock) -> None:
+    client, transport = a_client(clock, json_response(NODE))
+    node = await client.get(NODES, "n1")
+    assert (node.key, node.uid, node.resource_version) == ("n1", "u1", "7")
+    assert (transport.requests[0].method, transport.requests[0].path) == ("GET", "/api/v1/nodes/n1")
+
+
+async def test_what_no_struct_names_is_there_in_the_raw_object(clock: Clock) -> None:
+    client, _ = a_client(clock, json_response({**NODE, "status": {"nodeInfo": {"osImage": "Debian"}}}))
+    node = await client.get(NODES.with_model(RawObject), "n1")
+    assert node["status"]["nodeInfo"]["osImage"] == "Debian"
+
+
+def test_a_name_cannot_climb_out_of_its_path() -> None:
+    assert NODES.path("../secrets") == "/api/v1/nodes/..%2Fsecrets"
+
+
+def test_a_path_needs_a_namespace_exactly_when_the_resource_has_one() -> None:
+    with pytest.raises(ValueError, match="none was given for 'cart-0'"):
+        PODS.path("cart-0")
+    with pytest.raises(ValueError, match="'shop' was given"):
+        NODES.path("n1", namespace="shop")
+
+
+async def test_a_list_reads_all_pages_of_one_moment(clock: Clock) -> None:
+    first = {"metadata": {"resourceVersion": "50", "continue": "more"}, "items": [NODE]}
+    second = {"metadata": {"resourceVersion": "50"}, "items": [{"metadata": {"name": "n2"}}]}
+    client, transport = a_client(clock, json_response(first), json_response(second))
+    nodes = await client.list(NODES, labels="pool=a", fields="spec.unschedulable=true", page_size=1)
+    assert [node.name for node in nodes.items] == ["n1", "n2"]
+    assert nodes.resource_version == "50"
+    assert query(transport, request=0) == {
+        "labelSelector": "pool=a",
+        "fieldSelector": "spec.unschedulable=true",
+        "limit": "1",
+    }
+    assert query(transport)["continue"] == "more"
+
+
+async def test_a_list_from_the_servers_memory_names_no_version_on_later_pages(clock: Clock) -> None:
+    first = {"metadata": {"resourceVersion": "50", "continue": "more"}, "items": []}
+    client, transport = a_client(
+        clock, json_response(first), json_response({"metadata": {"resourceVersion": "50"}, "items": []})
+    )
+    await client.list(NODES, from_cache=True)
+    assert query(transport, request=0)["resourceVersion"] == "0"
+    assert "resourceVersion" not in query(transport)
+
+
+async def test_a_list_whose_moment_is_gone_before_its_end_is_taken_in_one_piece(clock: Clock) -> None:
+    first = {"metadata": {"resourceVersion": "50", "continue": "more"}, "items": [NODE]}
+    whole = {"metadata": {"resourceVersion": "60"}, "items": [NODE, {"metadata": {"name": "n2"}}]}
+    client, transport = a_client(clock, json_response(first), status_response(410, "Expired"), json_response(whole))
+    nodes = await client.list(NODES, page_size=1)
+    assert [node.name for node in nodes.items] == ["n1", "n2"]
+    assert "limit" not in query(transport)
+
+
+async def test_every_kind_of_patch_says_what_it_is(clock: Clock) -> None:
+    client, transport = a_client(clock, *[json_response(NODE)] * 4)
+    await client.patch(NODES, "n1", patches.json_patch(patches.require("/metadata/resourceVersion", "7")))
+    await client.patch(NODES, "n1", patches.merge_patch({"spec": {"unschedulable": None}}))
+    await client.patch(NODES, "n1", patches.strategic_patch({}), subresource="status")
+    await client.patch(NODES, "n1", patches.apply_patch({"kind": "Node"}), force=True, dry_run=True)
+    assert [request.content_type for request in transport.requests] == [
+        "application/json-patch+json",
+        "application/merge-patch+json",
+        "application/strategic-merge-patch+json",
+        "application/apply-patch+yaml",
+    ]
+    assert transport.requests[2].path == "/api/v1/nodes/n1/status"
+    assert query(transport) == {"fieldManager": "haulout", "dryRun": "All", "force": "true"}
+
+
+def test_a_pointer_escapes_what_label_keys_contain() -> None:
+    assert patches.pointer("metadata", "labels", "a/b~c") == "/metadata/labels/a~1b~0c"
+
+
+async def test_a_deletion_carries_its_preconditions(clock: Clock) -> None:
+    client, transport = a_client(clock, json_response({"kind": "Status"}))
+    await client.delete(
+        PODS, "p", namespace="shop", uid="u", resource_version="9", grace=timedelta(0), propagation="Foreground"
+    )
+    assert body(transport) == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": "u", "resourceVersion": "9"},
+        "gracePeriodSeconds": 0,
+        "propagationPolicy": "Foreground",
+    }
+
+
+async def test_an_eviction_is_of_that_very_pod(clock: Clock) -> None:
+    client, transport = a_client(clock, json_response({"kind": "Status"}))
+    await client.evict("p", namespace="shop", uid="u", dry_run=True)
+    assert transport.requests[0].path == "/api/v1/namespaces/shop/pods/p/eviction"
+    assert body(transport)["deleteOptions"]["preconditions"] == {"uid": "u"}
+    assert query(transport) == {"dryRun": "All"}
+
+
+# When it is asked again
+
+
+async def test_a_read_is_repeated_whatever_went_wrong(clock: Clock) -> None:
+    client, _ = a_client(clock, LOST, CUT_SHORT, BROKEN, json_response(NODE))
+    assert (await client.get(NODES, "n1")).name == "n1"
+
+
+async def test_repeating_ends(clock: Clock) -> None:
+    client, transport = a_client(clock, *[BROKEN] * 9)
+    with pytest.raises(errors.ServerFailure, match="getting nodes n1: etcdserver: leader changed"):
+        await client.get(NODES, "n1")
+    assert len(transport.requests) == 4
+
+
+@pytest.mark.parametrize("uncertain", [LOST, CUT_SHORT, BROKEN], ids=["timed out", "cut short", "500"])
+async def test_a_write_that_may_have_happened_is_not_repeated(clock: Clock, uncertain: ScriptedAnswer) -> None:
+    client, transport = a_client(clock, uncertain, json_response(NODE))
+    with pytest.raises(errors.KubeError):
+        await client.patch(NODES, "n1", patches.merge_patch({}))
+    assert len(transport.requests) == 1
+
+
+@pytest.mark.parametrize("certain", [REFUSED, THROTTLED], ids=["never sent", "turned away"])
+async def test_a_write_that_cannot_have_happened_is_repeated(clock: Clock, certain: ScriptedAnswer) -> None:
+    client, transport = a_client(clock, certain, json_response(NODE))
+    await client.patch(NODES, "n1", patches.merge_patch({}))
+    assert len(transport.requests) == 2
+
+
+async def test_the_server_says_how_long_to_wait(clock: Clock) -> None:
+    client, _ = a_client(clock, json_response(b"busy", status=429, headers={"retry-after": "17"}), json_response(NODE))
+    begun = clock.monotonic()
+    await client.get(NODES, "n1")
+    assert 17 <= clock.monotonic() - begun < 18
+
+
+async def test_a_very_long_wait_is_left_to_the_caller(clock: Clock) -> None:
+    client, _ = a_client(clock, json_response(b"busy", status=503, headers={"retry-after": "600"}))
+    with pytest.raises(errors.ServerFailure) as caught:
+        await client.get(NODES, "n1")
+    assert caught.value.retry_after == timedelta(minutes=10)
+
+
+@pytest.mark.parametrize("no", [BUDGET, THROTTLED], ids=["budget", "throttled"])
+async def test_no_to_an_eviction_is_an_answer(clock: Clock, no: ScriptedAnswer) -> None:
+    client, transport = a_client(clock, no, json_response({}))
+    with pytest.raises(errors.TooManyRequests):
+        await client.evict("p", namespace="shop")
+    assert len(transport.requests) == 1
+
+
+async def test_a_budgets_no_names_the_budget(clock: Clock) -> None:
+    client, _ = a_client(clock, BUDGET)
+    with pytest.raises(errors.TooManyRequests) as caught:
+        await client.evict("p", namespace="shop")
+    assert caught.value.causes == (
+        errors.Cause("DisruptionBudget", "", "The disruption budget cart needs 2 healthy pods and has 2"),
+    )
+
+
+async def test_a_fenced_client_asks_for_leave_before_each_write_and_each_repetition(clock: Clock) -> None:
+    client, transport = a_client(clock, REFUSED, json_response(NODE), json_response(NODE))
+    leaves = iter([None, errors.LeadershipLost("too late")])
+
+    def may_write() -> None:
+        if (no := next(leaves)) is not None:
+            raise no
+
+    fenced = client.with_fence(may_write)
+    with pytest.raises(errors.LeadershipLost):
+        await fenced.patch(NODES, "n1", patches.merge_patch({}))
+    assert len(transport.requests) == 1
+    await fenced.get(NODES, "n1")
+
+
+# What errors say
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind"),
+    [
+        (400, "BadRequest", errors.BadRequest),
+        (401, "Unauthorized", errors.Unauthorized),
+        (403, "Forbidden", errors.Forbidden),
+        (404, "NotFound", errors.NotFound),
+        (405, "MethodNotAllowed", errors.ApiError),
+        (409, "AlreadyExists", errors.AlreadyExists),
+        (409, "Conflict", errors.Conflict),
+        (410, "Gone", errors.Expired),
+        (410, "Expired", errors.Expired),
+        (422, "Invalid", errors.Invalid),
+        (429, "TooManyRequests", errors.TooManyRequests),
+        (500, "InternalError", errors.ServerFailure),
+        (504, "Timeout", errors.ServerFailure),
+    ],
+)
+async def test_each_refusal_is_its_own_error(clock: Clock, code: int, reason: str, kind: type[errors.ApiError]) -> None:
+    client, _ = a_client(clock, *[status_response(code, reason)] * 4)
+    with pytest.raises(errors.ApiError, match=r"creating leases\.coordination\.k8s\.io kube/a: no") as caught:
+        await client.create(LEASES, {"metadata": {"name": "a"}}, namespace="kube")
+    assert type(caught.value) is kind
+    assert (caught.value.code, caught.value.reason) == (code, reason)
+
+
+@pytest.mark.parametrize(
+    ("garbage", "shown"),
+    [
+        (b"<!DOCTYPE html><html><head><title>Sign in\n to Corp</title>", "an HTML page titled 'Sign in to Corp'"),
+        (b'{"metadata": {"name"', 'got {"metadata": {"name"; is a proxy'),
+        (b"", "got nothing at all"),
+        (b"\x16\x03\x01\x02", "expected JSON"),
+        (b'{"metadata": []}', r"not what Kubernetes would say: Expected `object`, got `array` - at `$.metadata`"),
+    ],
+)
+async def test_an_answer_that_is_not_kubernetes_is_shown_in_one_line(clock: Clock, garbage: bytes, shown: str) -> None:
+    client, _ = a_client(clock, json_response(garbage))
+    with pytest.raises(errors.MalformedResponse) as caught:
+        await client.get(NODES, "n1")
+    assert shown in str(caught.value)
+    assert str(caught.value).startswith("getting nodes n1: ")
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_page_of_html_with_an_error_code_is_a_refusal_that_shows_it(clock: Clock) -> None:
+    page = b"<html><title>502 Bad Gateway</title></html>"
+    client, _ = a_client(clock, *[json_response(page, status=502)] * 4)
+    with pytest.raises(errors.ServerFailure, match="HTTP 502: an HTML page titled '502 Bad Gateway'"):
+        await client.get(NODES, "n1")
+
+
+async def test_a_misfit_in_a_list_is_named(clock: Clock) -> None:
+    page = {"items": [NODE, {"metadata": {"name": "bad"}, "spec": {"taints": "all"}}]}
+    client, _ = a_client(clock, json_response(page))
+    with pytest.raises(errors.MalformedResponse, match="listing nodes: bad does not fit its kind: Expected `array`"):
+        await client.list(NODES)
+
+
+async def test_a_watch_that_is_refused_raises_the_refusal(clock: Clock) -> None:
+    client, _ = a_client(clock, status_response(403, "Forbidden", 'nodes is forbidden: User "eve" cannot watch'))
+    with pytest.raises(errors.Forbidden, match='watching nodes: nodes is forbidden: User "eve"'):
+        async with client.watch(NODES):
+            pass
+
+
+async def test_an_error_in_a_watch_is_raised_as_what_it_is(clock: Clock) -> None:
+    gone = {
+        "type": "ERROR",
+        "object": json.loads(status_response(410, "Expired", "too old resource version: 5 (9)").body),
+    }
+    client, _ = a_client(clock, json_response(gone))
+    with pytest.raises(errors.Expired, match="watching nodes: too old resource version"):
+        async with client.watch(NODES, resource_version="5") as told:
+            assert [event async for event in told] == []
+
+
+async def test_the_header_decides_how_long_to_wait(clock: Clock) -> None:
+    status = {"kind": "Status", "code": 429, "message": "busy", "details": {"retryAfterSeconds": 20}}
+    busy = json_response(status, status=429, headers={"retry-after": "2"})
+    client, _ = a_client(clock, busy, busy, busy, busy)
+    with pytest.raises(errors.TooManyRequests) as caught:
+        await client.get(NODES, "n1")
+    assert caught.value.retry_after == timedelta(seconds=2)
+
+
+async def test_an_absurd_retry_after_is_cut_to_a_day(clock: Clock) -> None:
+    client, _ = a_client(clock, json_response(b"", status=503, headers={"retry-after": "9" * 30}))
+    with pytest.raises(errors.ServerFailure) as caught:
+        await client.get(NODES, "n1")
+    assert caught.value.retry_after == timedelta(days=1)
+
+
+async def test_a_watch_event_of_an_unknown_type_is_said_to_be_one(clock: Clock) -> None:
+    client, _ = a_client(clock, json_response(b'{"type":"RENAMED","object":{"metadata":{"name":"n1"}}}'))
+    async with client.watch(NODES) as told:
+        with pytest.raises(errors.MalformedResponse, match="unknown type 'RENAMED'"):
+            await anext(told)
+
+
+async def test_a_fenced_client_writes_as_the_same_manager(clock: Clock) -> None:
+    transport = ScriptedTransport([json_response(NODE)])
+    client = Client(transport, clock=clock, random=random.Random(1), field_manager="drainer").with_fence(lambda: None)
+    await client.create(NODES, NODE)
+    assert query(transport)["fieldManager"] == "drainer"
+
+
+async def test_a_watch_tells_the_server_how_long_to_last(clock: Clock) -> None:
+    client, transport = a_client(clock, json_response(b""))
+    async with client.watch(NODES, watch_timeout=timedelta(minutes=5)):
+        pass
+    assert query(transport)["timeoutSeconds"] == "300"
+
+
+@pytest.mark.parametrize("nonsense", [b"{}", b'{"status":"ok"}', b'{"kind":"Status","status":"Success","code":200}'])
+async def test_json_that_is_no_list_is_not_an_empty_list(clock: Clock, nonsense: bytes) -> None:
+    client, _ = a_client(clock, json_response(nonsense))
+    with pytest.raises(errors.MalformedResponse, match="missing required field `items`"):
+        await client.list(PODS)
+
+
+async def test_a_list_of_nothing_may_say_null(clock: Clock) -> None:
+    client, _ = a_client(clock, json_response({"kind": "PodList", "items": None}))
+    assert (await client.list(PODS)).items == ()
+
+
+@pytest.mark.parametrize("other", [{}, {"metadata": {"name": "n2"}}], ids=["nothing", "another"])
+async def test_an_answer_about_something_else_is_not_taken_for_the_object(clock: Clock, other: Any) -> None:
+    client, _ = a_client(clock, json_response(other), json_response(other))
+    with pytest.raises(errors.MalformedResponse, match="getting nodes n1: the answer is"):
+        await client.get(NODES, "n1")
+    with pytest.raises(errors.MalformedResponse, match="getting nodes n1: the answer is"):
+        await client.get(NODES.with_model(RawObject), "n1")
+
+
+async def test_a_server_that_sends_us_elsewhere_says_where(clock: Clock) -> None:
+    client, _ = a_client(clock, json_response(b"", status=302, headers={"location": "https://login.example"}))
+    with pytest.raises(errors.ApiError, match=r"HTTP 302: go to https://login\.example"):
+        await client.get(NODES, "n1")
+
+
+async def test_who_wants_to_know_is_told_why_a_request_is_repeated(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    client, _ = a_client(clock, THROTTLED, json_response(NODE))
+    await client.get(NODES, "n1")
+    assert "getting nodes n1: slow down; trying again in 3s" in caplog.text

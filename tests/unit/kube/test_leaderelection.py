@@ -1,0 +1,1073 @@
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import groupby
+from random import Random
+from typing import Any
+
+import pytest
+
+from haulout.api.objects import RawObject
+from haulout.api.resources import Resource
+from haulout.errors import KubeError, LeadershipLost
+from haulout.kube.client import Client
+from haulout.kube.leaderelection import LeaderElection
+from haulout.kube.leaderelection_config import LeaderElectionConfig
+from haulout.kube.patches import merge_patch
+from haulout.kube.transport import Request
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.event_loops.virtual_time import VirtualClock
+from support.faults.stalled_processes import DelayedNetwork, StallingLoop, process_context
+
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=RawObject)
+LEASE = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "op", "namespace": "haulout"}}
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+TIMING = LeaderElectionConfig(lease_duration=seconds(15), renew_deadline=seconds(10), retry_period=seconds(2))
+
+
+@dataclass
+class World:
+    """A cluster, and the candidates for the lease haulout/op in it."""
+
+    clock: VirtualClock
+    cluster: ApiServer
+    group: asyncio.TaskGroup
+    candidates: list["Candidate"] = field(default_factory=list)
+
+    def candidate(self, name: str, *, pause: float = 0.1, **settings: Any) -> "Candidate":
+        """Start a process that stands for leader, again and again, and when it leads writes after every `pause`."""
+        candidate = Candidate(name, self, pause, settings)
+        self.candidates.append(candidate)
+        with process_context(name):
+            candidate.task = self.group.create_task(candidate.run())
+        return candidate
+
+    async def pass_time(self, number: float) -> None:
+        """Let time pass."""
+        await self.clock.sleep(seconds(number))
+
+    def lease(self) -> dict[str, Any]:
+        """Return what the lease says."""
+        spec: dict[str, Any] = self.cluster.get("leases", "op", "haulout")["spec"]
+        return spec
+
+    def put_lease(self, **spec: Any) -> None:
+        """Write the lease by another's hand."""
+        self.cluster.put(LEASE | {"spec": spec})
+
+    def leaders(self) -> list[str]:
+        """Return who believes to lead."""
+        return [candidate.name for candidate in self.candidates if candidate.election.is_leader()]
+
+    async def wait_for_leader(self, within: float = 40) -> "Candidate":
+        """Wait until somebody leads and return them."""
+        async with asyncio.timeout(within):
+            while not self.leaders():
+                await self.pass_time(0.1)
+        return next(candidate for candidate in self.candidates if candidate.election.is_leader())
+
+    def work_done(self) -> list[tuple[datetime, str]]:
+        """Return when each write of the leading work took effect, and the term in which it was sent."""
+        writes = (write for write in self.cluster.history if write.kind.plural == "configmaps")
+        return [
+            (write.written_at, write.after["data"]["term"]) for write in writes if write.verb == "patch" and write.after
+        ]
+
+
+class Candidate:
+    """One process."""
+
+    def __init__(self, name: str, world: World, pause: float, settings: dict[str, Any]) -> None:
+        self.name = name
+        self.pause = pause
+        self.world = world
+        self.transport: InProcessTransport = world.cluster.transport(name)
+        random = Random(name)
+        connecting = settings.pop("connecting", timedelta())
+        self.network = DelayedNetwork(self.transport, clock=world.clock, connect_delay=connecting)
+        client = Client(self.network, clock=world.clock, random=random)
+        usual: dict[str, Any] = {"name": "op", "namespace": "haulout", "identity": name, "config": TIMING}
+        self.election = LeaderElection(client, **(usual | settings))
+        self.terms = 0
+        self.ends: list[str] = []
+        self.stops_after_loss = False
+        self.task: asyncio.Task[None]
+
+    async def run(self) -> None:
+        """Stand for leader again whenever leadership is lost."""
+        while True:
+            try:
+                await self.election.run(self.work)
+            except LeadershipLost as lost:
+                self.ends.append(str(lost))
+                if self.stops_after_loss:
+                    return
+
+    async def work(self, client: Client) -> None:
+        """Write, whatever happens."""
+        self.terms += 1
+        body = {"data": {"term": f"{self.name}-{self.terms}"}}
+        while True:
+            with suppress(KubeError):
+                body["data"]["at"] = str(self.world.clock.monotonic())
+                await client.patch(CONFIG_MAPS, "work", merge_patch(body), namespace="haulout")
+            if self.pause:
+                await self.world.pass_time(self.pause)
+
+    def kill(self) -> None:
+        """End the process as SIGKILL does: nothing that it does from now on has any effect."""
+        self.transport.cut()
+        self.task.cancel()
+        self.world.candidates.remove(self)
+
+
+@asynccontextmanager
+async def a_world(clock: VirtualClock | None = None) -> AsyncIterator[World]:
+    clock = clock or VirtualClock()
+    cluster = ApiServer(clock)
+    cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "work", "namespace": "haulout"}})
+    async with asyncio.TaskGroup() as group:
+        world = World(clock, cluster, group)
+        yield world
+        for candidate in world.candidates:
+            candidate.task.cancel()
+
+
+def client_of(world: World, name: str = "tester") -> Client:
+    return Client(world.cluster.transport(name), clock=world.clock, random=Random(name))
+
+
+async def forever(client: Client) -> None:
+    await client.clock.sleep(timedelta(days=1000))
+
+
+# Becoming and being the leader
+
+
+async def test_the_first_candidate_creates_the_lease_and_leads() -> None:
+    async with a_world() as world:
+        a = world.candidate("a")
+        await world.pass_time(1)
+        assert a.election.is_leader()
+        assert world.lease() == {
+            "holderIdentity": "a",
+            "leaseDurationSeconds": 15,
+            "acquireTime": "2026-01-05T09:00:00.001000Z",
+            "renewTime": "2026-01-05T09:00:00.001000Z",
+            "leaseTransitions": 0,
+        }
+
+
+async def test_of_five_candidates_one_leads_and_all_know_whom_to_look_at() -> None:
+    async with a_world() as world:
+        everyone = [world.candidate(name) for name in "abcde"]
+        await world.pass_time(10)
+        (leader,) = world.leaders()
+        assert {candidate.election.leader for candidate in everyone} == {leader}
+
+
+async def test_a_leader_renews_with_one_request_each_retry_period() -> None:
+    async with a_world() as world:
+        a = world.candidate("a")
+        await world.pass_time(1)
+        before = len(a.transport.sent_requests(path="leases"))
+        await world.pass_time(60)
+        renewals = a.transport.sent_requests(path="leases")[before:]
+        assert {request.method for request in renewals} == {"PATCH"}
+        assert 29 <= len(renewals) <= 30
+
+
+async def test_a_renewal_keeps_the_time_of_acquiring_and_what_others_keep_on_the_lease() -> None:
+    async with a_world() as world:
+        world.candidate("a")
+        await world.pass_time(1)
+        acquired = world.lease()["acquireTime"]
+        lease = world.cluster.get("leases", "op", "haulout")
+        lease["metadata"]["labels"] = {"team": "storage"}
+        lease["spec"]["strategy"] = "OldestEmulationVersion"
+        world.cluster.put(lease)
+        await world.pass_time(60)
+        assert world.leaders() == ["a"]
+        assert world.lease()["acquireTime"] == acquired < world.lease()["renewTime"]
+        assert world.lease()["leaseTransitions"] == 0
+        assert world.lease()["strategy"] == "OldestEmulationVersion"
+        assert world.cluster.get("leases", "op", "haulout")["metadata"]["labels"] == {"team": "storage"}
+
+
+async def test_times_have_six_digits_also_on_the_full_second() -> None:
+    async with a_world() as world:
+        a = world.candidate("a")
+        a.transport.latency = timedelta()
+        await world.pass_time(1)
+        assert world.lease()["renewTime"] == "2026-01-05T09:00:00.000000Z"
+
+
+async def test_a_new_leader_is_announced_once() -> None:
+    seen: list[str] = []
+    async with a_world() as world:
+        world.put_lease(holderIdentity="go", leaseDurationSeconds=15, renewTime="2026-01-05T09:00:00.000000Z")
+        world.candidate("a", on_new_leader=seen.append)
+        await world.pass_time(60)
+    assert seen == ["go", "a"]
+
+
+# Taking over
+
+
+async def test_a_released_lease_is_taken_at_the_next_look() -> None:
+    async with a_world() as world:
+        world.put_lease(holderIdentity="", leaseDurationSeconds=1, leaseTransitions=4)
+        world.candidate("a")
+        await world.pass_time(0.1)
+        assert world.leaders() == ["a"]
+        assert world.lease()["leaseTransitions"] == 5
+
+
+async def test_a_lease_from_before_a_restart_is_continued_at_once() -> None:
+    async with a_world() as world:
+        acquired = "2026-01-05T08:00:00.000000Z"
+        world.put_lease(holderIdentity="a", leaseDurationSeconds=15, acquireTime=acquired, leaseTransitions=4)
+        world.candidate("a")
+        await world.pass_time(0.1)
+        assert world.leaders() == ["a"]
+        assert (world.lease()["acquireTime"], world.lease()["leaseTransitions"]) == (acquired, 4)
+
+
+@pytest.mark.parametrize("renewed", ["2020-01-01T00:00:00.000000Z", "2040-01-01T00:00:00.000000Z"])
+async def test_a_foreign_lease_is_taken_only_after_its_own_duration_on_our_clock(renewed: str) -> None:
+    """Whatever its renewTime says: the other machine's clock may be wrong by years."""
+    async with a_world() as world:
+        world.put_lease(holderIdentity="go", leaseDurationSeconds=40, renewTime=renewed)
+        world.candidate("a")
+        await world.pass_time(40)
+        assert world.leaders() == []
+        await world.pass_time(5)
+        assert world.leaders() == ["a"]
+        assert world.lease()["leaseDurationSeconds"] == 15
+
+
+async def test_a_foreign_lease_that_says_no_duration_gets_ours() -> None:
+    async with a_world() as world:
+        world.put_lease(holderIdentity="go")
+        world.candidate("a")
+        await world.pass_time(15)
+        assert world.leaders() == []
+        await world.pass_time(5)
+        assert world.leaders() == ["a"]
+
+
+async def test_a_foreign_leader_that_renews_is_never_disturbed() -> None:
+    async with a_world() as world:
+        world.candidate("a")
+        for renewal in range(100):
+            world.put_lease(
+                holderIdentity="go", leaseDurationSeconds=15, renewTime=f"2020-01-01T00:00:00.{renewal:06}Z"
+            )
+            await world.pass_time(14)
+        assert world.leaders() == []
+
+
+async def test_a_dead_leaders_lease_is_taken_though_something_keeps_touching_it() -> None:
+    async with a_world() as world:
+        world.put_lease(holderIdentity="go", leaseDurationSeconds=15)
+        world.candidate("a")
+        for number in range(40):
+            lease = world.cluster.get("leases", "op", "haulout")
+            lease["metadata"]["annotations"] = {"scanned": str(number)}
+            world.cluster.put(lease)
+            await world.pass_time(0.7)
+        assert world.leaders() == ["a"]
+
+
+async def test_a_killed_leader_is_replaced_soon_after_its_lease_ran_out() -> None:
+    async with a_world() as world:
+        a = world.candidate("a")
+        await world.pass_time(5)
+        world.candidate("b")
+        await world.pass_time(5)
+        assert world.leaders() == ["a"]
+        a.kill()
+        await world.pass_time(13)
+        assert world.leaders() == []
+        await world.pass_time(2 + 2 * 4.4)
+        assert world.leaders() == ["b"]
+        assert world.lease()["leaseTransitions"] == 1
+
+
+async def test_a_leader_that_stops_is_replaced_at_the_next_look() -> None:
+    async with a_world() as world:
+        a = world.candidate("a")
+        await world.pass_time(5)
+        world.candidate("b")
+        await world.pass_time(5)
+        a.task.cancel()
+        world.candidates.remove(a)
+        await world.pass_time(4.5)
+        assert world.leaders() == ["b"]
+
+
+# Losing it
+
+
+async def lost_work_ends_in_time(world: World, a: Candidate) -> None:
+    """Check that `a`, which cannot renew from now on, works no longer than its last renewal allows."""
+    renewed = datetime.fromisoformat(world.lease()["renewTime"])
+    await world.pass_time(30)
+    assert a.ends
+    assert max(at for at, _ in world.work_done()) < renewed + seconds(10)
+
+
+async def a_leader(world: World) -> Candidate:
+    a = world.candidate("a")
+    await world.pass_time(7)
+    assert world.leaders() == ["a"]
+    return a
+
+
+async def test_a_leader_that_is_cut_off_stops_before_its_lease_runs_out() -> None:
+    async with a_world() as world:
+        a = await a_leader(world)
+        a.transport.faults.fail_before_effect(path="leases", times=None)
+        await lost_work_ends_in_time(world, a)
+        assert "could not be renewed for 10 s: " in a.ends[0]
+        assert "connection refused" in a.ends[0]
+
+
+async def test_a_leader_that_gets_no_answer_stops_before_its_lease_runs_out() -> None:
+    async with a_world() as world:
+        a = await a_leader(world)
+        a.transport.faults.hang(path="leases", times=None)
+        await lost_work_ends_in_time(world, a)
+        assert "no answer within 4 s" in a.ends[0]
+
+
+@pytest.mark.parametrize("code", [401, 403, 409, 429, 500, 503])
+async def test_a_leader_that_is_refused_stops_before_its_lease_runs_out(code: int) -> None:
+    async with a_world() as world:
+        a = await a_leader(world)
+        a.transport.faults.fail_before_effect(method="PATCH", path="leases", response=code, times=None)
+        await lost_work_ends_in_time(world, a)
+
+
+@pytest.mark.parametrize("code", [401, 403, 409, 429, 500, 503])
+async def test_a_leader_survives_trouble_that_passes(code: int) -> None:
+    async with a_world() as world:
+        a = await a_leader(world)
+        a.transport.faults.fail_before_effect(path="leases", response=code, times=3)
+        await world.pass_time(30)
+        assert world.leaders() == ["a"]
+        assert not a.ends
+
+
+async def test_a_renewal_that_took_effect_unheard_counts() -> None:
+    async with a_world() as world:
+        a = await a_leader(world)
+        unheard = a.transport.faults.fail_after_effect(method="PATCH", path="leases", times=None)
+        await world.pass_time(120)
+        assert world.leaders() == ["a"]
+        assert not a.ends
+        assert unheard.hits > 30
+
+
+async def test_a_renewal_counts_from_when_it_was_sent_not_from_its_answer() -> None:
+    async with a_world() as world:
+        a = await a_leader(world)
+        a.transport.faults.delay(seconds(4), method="PATCH", path="leases", times=1)
+        await world.pass_time(4)
+        sent = datetime.fromisoformat(world.lease()["renewTime"])
+        assert a.election.leading_until == (sent + seconds(10) - world.clock.now()).total_seconds() + 11
+
+
+async def test_a_request_that_hangs_leaves_time_for_another() -> None:
+    async with a_world() as world:
+        a = await a_leader(world)
+        hung = a.transport.faults.hang(method="PATCH", path="leases", times=1)
+        await world.pass_time(30)
+        assert hung.hits == 1
+        assert not a.ends
+
+
+async def test_an_acquisition_that_took_effect_unheard_is_found_and_counts() -> None:
+    async with a_world() as world:
+        world.put_lease(holderIdentity="", leaseTransitions=2)
+        a = world.candidate("a")
+        a.transport.faults.fail_after_effect(method="PATCH", path="leases", times=1)
+        await world.pass_time(3)
+        assert world.leaders() == ["a"]
+        assert world.lease()["leaseTransitions"] == 3
+
+
+async def test_a_stolen_lease_ends_the_work_at_the_next_renewal() -> None:
+    async with a_world() as world:
+        a = await a_leader(world)
+        world.put_lease(holderIdentity="thief", leaseDurationSeconds=15)
+        stolen_at = world.clock.now()
+        await world.pass_time(10)
+        assert max(at for at, _ in world.work_done()) < stolen_at + seconds(2.2)
+        assert a.ends == ["a lost lease haulout/op: it is held by thief"]
+        assert world.lease()["holderIdentity"] == "thief"
+
+
+async def test_another_process_with_the_same_identity_is_noticed() -> None:
+    async with a_world() as world:
+        a = await a_leader(world)
+        a.stops_after_loss = True
+        world.candidate("b", identity="a")
+        await world.pass_time(5)
+        assert a.ends == ["a lost lease haulout/op: another process with the same identity holds it"]
+        assert world.leaders() == ["b"]
+
+
+async def test_a_lease_deleted_under_its_leader_is_created_again() -> None:
+    async with a_world() as world:
+        a = await a_leader(world)
+        acquired = world.lease()["acquireTime"]
+        world.cluster.remove("leases", "op", "haulout")
+        await world.pass_time(5)
+        assert world.leaders() == ["a"]
+        assert not a.ends
+        assert world.lease()["acquireTime"] == acquired
+
+
+async def test_a_lease_deleted_and_taken_by_another_is_lost() -> None:
+    async with a_world() as world:
+        a = await a_leader(world)
+        world.cluster.remove("leases", "op", "haulout")
+        world.put_lease(holderIdentity="go", leaseDurationSeconds=15)
+        await world.pass_time(3)
+        assert a.ends == ["a lost lease haulout/op: it is held by go"]
+
+
+async def test_a_lease_deleted_and_taken_by_another_while_it_is_created_again_is_lost() -> None:
+    async with a_world() as world:
+        a = await a_leader(world)
+        world.cluster.remove("leases", "op", "haulout")
+        a.transport.faults.delay(seconds(1), method="POST", path="leases")
+        await world.pass_time(2)
+        world.put_lease(holderIdentity="go", leaseDurationSeconds=15)
+        await world.pass_time(1)
+        assert a.ends == ["a lost lease haulout/op: it is held by go"]
+
+
+async def test_a_lease_that_was_deleted_and_cannot_be_created_again_is_lost_in_time() -> None:
+    async with a_world() as world:
+        a = await a_leader(world)
+        world.cluster.remove("leases", "op", "haulout")
+        a.transport.faults.fail_before_effect(method="POST", path="leases", response=403, times=None)
+        await world.pass_time(10)
+        assert "it could not be renewed for 10 s: creating leases.coordination.k8s.io haulout/op: " in a.ends[0]
+
+
+async def test_who_saw_a_leader_hold_a_lease_that_vanished_waits_for_it_to_run_out() -> None:
+    """Unlike client-go, which creates it at once, while a leader that is cut off still works."""
+    async with a_world() as world:
+        a = await a_leader(world)
+        world.candidate("b")
+        await world.pass_time(5)
+        a.transport.faults.fail_before_effect(path="leases", times=None)
+        world.cluster.remove("leases", "op", "haulout")
+        await world.pass_time(14)
+        assert a.ends
+        assert world.leaders() == []
+        await world.pass_time(10)
+        assert world.leaders() == ["b"]
+
+
+async def test_setting_the_wall_clock_changes_nothing(clock: VirtualClock) -> None:
+    async with a_world(clock) as world:
+        a = await a_leader(world)
+        b = world.candidate("b")
+        await world.pass_time(7)
+        for jump in (timedelta(days=-400), timedelta(days=800), timedelta(seconds=-8)):
+            clock.move_wall_clock(jump)
+            await world.pass_time(20)
+        assert world.leaders() == ["a"]
+        assert not a.ends
+        assert b.terms == 0
+
+
+async def test_a_wall_clock_set_back_again_and_again_does_not_make_a_leader_look_dead(clock: VirtualClock) -> None:
+    async with a_world(clock) as world:
+        a = await a_leader(world)
+        world.candidate("b")
+        seen = set()
+        for _ in range(40):
+            renewed = world.lease()["renewTime"]
+            while world.lease()["renewTime"] == renewed:
+                await world.pass_time(0.001)
+            seen.add(world.lease()["renewTime"][:-5])
+            clock.move_wall_clock(seconds(-2.001))  # to the very moment of the last renewal
+        assert len(seen) == 1
+        assert world.leaders() == ["a"]
+        assert not a.ends
+
+
+async def test_a_candidate_complains_once_until_the_trouble_changes(caplog: pytest.LogCaptureFixture) -> None:
+    async with a_world() as world:
+        a = world.candidate("a")
+        a.transport.faults.fail_before_effect(path="leases", response=403, times=5)
+        a.transport.faults.fail_before_effect(path="leases", response=500, times=None, skip=5)
+        await world.pass_time(300)
+    assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 2
+
+
+# How it ends
+
+
+@asynccontextmanager
+async def running(
+    election: LeaderElection, lead: Callable[[Client], Awaitable[None]]
+) -> AsyncIterator[asyncio.Task[None]]:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(election.run(lead))
+        yield task
+        task.cancel()
+
+
+def an_election(world: World, name: str = "a") -> LeaderElection:
+    return LeaderElection(client_of(world, name), name="op", namespace="haulout", identity=name, config=TIMING)
+
+
+async def test_when_the_work_is_done_the_lease_is_released() -> None:
+    async def lead(client: Client) -> None:
+        await client.clock.sleep(seconds(5))
+
+    async with a_world() as world:
+        election = an_election(world)
+        await election.run(lead)
+        now = "2026-01-05T09:00:05.003000Z"
+        assert not election.is_leader()
+        assert world.lease() == {
+            "holderIdentity": "",
+            "leaseDurationSeconds": 1,
+            "acquireTime": now,
+            "renewTime": now,
+            "leaseTransitions": 0,
+        }
+
+
+async def test_when_the_work_fails_its_error_comes_out_and_the_lease_is_released() -> None:
+    async def lead(_: Client) -> None:
+        raise ZeroDivisionError
+
+    async with a_world() as world:
+        with pytest.raises(ZeroDivisionError):
+            await an_election(world).run(lead)
+        assert world.lease()["holderIdentity"] == ""
+
+
+async def test_when_cancelled_the_lease_is_renewed_until_the_work_has_tidied_up_and_released_only_then() -> None:
+    async with a_world() as world:
+        tidied: list[tuple[str, bool]] = []
+
+        async def lead(client: Client) -> None:
+            try:
+                await forever(client)
+            finally:
+                await client.clock.sleep(seconds(60))
+                tidied.append((world.lease()["holderIdentity"], election.is_leader()))
+
+        election = an_election(world)
+        async with running(election, lead):
+            await world.pass_time(5)
+        assert tidied == [("a", True)]
+        assert world.lease()["holderIdentity"] == ""
+
+
+async def test_a_release_is_finished_even_when_cancelled_again() -> None:
+    async with a_world() as world:
+        election = an_election(world)
+        async with running(election, forever) as task:
+            await world.pass_time(5)
+            task.cancel()
+            await world.pass_time(0.0011)
+        assert task.cancelled()
+        assert world.lease()["holderIdentity"] == ""
+
+
+async def test_a_release_is_bounded_in_time() -> None:
+    async with a_world() as world:
+        transport = world.cluster.transport()
+        client = Client(transport, clock=world.clock, random=Random(1))
+        election = LeaderElection(client, name="op", namespace="haulout", identity="a", config=TIMING)
+        async with running(election, forever):
+            await world.pass_time(5)
+            transport.silence()
+            stopped = world.clock.monotonic()
+        assert world.clock.monotonic() - stopped <= 5
+        assert world.lease()["holderIdentity"] == "a"
+
+
+async def test_a_renewal_still_under_way_does_not_undo_the_release() -> None:
+    async with a_world() as world:
+        transport = world.cluster.transport()
+        client = Client(transport, clock=world.clock, random=Random(1))
+        election = LeaderElection(client, name="op", namespace="haulout", identity="a", config=TIMING)
+        async with running(election, forever):
+            await world.pass_time(1)
+            transport.faults.delay_effect(seconds(3), method="PATCH", path="leases")
+            await world.pass_time(1.5)
+        assert world.lease()["holderIdentity"] == ""
+        await world.pass_time(5)
+        assert world.lease()["holderIdentity"] == ""
+
+
+async def test_a_lease_taken_by_another_is_not_released_for_them() -> None:
+    async with a_world() as world:
+        async with running(an_election(world), forever):
+            await world.pass_time(1)
+            world.put_lease(holderIdentity="go", leaseDurationSeconds=15)
+        assert world.lease()["holderIdentity"] == "go"
+
+
+async def test_an_acquisition_that_was_under_way_when_cancelled_is_given_back() -> None:
+    async with a_world() as world:
+        transport = world.cluster.transport()
+        transport.faults.hang(method="POST", path="leases", takes_effect=True)
+        client = Client(transport, clock=world.clock, random=Random(1))
+        async with running(
+            LeaderElection(client, name="op", namespace="haulout", identity="a", config=TIMING), forever
+        ):
+            await world.pass_time(1)
+            assert world.lease()["holderIdentity"] == "a"
+        assert world.lease()["holderIdentity"] == ""
+
+
+async def test_work_that_answers_its_cancellation_with_an_error_has_still_lost_the_leadership() -> None:
+    async with a_world() as world:
+        transport = world.cluster.transport()
+        client = Client(transport, clock=world.clock, random=Random(1))
+        election = LeaderElection(client, name="op", namespace="haulout", identity="a", config=TIMING)
+
+        async def lead(_: Client) -> None:
+            transport.cut()
+            try:
+                await forever(client)
+            except asyncio.CancelledError:
+                raise ZeroDivisionError from None
+
+        with pytest.raises(LeadershipLost) as lost:
+            await election.run(lead)
+        assert isinstance(lost.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("timing", "complaint"),
+    [
+        ({"lease_duration": seconds(6)}, "lease duration must be greater than the renew deadline, got 6s and 6s"),
+        ({"retry_period": seconds(5)}, "greater than 1.2 times the retry period, got 6s and 5s"),
+        ({"retry_period": seconds(0)}, "the retry period must be greater than 0, got 0s"),
+        ({"retry_period": seconds(-1)}, "the retry period must be greater than 0, got -1s"),
+        ({"lease_duration": seconds(14.5)}, "must be whole seconds, as in the Lease, got 14.5s"),
+    ],
+)
+def test_timing_that_cannot_be_safe_is_refused(timing: dict[str, timedelta], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        LeaderElectionConfig(**timing)
+
+
+async def test_an_election_without_an_identity_or_with_a_fenced_client_is_refused() -> None:
+    async with a_world() as world:
+        client = client_of(world)
+        with pytest.raises(ValueError, match="identity is empty"):
+            LeaderElection(client, name="op", namespace="haulout", identity="")
+        with pytest.raises(ValueError, match="the client has a fence"):
+            LeaderElection(client.with_fence(lambda: None), name="op", namespace="haulout", identity="a")
+
+
+# Stalls: the machine stops, or the event loop does not get to run
+
+
+def on_stalling_loop(main: Callable[[StallingLoop], Awaitable[None]]) -> None:
+    async def start() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, StallingLoop)
+        await main(loop)
+
+    with asyncio.Runner(loop_factory=StallingLoop) as runner:
+        runner.run(start())
+
+
+@pytest.mark.parametrize("pause", [0, 0.1])
+def test_after_a_stall_a_leader_writes_nothing_more(pause: float) -> None:
+    async def main(loop: StallingLoop) -> None:
+        async with a_world() as world:
+            a = world.candidate("a", pause=pause)
+            a.transport.latency = seconds(0.01)
+            await world.pass_time(7)
+            world.candidate("b")
+            await world.pass_time(7)
+            stalled_at = world.clock.now()
+            loop.stall("a", seconds(30))
+            await world.pass_time(25)
+            assert world.leaders() == ["b"]
+            await world.pass_time(10)
+            assert world.leaders() == ["b"]
+            assert max(at for at, term in world.work_done() if term == "a-1") <= stalled_at + seconds(0.01)
+            # Work that waits for an answer is ready to run before the timer that ends it, and meets the fence.
+            assert ("must not write" in a.ends[0]) == (pause == 0)
+
+    on_stalling_loop(main)
+
+
+# The invariant
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_never_do_two_lead_whatever_fails(seed: int) -> None:
+    """Two to five candidates, faults at random: no two terms' writes interleave, none comes while another holds it."""
+
+    async def main(loop: StallingLoop) -> None:
+        random = Random(seed)
+        async with a_world() as world:
+            for name in "abcde"[: random.randint(2, 5)]:
+                world.candidate(name, pause=0.3)
+            for _ in range(25):
+                await world.pass_time(random.expovariate(1 / 4))
+                inject_fault(world, loop, random)
+            assert_terms_do_not_interleave(world)
+            assert_only_the_holder_works(world)
+            for candidate in world.candidates:
+                candidate.transport.mend()
+                candidate.transport.faults.clear()
+                candidate.pause = 5
+            await world.pass_time(70)
+            assert len(world.leaders()) == 1, "once faults stop, somebody leads"
+
+    on_stalling_loop(main)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_never_do_two_lead_when_the_lease_is_deleted_under_a_leader_in_trouble(seed: int) -> None:
+    """All have seen who held it: one that has not takes a missing lease for a new one, as it must."""
+
+    async def main(loop: StallingLoop) -> None:
+        random = Random(seed)
+        async with a_world() as world:
+            for name in "abc":
+                world.candidate(name, pause=0.3)
+            for _ in range(3):
+                await world.pass_time(40)
+                leader = await world.wait_for_leader()
+                stall = partial(loop.stall, leader.name, seconds(random.uniform(1, 30)))
+                troubles: list[Callable[[], None]] = [leader.transport.cut, leader.transport.silence, stall]
+                random.choice(troubles)()
+                await world.pass_time(random.uniform(0, 9))
+                world.cluster.remove("leases", "op", "haulout")
+                await world.pass_time(random.uniform(1, 30))
+                leader.transport.mend()
+            assert_terms_do_not_interleave(world)
+
+    on_stalling_loop(main)
+
+
+def inject_fault(world: World, loop: StallingLoop, random: Random) -> None:
+    """Let something go wrong, for the leader more often than for others."""
+    leaders = [candidate for candidate in world.candidates if candidate.election.is_leader()]
+    victim = random.choice(leaders * 5 + world.candidates)
+    faults = victim.transport.faults
+    wall = random.choice([-3600, -5, 5, 3600])
+    method = random.choice(["GET", "PATCH", "POST", ""])
+    times = random.randint(1, 6)
+    leases: Any = {"path": "leases", "method": method, "times": times}
+    kinds: list[Callable[[], object]] = [
+        victim.transport.cut,
+        victim.transport.silence,
+        victim.transport.mend,
+        victim.transport.mend,
+        lambda: loop.stall(victim.name, seconds(random.uniform(1, 30))),
+        lambda: faults.fail_before_effect(response=random.choice([409, 429, 500, 503, 403]), **leases),
+        lambda: faults.fail_after_effect(**leases),
+        lambda: faults.fail_after_effect(response=504, **leases),
+        lambda: faults.hang(takes_effect=random.random() < 0.5, **leases),
+        lambda: faults.delay_effect(seconds(random.uniform(1, 20)), **leases),
+        lambda: faults.delay(seconds(random.uniform(0.1, 6)), **leases),
+        lambda: faults.delay(seconds(random.uniform(0.1, 4)), path="configmaps", times=times),
+        lambda: world.clock.move_wall_clock(seconds(wall)),
+        lambda: replace_process(world, victim),
+    ]
+    random.choice(kinds)()
+
+
+def replace_process(world: World, victim: Candidate) -> None:
+    victim.kill()
+    world.candidate(f"{victim.name}x", pause=victim.pause)
+
+
+def assert_terms_do_not_interleave(world: World) -> None:
+    terms = [term for term, _ in groupby(term for _, term in world.work_done())]
+    assert len(terms) == len(set(terms)), f"two led at once: {terms}"
+
+
+def assert_only_the_holder_works(world: World) -> None:
+    holder = ""
+    for write in world.cluster.history:
+        if write.kind.plural == "leases" and write.after:
+            holder = write.after["spec"]["holderIdentity"]
+        elif write.verb == "patch":
+            assert write.username == holder, (
+                f"revision {write.revision}: {write.username} wrote while {holder} held the lease"
+            )
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_write_that_waits_for_a_connection_does_not_leave_after_the_term(depth: int) -> None:
+    """The fence is asked when the bytes leave, not when the write was asked for: a stall may lie between the two."""
+
+    async def story() -> list[str]:
+        async with a_world() as world:
+            leader = world.candidate("a", connecting=timedelta(milliseconds=50))
+            write_on = leader.work
+
+            async def nested(client: Client, below: int = depth) -> None:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(nested(client, below - 1) if below else write_on(client))
+
+            leader.work = nested  # type: ignore[method-assign]  # each level delays a cancellation by one turn of the loop
+            await world.wait_for_leader()
+            world.candidate("b")
+            await world.pass_time(5)
+            while not any("configmaps" in path for path in leader.network.connecting_paths):
+                await world.pass_time(0.01)
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, StallingLoop)
+            loop.stall("a", timedelta(seconds=40))
+            await world.pass_time(60)
+            return [term for _, term in world.work_done()]
+
+    with asyncio.Runner(loop_factory=StallingLoop) as runner:
+        terms = runner.run(story())
+    assert "b-1" in terms
+    assert "a-1" not in terms[terms.index("b-1") :]
+
+
+async def test_a_listener_that_fails_does_not_end_the_candidate(caplog: pytest.LogCaptureFixture) -> None:
+    def careless(_: str) -> None:
+        raise RuntimeError("careless")
+
+    async with a_world() as world:
+        candidate = world.candidate("a", on_new_leader=careless)
+        await world.wait_for_leader()
+        assert candidate.election.is_leader()
+    assert "a listener for lease haulout/op failed" in caplog.text
+
+
+# An election that depends on another one
+
+
+class NestedElections:
+    """A process that leads `haulout/op` and, while it does, stands for `haulout/beside` and works under both."""
+
+    def __init__(self, world: World, name: str, **timing: timedelta) -> None:
+        self.world = world
+        self.name = name
+        self.transport = world.cluster.transport(name)
+        client = Client(self.transport, clock=world.clock, random=Random(name))
+        of = partial(LeaderElection, client, namespace="haulout", identity=name, config=LeaderElectionConfig(**timing))
+        self.outer, self.inner = of(name="op"), of(name="beside")
+        self.inner_terms = 0
+        with process_context(name):
+            self.task = world.group.create_task(self.run())
+
+    async def run(self) -> None:
+        """Stand for the first lease again whenever it is lost."""
+        while True:
+            with suppress(LeadershipLost):
+                await self.outer.run(self.lead, next_election=self.inner)
+
+    async def lead(self, client: Client) -> None:
+        """Stand for the second lease while the first is held."""
+        async with asyncio.TaskGroup() as group:
+            standing = group.create_task(self.run_inner(client))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                standing.cancel()
+
+    async def run_inner(self, client: Client) -> None:
+        """Stand for the second lease again whenever it is lost."""
+        while True:
+            self.inner_terms += 1
+            with suppress(LeadershipLost):
+                await self.inner.run(self.work, fence=client.fence)
+            await self.world.pass_time(1)
+
+    async def work(self, client: Client) -> None:
+        """Write under both leases, whatever happens."""
+        while True:
+            with suppress(KubeError):
+                at = str(self.world.clock.monotonic())
+                patch = merge_patch({"data": {"term": self.name, "at": at}})
+                await client.patch(CONFIG_MAPS, "work", patch, namespace="haulout")
+            await self.world.pass_time(0.1)
+
+    def has_both(self) -> bool:
+        """Tell whether it leads in both elections."""
+        return self.outer.is_leader() and self.inner.is_leader()
+
+    def kill(self) -> None:
+        """End the process as SIGKILL does."""
+        self.transport.cut()
+        self.task.cancel()
+
+
+def is_a_watch(request: Request) -> bool:
+    return ("watch", "true") in request.query
+
+
+def inner_lease_holder(world: World) -> str:
+    return str(world.cluster.get("leases", "beside", "haulout")["spec"]["holderIdentity"])
+
+
+@asynccontextmanager
+async def two_nested(**timing: timedelta) -> AsyncIterator[tuple[World, NestedElections, NestedElections]]:
+    """Yield a process that leads in both elections, and a standby."""
+    async with a_world() as world:
+        a = NestedElections(world, "a", **timing)
+        while not a.has_both():
+            await world.pass_time(0.1)
+        b = NestedElections(world, "b", **timing)
+        await world.pass_time(3)
+        try:
+            yield world, a, b
+        finally:
+            a.task.cancel()
+            b.task.cancel()
+
+
+async def seconds_until(world: World, condition: Callable[[], bool], within: float = 60) -> float:
+    """Wait for a condition and return after how many seconds it was true, to 10 ms."""
+    started = world.clock.monotonic()
+    async with asyncio.timeout(within):
+        while not condition():
+            await world.pass_time(0.01)
+    return world.clock.monotonic() - started
+
+
+@pytest.mark.parametrize("instant", range(0, 160, 4))
+async def test_after_a_kill_a_standby_has_both_leases_once_the_first_has_run_out(instant: int) -> None:
+    """Whenever the leader is killed between two renewals: the second lease is not waited for after the first."""
+    async with two_nested() as (world, a, b):
+        await world.pass_time(instant / 100)
+        a.kill()
+        took = await seconds_until(world, b.has_both)
+        assert 8 - 1.5 - 0.1 <= took <= 8.1
+
+
+async def test_a_leader_that_stops_is_succeeded_in_both_elections_at_once() -> None:
+    async with two_nested(lease_duration=seconds(600)) as (world, a, b):
+        a.task.cancel()
+        assert await seconds_until(world, b.has_both) <= 0.1
+
+
+async def test_a_standby_that_may_not_watch_leases_polls_them() -> None:
+    async with two_nested() as (world, a, b):
+        refused = b.transport.faults.fail_before_effect(where=is_a_watch, response=403, times=None)
+        b.transport.disconnect()
+        await world.pass_time(20)
+        assert refused.hits == 2, "one for each lease; it does not ask again at once"
+        a.kill()
+        assert await seconds_until(world, b.has_both) <= 8 + 2.2 * 1.5 + 0.1
+
+
+async def test_a_standby_observes_without_any_request_but_its_watches() -> None:
+    async with two_nested() as (world, _, b):
+        before = len(b.transport.sent_requests(path="leases"))
+        await world.pass_time(240)
+        assert b.transport.sent_requests(path="leases")[before:] == []
+
+
+def test_a_process_that_stalled_releases_the_lease_that_depends_on_the_one_it_lost() -> None:
+    """The other process takes the first lease; the second one is free before it has run out."""
+
+    async def main(loop: StallingLoop) -> None:
+        async with two_nested() as (world, a, b):
+            # The second lease would last for another hour: somebody must release it.
+            lease = world.cluster.get("leases", "beside", "haulout")
+            a.inner.lease_duration = timedelta(hours=1)
+            await world.pass_time(4)
+            loop.stall("a", seconds(12))
+            await world.pass_time(30)
+            assert lease["spec"]["holderIdentity"] == "a"
+            assert b.has_both()
+            assert not a.outer.is_leader()
+            names = [term for term, _ in groupby(term for _, term in world.work_done())]
+            assert names == ["a", "b"]
+
+    on_stalling_loop(main)
+
+
+def test_a_lease_that_another_took_meanwhile_is_not_released_after_a_stall() -> None:
+    async def main(loop: StallingLoop) -> None:
+        async with two_nested() as (world, a, _):
+            loop.stall("a", seconds(12))
+            await world.pass_time(11)
+            stolen = world.cluster.get("leases", "beside", "haulout")
+            stolen["spec"] |= {"holderIdentity": "go", "leaseDurationSeconds": 600}
+            world.cluster.put(stolen)
+            await world.pass_time(10)
+            assert not a.inner.is_leader()
+            assert inner_lease_holder(world) == "go"
+
+    on_stalling_loop(main)
+
+
+async def test_who_leads_on_behalf_of_a_leader_ends_with_it_and_releases_its_lease() -> None:
+    async with two_nested(lease_duration=seconds(600)) as (world, a, b):
+        b.kill()
+        world.put_lease(holderIdentity="go", leaseDurationSeconds=600)
+        await world.pass_time(5)
+        assert not a.outer.is_leader()
+        assert a.inner_terms == 1
+        assert inner_lease_holder(world) == ""
+
+
+async def test_nobody_writes_under_the_second_lease_once_the_first_is_lost() -> None:
+    """Also while the second lease still stands, and the work has not been cancelled yet."""
+    async with a_world() as world:
+        client = client_of(world, "a")
+        outer, inner = (
+            LeaderElection(client, name=lease_name, namespace="haulout", identity="a")
+            for lease_name in ("op", "beside")
+        )
+        refused: list[str] = []
+
+        async def work(both: Client) -> None:
+            outer._leading_until = float("-inf")  # what a stall does: the clock has passed it, and nobody was told
+            with pytest.raises(LeadershipLost, match="it lost lease haulout/op") as lost:
+                await both.patch(CONFIG_MAPS, "work", merge_patch({"data": {"at": "x"}}), namespace="haulout")
+            refused.append(str(lost.value))
+
+        async def lead(leading: Client) -> None:
+            await inner.run(work, fence=leading.fence)
+
+        await outer.run(lead)
+        assert refused
+
+
+async def test_work_that_fails_while_it_is_cancelled_is_cancelled() -> None:
+    """What tidies up must not write any more, and says so: whoever cancelled it must not wait for ever."""
+    async with a_world() as world:
+        election = LeaderElection(client_of(world, "a"), name="op", namespace="haulout", identity="a", config=TIMING)
+
+        async def lead(_: Client) -> None:
+            try:
+                await forever(_)
+            finally:
+                raise LeadershipLost("it must not write")
+
+        leading = world.group.create_task(election.run(lead))
+        await world.pass_time(5)
+        assert election.is_leader()
+        leading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leading

@@ -1,0 +1,282 @@
+"""Azure is told to begin once every machine of an event is empty: never before, and whoever dies meanwhile."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from haulout.api.early_start import ANNOTATION
+from haulout.api.maintenancenotice import NoticeCondition, NoticePhase, NoticeStage
+from haulout.api.resources import NODES
+from haulout.core.clock import Clock
+from haulout.errors import RescheduleRefused
+from haulout.kube.patches import merge_patch
+from haulout.kube.transport import Request, Response, Stream, Transport
+from haulout.providers.azure.early_start import AzureEarlyStartSource
+from support.clouds.azure import HOUR, MINUTE, SECOND, AzureWorld, an_azure_world, vm_name
+
+N1, N2 = vm_name("n1"), vm_name("n2")
+EMPTIED, EARLY = NoticeCondition.EMPTIED, NoticeCondition.EARLY_START
+
+
+async def make_due(world: AzureWorld, *machines: str) -> str:
+    """Return an event that is due, and of which all agents have told."""
+    event = world.cloud.schedule(machines, "Reboot", start=world.clock.now() + 14 * MINUTE)
+    for machine in machines:
+        await world.wait_for_phase(f"n{machine[-1]}", event, NoticePhase.DUE)
+    return event
+
+
+async def test_azure_is_told_once_the_node_is_empty(clock: Clock) -> None:
+    async with an_azure_world(clock, "n1") as world:
+        world.start("n1")
+        event = await make_due(world, N1)
+        await clock.sleep(MINUTE)
+        assert not world.cloud.approvals
+        assert await world.condition_of("n1", event, EMPTIED) == ("", "", "")
+        await world.mark_drained("n1")
+        notice = await world.wait_for_phase("n1", event, NoticePhase.ACTIVE)
+        assert world.cloud.approvals == [(N1, event)]
+        assert notice.status.condition(EMPTIED) is not None
+        await clock.sleep(2 * SECOND)
+        assert await world.condition_of("n1", event, EARLY) == (
+            "True",
+            "Agreed",
+            "n1 is empty: azure was told to begin, and agreed",
+        )
+        told = [entry.what for entry in (await world.notice("n1", event)).status.history]
+        assert told.index("n1 is empty: azure was told to begin, and agreed") < told.index("Active: it has begun")
+        world.cloud.remove_event(event)
+        await world.wait_for_phase("n1", event, NoticePhase.COMPLETED)
+
+
+async def test_never_means_never(clock: Clock) -> None:
+    async with an_azure_world(clock, "n1", starts_early=False) as world:
+        world.start("n1")
+        event = await make_due(world, N1)
+        await world.mark_drained("n1")
+        await clock.sleep(5 * MINUTE)
+        assert await world.condition_of("n1", event, EMPTIED) == (
+            "True",
+            "Empty",
+            "n1 is cordoned and empty: it may begin",
+        )
+        assert not world.cloud.approvals
+
+
+async def test_all_machines_of_an_event_have_to_be_empty(clock: Clock) -> None:
+    async with an_azure_world(clock, "n1", "n2") as world:
+        world.start("n1", "n2")
+        event = await make_due(world, N1, N2)
+        await world.mark_drained("n1")
+        await clock.sleep(2 * MINUTE)
+        assert not world.cloud.approvals
+        assert ANNOTATION not in (await world.notice("n1", event)).metadata.annotations
+        await world.mark_drained("n2")
+        await world.wait_for_phase("n1", event, NoticePhase.ACTIVE, within=20 * SECOND)
+        await world.wait_for_phase("n2", event, NoticePhase.ACTIVE)
+        assert {item for _, item in world.cloud.approvals} == {event}
+
+
+async def test_the_first_looks_again_if_the_agent_of_the_last_is_down(clock: Clock) -> None:
+    async with an_azure_world(clock, "n1", "n2") as world:
+        world.start("n1", "n2")
+        event = await make_due(world, N1, N2)
+        await world.mark_drained("n1")
+        await clock.sleep(MINUTE)
+        world.kill("n2")
+        await world.mark_drained("n2")
+        await world.wait_for_phase("n1", event, NoticePhase.ACTIVE, within=30 * SECOND)
+        assert world.cloud.approvals == [(N1, event)]
+
+
+async def test_a_machine_that_nobody_knows_keeps_an_event_from_beginning_early(clock: Clock) -> None:
+    async with an_azure_world(clock, "n1", "n2") as world:
+        world.start("n1")
+        event = world.cloud.schedule([N1, N2], "Reboot", start=clock.now() + 10 * MINUTE)
+        await world.wait_for_phase("n1", event, NoticePhase.DUE)
+        await world.mark_drained("n1")
+        await clock.sleep(9 * MINUTE)
+        assert not world.cloud.approvals
+        await world.wait_for_phase("n1", event, NoticePhase.ACTIVE, within=2 * MINUTE)  # at its time, as without us
+
+
+async def test_a_node_that_a_person_keeps_out_of_service_is_left_to_them(clock: Clock) -> None:
+    async with an_azure_world(clock, "n1") as world:
+        world.start("n1")
+        await make_due(world, N1)
+        await world.mark_drained("n1", owner="NodeMaintenance/kernel")
+        await clock.sleep(3 * MINUTE)
+        assert not world.cloud.approvals
+
+
+async def test_a_node_that_is_empty_before_it_is_due_waits(clock: Clock) -> None:
+    async with an_azure_world(clock, "n1") as world:
+        world.start("n1")
+        event = world.cloud.schedule([N1], "Reboot", start=clock.now() + HOUR)
+        await world.wait_for_phase("n1", event, NoticePhase.PLANNED)
+        await world.mark_drained("n1")
+        await clock.sleep(30 * MINUTE)
+        assert not world.cloud.approvals
+        await world.wait_for_phase("n1", event, NoticePhase.ACTIVE, within=16 * MINUTE)
+        assert world.cloud.approvals == [(N1, event)]
+
+
+async def test_leave_is_taken_back_when_the_node_is_used_again(clock: Clock) -> None:
+    async with an_azure_world(clock, "n1", "n2") as world:
+        world.start("n1", "n2")
+        event = await make_due(world, N1, N2)
+        await world.mark_drained("n1")
+        await clock.sleep(10 * SECOND)
+        assert (await world.condition_of("n1", event, EMPTIED))[:2] == ("True", "Empty")
+        back = {"metadata": {"annotations": {"haulout.dev/cordon": None}}, "spec": {"unschedulable": False}}
+        await world.client.patch(NODES, "n1", merge_patch(back))
+        await clock.sleep(10 * SECOND)
+        assert (await world.condition_of("n1", event, EMPTIED))[:2] == ("False", "NotCordoned")
+        await world.mark_drained("n2")
+        await clock.sleep(2 * MINUTE)
+        assert not world.cloud.approvals
+
+
+async def test_a_refusal_is_believed_and_told(clock: Clock) -> None:
+    async with an_azure_world(clock, "n1") as world:
+        world.start("n1")
+        world.cloud.faults.fail("Approve", status=400, message="not now", times=None)
+        event = await make_due(world, N1)
+        await world.mark_drained("n1")
+        await clock.sleep(2 * MINUTE)
+        assert world.cloud.faults.calls.count("Approve") == 1
+        status, reason, message = await world.condition_of("n1", event, EARLY)
+        assert (status, reason) == ("False", "Refused")
+        assert "Azure says no: not now" in message
+        world.cloud.remove_event(event)
+        await world.wait_for_phase("n1", event, NoticePhase.CANCELLED, within=20 * SECOND)
+
+
+async def test_an_event_that_is_gone_before_azure_is_told_was_not_begun_by_us(clock: Clock) -> None:
+    async with an_azure_world(clock, "n1") as world:
+        world.start("n1")
+        event = await make_due(world, N1)
+        notice = await world.notice("n1", event)
+        world.cloud.remove_event(event)
+        await clock.sleep(2 * SECOND)
+        starter = world.agents["n1"].source
+        assert isinstance(starter, AzureEarlyStartSource)
+        with pytest.raises(RescheduleRefused, match="Azure does not show it any more"):
+            await starter.start_early(notice)
+
+
+async def test_azure_is_told_again_no_sooner_than_it_says(clock: Clock) -> None:
+    async with an_azure_world(clock, "n1") as world:
+        world.start("n1")
+        world.cloud.faults.fail("Approve", status=429, times=1, retry_after=2 * MINUTE)
+        event = await make_due(world, N1)
+        await world.mark_drained("n1")
+        await clock.sleep(110 * SECOND)
+        assert world.cloud.faults.calls.count("Approve") == 1
+        await world.wait_for_phase("n1", event, NoticePhase.ACTIVE, within=MINUTE)
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_no_answer_is_asked_for_again(clock: Clock, *, after: bool) -> None:
+    async with an_azure_world(clock, "n1") as world:
+        world.start("n1")
+        world.cloud.faults.fail("Approve", status=0, times=2, after=after)
+        event = await make_due(world, N1)
+        await world.mark_drained("n1")
+        await world.wait_for_phase("n1", event, NoticePhase.ACTIVE, within=MINUTE)
+        await clock.sleep(20 * SECOND)
+        assert (await world.condition_of("n1", event, EARLY))[:2] == ("True", "Agreed")
+
+
+async def test_what_ended_at_once_after_we_asked_for_it_was_not_called_off(clock: Clock) -> None:
+    async with an_azure_world(clock, "n1") as world:
+        world.start("n1")
+        event = await make_due(world, N1)
+        await world.mark_drained("n1")
+
+        async def vanish(operation: str, after: bool) -> None:  # noqa: FBT001 - as faults call it
+            if operation == "Approve" and after:
+                world.kill("n1")
+                world.cloud.remove_event(event)
+                await asyncio.Event().wait()
+
+        world.cloud.faults.on_call = vanish
+        await clock.sleep(5 * SECOND)
+        world.start("n1")
+        notice = await world.wait_for_phase("n1", event, NoticePhase.COMPLETED, within=20 * SECOND)
+        assert notice.spec.stage == NoticeStage.ENDED
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+async def test_an_agent_may_die_at_any_moment(clock: Clock, step: int) -> None:
+    """Before and after each write, and each approval; another one comes, and all is as if nothing had happened."""
+    async with an_azure_world(clock, "n1") as world:
+        doomed = _CrashPlan(world, step)
+        world.cloud.faults.on_call = doomed.hear
+        world.start("n1", transport=_CrashingTransport(world.cluster.api_server.transport(), doomed))
+        event = world.cloud.schedule([N1], "Reboot", start=clock.now() + 14 * MINUTE)
+        await world.wait_for_phase("n1", event, NoticePhase.DUE, within=30 * SECOND)
+        await world.mark_drained("n1")
+        await world.wait_for_phase("n1", event, NoticePhase.ACTIVE, within=MINUTE)
+        await clock.sleep(MINUTE)
+        assert (await world.condition_of("n1", event, EARLY))[:2] == ("True", "Agreed")
+        assert {item for _, item in world.cloud.approvals} == {event}
+        assert len(world.cloud.approvals) <= 2
+        world.cloud.remove_event(event)
+        await world.wait_for_phase("n1", event, NoticePhase.COMPLETED, within=20 * SECOND)
+        assert len(await world.notices()) == 1
+        assert doomed.has_died
+
+
+class _CrashPlan:
+    """Has an agent die at a step, and another begin soon after."""
+
+    def __init__(self, world: AzureWorld, step: int) -> None:
+        self.has_died = False
+        self._world = world
+        self._left = step
+
+    async def hear(self, operation: str, after: bool) -> None:  # noqa: FBT001 - as faults call it
+        """Hear of a call of Azure."""
+        if operation == "Approve":
+            await self.step(f"{operation} {after}")
+
+    async def step(self, _: str) -> None:
+        """Count a step."""
+        self._left -= 1
+        if self._left == 0:
+            self.has_died = True
+            self._world.kill("n1")
+            self._world.tasks.create_task(self._revive())
+            await asyncio.Event().wait()
+
+    async def _revive(self) -> None:
+        await self._world.clock.sleep(3 * SECOND)
+        self._world.start("n1")
+
+
+class _CrashingTransport:
+    """A transport whose agent dies before or after a write."""
+
+    def __init__(self, transport: Transport, doomed: _CrashPlan) -> None:
+        self.server = transport.server
+        self._transport = transport
+        self._doomed = doomed
+
+    async def send(self, request: Request) -> Response:
+        """Send it."""
+        if request.method == "GET":
+            return await self._transport.send(request)
+        await self._doomed.step("before")
+        response = await self._transport.send(request)
+        await self._doomed.step("after")
+        return response
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        """Open a stream."""
+        return self._transport.stream(request)
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._transport.close()

@@ -1,0 +1,183 @@
+"""A token of somebody else is exchanged for one of Google's, as files of the type external_account say."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from haulout.app.sandbox.cloud_sources import gcp_fetch
+from haulout.core.clock import Clock
+from haulout.errors import CloudError, ConfigError
+from haulout.providers.gcp.compute_api import RestCompute
+from haulout.providers.gcp.settings import read
+from haulout.providers.gcp.tokens import FileTokenIssuer, TokenCache
+from haulout.providers.http_fetch import Fetch, FetchedResponse
+from haulout_sandbox.clouds.gcp import GcpCloud
+
+AUDIENCE = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/k"
+ACCOUNT = "haulout@my-project.iam.gserviceaccount.com"
+SPEAK = f"https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts/{ACCOUNT}:generateAccessToken"
+SCOPE = "https://www.googleapis.com/auth/compute.readonly"
+
+
+def a_file(folder: Path, **fields: Any) -> Path:
+    token = folder / "token"
+    if not token.exists():
+        token.write_text("foreign\n")
+    whole = {
+        "type": "external_account",
+        "audience": AUDIENCE,
+        "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+        "token_url": "https://sts.googleapis.com/v1/token",
+        "credential_source": {"file": str(token)},
+    }
+    path = folder / "external.json"
+    path.write_bytes(msgspec.json.encode(whole | fields))
+    return path
+
+
+class FakeFetch:
+    """The way to Google, and to whoever gives foreign tokens; it keeps what was asked."""
+
+    def __init__(self, cloud: GcpCloud) -> None:
+        self.asked: list[tuple[str, Mapping[str, str], bytes]] = []
+        self.gives = FetchedResponse(200, {}, b'{"id_token": "foreign"}')
+        self._google = gcp_fetch(cloud)
+
+    def __call__(self, address: str) -> Fetch:
+        """Return how an address is asked."""
+
+        async def fetch(
+            method: str,
+            target: str,
+            *,
+            headers: Mapping[str, str],
+            body: bytes | None = None,
+            within: timedelta = timedelta(seconds=10),
+        ) -> FetchedResponse:
+            self.asked.append((f"{method} {address}{target}", headers, body or b""))
+            if "googleapis.com" not in address:
+                return self.gives
+            return await self._google(method, target, headers=headers, body=body, within=within)
+
+        return fetch
+
+
+def a_cloud(clock: Clock) -> GcpCloud:
+    cloud = GcpCloud(clock)
+    cloud.oauth.external_tokens[AUDIENCE] = "foreign"
+    return cloud
+
+
+def tokens(path: Path, way: FakeFetch, clock: Clock) -> TokenCache:
+    return TokenCache(FileTokenIssuer(path=path, scope=SCOPE, fetch_for=way, clock=clock), clock=clock)
+
+
+async def test_a_foreign_token_in_a_file_is_exchanged_and_opens_compute(clock: Clock, tmp_path: Path) -> None:
+    cloud = a_cloud(clock)
+    cloud.launch("n1")
+    compute = RestCompute(gcp_fetch(cloud), tokens(a_file(tmp_path), FakeFetch(cloud), clock))
+    (found,) = (await compute.instances("sandbox-project")).instances
+    assert found["name"] == "n1"
+
+
+async def test_a_foreign_token_that_was_renewed_is_used_for_the_next_one(clock: Clock, tmp_path: Path) -> None:
+    cloud = a_cloud(clock)
+    found = tokens(a_file(tmp_path), FakeFetch(cloud), clock)
+    await found.current()
+    cloud.oauth.external_tokens[AUDIENCE] = "renewed"
+    found.forget()
+    with pytest.raises(CloudError, match=r"400 invalid_grant: sts.googleapis.com gives none: .*rejected"):
+        await found.current()
+    (tmp_path / "token").write_text("renewed")
+    assert await found.current()
+
+
+async def test_it_speaks_for_a_service_account_where_the_file_says_so(clock: Clock, tmp_path: Path) -> None:
+    cloud = a_cloud(clock)
+    way = FakeFetch(cloud)
+    lifetime = {"token_lifetime_seconds": 1800}
+    path = a_file(tmp_path, service_account_impersonation_url=SPEAK, service_account_impersonation=lifetime)
+    found = tokens(path, way, clock)
+    with pytest.raises(CloudError, match=r"403.*iamcredentials.googleapis.com gives none: .*getAccessToken denied"):
+        await found.current()
+    cloud.oauth.impersonatable_accounts.add(ACCOUNT)
+    token = await found.current()
+    cloud.oauth.check_token(f"Bearer {token}")
+    where, _, body = way.asked[-1]
+    assert where == f"POST {SPEAK}"
+    assert msgspec.json.decode(body) == {"scope": [SCOPE], "lifetime": "1800s"}
+    await clock.sleep(timedelta(minutes=50))
+    assert await found.current() == token
+    await clock.sleep(timedelta(minutes=7))
+    assert await found.current() != token
+
+
+async def test_a_foreign_token_may_be_fetched_as_json(clock: Clock, tmp_path: Path) -> None:
+    cloud = a_cloud(clock)
+    way = FakeFetch(cloud)
+    how = {"type": "json", "subject_token_field_name": "id_token"}
+    source = {"url": "http://169.254.1.1/token?for=google", "headers": {"X-Metadata": "yes"}, "format": how}
+    found = tokens(a_file(tmp_path, credential_source=source, client_id="c", client_secret="s"), way, clock)
+    assert await found.current()
+    (where, headers, _), (_, sent, _) = way.asked
+    assert (where, headers["X-Metadata"]) == ("GET http://169.254.1.1/token?for=google", "yes")
+    assert sent["Authorization"] == "Basic Yzpz"
+
+
+@pytest.mark.parametrize(
+    ("gives", "said"),
+    [
+        (FetchedResponse(404, {}, b"not here"), "404: 169.254.1.1 gives none: not here"),
+        (FetchedResponse(200, {}, b"{}"), "expected a token as id_token in 'http://169.254.1.1/token', found none"),
+        (FetchedResponse(200, {}, b"no json"), "expected json in 'http://169.254.1.1/token'"),
+        (FetchedResponse(200, {}, b'{"id_token": "\xff"}'), "expected json in"),
+        (FetchedResponse(200, {}, b"[" * 100_000), "expected json in"),
+    ],
+)
+async def test_without_a_foreign_token_it_is_said_who_has_none(
+    clock: Clock, tmp_path: Path, gives: FetchedResponse, said: str
+) -> None:
+    way = FakeFetch(a_cloud(clock))
+    way.gives = gives
+    how = {"type": "json", "subject_token_field_name": "id_token"}
+    path = a_file(tmp_path, credential_source={"url": "http://169.254.1.1/token", "format": how})
+    with pytest.raises(CloudError, match=said):
+        await tokens(path, way, clock).current()
+
+
+async def test_a_file_that_has_no_foreign_token_yet_is_named(clock: Clock, tmp_path: Path) -> None:
+    path = a_file(tmp_path)
+    (tmp_path / "token").unlink()
+    with pytest.raises(CloudError, match=r"expected a token in the file '.*token': No such file"):
+        await tokens(path, FakeFetch(a_cloud(clock)), clock).current()
+    (tmp_path / "token").write_text(" \n")
+    with pytest.raises(CloudError, match=r"expected a token in '.*token', found none"):
+        await tokens(path, FakeFetch(a_cloud(clock)), clock).current()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"credential_source": {"environment_id": "aws1"}}, "those of AWS and programs are not supported"),
+        ({"credential_source": {"executable": {"command": "x"}}}, "those of AWS and programs are not supported"),
+        ({"credential_source": {}}, "expected a credential_source with either a file or a url"),
+        ({"credential_source": {"file": "a", "url": "http://b"}}, "either a file or a url"),
+        ({"credential_source": {"url": "ftp://b"}}, "expected an address with https or http as credential_source.url"),
+        ({"credential_source": {"file": "a", "format": {"type": "xml"}}}, "format.type text or json, found 'xml'"),
+        ({"credential_source": {"file": "a", "format": {"type": "json"}}}, "subject_token_field_name, found none"),
+        ({"token_url": "http://sts.googleapis.com/v1/token"}, "expected an address with https as token_url"),
+        ({"service_account_impersonation_url": "x"}, "https as service_account_impersonation_url, found 'x'"),
+        ({"audience": 7}, "Expected `str`, got `int` - at `.*audience`"),
+    ],
+)
+def test_a_file_that_will_not_do_ends_the_operator_at_its_start(
+    tmp_path: Path, fields: dict[str, Any], said: str
+) -> None:
+    path = str(a_file(tmp_path, **fields))
+    with pytest.raises(ConfigError, match=said) as error:
+        read({"HAULOUT_GCP": "true", "GOOGLE_APPLICATION_CREDENTIALS": path})
+    assert error.value.key == "GOOGLE_APPLICATION_CREDENTIALS"

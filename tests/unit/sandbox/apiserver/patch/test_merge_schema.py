@@ -1,0 +1,109 @@
+from typing import Any
+
+from haulout_sandbox.apiserver.patch.merge_schema import MergeSchema, from_openapi_schema, merge_schema_of
+
+
+def nested(schema: MergeSchema | None, *names: str) -> MergeSchema:
+    for name in names:
+        assert schema is not None
+        schema = schema.field(name)
+    assert schema is not None
+    return schema
+
+
+def test_a_list_that_merges_tells_its_key() -> None:
+    containers = nested(merge_schema_of("apps/v1", "Deployment"), "spec", "template", "spec", "containers")
+
+    assert (containers.patch_strategy, containers.merge_key) == ("merge", "name")
+    assert (containers.list_type, containers.map_keys) == ("map", ("name",))
+    assert not containers.is_atomic
+    assert containers.items
+    assert containers.items.name == "core.v1.Container"
+
+
+def test_the_key_of_an_item_may_have_a_default() -> None:
+    ports = nested(merge_schema_of("v1", "Service"), "spec", "ports")
+
+    assert ports.map_keys == ("port", "protocol")
+    assert ports.merge_key == "port"
+    assert ports.items
+    assert ports.items.default("protocol") == "TCP"
+
+
+def test_what_is_in_one_piece_is_told_from_what_is_not() -> None:
+    node = merge_schema_of("v1", "Node")
+
+    assert nested(node, "spec", "taints").is_atomic
+    assert not nested(node, "metadata", "labels").is_atomic
+    assert not nested(node, "status", "conditions").is_atomic
+    assert nested(merge_schema_of("apps/v1", "Deployment"), "spec", "selector").is_atomic, "the type says so"
+    assert nested(merge_schema_of("v1", "Service"), "spec", "selector").is_atomic, "the field says so"
+
+
+def test_a_map_has_anything_and_declares_nothing() -> None:
+    labels = nested(merge_schema_of("v1", "Pod"), "metadata", "labels")
+
+    assert nested(labels, "any/name").kind == "string"
+    assert not labels.declared_fields
+
+
+def test_a_field_that_does_not_exist_has_no_shape() -> None:
+    assert nested(merge_schema_of("v1", "Pod"), "spec").field("unheardOf") is None
+
+
+def test_a_kind_that_is_not_built_in_has_no_shape() -> None:
+    assert merge_schema_of("example.com/v1", "Thing") is None
+    assert merge_schema_of("v1", "Deployment") is None
+
+
+def test_types_that_contain_themselves_can_be_followed_as_deep_as_one_likes() -> None:
+    versions = nested(merge_schema_of("apiextensions.k8s.io/v1", "CustomResourceDefinition"), "spec", "versions")
+    schema = nested(versions.items, "schema", "openAPIV3Schema")
+
+    assert nested(schema, "properties", "a", "properties", "b", "properties", "c").name == schema.name
+
+
+def test_a_custom_resource_has_metadata_whatever_its_schema_says() -> None:
+    shape = from_openapi_schema({"type": "object"})
+
+    assert nested(shape, "metadata", "ownerReferences").map_keys == ("uid",)
+    assert nested(shape, "kind").kind == "string"
+
+
+def test_a_schema_tells_of_lists_maps_and_unknown_fields() -> None:
+    strings: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+    keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a"]}
+    item = {"type": "object", "properties": {"a": {"type": "integer", "default": 5}}}
+    fields: dict[str, Any] = {
+        "plain": strings,
+        "set": strings | {"x-kubernetes-list-type": "set"},
+        "rows": {"type": "array", "items": item} | keyed,
+        "piece": item | {"x-kubernetes-map-type": "atomic"},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"inner": item}},
+        "time": {"type": "string", "format": "date-time"},
+        "port": {"x-kubernetes-int-or-string": True},
+    }
+    spec = nested(
+        from_openapi_schema({"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}),
+        "spec",
+    )
+
+    assert nested(spec, "plain").is_atomic
+    assert nested(spec, "set").list_type == "set"
+    rows = nested(spec, "rows")
+    assert rows.map_keys == ("a",)
+    assert rows.items
+    assert rows.items.default("a") == 5
+    assert nested(spec, "piece").is_atomic
+    assert nested(spec, "free", "unheardOf").kind == "deduced"
+    assert nested(spec, "free", "inner", "unheardOf").kind == "deduced", "what is open is open all the way down"
+    assert nested(spec, "time").kind == "scalar"
+    assert nested(spec, "port").kind == "deduced"
+    assert spec.field("unheardOf") is None
+
+
+def test_a_resource_embedded_in_another_has_metadata() -> None:
+    template = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
+    shape = from_openapi_schema({"type": "object", "properties": {"template": template}})
+
+    assert nested(shape, "template", "metadata", "finalizers").list_type == "set"

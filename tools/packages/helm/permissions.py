@@ -1,0 +1,195 @@
+"""The permissions of the chart: what every installation needs, and what each feature adds where it is on.
+
+Each feature is asked for what it needs (`haulout.app.required_permissions`, and the plugins of profiles); what all
+need is left out of it. Names that only the values know are expressions of the template, and go through all of that as
+texts.
+
+A plugin is on where the `maintenance.yaml` of the values has an instance of its type. Most need the same whatever their
+options say. Those whose options name a lease or a Secret get a role for each instance (`OF_INSTANCES`).
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from types import MappingProxyType
+
+from haulout.app import required_permissions
+from haulout.budget import cordon_copies, slots
+from haulout.controllers.kubernikus.settings import KubernikusSettings, SecretKey
+from haulout.controllers.profiles import permissions as profiles
+from haulout.controllers.profiles.config.model import Configuration, Profile
+from haulout.controllers.profiles.plugin import Plugin
+from haulout.controllers.profiles.plugins.checks.kubernikus_count import KubernikusCount, SecretReference
+from haulout.controllers.profiles.plugins.checks.stagger import Stagger
+from haulout.controllers.profiles.plugins.notifications.slack_thread import SlackThread
+from haulout.controllers.profiles.plugins.registry import registries
+from haulout.controllers.profiles.plugins.triggers.alter_hypervisor import AlterHypervisor
+from haulout.controllers.profiles.plugins.triggers.eviction import Eviction
+from haulout.drain import permissions as drain
+from haulout.kube import rbac
+from haulout.kube.rbac import Permission
+from tools.packages.helm.common import HOME, IS_BEHIND_PROXY
+
+LEASE_NAMESPACE = "{{ .Values.leases.namespace }}"
+AWS_NAMESPACE = "{{ dir .Values.clouds.awsSecret }}"
+HANDLER_NAMESPACE = "{{ .Values.clouds.ociHandlerNamespace }}"
+KUBERNIKUS_NAMESPACE = "{{ dir .Values.kubernikus.secret }}"
+_PROVIDER = "{{ base .Values.kubernikus.secret }}"
+_KEYS = "{{ base .Values.clouds.awsSecret }}"
+_OPTION = "{{ $config.%s }}"
+_ANY = MappingProxyType({"any": Profile(name="any", states={})})
+_EMPTY = Configuration(requeue=timedelta(minutes=1), profiles=_ANY)  # of plugins, and what is done by default is not
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """What is needed under a condition of the template."""
+
+    condition: str
+    permissions: tuple[Permission, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceFeature:
+    """What each instance of a type needs, if its options are as they must be; `$config` are these."""
+
+    type: str
+    condition: str
+    permissions: tuple[Permission, ...]
+    repeat_expression: str = ""  # how a template yields the names of objects, where there are several
+
+
+@cache
+def base_permissions() -> tuple[Permission, ...]:
+    """Return what every installation needs."""
+    return tuple(permission for permission in _required_permissions(_EMPTY) if permission.resource != "events")
+
+
+def features() -> Iterator[Feature]:
+    """Yield what is needed where something is on, beyond what all need."""
+    records_pod_events = 'include "haulout.tellsOfPods" .'
+    yield Feature(records_pod_events, profiles.EVENTS)
+    yield Feature('include "haulout.deletesPods" .', (drain.POD_DELETION,))
+    yield Feature(
+        f"not ({records_pod_events})",
+        tuple(permission for permission in _required_permissions(_EMPTY) if permission.resource == "events"),
+    )
+    yield _extra_permissions(
+        'include "haulout.makesCertificate" .', _required_permissions(_EMPTY, own_certificate=True)
+    )
+    yield _extra_permissions(".Values.machines.enabled", _required_permissions(_EMPTY, with_machines=True))
+    kubernikus_settings = KubernikusSettings(secret=SecretKey(namespace=KUBERNIKUS_NAMESPACE, name=_PROVIDER))
+    condition = "and .Values.kubernikus.enabled .Values.kubernikus.secret"
+    yield _extra_permissions(condition, _required_permissions(_EMPTY, kubernikus=kubernikus_settings))
+    yield _extra_permissions(".Values.esx.enabled", _required_permissions(_EMPTY, with_esx=True))
+    yield _extra_permissions(
+        f"and ({IS_BEHIND_PROXY}) .Values.dashboard.acts", _required_permissions(_EMPTY, acts=True)
+    )
+    yield _extra_permissions(
+        ".Values.clouds.awsSecret", _required_permissions(_EMPTY, aws_secret=f"{AWS_NAMESPACE}/{_KEYS}")
+    )
+    yield _extra_permissions(
+        ".Values.clouds.ociHandlerNamespace", _required_permissions(_EMPTY, handler_namespace=HANDLER_NAMESPACE)
+    )
+    yield _extra_permissions('include "haulout.usualProfiles" .', _required_permissions(None))
+    yield _extra_permissions('include "haulout.hasBudget" .', slots.permissions(HOME))
+    yield _extra_permissions('include "haulout.cordonsByProfile" .', cordon_copies.permissions(HOME))
+    for plugin in _option_independent_plugins():
+        yield _extra_permissions(f'include "haulout.uses" (list . "{plugin.type}")', _plugin_permissions(plugin))
+
+
+def instance_features() -> tuple[InstanceFeature, ...]:
+    """Return what instances need whose options name it."""
+    name, namespace = _OPTION % "leaseName", _OPTION % "leaseNamespace"
+    secret = SecretReference(
+        name=_OPTION % "cloudProviderSecret.name", namespace=_OPTION % "cloudProviderSecret.namespace"
+    )
+    return (
+        InstanceFeature(
+            Stagger.type,
+            "and $config.leaseName $config.leaseNamespace",
+            _plugin_permissions(Stagger(duration=timedelta(minutes=1), lease_name=name, lease_namespace=namespace)),
+            repeat_expression="$number := until (int (min 1000 (int (default 1 $config.parallel))))",
+        ),
+        InstanceFeature(
+            SlackThread.type,
+            "and $config.leaseName $config.leaseNamespace",
+            _plugin_permissions(
+                SlackThread(
+                    token="",
+                    channel="",
+                    title="",
+                    message="",
+                    lease_name=name,
+                    lease_namespace=namespace,
+                    period=timedelta(days=1),
+                )
+            ),
+        ),
+        InstanceFeature(
+            KubernikusCount.type,
+            "and $config.cloudProviderSecret $config.cloudProviderSecret.name $config.cloudProviderSecret.namespace",
+            _plugin_permissions(KubernikusCount(cluster="", cloud_provider_secret=secret)),
+        ),
+    )
+
+
+def _option_independent_plugins() -> Iterator[Plugin]:
+    """Yield a plugin of each type that needs something, and always the same."""
+    by_options = {Stagger.type, SlackThread.type, KubernikusCount.type, Eviction.type}
+    plugin_registries = registries()
+    for registry in (plugin_registries.checks, plugin_registries.triggers, plugin_registries.notifications):
+        for name in sorted(registry):
+            kind = registry[name]
+            if name in by_options or not kind.__module__.startswith("haulout."):
+                continue
+            plugin = AlterHypervisor(fields={"reboot": True}) if kind is AlterHypervisor else _without_options(kind)
+            if _extra_permissions("", _plugin_permissions(plugin)).permissions:
+                yield plugin
+
+
+def _without_options(kind: type[Plugin]) -> Plugin:
+    """Return a plugin without options: what it needs does not depend on them."""
+    return kind.__new__(kind)
+
+
+def _plugin_permissions(plugin: Plugin) -> tuple[Permission, ...]:
+    return tuple(profiles.permissions_of(plugin, namespace=HOME))
+
+
+def _required_permissions(
+    configuration: Configuration | None,
+    *,
+    own_certificate: bool = False,
+    with_machines: bool = False,
+    kubernikus: KubernikusSettings | None = None,
+    with_esx: bool = False,
+    aws_secret: str = "",
+    handler_namespace: str = "",
+    acts: bool = False,
+) -> tuple[Permission, ...]:
+    return required_permissions.operator_permissions(
+        namespace=HOME,
+        lease_namespace=LEASE_NAMESPACE,
+        configuration=configuration,
+        own_certificate=own_certificate,
+        with_machines=with_machines,
+        kubernikus_settings=kubernikus,
+        with_esx=with_esx,
+        aws_secret=aws_secret,
+        handler_namespace=handler_namespace,
+        impersonates=acts,
+    )
+
+
+def _extra_permissions(condition: str, required: Iterable[Permission]) -> Feature:
+    """Return what is not among what all need."""
+    base = base_permissions()
+    more = (permission for permission in rbac.without_redundant((*base, *required)) if permission not in base)
+    return Feature(condition, tuple(permission for permission in more if not _is_covered_event(permission)))
+
+
+def _is_covered_event(permission: Permission) -> bool:
+    """Tell whether events are covered by those that are granted first."""
+    return permission.resource == "events" and permission.namespace in (None, "default")
