@@ -1,1 +1,1 @@
-"""What makes packages, reference pages, the docs site, alerts and the Grafana dashboard. Never shipped."""
+"""Generators of packages, reference pages, the docs site, alerts and the Grafana dashboard. Not part of the product."""

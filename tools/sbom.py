@@ -1,8 +1,8 @@
-"""Prints what is installed beside it as a CycloneDX document: the bill of materials that an image carries.
+"""Prints the installed packages as a CycloneDX document: the software bill of materials (SBOM) of an image.
 
     /opt/haulout/bin/python sbom.py > sbom.cdx.json
 
-Only the standard library is needed, so that nothing has to be installed to tell what is.
+It needs only the standard library, so that nothing has to be installed in the image.
 """
 
 import importlib.metadata
@@ -18,13 +18,12 @@ _NAME_OF_REQUIREMENT = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def main() -> None:
-    """Print it."""
     json.dump(sbom_document(importlib.metadata.distributions()), sys.stdout, indent=1)
     sys.stdout.write("\n")
 
 
 def sbom_document(installed: Iterable[Distribution]) -> dict[str, Any]:
-    """Return the document: the same for the same packages, whenever it is made."""
+    """Return the document, which depends only on the installed packages."""
     by_name = {_key(entry.name): entry for entry in installed}
     application = by_name.pop("haulout")
     components = [_component(by_name[name]) for name in sorted(by_name)]
@@ -61,7 +60,7 @@ def _component(distribution: Distribution, *, kind: str = "library") -> dict[str
 
 
 def _named_license(distribution: Distribution) -> dict[str, Any]:
-    """Return what packages say that do not use license expressions yet: a classifier, or a line of text."""
+    """Return the license of packages without a license expression: from a classifier, or a line of text."""
     classified = [
         line.rpartition(" :: ")[2]
         for line in distribution.metadata.get_all("Classifier") or ()

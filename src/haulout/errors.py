@@ -1,43 +1,43 @@
-"""Everything that can go wrong, in one tree.
+"""The tree of all exceptions that Haulout raises.
 
     HauloutError
-    ├── UsageError                  what the user typed makes no sense; exit code 2
-    ├── ConfigError                 a file makes no sense: names file, line, key and what was expected
-    │   ├── ConfigErrors            several things in one file make no sense
-    │   ├── KubeconfigError         the way to the cluster is not described well
-    │   ├── PolicyError             a drain policy makes no sense: all that is wrong with it
-    │   └── TemplateError           a message template makes no sense, or cannot be filled in
-    ├── OutsideError                something outside of the cluster did not answer, or said no
-    │   ├── Unsendable              what is to be told makes no sense: trying again is of no use
-    │   ├── CannotMove              a cloud does not move a maintenance to the time that it was asked for
-    │   └── CloudError              a cloud's API said no, or nothing: status, code, message, retry-after
-    ├── LeadershipLost              a write was refused because this process may no longer lead
-    ├── HandOver                    this process sits on a node that is to be emptied: another should lead
-    ├── LockHeld                    somebody else holds the named lock: who, and until when
-    └── KubeError                   talking to a cluster failed
-        ├── NamespaceMissing        a namespace that the installation brings is not there
-        ├── CannotImpersonate       there is no account that may act in the names of people
-        ├── CredentialsError        no credentials could be had (exec plugin, token file, certificate)
-        ├── Unreachable             no answer: refused, reset, timed out, TLS trouble
-        ├── GarbledAnswer           an answer that is not Kubernetes: HTML, cut JSON, wrong types
-        ├── LimitExceeded           an answer with more bytes, objects or lines than a server may send
-        └── ApiError                the server's own Status: reason, message, causes, retry-after
-            ├── BadRequest          400
-            ├── Unauthorized        401
-            ├── Forbidden           403
-            ├── NotFound            404
-            ├── AlreadyExists       409, the name is taken
-            ├── Conflict            409, a precondition failed: the object is not what we thought
-            ├── Expired             410, the resource version is too old: list again
-            ├── Invalid             422
-            ├── TooManyRequests     429, throttled, or a PodDisruptionBudget says no
-            ├── ServerFailure       5xx
-            │   └── AdmissionWebhookUnavailable     an admission webhook does not answer: which
-            └── AdmissionDenied     an admission policy or webhook refuses a write: which, and what it says. It is
-                                    BadRequest, Forbidden or Invalid as well, if the status code says so
+     ├── UsageError                      the command line is wrong; exit code 2
+     ├── ConfigError                     a file is invalid: names file, line, key and what was expected
+     │   ├── ConfigErrors                several errors in one file
+     │   ├── KubeconfigError             a kubeconfig is invalid or incomplete
+     │   ├── PolicyError                 a drain policy is invalid: lists all problems
+     │   └── TemplateError               a message template is invalid, or cannot be rendered
+     ├── ExternalError                   a service outside the cluster does not answer, or refuses
+     │   ├── UndeliverableMessage        a notification is invalid: retrying does not help
+     │   ├── RescheduleRefused           a cloud does not move a maintenance to the requested time
+     │   └── CloudError                  a cloud API refuses or does not answer: status, code, message, retry-after
+     ├── LeadershipLost                  a write was refused because this process may no longer lead
+     ├── LeadershipHandover              this process runs on a node that is to be drained: another one should lead
+     ├── LockHeld                        another holder has the named lock: who, and until when
+     └── KubeError                       a request to a cluster failed
+          ├── NamespaceMissing           a namespace that the installation creates does not exist
+          ├── ImpersonationUnavailable   no account is configured that may impersonate users
+          ├── CredentialsError           no credentials available (exec plugin, token file, certificate)
+          ├── Unreachable                no response: connection refused, reset, timed out, TLS failure
+          ├── MalformedResponse          a response that is not Kubernetes: HTML, truncated JSON, wrong types
+          ├── LimitExceeded              more bytes, objects or lines than Haulout accepts from a server
+          └── ApiError                   the server's Status: reason, message, causes, retry-after
+               ├── BadRequest            400
+               ├── Unauthorized          401
+               ├── Forbidden             403
+               ├── NotFound              404
+               ├── AlreadyExists         409, the name is taken
+               ├── Conflict              409, a precondition failed: the object has changed
+               ├── Expired               410, the resource version is too old: list again
+               ├── Invalid               422
+               ├── TooManyRequests       429, throttled, or refused by a PodDisruptionBudget
+               ├── ServerFailure         5xx
+               │   └── AdmissionWebhookUnavailable     an admission webhook does not answer: which
+               └── AdmissionDenied       an admission policy or webhook refuses a write: which, and its message.
+                                         Also a BadRequest, Forbidden or Invalid if the status code is theirs
 
-A message says what was being done, with what, what happened and, where there is something, what to do about it. It is
-one line: it must read well in a terminal, in a log and in an object's status.
+A message says what was attempted, on which object, what happened and, where possible, what to do about it. It is one
+line, so that it can be shown in a terminal, in a log and in the status of an object.
 """
 
 from collections.abc import Sequence
@@ -46,15 +46,15 @@ from typing import NamedTuple
 
 
 class HauloutError(Exception):
-    """The root of the tree."""
+    """Base class of all exceptions of Haulout."""
 
 
 class UsageError(HauloutError):
-    """What the user typed makes no sense."""
+    """The command line is wrong."""
 
 
 class ConfigError(HauloutError):
-    """A file makes no sense."""
+    """A file is invalid."""
 
     def __init__(
         self,
@@ -75,9 +75,10 @@ class ConfigError(HauloutError):
 
 
 class ConfigErrors(ConfigError):
-    """Several things in one file make no sense: `errors`, in the order of their lines.
+    """Several errors in one file.
 
-    `warnings` are about what is allowed and probably not meant: a mistyped key explains why another one is missed.
+    `errors` is sorted by line. `warnings` are about content that is allowed but probably a mistake: a mistyped key, for
+    example, explains why a required key is missing.
     """
 
     def __init__(self, errors: Sequence[ConfigError], *, warnings: Sequence[ConfigError] = ()) -> None:
@@ -87,11 +88,11 @@ class ConfigErrors(ConfigError):
 
 
 class KubeconfigError(ConfigError):
-    """The way to the cluster is not described well."""
+    """A kubeconfig is invalid or incomplete."""
 
 
 class PolicyError(ConfigError):
-    """A drain policy makes no sense."""
+    """A drain policy is invalid."""
 
     def __init__(self, problems: Sequence[str], *, file: str | None = None) -> None:
         self.problems = tuple(problems)
@@ -99,9 +100,9 @@ class PolicyError(ConfigError):
 
 
 class TemplateError(ConfigError, ValueError):
-    """A message template makes no sense, or cannot be filled in.
+    """A message template is invalid, or cannot be rendered.
 
-    `file` is the name of the template, `line` and `column` (both from 1) are those of its own text.
+    `file` is the name of the template. `line` and `column` (both from 1) refer to the text of the template.
     """
 
     def __init__(self, problem: str, *, name: str, line: int, column: int) -> None:
@@ -109,19 +110,22 @@ class TemplateError(ConfigError, ValueError):
 
 
 class ExternalError(HauloutError):
-    """Something outside of the cluster did not answer, or said no."""
+    """A service outside the cluster does not answer, or refuses."""
 
 
 class UndeliverableMessage(ExternalError):
-    """What is to be told makes no sense, so that trying again is of no use."""
+    """A notification is invalid. Retrying does not help."""
 
 
 class RescheduleRefused(ExternalError):
-    """A cloud does not move a maintenance to the time that it was asked for."""
+    """A cloud does not move a maintenance to the requested time."""
 
 
 class CloudError(ExternalError):
-    """A cloud's API said no, or nothing at all: then `status` is 0, and the request may have taken effect."""
+    """A cloud API refuses a request or does not answer.
+
+    `status` is 0 if there is no answer. The request may have taken effect then.
+    """
 
     def __init__(
         self, message: str, *, doing: str, status: int = 0, code: str = "", retry_after: timedelta | None = None
@@ -139,26 +143,26 @@ class LeadershipLost(HauloutError):
 
 
 class LeadershipHandover(HauloutError):
-    """This process sits on a node that is about to be emptied, and another should lead."""
+    """This process runs on a node that is about to be drained: another process should lead."""
 
 
 class LockHeld(HauloutError):
-    """Somebody else holds the named lock."""
+    """Another holder has the named lock."""
 
     def __init__(self, lock: str, *, holder: str, until: datetime | None) -> None:
         self.lock = lock
         self.holder = holder
         self.until = until
         until_text = f" until {until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
-        super().__init__(f"lock {lock} is held by {holder or 'somebody unnamed'}{until_text}")
+        super().__init__(f"lock {lock} is held by {holder or 'an unknown holder'}{until_text}")
 
 
 class KubeError(HauloutError):
-    """Talking to a cluster failed."""
+    """A request to a cluster failed."""
 
 
 class NamespaceMissing(KubeError):
-    """A namespace that the installation brings is not there, and may not be created."""
+    """A namespace that the installation creates does not exist, and the operator may not create namespaces."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -168,17 +172,17 @@ class NamespaceMissing(KubeError):
 
 
 class ImpersonationUnavailable(KubeError):
-    """There is no account that may act in the names of people whom a proxy names."""
+    """No account is configured that may impersonate the users whom a proxy authenticates."""
 
 
 class CredentialsError(KubeError):
-    """No credentials could be had."""
+    """No credentials are available."""
 
 
 class Unreachable(KubeError):
-    """No answer.
+    """The server did not respond.
 
-    `sent` tells whether the request may have reached the server: if not, repeating it is safe whatever it was.
+    `sent` tells whether the request may have reached the server. If it did not, any request can be repeated safely.
     """
 
     def __init__(self, message: str, *, sent: bool) -> None:
@@ -187,15 +191,15 @@ class Unreachable(KubeError):
 
 
 class MalformedResponse(KubeError):
-    """An answer that is not Kubernetes."""
+    """A response does not come from a Kubernetes API server, or is truncated."""
 
 
 class LimitExceeded(KubeError):
-    """An answer with more bytes, objects or lines than a server may send, or more than may be kept of a cluster."""
+    """A response has more bytes, objects or lines than allowed, or the caches of a cluster exceed their quota."""
 
 
 class Cause(NamedTuple):
-    """One of the causes in a Status: what kind, which field, in words."""
+    """One of the causes in a Status."""
 
     reason: str
     field: str
@@ -203,7 +207,7 @@ class Cause(NamedTuple):
 
 
 class ApiError(KubeError):
-    """The server answered with a Status that says no."""
+    """The server answered with a Status of failure."""
 
     def __init__(
         self,
@@ -228,15 +232,15 @@ class BadRequest(ApiError):
 
 
 class Unauthorized(ApiError):
-    """401: the credentials were not accepted, also not after they were refreshed."""
+    """401: the server did not accept the credentials, even after they were refreshed."""
 
 
 class Forbidden(ApiError):
-    """403: known, but not allowed; or an admission webhook said no."""
+    """403: authenticated, but not authorized; or an admission webhook refused."""
 
 
 class NotFound(ApiError):
-    """404: no such object, or no such kind."""
+    """404: no such object, or no such resource."""
 
 
 class AlreadyExists(ApiError):
@@ -244,7 +248,7 @@ class AlreadyExists(ApiError):
 
 
 class Conflict(ApiError):
-    """409: a precondition failed; the object is not what we thought it was."""
+    """409: a precondition failed; the object has changed."""
 
 
 class Expired(ApiError):
@@ -252,19 +256,19 @@ class Expired(ApiError):
 
 
 class Invalid(ApiError):
-    """422: the object was understood and refused."""
+    """422: the object is well-formed, but not valid."""
 
 
 class TooManyRequests(ApiError):
-    """429: throttled, or a PodDisruptionBudget says no (then `causes` has a DisruptionBudget)."""
+    """429: throttled, or refused by a PodDisruptionBudget (then `causes` has a DisruptionBudget)."""
 
 
 class ServerFailure(ApiError):
-    """5xx: the server could not do it; the request may or may not have taken effect."""
+    """5xx: the server failed; the request may or may not have taken effect."""
 
 
 class AdmissionWebhookUnavailable(ServerFailure):
-    """An admission webhook of the cluster does not answer, and its failure policy refuses writes then."""
+    """An admission webhook of the cluster does not answer, and its failure policy is Fail."""
 
     REASON = "AdmissionWebhookUnavailable"
 
@@ -276,12 +280,12 @@ class AdmissionDenied(ApiError):
 
 
 class BadRequestByAdmission(AdmissionDenied, BadRequest):
-    """400, which is what an admission webhook says without a code of its own."""
+    """400: the code of an admission webhook's refusal that does not set a code."""
 
 
 class ForbiddenByAdmission(AdmissionDenied, Forbidden):
-    """403 that is no lack of permissions."""
+    """403 from an admission policy or webhook, not from missing permissions."""
 
 
 class InvalidByAdmission(AdmissionDenied, Invalid):
-    """422 that is no mistake in the object."""
+    """422 from an admission policy or webhook, not from an invalid object."""

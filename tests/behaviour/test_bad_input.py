@@ -171,7 +171,7 @@ async def test_a_policy_that_makes_no_sense_is_told_before_anything_is_touched(
 @pytest.mark.parametrize(
     ("resource", "verb"),
     [("pods/eviction", "create"), ("nodes", "patch"), ("pods", "list")],
-    ids=["to evict pods", "to cordon nodes", "to see pods"],
+    ids=["to evict pods", "to cordon nodes", "to watch pods"],
 )
 async def test_a_permission_that_is_missing_is_told_and_noticed_when_it_is_there(
     a_cluster: PlanFactory, seconds: float, resource: str, verb: str

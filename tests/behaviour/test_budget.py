@@ -46,7 +46,7 @@ def maintenance_marks(cluster: LiveCluster, node: str) -> tuple[object, ...]:
 
 async def wait_until_waiting(cluster: LiveCluster, name: str) -> None:
     """Wait until an order says that it waits for the budget."""
-    await cluster.eventually(lambda: condition_of(cluster, "WithinBudget", name), becomes=("False", "BudgetUsedUp"))
+    await cluster.eventually(lambda: condition_of(cluster, "WithinBudget", name), becomes=("False", "BudgetExhausted"))
 
 
 async def test_an_order_beyond_the_budget_waits_without_touching_its_node_and_says_for_whom(
@@ -68,7 +68,9 @@ async def test_an_order_beyond_the_budget_waits_without_touching_its_node_and_sa
         assert (blocker["kind"], blocker["object"], blocker["reason"]) == ("Budget", "budget: n1", why)
         assert maintenance_marks(cluster, "n2") == before
         assert not has_lease(cluster, "n2")
-        await cluster.eventually(lambda: event_reasons(cluster, "second"), becomes=["BeginMaintenance", "BudgetUsedUp"])
+        await cluster.eventually(
+            lambda: event_reasons(cluster, "second"), becomes=["BeginMaintenance", "BudgetExhausted"]
+        )
         await end_maintenance(cluster, "first")
         await cluster.eventually(lambda: has_maintenance_marks(cluster, "n2"), within=cluster.settle_time)
         await wait_for_success(cluster, "second")

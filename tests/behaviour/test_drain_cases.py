@@ -205,7 +205,7 @@ async def test_a_pod_on_a_node_that_cannot_be_reached_is_told_of_and_skipped_if_
         await cluster.eventually(lambda: blocker_kinds(cluster), becomes={"shop/stuck": "Kubelet"})
         (blocker,) = status(cluster)["blockers"]
         assert (blocker["object"], phase(cluster)) == ("Node n1", "Running")
-        assert "its kubelet does not confirm that it ended" in blocker["reason"]
+        assert "the kubelet has not confirmed that the pod has stopped" in blocker["reason"]
         await cluster.patch(PLURAL, NAME, spec={"drain": {"skipWaitForDelete": "1s"}})
         await wait_for_success(cluster)
         assert cluster.has("pods", "shop/stuck"), "nobody killed it"

@@ -106,7 +106,7 @@ async def test_what_a_maintenance_left_that_is_gone_is_repaired(a_cluster: PlanF
         await remove_foreign_slots(cluster)
         await create_orphaned_node(cluster)
         assert await problems(cluster) == [
-            ("node n1", f"held for NodeMaintenance {NAME}, which is no more"),
+            ("node n1", f"held for NodeMaintenance {NAME}, which no longer exists"),
             ("lease medik8s-leases/node-n1", f"held by {HOLDER} without a NodeMaintenance for the node"),
         ]
         await repair(cluster)
@@ -149,8 +149,8 @@ async def test_annotations_without_a_holder_are_removed_and_a_cordon_stays(a_clu
             "nodes", "n2", metadata={"annotations": {CORDON_ANNOTATION: "{}", CORDON_BACKUP_ANNOTATION: "{}"}}
         )
         assert await problems(cluster) == [
-            ("node n1", f"annotation {CORDON_ANNOTATION} cannot be read, and no backup is there"),
-            ("node n2", f"{CORDON_ANNOTATION} and {CORDON_BACKUP_ANNOTATION} without a holder"),
+            ("node n1", f"annotation {CORDON_ANNOTATION} cannot be read, and there is no backup"),
+            ("node n2", f"{CORDON_ANNOTATION} and {CORDON_BACKUP_ANNOTATION} without an owner"),
         ]
         await repair(cluster)
         assert await problems(cluster) == []
@@ -197,7 +197,7 @@ async def test_the_recovery_from_a_maintenance_that_is_gone_is_removed_and_that_
         await remove_foreign_slots(cluster)
         await create_maintenance(cluster, "n1")
         await cluster.patch("nodes", "n1", metadata={"annotations": {RECOVERING_ANNOTATION: f"{NAME},gone"}})
-        named = f"annotation {RECOVERING_ANNOTATION} names NodeMaintenance gone, which is no more"
+        named = f"annotation {RECOVERING_ANNOTATION} names NodeMaintenance gone, which no longer exists"
         assert await problems(cluster) == [("node n1", named)]
         await repair(cluster)
         assert await problems(cluster) == []
@@ -244,7 +244,7 @@ async def test_what_may_not_be_seen_is_said_and_nothing_is_concluded_from_it(a_c
         assert found.findings == ()
         told = [note.partition(" were not checked: ")[0] for note in found.notes]
         assert told == [
-            "NodeMaintenances, and what is left of them,",
+            "NodeMaintenances and their leftovers",
             f"budget slots in namespace {NAMESPACE}",
             f"copies of cordon marks in namespace {NAMESPACE}",
         ]
@@ -275,7 +275,7 @@ async def test_slots_of_nodes_that_are_gone_or_back_in_service_are_given_back(a_
         ledger = await add_slots(cluster, *slots)
         place = f"in ConfigMap {NAMESPACE}/{ledger_name(LEDGER)}"
         assert await problems(cluster) == [
-            (f"slot of node n0 {place}", "held by NodeMaintenance, but the node is gone"),
+            (f"slot of node n0 {place}", "held by NodeMaintenance, but the node was deleted"),
             (f"slot of node n1 {place}", "held by NodeMaintenance, but the node is back in service"),
         ]
         await repair(cluster)
@@ -293,7 +293,7 @@ async def test_a_slot_is_given_back_only_if_its_node_is_another_or_nobody_has_ta
         held = await cluster.admin.get(NODES, "n1")
         await add_slots(cluster, (held.uid, "n1", "1"), ("of-an-earlier-n2", "n2", "99999999"))
         place = f"in ConfigMap {NAMESPACE}/{ledger_name(LEDGER)}"
-        wanted = [(f"slot of node n2 {place}", "held by NodeMaintenance, but the node is gone")]
+        wanted = [(f"slot of node n2 {place}", "held by NodeMaintenance, but the node was deleted")]
         assert await problems(cluster) == wanted
         found = (await leftovers.examine(cluster.admin)).findings
         assert [(item.object_name, item.problem) for item in found] == wanted, "the namespace is found"
@@ -309,7 +309,7 @@ async def test_a_ledger_that_cannot_be_read_is_said_and_the_rest_is_examined(a_c
         await remove_foreign_slots(cluster)
         assert [finding.object_name for finding in found.findings] == ["lease medik8s-leases/node-n1"]
         (note,) = found.notes
-        assert note.startswith(f"slots of ConfigMap {NAMESPACE}/{ledger_name(LEDGER)} is not what was written there")
+        assert note.startswith(f"slots of ConfigMap {NAMESPACE}/{ledger_name(LEDGER)} cannot be decoded")
 
 
 async def test_a_lease_of_somebody_else_is_left_alone(a_cluster: PlanFactory) -> None:

@@ -99,7 +99,7 @@ async def test_a_pod_that_is_to_finish_is_waited_for_until_the_rule_is_gone(a_cl
         await cluster.eventually(lambda: cluster.pods_on("n1"), becomes=["shop/batch"])
         await cluster.eventually(
             lambda: blocker_reasons(cluster),
-            becomes={"shop/batch": "MachineDrainRule jobs lets it run until it has finished by itself"},
+            becomes={"shop/batch": "MachineDrainRule jobs waits until the pod has completed"},
         )
         assert phase(cluster) == "Running"
         await annotate_drain_rules(cluster)
@@ -119,8 +119,8 @@ async def test_a_pod_that_does_not_complete_in_time_is_evicted_and_the_status_sa
             blocker_reasons(cluster)["shop/batch"],
             datetime.fromisoformat(status(cluster)["drain"]["startTime"]),
         )
-        assert said.startswith("MachineDrainRule jobs lets it run until it has finished by itself; if it has not by ")
-        until = datetime.fromisoformat(said.removesuffix(" UTC, it is evicted").rpartition(" by ")[2] + "+00:00")
+        assert said.startswith("MachineDrainRule jobs waits until the pod has completed; it is evicted at ")
+        until = datetime.fromisoformat(said.removesuffix(" UTC if it has not").rpartition(" evicted at ")[2] + "+00:00")
         assert timedelta(seconds=3) <= until - started <= timedelta(seconds=4)
         await wait_for_success(cluster)
         assert cluster.pods_on("n1") == []
@@ -141,7 +141,7 @@ async def test_rules_that_cannot_be_read_hold_up_pods_until_they_are_repaired(a_
         await cluster.eventually(
             lambda: blocker_reasons(cluster),
             becomes={
-                "shop/odd": "MachineDrainRule odd says something about it that cannot be read: "
+                "shop/odd": "MachineDrainRule odd is invalid: "
                 "behavior: found 'Explode', expected one of Drain, Skip, WaitCompleted"
             },
         )

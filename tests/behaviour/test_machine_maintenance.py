@@ -94,9 +94,9 @@ async def test_another_instance_of_the_same_name_is_left_alone(a_cluster: PlanFa
         cluster.run(run_operator)
         await cluster.create(a_machinemaintenance(name, "i-0another"))
         await cluster.eventually(lambda: phase(cluster, name), becomes="Refused")
-        assert "machineid says i-0another" in message(cluster, name)
+        assert "machineid is i-0another" in message(cluster, name)
         assert terminating_machines(cluster) == []
-        await cluster.eventually(lambda: warning_reasons(cluster, name), becomes=["OtherInstance"])
+        await cluster.eventually(lambda: warning_reasons(cluster, name), becomes=["InstanceMismatch"])
 
 
 async def test_a_machine_that_nobody_would_make_again_is_left_alone(a_cluster: PlanFactory) -> None:
@@ -107,7 +107,7 @@ async def test_a_machine_that_nobody_would_make_again_is_left_alone(a_cluster: P
         cluster.run(run_operator)
         await create_machinemaintenance(cluster, name)
         await cluster.eventually(lambda: phase(cluster, name), becomes="Refused")
-        assert "nobody would make another one" in message(cluster, name)
+        assert "nothing would create a new one" in message(cluster, name)
         assert name not in terminating_machines(cluster)
 
 

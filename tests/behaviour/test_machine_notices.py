@@ -210,7 +210,7 @@ async def test_without_anybody_who_makes_another_the_control_plane_is_left_alone
         cluster.run(machinemaintenance_operator())
         await create_machinemaintenance(cluster, name)
         await cluster.eventually(lambda: warning_reasons(cluster, name), becomes=["NoControlPlaneMachineSet"])
-        assert "nobody would make another" in message(cluster, name)
+        assert "nothing would create a new" in message(cluster, name)
         assert terminating_machines(cluster) == []
 
 

@@ -99,7 +99,7 @@ async def test_each_node_of_a_profile_is_replaced_one_at_a_time(a_cluster: PlanF
         for name, (instance, node) in asked.items():
             spec = cluster.get(PLURAL, f"{RECORDS}/mm-{name}-profile-os-{instance}")["spec"]
             assert (spec["machineid"], spec["machinelink"]) == (instance, name)
-            assert spec["description"] == f"profile os has node {node} replaced"
+            assert spec["description"] == f"profile os replaces node {node}"
             assert "surge" not in spec
         await wait_until_replaced(cluster, old, ready_at_least=0)
         await cluster.eventually(lambda: len(ready_machines(cluster)), becomes=2, within=TIMEOUT)
@@ -151,7 +151,7 @@ async def test_a_machine_that_a_person_keeps_is_not_asked_for_again(a_cluster: P
         told = ReportedErrors()
         cluster.run(operator_with_profiles(file, on_started=told.lives.append))
         await request_maintenance(cluster, node)
-        said = "was called off (the cloud says: [Canceled] we need it): delete it to have the Machine replaced"
+        said = "was cancelled (the cloud says: [Canceled] we need it): delete it to replace the Machine"
         await cluster.eventually(lambda: told(said))
         assert first not in terminating_machines(cluster)
         await cluster.delete(PLURAL, key)

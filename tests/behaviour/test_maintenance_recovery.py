@@ -146,7 +146,7 @@ async def test_the_budget_waits_for_recovery(a_cluster: PlanFactory, tmp_path: P
         await start_recovery(cluster)
         await wait_until_waiting(cluster)
         await create_maintenance(cluster, "n2", name="next")
-        await cluster.eventually(lambda: "workloads recover" in last_error(cluster, "next"))
+        await cluster.eventually(lambda: "workloads to recover" in last_error(cluster, "next"))
         assert not is_cordoned(cluster, "n2")
         await set_foreign_hostname(cluster, "n1")
         await cluster.eventually(lambda: is_gone(cluster))

@@ -86,7 +86,7 @@ async def test_a_host_is_off_from_the_approval_until_it_is_taken_back(
             bare_metal.event_notes,
             becomes=[
                 f"BareMetalHost {host} is powered off: Machine {machine} is approved for maintenance",
-                f"BareMetalHost {host} may be on again: Machine {machine} is not approved for maintenance",
+                f"BareMetalHost {host} may be powered on again: Machine {machine} is not approved for maintenance",
             ],
         )
 
@@ -142,8 +142,8 @@ async def test_what_was_left_behind_while_nobody_looked_is_swept_up(bare_metal: 
         await bare_metal.eventually(lambda: bare_metal.annotations(HOST), becomes={FOREIGN_REBOOT: ""})
         await bare_metal.eventually(lambda: bare_metal.annotations("rack7-u13"), becomes={FOREIGN_REBOOT: ""})
         why = f"it is used by Metal3Machine {bare_metal.namespace}/m3, not by Machine {bare_metal.namespace}/m2"
-        note = f"BareMetalHost {bare_metal.namespace}/rack7-u13 may be on again: {why}"
-        await bare_metal.eventually(lambda: bare_metal.event_notes("HostReleased"), becomes=[note])
+        note = f"BareMetalHost {bare_metal.namespace}/rack7-u13 may be powered on again: {why}"
+        await bare_metal.eventually(lambda: bare_metal.event_notes("HostPowerOffWithdrawn"), becomes=[note])
 
 
 async def test_a_host_is_on_again_when_its_machine_opts_out(bare_metal: BareMetalCluster, hub: Client) -> None:

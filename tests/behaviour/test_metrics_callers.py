@@ -75,7 +75,7 @@ async def test_who_may_not_ask_the_server_lets_nobody_in(cluster: ClusterBackend
     token = await a_token(await cluster.client(), "reader", namespace=cluster.namespace)
     callers = DelegatedAuth(await cluster.client_of(User(f"{cluster.prefix}-powerless")))
     verdict = await callers.authorize_get(PATH, authorization=f"Bearer {token}")
-    assert verdict == AccessDecision(HTTPStatus.SERVICE_UNAVAILABLE, "the API server cannot be asked who you are")
+    assert verdict == AccessDecision(HTTPStatus.SERVICE_UNAVAILABLE, "the API server cannot check this token now")
 
 
 @pytest.mark.parametrize("resource", ["tokenreviews", "subjectaccessreviews"])

@@ -57,7 +57,7 @@ async def test_a_notice_is_made_changed_shown_and_called_off(cluster: ClusterBac
     assert (await cancellation.end_notice(client, f"{node}-1", EndAction.CANCEL)).verb == "cancelled"
     assert (await client.get(MAINTENANCE_NOTICES, made.notice.name)).spec.stage == NoticeStage.CANCELLED
     assert (await query.list_notices(client, query.NoticeQuery(nodes=(node,)))).views == ()
-    with pytest.raises(HauloutError, match="is over"):
+    with pytest.raises(HauloutError, match="has ended"):
         await apply_notice(client, parsed_notice(cluster, node, f"{node}-1"))
 
 

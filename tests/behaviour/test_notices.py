@@ -100,7 +100,7 @@ async def test_many_who_take_the_same_reports_in_any_order_write_one_object(clus
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        pytest.param({"kind": "Reboot"}, "a notice is about a node", id="about nothing"),
+        pytest.param({"kind": "Reboot"}, "a notice needs nodeName or providerID", id="about nothing"),
         pytest.param({"nodeName": "n1", "kind": "Explosion"}, "Unsupported value", id="a kind that there is not"),
         pytest.param(
             {"nodeName": "n1", "start": "2026-04-16T02:00:00Z", "end": "2026-04-16T01:00:00Z"},

@@ -257,7 +257,7 @@ async def test_a_maintenance_that_may_delete_pods_does_not_start_without_the_rig
         cluster.run(run_controller)
         await create_maintenance(cluster, "n1", drain={"evictionTimeout": "1s"})
         said = await cluster.eventually(lambda: status(cluster).get("lastError"))
-        assert said.startswith("the operator may not delete pods; the policy deletes pods")
+        assert said.startswith("the operator may not delete pods; the drain policy needs the permission to delete pods")
         assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")
         await cluster.eventually(lambda: any("may not delete pods" in warning for warning in _warnings(cluster)))
         await cluster.apply_rbac(*shipped_rbac(None, pod_deletion=True))

@@ -89,7 +89,7 @@ async def test_an_edited_record_is_unknown_until_somebody_removes_it(a_cluster: 
         await start_maintenance(cluster, "n1")
         await cluster.patch("nodes", "n1", metadata={"annotations": {WORKLOADS_ANNOTATION: "[all of them]"}})
         await cluster.patch("nodes", "n1", metadata={"labels": {"patch": None}})
-        await cluster.eventually(lambda: f"annotation {WORKLOADS_ANNOTATION} cannot be used" in wait_reasons(seen))
+        await cluster.eventually(lambda: f"annotation {WORKLOADS_ANNOTATION} is invalid" in wait_reasons(seen))
         await unpin_deployment(cluster)
         await cluster.eventually(lambda: cluster.ready_pod_count("shop/cart"), becomes=1)
         assert state(cluster, "n1") == IN_MAINTENANCE

@@ -70,7 +70,7 @@ async def test_a_drain_waits_for_the_volumes_of_pods_that_left_and_for_no_others
         said = await cluster.eventually(lambda: _wait_for_blocker(cluster))
         assert said["reason"].startswith(
             "PersistentVolume left-1 (claim shop/data, driver disk.example.com) is still attached to node n1; "
-            "this is waited for until "
+            "the drain waits for it until "
         )
         assert "kubectl describe volumeattachment csi-left-1" in said["advice"]
         assert (phase(cluster), status(cluster)["waitsFor"]) == ("Running", "PersistentVolume left-1")

@@ -69,7 +69,7 @@ def test_each_tells_at_a_glance_whether_it_is_reached_in_maintenance_or_waits(pa
     for key, *words in (
         ("bank/prod", "Waiting", "2 of 2 clusters are in maintenance: shop/prod-eu, shop/prod-us"),
         ("bank/stage", "Unreachable", "In maintenance", "connection refused (for 17 min)"),
-        ("shop/prod-eu", "In maintenance", "2 under way", "waits for approve-deletion"),
+        ("shop/prod-eu", "In maintenance", "2 in progress", "waits for approve-deletion"),
         ("edge/store-07", "Connecting"),
         ("edge/store-04", "Being deleted"),
         ("edge/store-01", "Idle", "9 of 11 Machines enabled", "v1.36.3"),
@@ -79,7 +79,7 @@ def test_each_tells_at_a_glance_whether_it_is_reached_in_maintenance_or_waits(pa
     expect(page.locator(".clusters-group h2")).to_have_text(["bank2", "edge5", "shop4"])
     budgets = page.get_by_role("region", name="Clusters in maintenance at once")
     expect(budgets.get_by_role("meter").first).to_have_accessible_name("Budget all clusters: 2 of 2 used")
-    expect(budgets).to_contain_text("In line: bank/prod")
+    expect(budgets).to_contain_text("Waiting: bank/prod")
 
 
 def test_a_cluster_opens_by_keyboard_to_its_machines_and_what_to_type(pages: Pages, hub: CannedApi) -> None:
@@ -94,8 +94,8 @@ def test_a_cluster_opens_by_keyboard_to_its_machines_and_what_to_type(pages: Pag
     for text in (
         "Deletion",
         "Not approved yet",
-        "asked for 12 min ago",
-        "limit of the wait: in 4",
+        "requested 12 min ago",
+        "time limit: in 4",
         "maintenance-state",
     ):
         expect(machine).to_contain_text(text)
@@ -104,7 +104,7 @@ def test_a_cluster_opens_by_keyboard_to_its_machines_and_what_to_type(pages: Pag
         "runtime-extension-maintenance-controller.cloud.sap/approve-deletion=true"
     )
     page.get_by_text("Commands for the cluster").click()
-    expect(page.get_by_label("Get its kubeconfig, and try it")).to_contain_text("get secret prod-eu-kubeconfig")
+    expect(page.get_by_label("Get its kubeconfig and test it")).to_contain_text("get secret prod-eu-kubeconfig")
     toggle.click()
     expect(page.locator(".machine")).to_have_count(0)
 
@@ -132,7 +132,7 @@ def test_what_narrows_them_is_in_the_address(pages: Pages, hub: CannedApi) -> No
     page.keyboard.type("md-1-BB41x approve")
     expect(page.locator(".cluster-tile")).to_have_count(1)
     page.get_by_label("Search clusters").fill("nothing like it")
-    expect(page.get_by_text("No cluster is like that")).to_be_visible()
+    expect(page.get_by_text("No matching clusters")).to_be_visible()
     page.get_by_role("button", name="Show all clusters").click()
     expect(page.locator(".cluster-tile")).to_have_count(11)
 
@@ -159,7 +159,7 @@ def test_changes_are_shown_as_they_happen_and_what_is_open_stays_so(pages: Pages
     expect(tile(page, "bank/stage")).to_contain_text("Idle")
     expect(page.locator(".clusters-group").first.locator(".cluster-name")).to_have_text(["new", "prod", "stage"])
     expect(page.locator(".clusters-group h2")).to_have_text(["bank3", "edge4", "shop4"])
-    expect(page.get_by_text("Needs a look")).to_have_count(0)
+    expect(page.get_by_text("Needs attention")).to_have_count(0)
 
 
 def test_where_each_namespace_has_one_cluster_they_stand_together_with_their_namespaces(

@@ -18,7 +18,7 @@ from support.dashboard.notices_and_configuration import (
     preview,
     the_default_configuration,
 )
-from support.dashboard.polling import wait_until
+from support.dashboard.poll import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,9 @@ def test_the_file_is_shown_with_its_lines_and_findings_at_theirs(pages: Pages, a
 
 def test_profiles_are_told_in_words_beside_it(pages: Pages, api: CannedApi) -> None:
     page = open_configuration_page(pages, api)
-    expect(page.get_by_role("region", name="In words")).to_contain_text("to in-maintenance when night && one_at_a_time")
+    expect(page.get_by_role("region", name="Explanation")).to_contain_text(
+        "to in-maintenance when night && one_at_a_time"
+    )
 
 
 def test_a_broken_file_is_said_to_be_so_and_the_last_good_one_is_a_tab_away(pages: Pages, api: CannedApi) -> None:
@@ -86,7 +88,9 @@ def test_a_link_lights_up_its_line(pages: Pages, api: CannedApi) -> None:
 def test_without_a_file_it_says_that_the_one_that_ships_is_in_force(pages: Pages, api: CannedApi) -> None:
     api.answers["configuration"] = the_default_configuration()
     page = open_configuration_page(pages, api)
-    expect(page.get_by_text("There is no file: what ships with Haulout is in force.")).to_be_visible()
+    expect(
+        page.get_by_text("There is no configuration file: the default configuration of Haulout is in force.")
+    ).to_be_visible()
 
 
 # What if
@@ -99,11 +103,11 @@ def test_an_edit_is_judged_and_says_what_would_change_for_whom(pages: Pages, api
     expect(page.locator(".editor-field")).to_have_value(GOOD_FILE)
     expect(page.get_by_text("nothing would change.")).to_be_visible()
     edit_configuration(page, api, GOOD_FILE.replace("max: 1", "max: 2"), preview("another"))
-    expect(page.get_by_text("42 nodes were looked at; this would change:")).to_be_visible()
+    expect(page.get_by_text("42 nodes were checked; this would change:")).to_be_visible()
     expect(page.locator(".editor-gutter .is-changed")).to_have_text("19")
     changes = page.get_by_role("region", name="For nodes")
     expect(changes).to_contain_text("would go into maintenance now")
-    expect(changes).to_contain_text("and 22 that are not named here")
+    expect(changes).to_contain_text("and 22 more")
     changes.get_by_role("link", name="general-06").click()
     expect(page).to_have_url(f"{api.dashboard_url}#/nodes/general-06")
 
@@ -112,7 +116,7 @@ def test_a_broken_edit_is_marked_at_its_line_and_jumped_to(pages: Pages, api: Ca
     page = open_configuration_page(pages, api, "?tab=try")
     text = GOOD_FILE.replace("type: hasLabel", "type: hasLable")
     edit_configuration(page, api, text, preview(text))
-    expect(page.get_by_text("It could not be used: 1 error.")).to_be_visible()
+    expect(page.get_by_text("Invalid: 1 error.")).to_be_visible()
     expect(page.locator(".editor-gutter .is-bad")).to_have_text("7")
     page.get_by_role("button", name="line 7").click()
     field = page.locator(".editor-field")
@@ -138,15 +142,15 @@ def test_typing_is_asked_about_once_it_rests(pages: Pages, api: CannedApi) -> No
 
 def test_an_edit_is_kept_while_one_looks_elsewhere_and_can_be_reset(pages: Pages, api: CannedApi) -> None:
     page = open_configuration_page(pages, api, "?tab=try")
-    expect(page.get_by_role("button", name="Back to the current one")).to_be_disabled()
+    expect(page.get_by_role("button", name="Reset to the current file")).to_be_disabled()
     edit_configuration(page, api, "profiles: []\n", preview("another"))
     page.get_by_role("link", name="Notices").first.click()
     page.get_by_role("link", name="Configuration").first.click()
     page.get_by_role("button", name="What if").click()
     expect(page.locator(".editor-field")).to_have_value("profiles: []\n")
-    page.get_by_role("button", name="Back to the current one").click()
+    page.get_by_role("button", name="Reset to the current file").click()
     expect(page.locator(".editor-field")).to_have_value(GOOD_FILE)
-    expect(page.get_by_text("as it is now", exact=True)).to_be_visible()
+    expect(page.get_by_text("no changes", exact=True)).to_be_visible()
 
 
 def test_an_edit_that_cannot_be_judged_says_why(pages: Pages, api: CannedApi) -> None:
@@ -154,7 +158,7 @@ def test_an_edit_that_cannot_be_judged_says_why(pages: Pages, api: CannedApi) ->
     page = open_configuration_page(pages, api, "?tab=try")
     api.fail_requests("configuration/check", 413, "at most 1 MiB")
     page.locator(".editor-field").fill("x")
-    expect(page.get_by_text("It could not be looked at: at most 1 MiB")).to_be_visible()
+    expect(page.get_by_text("The check failed: at most 1 MiB")).to_be_visible()
 
 
 # For everybody

@@ -105,7 +105,7 @@ def test_search_looks_at_names_places_labels_profiles_and_reasons(
 
 def test_who_finds_nothing_is_told_what_to_do(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/fleet?q=nowhere")
-    expect(page.get_by_text("No node is like that")).to_be_visible()
+    expect(page.get_by_text("No matching nodes")).to_be_visible()
     page.get_by_role("button", name="Show all nodes").click()
     expect(page.locator("h1")).to_contain_text("60 nodes")
 
@@ -201,7 +201,7 @@ def test_a_card_tells_more_about_the_node_under_the_pointer(pages: Pages, api: C
 
 def test_what_is_blocked_the_longest_is_told_first(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
-    look = page.get_by_role("region", name="Needs a look")
+    look = page.get_by_role("region", name="Needs attention")
     expect(look.locator(".node-link")).to_have_text(["general-44", "general-02", "gpu-58"])
     expect(look.get_by_role("listitem").first).to_contain_text("for 3 h 12 min")
 
@@ -212,7 +212,7 @@ def test_budgets_say_how_much_is_used_and_who_waits(pages: Pages, api: CannedApi
     expect(budgets.get_by_role("meter", name="Budget zone eu-west-1b: 4 of 4 used")).to_have_attribute(
         "aria-valuenow", "4"
     )
-    expect(budgets).to_contain_text("2 in line: spot-23, general-37")
+    expect(budgets).to_contain_text("2 waiting: spot-23, general-37")
 
 
 def test_the_list_can_be_sorted_and_the_order_is_in_the_address(pages: Pages, api: CannedApi) -> None:

@@ -26,8 +26,8 @@ def test_it_keeps_nobody_out(
 def test_it_says_who_leads_and_what_is_not_well_before_what_is(pages: Pages, api: CannedApi) -> None:
     page = pages.open(f"{api.dashboard_url}#/health")
     expect(page.locator(".figures")).to_contain_text(f"{LEADER} for 2 d 3 h")
-    parts = page.locator(".card", has=page.get_by_role("heading", name="Parts"))
-    expect(parts).to_contain_text("1 of 4 not well")
+    parts = page.locator(".card", has=page.get_by_role("heading", name="Components"))
+    expect(parts).to_contain_text("1 of 4 unhealthy")
     expect(parts.locator("tbody tr").first).to_contain_text("source awsAccessDenied: sqs:ReceiveMessage6 min ago")
     watches = page.locator(".card", has=page.get_by_role("heading", name="Watches"))
     expect(watches.locator("tbody tr").nth(0)).to_contain_text("403: the service account may not watch them")
@@ -53,7 +53,7 @@ def test_what_cannot_be_loaded_says_why_and_can_be_tried_again(pages: Pages, api
     pages.expect_problems("503")
     api.fail_requests("health", 503, "nobody leads")
     page = pages.open(f"{api.dashboard_url}#/health")
-    expect(page.get_by_text("This could not be loaded")).to_be_visible()
+    expect(page.get_by_text("Loading failed")).to_be_visible()
     expect(page.locator(".failure")).to_contain_text("nobody leads")
     api.clear_failures()
     page.get_by_role("button", name="Try again").click()
@@ -63,7 +63,7 @@ def test_what_cannot_be_loaded_says_why_and_can_be_tried_again(pages: Pages, api
 def test_nothing_wrong_is_told_as_such(pages: Pages, api: CannedApi) -> None:
     api.answers["health"] = msgspec.structs.replace(a_health(), troubles=())
     page = pages.open(f"{api.dashboard_url}#/health")
-    expect(page.get_by_text("Nothing went wrong")).to_be_visible()
+    expect(page.get_by_text("No errors")).to_be_visible()
 
 
 def test_a_long_table_is_cut_and_stays_whole_once_somebody_wanted_all_of_it(pages: Pages, api: CannedApi) -> None:
@@ -75,7 +75,7 @@ def test_a_long_table_is_cut_and_stays_whole_once_somebody_wanted_all_of_it(page
     page.get_by_role("button", name="All 25").click()
     expect(rows).to_have_count(25)
     api.answers["health"] = msgspec.structs.replace(a_health(), calls=calls, viewers=9)
-    page.get_by_role("button", name="Look again").click()
+    page.get_by_role("button", name="Refresh").click()
     expect(page.locator(".figures")).to_contain_text("Viewers9")
     expect(rows).to_have_count(25)
 
@@ -86,9 +86,9 @@ def test_what_somebody_reads_or_marks_is_not_taken_away(pages: Pages, api: Canne
     api.answers["health"] = msgspec.structs.replace(a_health(), viewers=9)
     page.evaluate("getSelection().selectAllChildren(document.querySelector('.figures'))")
     with page.expect_response("**/health"):
-        page.get_by_role("button", name="Look again").evaluate("it => it.click()")
+        page.get_by_role("button", name="Refresh").evaluate("it => it.click()")
     assert "Viewers3" in page.locator(".figures").inner_text().replace("\n", "")
     page.evaluate("getSelection().removeAllRanges()")
-    page.get_by_role("button", name="Look again").evaluate("it => it.click()")
+    page.get_by_role("button", name="Refresh").evaluate("it => it.click()")
     expect(page.locator(".figures")).to_contain_text("Viewers9")
     expect(page.get_by_role("region", name="Watches").last).to_be_focused()

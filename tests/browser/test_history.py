@@ -109,15 +109,15 @@ def test_it_is_read_again_when_somebody_asks(pages: Pages, api: CannedApi) -> No
 
 def test_that_nothing_happened_and_that_nothing_fits_are_told_apart(pages: Pages, api: CannedApi) -> None:
     api.answers["history"] = HistoryList(entries=())
-    expect(open_history_page(pages, api).get_by_text("Nothing has happened")).to_be_visible()
-    expect(open_history_page(pages, api, "?q=disk").get_by_text("Nothing fits")).to_be_visible()
+    expect(open_history_page(pages, api).get_by_text("No entries")).to_be_visible()
+    expect(open_history_page(pages, api, "?q=disk").get_by_text("No matching entries")).to_be_visible()
 
 
 def test_what_is_wrong_is_said_and_tried_again(pages: Pages, api: CannedApi) -> None:
-    api.fail_requests("history", 503, "the history may not be read: no")
+    api.fail_requests("history", 503, "no permission to read the history: no")
     pages.expect_problems("503")
     page = open_history_page(pages, api)
-    expect(page.get_by_text("the history may not be read: no")).to_be_visible()
+    expect(page.get_by_text("no permission to read the history: no")).to_be_visible()
     api.clear_failures()
     page.get_by_role("button", name="Try again").click()
     expect(page.locator("tbody tr")).to_have_count(5)

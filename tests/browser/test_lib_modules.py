@@ -53,7 +53,7 @@ def test_what_was_and_what_comes_is_told_by_the_clock_that_is_set(lib: Page) -> 
 def test_letters_stay_while_somebody_types_and_the_page_is_shown_anew(lib: Page) -> None:
     told = lib.evaluate(
         """async () => {
-            const {narrowing} = await use("narrowing"), heard = [], seen = [];
+            const {narrowing} = await use("filter_fields"), heard = [], seen = [];
             const bar = narrowing("Narrow", [{name: "q", label: "Search"}], (it) => heard.push(it.q));
             document.documentElement.append(bar.element);
             const input = bar.element.querySelector("input");

@@ -38,17 +38,17 @@ def test_who_logs_in_sees_the_fleet_acts_and_logs_out(pages: Pages, operator: tu
     pages.expected_problems += ["401 (Unauthorized)"]  # before they log in
     page = pages.open(f"{url}static/")
     dialog = page.get_by_role("dialog", name="Log in")
-    expect(dialog).to_contain_text("This dashboard wants to know who looks.")
-    field = dialog.get_by_label("A token of Kubernetes")
+    expect(dialog).to_contain_text("This dashboard requires a login.")
+    field = dialog.get_by_label("Kubernetes token")
     field.fill("wrong")
     dialog.get_by_role("button", name="Log in").click()
-    expect(dialog.get_by_role("alert")).to_have_text("the API server does not know this token")
+    expect(dialog.get_by_role("alert")).to_have_text("the API server does not accept this token")
     field.fill(token)
     field.press("Enter")
     expect(page.locator("h1")).to_contain_text("6 nodes")
     assert page.evaluate("document.cookie") == ""
     page.goto(f"{url}static/#/nodes/general-01")
-    page.get_by_role("button", name=re.compile("Keep maintenance off|Hold")).first.click()
+    page.get_by_role("button", name=re.compile("Hold the node|Hold")).first.click()
     page.get_by_role("dialog").get_by_label("Reason").fill("a migration")
     page.get_by_role("dialog").locator("button[type=submit]").click()
     expect(page.get_by_role("dialog")).to_contain_text("general-01 is held: no new maintenance begins on it.")
@@ -71,7 +71,7 @@ def test_everybody_can_log_in(
     page = pages.open(there.dashboard_url, width=width, theme=theme)
 
     dialog = page.get_by_role("dialog", name="Log in")
-    expect(dialog.get_by_label("A token of Kubernetes")).to_be_focused()
+    expect(dialog.get_by_label("Kubernetes token")).to_be_focused()
     accessible(page)
     room, box = page.viewport_size, dialog.bounding_box()
     assert room is not None

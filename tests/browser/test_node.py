@@ -48,7 +48,7 @@ def set_allowed_actions(api: CannedApi, *acts: ActKind) -> None:
 
 def test_the_head_says_what_goes_on_since_when_why_and_when_it_goes_on(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api)
-    lead = page.get_by_role("region", name="How it stands")
+    lead = page.get_by_role("region", name="Status")
     for text in ("Blocked", "since 13:23 (42 min ago)", "PodDisruptionBudget bank/ledger", "Next: in 2", "Cordoned"):
         expect(lead).to_contain_text(text)
     expect(lead).to_contain_text("or earlier when the node itself changes, a pod of the node goes or a node leaves")
@@ -74,20 +74,20 @@ def test_ways_out_of_the_current_state_tell_each_check_with_verdict_reason_and_n
     # 100 minutes ahead of the answer: 1 h 39 min as soon as the page's clock goes on.
     expect(night).to_contain_text(re.compile(r"May change in 1 h (39|40) min"))
     expect(way.get_by_role("listitem").filter(has_text="maxMaintenance")).to_contain_text("does not pass")
-    expect(way).to_contain_text("It would pass if one_at_a_time passed, or if approved passed.")
+    expect(way).to_contain_text("Passes if one_at_a_time passed, or if approved passed.")
     expect(page.locator(".check").filter(has_text="hasLabel").first).to_contain_text("connection refused")
 
 
 def test_a_way_that_passes_and_is_held_back_says_by_whom(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api)
     profile = page.get_by_role("region", name="Profile gpu-driver")
-    expect(profile).to_contain_text("Held back: profile os is in maintenance")
+    expect(profile).to_contain_text("Not allowed yet: profile os is in maintenance")
     expect(profile.locator(".machine-way.is-open")).to_have_count(0)
 
 
 def test_what_a_check_knows_unfolds_and_stays_unfolded_when_other_things_change(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api)
-    page.get_by_text("What it knows").click()
+    page.get_by_text("Check details").click()
     expect(page.get_by_text("Europe/Berlin", exact=True)).to_be_visible()
     detail = a_blocked_node(NOW)
     drain = msgspec.structs.replace(detail.drains[0], gone=7)
@@ -102,14 +102,14 @@ def test_the_drain_tells_how_far_it_is_and_who_is_in_the_way_since_when_with_adv
     page = open_node_page(pages, api)
     drain = page.get_by_role("region", name="Drain by profile os")
     expect(drain.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "62")
-    expect(drain).to_contain_text("has time until 14:53")
+    expect(drain).to_contain_text("deadline 14:53")
     blockers = drain.locator(".blockers > li")
     expect(blockers).to_have_count(2)  # two pods wait for the same
     for text in (
         "PodDisruptionBudget bank/ledger",
         "since 13:25",
         "Deployment bank/ledger",
-        "What helps: add a replica",
+        "Remedy: add a replica",
     ):
         expect(blockers.first).to_contain_text(text)
 
@@ -126,8 +126,8 @@ def test_orders_tell_their_phase_error_and_place_in_line(pages: Pages, api: Cann
     orders = page.get_by_role("region", name="2 NodeMaintenances")
     expect(orders).to_contain_text("Failed")
     expect(orders).to_contain_text("shop/cart-0 is still there")
-    expect(orders).to_contain_text("Place 2 in the line")
-    expect(page.get_by_role("region", name="How it stands")).to_contain_text("Held back: alice: disk is being replaced")
+    expect(orders).to_contain_text("Position 2 in the queue")
+    expect(page.get_by_role("region", name="Status")).to_contain_text("On hold: alice: disk is being replaced")
 
 
 def test_history_is_newest_first_with_durations_and_drain_facts(pages: Pages, api: CannedApi) -> None:
@@ -175,15 +175,15 @@ def test_a_change_of_the_node_is_shown_as_it_happens(pages: Pages, api: CannedAp
 def test_a_node_that_nobody_knows_is_told_as_such(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("404")
     page = open_node_page(pages, api, "nowhere")
-    expect(page.get_by_text("There is no such node")).to_be_visible()
-    page.get_by_role("link", name="Look for it in the fleet").click()
+    expect(page.get_by_text("Node not found")).to_be_visible()
+    page.get_by_role("link", name="Search the fleet").click()
     expect(page).to_have_url(f"{api.dashboard_url}#/fleet?q=nowhere")
 
 
 def test_an_idle_node_says_that_nothing_goes_on(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api, "general-020")
-    expect(page.locator(".lead")).to_contain_text("Nothing is going on, and nothing is announced.")
-    expect(page.get_by_text("Nothing happens in this profile")).to_be_visible()
+    expect(page.locator(".lead")).to_contain_text("No maintenance is in progress, and none is announced.")
+    expect(page.get_by_text("This profile has no transitions")).to_be_visible()
 
 
 # Acts
@@ -191,7 +191,7 @@ def test_an_idle_node_says_that_nothing_goes_on(pages: Pages, api: CannedApi) ->
 
 def test_nobody_is_offered_what_they_may_not_do(pages: Pages, api: CannedApi) -> None:
     page = open_node_page(pages, api)
-    expect(page.get_by_role("region", name="What moves it on")).to_be_visible()
+    expect(page.get_by_role("region", name="Next steps")).to_be_visible()
     for name in ("Hold …", "Start maintenance …", "Approve it …"):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
 
@@ -210,7 +210,7 @@ def test_an_act_is_asked_about_sent_with_its_reason_and_answered(pages: Pages, a
         page.get_by_role("button", name="Hold …").click()
         dialog = page.get_by_role("dialog", name="Hold")
         expect(dialog.get_by_label("Reason")).to_be_focused()
-        expect(dialog).to_contain_text("No new maintenance begins on general-05")
+        expect(dialog).to_contain_text("No new maintenance starts on general-05")
         dialog.get_by_label("Reason").fill("disk is being replaced")
         dialog.get_by_label("How long").select_option("for 4 hours")
         dialog.get_by_role("button", name="Hold", exact=True).click()
@@ -231,11 +231,11 @@ def test_an_act_that_is_refused_says_why_and_can_be_tried_again(pages: Pages, ap
     api.answers["acts"] = Problem(error="ann may not delete nodemaintenances", status=403)
     set_allowed_actions(api, *ALL_ACTS)
     page = open_node_page(pages, api, "general-08")
-    page.get_by_role("button", name="End it …").first.click()
+    page.get_by_role("button", name="End maintenance …").first.click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("button", name="End it").click()
+    dialog.get_by_role("button", name="End maintenance").click()
     expect(dialog.get_by_role("alert")).to_have_text("ann may not delete nodemaintenances")
-    expect(dialog.get_by_role("button", name="End it")).to_be_enabled()
+    expect(dialog.get_by_role("button", name="End maintenance")).to_be_enabled()
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
 

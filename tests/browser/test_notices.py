@@ -48,15 +48,15 @@ def test_a_notice_tells_how_soon_where_what_from_whom_and_whether_in_time(pages:
 
 def test_a_row_unfolds_to_all_that_is_known_with_what_was_moved(pages: Pages, api: CannedApi) -> None:
     page = open_notices_page(pages, api)
-    toggle = page.get_by_role("button", name="All about aws-event-9c1d")
+    toggle = page.get_by_role("button", name="Details of aws-event-9c1d")
     toggle.focus()
     page.keyboard.press("Enter")
     expect(toggle).to_have_attribute("aria-expanded", "true")
     moved = page.locator(".notice").filter(has_text="aws-event-9c1d")
-    for text in ("host update", "about 53 min", "aws agreed to another time", "MaintenanceMoveAsked", "by haulout"):
+    for text in ("host update", "about 53 min", "aws agreed to another time", "RescheduleRequested", "by haulout"):
         expect(moved).to_contain_text(text)
     toggle.click()
-    expect(page.get_by_text("MaintenanceMoveAsked")).to_be_hidden()
+    expect(page.get_by_text("RescheduleRequested")).to_be_hidden()
 
 
 def test_what_narrows_them_is_in_the_address(pages: Pages, api: CannedApi) -> None:
@@ -69,7 +69,7 @@ def test_what_narrows_them_is_in_the_address(pages: Pages, api: CannedApi) -> No
     page.keyboard.type("second FEED")
     expect(page.locator(".notice:visible")).to_have_count(1)
     page.get_by_label("Search notices").fill("nothing like it")
-    expect(page.get_by_text("No notice fits")).to_be_visible()
+    expect(page.get_by_text("No matching notices")).to_be_visible()
 
 
 def test_a_link_shows_those_that_are_too_late(pages: Pages, api: CannedApi) -> None:
@@ -81,7 +81,7 @@ def test_a_link_shows_those_that_are_too_late(pages: Pages, api: CannedApi) -> N
 
 def test_changes_are_shown_as_they_happen_and_what_is_unfolded_stays_so(pages: Pages, api: CannedApi) -> None:
     page = open_notices_page(pages, api)
-    page.get_by_role("button", name="All about people-chg-17-4f2a").click()
+    page.get_by_role("button", name="Details of people-chg-17-4f2a").click()
     changed = msgspec.structs.replace(a_moved_notice(NOW), phase="Due")
     api.update_notices(NoticesChanged(revision="8", changed=(changed,), gone=("evil",)))
     expect(page.get_by_role("region", name="Due notices")).to_contain_text("aws-event-9c1d")
@@ -93,12 +93,12 @@ def test_only_what_people_made_can_be_called_off(pages: Pages, api: CannedApi) -
     api.answers["session"] = Session(mode=AuthMode.PROXY, user="ann", acts=(ActKind.CANCEL,), csrf="x")
     api.answers["acts"] = Done(text="people-chg-17-4f2a is called off")
     page = open_notices_page(pages, api)
-    page.get_by_role("button", name="All about aws-event-9c1d").click()
-    expect(page.get_by_text("It is called off where it comes from")).to_be_visible()
-    page.get_by_role("button", name="All about people-chg-17-4f2a").click()
-    page.get_by_role("button", name="Call it off …").click()
+    page.get_by_role("button", name="Details of aws-event-9c1d").click()
+    expect(page.get_by_text("Only its cloud can cancel it")).to_be_visible()
+    page.get_by_role("button", name="Details of people-chg-17-4f2a").click()
+    page.get_by_role("button", name="Cancel notice …").click()
     with page.expect_request("**/api/v2/acts") as asked:
-        page.get_by_role("dialog").get_by_role("button", name="Call it off").click()
+        page.get_by_role("dialog").get_by_role("button", name="Cancel notice").click()
     assert asked.value.post_data_json == {"act": "cancel", "notice": "people-chg-17-4f2a", "node": "large-02"}
     expect(page.get_by_role("dialog")).to_contain_text("is called off")
 
@@ -106,7 +106,7 @@ def test_only_what_people_made_can_be_called_off(pages: Pages, api: CannedApi) -
 def test_without_notices_it_says_how_to_make_one(pages: Pages, api: CannedApi) -> None:
     api.answers["notices"] = NoticeList(revision="1", notices=())
     page = open_notices_page(pages, api)
-    expect(page.get_by_text("Nothing is announced")).to_be_visible()
+    expect(page.get_by_text("No maintenance is announced")).to_be_visible()
     expect(page.locator(".command")).to_contain_text("haulout")
 
 
@@ -138,5 +138,5 @@ def test_nobody_is_kept_out_and_hostile_text_stays_text(
 
 def test_a_picture(pages: Pages, api: CannedApi, screenshot: Callable[[Page, str], None]) -> None:
     page = pages.open(f"{api.dashboard_url}#/notices", frozen_at=NOW)
-    page.get_by_role("button", name="All about aws-event-9c1d").click()
+    page.get_by_role("button", name="Details of aws-event-9c1d").click()
     screenshot(page, "notices")

@@ -113,7 +113,7 @@ def test_an_operator_that_is_away_is_told_of_with_what_is_known_of_it(pages: Pag
     expect(page.locator(".connection")).to_have_attribute("data-state", "reconnecting")
     said = page.get_by_role("status", name="Warnings")
     expect(said).to_contain_text("No connection to the operator: nobody leads since 14:02")
-    expect(said).to_contain_text("What you see is as of 14:05:")
+    expect(said).to_contain_text("The data shown is from 14:05:")
     expect(page.locator("h1")).to_contain_text("60 nodes")
     api.clear_failures()
     expect(page.locator(".connection")).to_have_attribute("data-state", "live")
@@ -159,12 +159,16 @@ def test_who_comes_while_nobody_leads_is_told_so_and_sees_the_fleet_as_soon_as_s
     pages: Pages, api: CannedApi
 ) -> None:
     pages.expect_problems("503")
-    nobody = Banner(level=Level.CRITICAL, text="Nobody leads: no maintenance begins or goes on", page="health")
+    nobody = Banner(
+        level=Level.CRITICAL, text="No replica is the leader: no maintenance starts or continues", page="health"
+    )
     api.answers["summary"] = a_summary(a_fleet(), banners=(nobody,))
-    api.fail_requests("events", 503, "nobody leads at the moment")
+    api.fail_requests("events", 503, "no replica is the leader at the moment")
     page = pages.open(api.dashboard_url)
-    expect(page.locator(".failure")).to_contain_text("nobody leads at the moment")
-    expect(page.get_by_role("status", name="Warnings")).to_contain_text("Nobody leads: no maintenance begins")
+    expect(page.locator(".failure")).to_contain_text("no replica is the leader at the moment")
+    expect(page.get_by_role("status", name="Warnings")).to_contain_text(
+        "No replica is the leader: no maintenance starts"
+    )
     expect(page.get_by_role("button", name="Try again")).to_be_visible()
     api.clear_failures()
     page.evaluate("document.querySelector('.failure button')?.click()")  # the page may have tried by itself by now
@@ -173,9 +177,9 @@ def test_who_comes_while_nobody_leads_is_told_so_and_sees_the_fleet_as_soon_as_s
 
 def test_nodes_that_cannot_be_asked_for_are_asked_for_again(pages: Pages, api: CannedApi) -> None:
     pages.expect_problems("502")
-    api.fail_requests("nodes", 502, "the leader cannot be asked")
+    api.fail_requests("nodes", 502, "cannot reach the leader")
     page = pages.open(api.dashboard_url)
-    expect(page.locator(".failure")).to_contain_text("the leader cannot be asked")
+    expect(page.locator(".failure")).to_contain_text("cannot reach the leader")
     api.clear_failures()
     expect(page.locator("h1")).to_contain_text("60 nodes")
 
@@ -183,7 +187,7 @@ def test_nodes_that_cannot_be_asked_for_are_asked_for_again(pages: Pages, api: C
 def test_who_does_not_want_keys_turns_them_off_for_good(pages: Pages, api: CannedApi) -> None:
     page = pages.open(api.dashboard_url)
     page.keyboard.press("?")
-    page.get_by_role("checkbox", name="Listen to keys").uncheck()
+    page.get_by_role("checkbox", name="Enable keyboard shortcuts").uncheck()
     page.get_by_role("button", name="Close").click()
     page.reload()
     expect(page.locator("h1")).to_contain_text("60 nodes")
@@ -192,7 +196,7 @@ def test_who_does_not_want_keys_turns_them_off_for_good(pages: Pages, api: Canne
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(page.locator(".map")).to_be_visible()
     page.get_by_role("button", name="Keys").click()
-    page.get_by_role("checkbox", name="Listen to keys").check()
+    page.get_by_role("checkbox", name="Enable keyboard shortcuts").check()
     page.keyboard.press("Escape")
     page.keyboard.press("m")
     expect(page.locator("table.nodes")).to_be_visible()
@@ -203,7 +207,7 @@ def test_a_page_of_an_older_operator_says_so(pages: Pages, api: CannedApi) -> No
     expect(page.locator("h1")).to_contain_text("11 of 60")
     api.update_summary(a_summary(a_fleet(), version="0.2.0"))
     said = page.get_by_role("status", name="Warnings")
-    expect(said).to_contain_text("The operator is now 0.2.0, and this page is of 0.1.0.")
-    said.get_by_role("link", name="Load it anew").click()
+    expect(said).to_contain_text("The operator now runs version 0.2.0, and this page was loaded from version 0.1.0.")
+    said.get_by_role("link", name="Reload").click()
     expect(said).not_to_contain_text("0.2.0")
     expect(page.locator("h1")).to_contain_text("11 of 60")

@@ -11,7 +11,7 @@ from browser.conftest import Pages, Theme, Width
 from haulout.dashboard.api.types import Timeline
 from support.dashboard.canned_api import CannedApi
 from support.dashboard.fleet import NOW
-from support.dashboard.polling import wait_until
+from support.dashboard.poll import wait_until
 from support.dashboard.timeline import a_timeline, a_timeline_without_history
 
 
@@ -74,7 +74,7 @@ def test_pointing_at_a_bar_tells_exact_times_how_long_and_why(pages: Pages, api:
         "Mon 16 Nov, 15:17 UTC",
         "for 1 h",
         "large-01",
-        "nobody has begun to empty it",
+        "its drain has not begun",
     ):
         expect(card).to_contain_text(text)
     page.mouse.move(5, 5)
@@ -93,7 +93,7 @@ def test_buttons_zoom_and_the_address_says_how_far(pages: Pages, api: CannedApi)
     page.get_by_role("button", name="1w").click()
     expect(page).to_have_url(f"{api.dashboard_url}#/timeline?span=1w")
     expect(page.locator(".tl-large").first).to_have_text("Sat 14 Nov")
-    page.get_by_role("button", name="Closer").click()
+    page.get_by_role("button", name="Zoom in").click()
     expect(page).to_have_url(f"{api.dashboard_url}#/timeline?span=6300m")
 
 

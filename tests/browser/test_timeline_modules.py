@@ -115,7 +115,7 @@ def test_zooming_keeps_what_is_under_the_pointer_where_it_is(lib: Page) -> None:
 def test_lines_that_differ_are_found(lib: Page, before: str, after: str, lines: list[int], gone: int) -> None:
     told = lib.evaluate(
         """async ([before, after]) => {
-            const { lines, gone } = (await use("differing")).differing(before, after);
+            const { lines, gone } = (await use("diff")).differing(before, after);
             return [[...lines], gone];
         }""",
         [before, after],

@@ -1,4 +1,4 @@
-"""`python -m chaos`: rounds of faults until the time is over, the table, and what to replay."""
+"""`python -m chaos`: runs rounds of faults for a given time, then prints the table and the commands to replay."""
 
 import asyncio
 import json

@@ -1,6 +1,6 @@
-"""A minimal client of the API server, for everybody in a round but the operator.
+"""A minimal API client for everything in a round except the operator.
 
-It shares no code with the operator's own client: a defect there must not hide itself from the judge.
+It shares no code with the operator's client: a defect there must not hide itself from the invariants.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""The fault classes. Each is a coroutine that injects its fault and returns when the fault is over.
+"""The fault classes: coroutines that inject a fault and return when it is over.
 
-Where a class has variants or durations, the round's seed decides. A fault heals what it broke before it returns, except
-where a process that was killed comes back later by itself, as a kubelet would restart it. From the return on the
-operator must recover.
+Where a class has variants or durations, the round's seed decides. A fault restores what it broke before it returns,
+except that a killed process restarts later by itself, as a kubelet would restart it. After the return the operator must
+recover.
 """
 
 import json

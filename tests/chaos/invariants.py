@@ -1,9 +1,9 @@
-"""Whether a round kept the invariants, by its recording alone.
+"""The invariants of a round, checked on its recording alone.
 
-    violations = judge(recording, rules)
+    violations = find_violations(recording, rules)
 
-Each check is a pure function over the audit log and the watches. None asks the operator or believes what it logs, and
-none knows which fault was injected. `recovery` measures how long the operator needed to act again.
+Each check is a pure function over the audit log and the watches. None queries the operator or trusts its logs, and none
+knows which fault was injected. `recovery` measures how long the operator needed to act again.
 
 A check must not excuse what it cannot explain: what looks wrong from outside is a violation.
 """

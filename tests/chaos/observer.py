@@ -1,7 +1,7 @@
-"""Watches everything in a round, and keeps each event with the instant at which it came.
+"""Watches all resources in a round, and records each event with the instant of its arrival.
 
-After a lost connection a watch continues where it stopped, so no revision is missed. If the server has forgotten that
-revision, the objects are listed again, and those that vanished are recorded as deleted.
+After a lost connection a watch continues at its last revision, so it misses none. After 410 Gone the objects are listed
+again, and those that have vanished are recorded as deleted.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""The operator as a round runs it: `python -m chaos.patched_operator run …`, which is `haulout run …` with two hooks.
+"""The operator in a round: `python -m chaos.patched_operator run …` is `haulout run …` with two hooks.
 
-`CHAOS_CLOCK` names a file with a number of seconds by which the wall clock of this process is wrong; the file may
-change at any time. `CHAOS_SABOTAGE` breaks the operator on purpose, to prove that the judge finds it.
+`CHAOS_CLOCK` names a file with the error of this process's wall clock in seconds; the file may change at any time.
+`CHAOS_SABOTAGE` breaks the operator on purpose, to prove that the invariants detect it.
 """
 
 import ctypes

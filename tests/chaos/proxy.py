@@ -1,8 +1,8 @@
 """An HTTPS proxy between one replica and the API server, with faults that can be switched on and off.
 
-It adds the credentials of its replica, which has none: so the audit log names the replica. Without a fault it changes
-nothing else. It speaks TLS, as an API server does: a stall in the middle of a handshake is a case of its own.
-A request whose sender has given up by the time a partition ends is dropped, as it is when a connection was reset.
+It adds the credentials of its replica, which has none itself: so the audit log names the replica. Without a fault it
+changes nothing else. It speaks TLS, as an API server does: a stall in the middle of a handshake is a separate case. A
+request whose client has given up before the end of a partition is dropped, as after a connection reset.
 """
 
 import asyncio

@@ -1,12 +1,11 @@
-"""What happened in a round, as values: the audit log of the API server, and the events of an observer's watches.
+"""The recording of a round as values: the audit log of the API server, and the events of an observer's watches.
 
     recording = Recording(read_audit(lines, restored=[]), watched)
     for revision in recording.revisions("nodes"): …
 
-A watch shows each revision of an object, but not who wrote it; the audit log shows who wrote what, but not what was
-written right before the server was killed. Together they are complete. Revisions are in the order of their
-resourceVersion. A restored etcd hands out resourceVersions twice, so they are ordered by epoch first: an epoch begins
-with each restore.
+A watch shows each revision of an object, but not who wrote it; the audit log shows who wrote what, but lacks writes
+directly before the server was killed. Together they are complete. Revisions are ordered by resourceVersion. A restored
+etcd assigns resourceVersions a second time, so revisions are ordered by epoch first; each restore starts an epoch.
 """
 
 import json

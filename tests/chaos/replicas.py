@@ -1,4 +1,4 @@
-"""The operator's processes: two replicas under the rights of the shipped manifests, each behind a proxy of its own."""
+"""The operator's processes: two replicas with the permissions of the shipped manifests, each behind its own proxy."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""What a run found: the table for the documentation, and a report with the command that replays each violation."""
+"""The results of a run: the table for the documentation, and a report with the command that replays each violation."""
 
 import math
 from collections.abc import Iterable, Sequence

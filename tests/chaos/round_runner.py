@@ -1,8 +1,8 @@
-"""One round: a control plane, two replicas, people at work, one fault, and the verdict.
+"""One round: a control plane, two replicas, users at work, one fault, and the result.
 
     result = await run_round("kill-leader", seed=7, folder=Path("out"))
 
-The folder keeps the audit log, the watches and the logs of the replicas, for whoever looks into a violation.
+The folder keeps the audit log, the watches and the logs of the replicas, for the analysis of violations.
 """
 
 import asyncio

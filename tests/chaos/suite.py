@@ -1,4 +1,4 @@
-"""Runs rounds, several at a time and each in a process of its own, until the time is over."""
+"""Runs rounds, several at a time and each in its own process, until the time is over."""
 
 import asyncio
 import itertools

@@ -1,7 +1,7 @@
-"""What happens in a cluster while faults happen: nodes with pods, and people who order maintenances.
+"""The workload of a round: nodes with pods, and users who create maintenances.
 
-People speak to the API server directly and try again until it answers. There are no kubelets and no controllers: a
-stand-in lets evicted pods go, and says how many pods a PodDisruptionBudget allows to leave.
+Users access the API server directly and retry until it answers. There are no kubelets and no controllers: this module
+deletes evicted pods, and writes the disruptionsAllowed of PodDisruptionBudgets.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a fault can touch: the control plane, the replicas, and the rights of all of them."""
+"""The objects that a fault can act on: the control plane, the replicas, and their permissions."""
 
 import asyncio
 import random

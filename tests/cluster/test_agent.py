@@ -340,7 +340,7 @@ async def test_a_whole_agent_is_small_and_tells_what_azure_tells(site: ControlPl
         process.terminate()
         _, said = await process.communicate()
         assert process.returncode == 0
-        assert "the agent ends" in said.decode()
+        assert "agent stopped" in said.decode()
         assert "WARN" not in said.decode()
 
 

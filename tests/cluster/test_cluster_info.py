@@ -53,7 +53,7 @@ def test_what_is_granted_is_what_was_missing(
     kubeconfig = identity(control_plane, namespace, tmp_path)
     before = cluster_info(kubeconfig)
     assert before.returncode == 1
-    assert "✓ see nodes" not in before.stdout
+    assert "✓ watch nodes" not in before.stdout
 
     manifest = cluster_info(kubeconfig, "--grant")
     assert (manifest.returncode, manifest.stderr) == (0, "")

@@ -173,7 +173,10 @@ async def test_the_api_server_decides_who_looks_and_who_acts_and_writes_down_who
         (ROBOT, "cancelled"),
     ]
     told = cluster.kubectl("get", "events", "-n", "default", "-o", "jsonpath={.items[*].message}").stdout
-    assert "olga, from the dashboard: Maintenance of n1 is ordered." in told
+    assert (
+        "olga, from the dashboard: Created NodeMaintenance n1: node n1 is cordoned and drained within the budget."
+        in told
+    )
 
 
 @pytest.mark.parametrize("acts", ["narrow", "wide"])

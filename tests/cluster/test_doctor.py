@@ -100,7 +100,7 @@ def test_who_may_only_see_nodes_is_told_what_was_not_checked_and_may_not_repair(
     told = json.loads(done.stdout)
     assert any("slots" in item for item in told["notChecked"])
     found = findings_about_node(done)
-    assert [item["problem"] for item in found] == [f"{CORDON_ANNOTATION} without a holder"], (
+    assert [item["problem"] for item in found] == [f"{CORDON_ANNOTATION} without an owner"], (
         "who orders is not known, so the taint stays"
     )
     assert "forbidden" in found[0]["error"]

@@ -319,4 +319,4 @@ def test_status_works_where_nothing_is_installed(world: ComparedDrainsFactory) -
     shown = here.haulout("status", f"{HAULOUT}-status")
     assert shown.code == 0
     assert any(line.startswith("State") and "cordoned, not ready" in line for line in shown.out)
-    assert shown.err == ["NodeMaintenances: there is no such kind here, so the operator is not installed"]
+    assert shown.err == ["NodeMaintenances: not installed in this cluster, so the operator is not installed"]

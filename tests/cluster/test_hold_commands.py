@@ -106,4 +106,4 @@ def test_an_approval_is_set_in_the_name_of_who_gave_it(
 
     again = ada.haulout("approve", NODE, "--config", "maintenance.yaml")
     assert (again.returncode, again.stdout) == (1, "")
-    assert again.stderr.startswith("haulout: no profile waits for an approval")
+    assert again.stderr.startswith("haulout: no profile is waiting for an approval")

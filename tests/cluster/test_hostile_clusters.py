@@ -31,7 +31,7 @@ LIMIT = 400 << 20  # of the hub's container
 REASONS = {
     Bomb.GZIP: "the answer is longer than 4194304 bytes",
     Bomb.ENDLESS_BODY: "the answer is longer than 4194304 bytes",
-    Bomb.UNDECODABLE_OBJECTS: "do not fit their kind",
+    Bomb.UNDECODABLE_OBJECTS: "cannot be decoded",
     Bomb.DEEP: "expected JSON from a Kubernetes API server",
     Bomb.ENDLESS_PAGES: "listing nodes: more than 50000 objects",
     Bomb.GROWTH: "in all caches of the cluster",
@@ -172,7 +172,7 @@ async def test_a_hub_stays_small_when_clusters_that_keep_to_their_limits_need_to
         await wait_for_readiness_line(
             world, hub, "is unreadable: ", "more than 100 MiB in the caches of all workload clusters"
         )
-        await wait_for_readiness_line(world, hub, "3 of 11 clusters are reached")
+        await wait_for_readiness_line(world, hub, "3 of 11 clusters are connected")
         await check_good_cluster(world, hub)
         await check_recovery(world, hub, servers)
 
@@ -192,7 +192,7 @@ async def check_recovery(hub_clusters: HubClusters, hub: HubProcess, servers: Se
     for server in servers:
         server.bomb = Bomb.NONE
         server.close()
-    await wait_for_readiness_line(hub_clusters, hub, f"{1 + len(servers)} of {1 + len(servers)} clusters are reached")
+    await wait_for_readiness_line(hub_clusters, hub, f"{1 + len(servers)} of {1 + len(servers)} clusters are connected")
     assert hub.peak < LIMIT, f"{hub.peak >> 20} MiB"
     print(f"peak {hub.peak >> 20} MiB")  # noqa: T201 - shown with -s
 

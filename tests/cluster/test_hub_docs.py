@@ -71,17 +71,17 @@ async def test_each_step_of_the_page_and_each_command_of_the_dashboard_does_what
 async def maintain_machine(shell: Shell, dashboard: Dashboard) -> None:
     """Have a Machine be maintained."""
     shell.run("kubectl -n team-a label $A runtime-extension-maintenance-controller.cloud.sap/maintenance=requested")
-    dashboard.run_command(dashboard.cluster("team-a/prod"), "Get its kubeconfig, and try it")
+    dashboard.run_command(dashboard.cluster("team-a/prod"), "Get its kubeconfig and test it")
     shell.run(
         "kubectl --kubeconfig team-a-prod.kubeconfig label nodes --all "
         "runtime-extension-maintenance-controller.cloud.sap/approve-maintenance-"
     )
     waits = await dashboard.machine("team-a/prod", approved=False)
-    assert "asks for maintenance, and waits for label" in dashboard.run_command(waits, "Why it waits")
+    assert "requests maintenance, and waits for label" in dashboard.run_command(waits, "Why it waits")
     dashboard.run_command(waits, "Approve it by hand")
     ready = await dashboard.machine("team-a/prod", approved=True)
-    assert "approved" in dashboard.run_command(ready, "What Cluster API says")
-    dashboard.run_command(ready, "Say that it is done")
+    assert "approved" in dashboard.run_command(ready, "Show the Machine and its conditions")
+    dashboard.run_command(ready, "End the maintenance")
     await eventually(CLOCK, lambda: not dashboard.active("team-a/prod"), every=timedelta(milliseconds=200))
 
 
@@ -91,9 +91,9 @@ async def delete_machine(shell: Shell, dashboard: Dashboard) -> None:
     waits = await dashboard.machine("team-a/prod", approved=False)
     assert waits["why"] == "deletion"
     assert shell.run("echo ${A#*/}").strip() in dashboard.run_command(
-        dashboard.cluster("team-a/prod"), "See its Machines"
+        dashboard.cluster("team-a/prod"), "List its Machines"
     )
-    dashboard.run_command(waits, "Do not wait for its node")
+    dashboard.run_command(waits, "Delete the Machine without preparing its node")
     reason = "-o jsonpath='{.status.conditions[?(@.type==\"Deleting\")].reason}'"
     await eventually(
         CLOCK,

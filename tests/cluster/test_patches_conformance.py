@@ -10,7 +10,7 @@ import pytest
 
 from controlplane import ControlPlane
 from controlplane.merge_schemas import merge_schemas, to_json
-from haulout_sandbox import apiserver
+from haulout_sandbox.apiserver import patch as patch_package
 from haulout_sandbox.apiserver.kinds.kind import JsonObject, Kind
 from haulout_sandbox.apiserver.patch.strategic_merge import STRATEGIC_MERGE_PATCH, strategic_merge
 from support.apiserver.conformance import (
@@ -212,7 +212,7 @@ STATUS_CHANGES: list[JsonObject] = [
 
 
 def test_the_shapes_that_we_ship_are_those_of_the_real_server(control_plane: ControlPlane) -> None:
-    shipped = resources.files(apiserver).joinpath("shapes.json").read_text()
+    shipped = resources.files(patch_package).joinpath("shapes.json").read_text()
     assert shipped == to_json(merge_schemas(control_plane))
 
 

@@ -3,9 +3,9 @@
     with ControlPlane() as cluster:
         cluster.kubectl("create", "namespace", "shop")
 
-`assets` finds the programs or has them built (`build`, `go_toolchain`); `control_plane` runs them. By hand:
+`assets` finds the binaries or has them built (`build`, `go_toolchain`); `control_plane` runs them. By hand:
 
-    python -m controlplane assets       find or build the programs, print where they are
+    python -m controlplane assets       find or build the binaries, print their paths
     python -m controlplane run          run a control plane until Ctrl-C
 """
 

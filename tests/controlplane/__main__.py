@@ -1,4 +1,4 @@
-"""`python -m controlplane`: the control plane of the tests, by hand."""
+"""`python -m controlplane`: runs the control plane of the tests by hand."""
 
 import signal
 import sys

@@ -1,13 +1,13 @@
-"""Where the control plane's programs are.
+"""Finds the binaries of the control plane.
 
-They are looked for in this order, each on its own:
+Each binary is looked up separately, in this order:
 
-1. the folder that `KUBEBUILDER_ASSETS` names, for those who have one already; it often lacks the two controllers,
+1. the folder that `KUBEBUILDER_ASSETS` names, if set; it often lacks the two controllers,
 2. this project's folder in the user's cache,
 3. a build from source into that folder (`controlplane.build`), which takes minutes, once.
 
-Without etcd, kube-apiserver and kubectl there is no control plane: that is an error of one line that says what to
-install. Without the controllers there is one, and only those who ask for a controller are told that it is absent.
+Without etcd, kube-apiserver and kubectl there is no control plane: the error is one line that says what to install. The
+controllers are optional: only tests that need a controller report that it is missing.
 """
 
 import os

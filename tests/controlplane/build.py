@@ -1,12 +1,12 @@
-"""Builds the control plane's programs from source, with nothing but Go and its module proxy.
+"""Builds the control plane's binaries from source, with only Go and its module proxy.
 
-One version rules: Kubernetes' own go.mod says which etcd it is tested with and which modules live in its staging
-folder. The latter are replaced by relative paths there, which mean nothing to anybody else, so our module replaces them
-by the releases that belong to this version (v1.X.Y is v0.X.Y for them). Every version is thereby fixed, and Go's
-checksum database vouches for what is downloaded.
+One version determines all others: Kubernetes' go.mod says which etcd it is tested with and which modules live in its
+staging folder. There, relative paths replace these modules, which do not work outside of its repository, so our module
+replaces them by the releases that belong to this version (v0.X.Y for v1.X.Y). So every version is fixed, and Go's
+checksum database verifies what is downloaded.
 
-Each program is built beside the cache folder's programs and moved in when complete: an interrupted build leaves whole
-programs or none, and the next one goes on from there. A lock lets a second run wait instead of building the same.
+Each binary is built beside the binaries of the cache folder and moved there when complete: an interrupted build leaves
+complete binaries or none, and the next build continues. A lock lets a second run wait instead of building the same.
 """
 
 import fcntl

@@ -1,12 +1,12 @@
-"""Runs a control plane on this machine's loopback: real programs, real TLS, real RBAC, and faults on demand.
+"""Runs a control plane on the loopback interface: real binaries, real TLS, real RBAC, and faults on demand.
 
-It has no nodes and no kubelets: a Node is an object that a test creates, a Pod stays as it was written. Without
-`start_controllers` nothing else acts either, so a test owns every object there is. Service-account admission is off,
-since the default account that it wants in every namespace is a controller's work.
+It has no nodes and no kubelets: a Node is an object that a test creates, and a Pod stays as it was written. Without
+`start_controllers` no controller acts either, so a test controls every object. Service-account admission is off,
+because a controller would have to create the default account that it requires in every namespace.
 
-Ports stay the same over restarts.
+Ports stay the same across restarts.
 
-Everything here blocks; async tests call it through `asyncio.to_thread`.
+All functions block; async tests call them through `asyncio.to_thread`.
 """
 
 import base64

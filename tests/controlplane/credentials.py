@@ -1,7 +1,7 @@
-"""Who may sign in to a control plane, and with what.
+"""Users of a control plane and their credentials.
 
-A few users have tokens, known from the start since the server reads them once. Any other user signs in with a client
-certificate, made on the spot. Either way the result is a kubeconfig, which is what people and programs start from.
+A few users have tokens, fixed at the start because the server reads them once. Any other user authenticates with a
+client certificate, created on demand. In both cases the result is a kubeconfig, which people and programs use.
 """
 
 import base64

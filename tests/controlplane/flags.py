@@ -1,7 +1,7 @@
-"""The command lines of the control plane's programs.
+"""The command lines of the control plane's binaries.
 
-Defaults are kept wherever a test could meet them (limits, feature gates, admission): what passes here must pass on a
-real cluster. The exceptions are there to start fast, to stay on loopback, and to let nothing happen by itself.
+Defaults are kept wherever a test could depend on them (limits, feature gates, admission): what passes here must pass on
+a real cluster. The exceptions make it start fast, stay on loopback, and do nothing by itself.
 """
 
 from collections.abc import Sequence

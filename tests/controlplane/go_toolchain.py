@@ -1,6 +1,6 @@
 """Finds a Go that can build Kubernetes: the one on PATH, or else one from PyPI.
 
-The Go on PATH is asked for its version inside a module that wants the version we want, since a Go that may fetch newer
+The version of the Go on PATH is queried inside a module that requires the wanted version: a Go that may download newer
 versions of itself (GOTOOLCHAIN=auto, its default) then does so, and only one that may not is too old.
 """
 

@@ -1,9 +1,9 @@
 """Writes the sandbox's `shapes.json`: what the real server's OpenAPI says about merging the built-in types.
 
-    cd tests && python -m controlplane.merge_schemas > ../sandbox/src/haulout_sandbox/apiserver/patch/merge_schema.json
+    cd tests && python -m controlplane.merge_schemas > ../sandbox/src/haulout_sandbox/apiserver/patch/shapes.json
 
-Only types that some kind uses are kept, and of them only what merging needs: no descriptions, no rules. References to a
-type that is a single value in JSON (a time, a quantity) become that value.
+Only types that some kind uses are kept, and of them only what merging needs: no descriptions, no rules. A reference to
+a type that is a single value in JSON (a time, a quantity) is replaced by that value.
 """
 
 import json

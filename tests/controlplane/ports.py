@@ -1,11 +1,10 @@
-"""Ports of loopback that stay free until somebody listens on them, and while nobody does for a moment.
+"""Loopback ports that stay free until a server listens on them, and while it restarts.
 
-They lie below those that the system gives to outgoing connections. One of those would be free when a test looks, and,
-once in many runs, be taken when the test comes to use it: least of all may a client take it that tries to reach a
-stopped server.
+They are below the ephemeral range of the system. An ephemeral port would be free when a test checks it, and, once in
+many runs, be taken when the test uses it: in the worst case by a client that tries to reach a stopped server.
 
-Each worker of pytest has ports of its own. Eight of them start some fifty servers at once: if all chose from the same
-ports, two would choose the same one in every twelfth run.
+Each pytest worker has its own ports. Eight workers start some fifty servers at once: if all chose from the same ports,
+two would choose the same one in every twelfth run.
 """
 
 import os

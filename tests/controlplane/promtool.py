@@ -1,7 +1,7 @@
-"""Where promtool is, with which Prometheus tries rules: what `PROMTOOL` names, the one on PATH, or a build from source.
+"""Finds promtool, which tests Prometheus rules: the one that `PROMTOOL` names, the one on PATH, or a build from source.
 
-No package index has it as a wheel. It is built as the control plane is, with nothing but Go and its module proxy, once,
-and without the discovery of targets in all clouds, which is most of its source.
+No package index has it as a wheel. It is built once, like the control plane, with only Go and its module proxy, and
+without service discovery for clouds, which is most of its source.
 """
 
 import os

@@ -1,10 +1,10 @@
-"""Writes the sandbox's `protobuf.json`: the fields of the built-in kinds in JSON, and how they lie on the wire.
+"""Writes the sandbox's `protobuf.json`: the fields of the built-in kinds in JSON, and their wire format.
 
     cd tests && python -m controlplane.protobuf > ../sandbox/src/haulout_sandbox/apiserver/serializer/protobuf.json
 
-The `generated.proto` files of the Go modules say which number is which field, the tags in the Go sources beside them
-what it is called in JSON and when it is left out. Only these facts are kept, of types that some kind uses; the
-docstring of `haulout_sandbox.apiserver.serializer.protobuf` tells how they are noted.
+The `generated.proto` files of the Go modules map numbers to fields; the tags in the Go sources beside them have the
+JSON names and `omitempty`. Only these facts are kept, for types that some kind uses; the docstring of
+`haulout_sandbox.apiserver.serializer.protobuf` describes the notation.
 """
 
 import json

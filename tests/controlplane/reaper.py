@@ -1,11 +1,11 @@
-"""Makes sure that nothing outlives the process that started it, however that ends; run as a program of its own.
+"""Ensures that no server outlives the process that started it, however that ends; runs as a separate program.
 
-It waits for the end of its standard input, the other end of which only its starter holds. Then it kills its own process
+It waits for the end of its standard input, the other end of which only its parent holds. Then it kills its own process
 group, to which every server belongs, and removes their folder.
 
-Linux could signal children when their parent dies (PR_SET_PDEATHSIG), but what it calls the parent is the thread that
-started them: a server restarted from a worker thread would die with that thread. A pipe has no such surprise, leaves
-no folder behind either, and works on every POSIX system.
+Linux can signal children when their parent dies (PR_SET_PDEATHSIG), but the parent in that sense is the thread that
+started them: a server restarted from a worker thread would die with that thread. A pipe does not have this problem,
+lets the folder be removed as well, and works on every POSIX system.
 """
 
 import os

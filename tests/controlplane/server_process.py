@@ -1,6 +1,6 @@
-"""One server process of the control plane: start it, wait until it is ready, stop, kill, pause it.
+"""A server process of the control plane: start, wait until ready, stop, kill, pause.
 
-Its output goes to a log file, whose last lines are part of the error when it does not come up.
+Its output goes to a log file, whose last lines are part of the error if it does not start.
 """
 
 import signal

@@ -1,4 +1,4 @@
-"""`python -m mutation`: draws a sample of mutants, runs their tests, and prints what survived and a table."""
+"""`python -m mutation`: draws a sample of mutants, runs their tests, and prints the survivors and a table."""
 
 import argparse
 import queue
@@ -18,7 +18,8 @@ from mutation.trial import SourceCopy, Trial, TrialResult
 
 REPOSITORY = Path(__file__).parents[2]
 PACKAGE = REPOSITORY / "src" / "haulout"
-FOLDERS = ("budget", "drain", "machines", "maintenance", "notices", "profiles")
+_CONTROLLERS = ("machines", "nodemaintenance", "notices", "profiles")
+FOLDERS = ("budget", "drain", *(f"controllers/{name}" for name in _CONTROLLERS))
 _WANTED_PERCENT = 85
 
 SelectedMutant = tuple[str, Mutant]
@@ -76,7 +77,7 @@ def _measure_coverage(folder: Path, folders: Sequence[str], *, measure_again: bo
     if measure_again or not any(folder.glob("*.json")):
         print("running the tests once, to see what each of them reaches", flush=True)  # noqa: T201 - a command
         folder.mkdir(parents=True, exist_ok=True)
-        tests = [f"tests/unit/{candidate}" for candidate in folders] + ["tests/behaviour"]
+        tests = [f"tests/unit/{folder}" for folder in folders] + ["tests/behaviour"]
         command = [sys.executable, "-m", "pytest", "-q", "-p", "mutation.line_coverage", "--reach-into", str(folder)]
         subprocess.run([*command, "-n", str(workers), *tests], cwd=REPOSITORY, check=True)
     return line_coverage.read(folder, package=PACKAGE, folders=folders)

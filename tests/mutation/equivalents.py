@@ -1,4 +1,4 @@
-"""Mutants that no test can notice, because what they change makes no difference: `equivalents.toml`, with the reasons.
+"""Equivalent mutants, which no test can detect because the change has no effect: `equivalents.toml`, with reasons.
 
 They are not run, and do not count. An entry whose mutant is no longer in the code is an error.
 """

@@ -1,9 +1,9 @@
-"""Which tests run which lines of the product, and how long each takes: a pytest plugin that writes it down.
+"""A pytest plugin that records which tests run which lines of the product, and how long each test takes.
 
     pytest -p mutation.line_coverage --reach-into FOLDER …
 
-Tests of controllers run their work in tasks of the event loop, so a tracer cannot tell by the call stack which test
-runs. The plugin names the test to it instead.
+Tests of controllers run their work in tasks of the event loop, so a tracer cannot determine the test from the call
+stack. The plugin tells the tracer which test runs.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""What can be changed in a module, one thing at a time. Pure.
+"""The mutations of a module, each a single change. Pure.
 
-Left alone are what no test should depend on: log lines, texts, module constants (limits and pauses that people tune),
-annotations, and what runs only for a type checker.
+Excluded is what no test should depend on: log lines, messages, module constants (limits and intervals for tuning),
+annotations, and code that runs only for a type checker.
 """
 
 import ast

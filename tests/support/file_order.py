@@ -1,7 +1,7 @@
-"""In which order the files of `make test-cluster` are begun.
+"""The order in which `make test-cluster` starts test files.
 
-A worker takes one file after the other. Those that take longest are begun first, or one worker would be left with a
-long one when all others have ended.
+A worker runs one file after the other. The slowest files start first; otherwise one worker would still run a slow file
+after all others have finished.
 """
 
 from pathlib import Path

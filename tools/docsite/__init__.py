@@ -1,14 +1,14 @@
-"""The documentation as a site: static pages that need no server, no network and no build tools.
+"""The documentation as a static site, which needs no server, no network and no build tools.
 
     python -m tools.docsite site
 
-    contents    what there is to read, in the order of docs/README.md
-    targets     where a page or a file of the repository is on the site
-    rendering   Markdown to HTML, as the forge shows it; links are followed while they are written
-    highlight   the colours of code
-    building    all of it into a folder, with everything that is wrong told at once
-    assets/     the style and the script, which searches an index that is made here
+    navigation  the pages, in the order of docs/README.md
+    urls        where a page or a file of the repository is on the site
+    markdown    Markdown to HTML as the forge renders it, with links rewritten and code highlighted
+    site        writes everything into a folder, and reports all errors at once
+    figures     fills the tables of the page about sizing
+    assets/     the style sheet and the script, which searches an index that is built here
 
-Markdown is rendered by the library that `rich` brings along, so that nothing has to be installed for it. What a page
-of docs/ links to outside of docs/, as an example or the changelog, is on the site, too.
+The Markdown library is the one that `rich` depends on, so that nothing has to be installed for it. Files outside of
+docs/ that a page links to, such as an example or the changelog, are part of the site, too.
 """

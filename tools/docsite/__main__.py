@@ -1,4 +1,4 @@
-"""Write the site into the folder that is named."""
+"""Writes the site into the given folder."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(arguments: list[str]) -> None:
-    """Build it, or say what is wrong with the pages."""
+    """Build the site, or print the errors in the pages and exit with a failure."""
     if len(arguments) != 1:
         sys.exit("usage: python -m tools.docsite FOLDER")
     folder = Path(arguments[0])

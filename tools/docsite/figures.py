@@ -1,9 +1,9 @@
-"""The figures of the page about sizing, taken from the benchmarks.
+"""Fills the tables of the page about sizing with benchmark results.
 
     python -m tools.docsite.figures
 
-writes the tables of docs/operations/sizing.md anew, from benchmarks/RESULTS.md. No figure on that page is typed by
-hand, so none can be better than what was measured.
+rewrites the tables of docs/operations/sizing.md from benchmarks/RESULTS.md. No figure on that page is typed by hand, so
+none can differ from what was measured.
 """
 
 import re
@@ -50,7 +50,7 @@ def fill_tables(page: str, results: str) -> str:
 
 
 def parse_results(results: str) -> Figures:
-    """Return each figure, and what is said beside it, by what was measured."""
+    """Return each figure and its remark by what was measured."""
     rows = re.findall(r"^\| ([^|]+?) *\| ([^|]+?) *\| ([^|]*?) *\|", results, re.MULTILINE)
     return {label: (figure, note) for label, figure, note in rows}
 
@@ -70,7 +70,7 @@ def _figure_table(figures: Figures, rows: tuple[str, ...]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Write the page anew."""
+    """Rewrite the page."""
     PAGE.write_text(
         fill_tables(PAGE.read_text(encoding="utf-8"), RESULTS.read_text(encoding="utf-8")), encoding="utf-8"
     )

@@ -1,7 +1,6 @@
-"""Markdown to HTML, as the forge shows it: the same dialect, the same names of headings.
+"""Markdown to HTML as the forge renders it: the same dialect and the same heading anchors.
 
-Links are followed while they are written, and changed to where their targets are on the site. One that leads nowhere
-is a problem, and so is a heading that is not there.
+Links are rewritten to the location of their targets on the site. A link to a missing page or heading is an error.
 """
 
 import re
@@ -23,16 +22,15 @@ from pygments.util import ClassNotFound
 
 from tools.docsite.urls import address, anchor, relative_url
 
-# The colours of code: Pygments finds the words, the style sheet has the colours.
-#
-# Blocks that do not say what they are, as indented ones, are told by their looks: a shell session begins with `$ `.
+# Syntax highlighting: Pygments finds the tokens, the style sheet has the colours. ¶ Blocks without a language, such as
+# indented ones, are recognized by content: a shell session begins with `$ `.
 
 _SESSION = "$ "
 _FORMATTER = HtmlFormatter(nowrap=True, classprefix="c-")
 
 
 def highlighted_block(code: str, language: str) -> str:
-    """Return a block of code in HTML."""
+    """Return a block of code as HTML."""
     kind = language or ("console" if code.startswith(_SESSION) else "")
     marked = _highlighted_session(code) if kind == "console" else _highlighted_code(code, kind)
     return f'<pre data-kind="{escape(kind)}" tabindex="0"><code>{marked}</code></pre>\n'
@@ -46,7 +44,7 @@ def _highlighted_code(code: str, language: str) -> str:
 
 
 def _highlighted_session(code: str) -> str:
-    """Mark commands, which a reader copies without their prompt; the rest is what they print."""
+    """Mark commands, which readers copy without the prompt; other lines are output."""
     lines, goes_on = [], False
     for line in code.splitlines(keepends=True):
         is_command = goes_on or line.startswith(_SESSION)
@@ -64,7 +62,7 @@ _CONTENTS_LEVELS = ("h2", "h3")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading and the text below it, for the list of contents and for the search."""
+    """A heading and the text below it, for the table of contents and the search."""
 
     level: str
     title: str
@@ -74,7 +72,7 @@ class Section:
 
 @dataclass(slots=True)
 class RenderedPage:
-    """A page."""
+    """A rendered page."""
 
     title: str
     html: str
@@ -84,7 +82,7 @@ class RenderedPage:
 
 
 def render(root: Path, path: str) -> RenderedPage:
-    """Return a page of the repository, as HTML."""
+    """Return a page of the repository as HTML."""
     text = (root / path).read_text(encoding="utf-8")
     if not path.endswith(".md"):
         return RenderedPage(
@@ -104,7 +102,7 @@ def render(root: Path, path: str) -> RenderedPage:
 
 @cache
 def anchors(text: str) -> set[str]:
-    """Return the names of the headings of a page."""
+    """Return the anchors of the headings of a page."""
     return {part.anchor for part in _sections(_MARKDOWN.parse(text))}
 
 
@@ -136,7 +134,7 @@ def _name_headings(tokens: Sequence[Token]) -> None:
 
 
 def _sections(tokens: Sequence[Token]) -> Iterator[Section]:
-    """Yield the page by its headings, with the words below each."""
+    """Yield the sections of a page with their text."""
     level, title, text = "h1", "", list[str]()
     for before, token in zip([None, *tokens], tokens, strict=False):
         if before and before.type == "heading_open":
@@ -155,7 +153,7 @@ def _plain_text(token: Token) -> str:
 
 
 def contents_of(page: RenderedPage) -> list[Section]:
-    """Return what the list of contents of a page has."""
+    """Return the sections for the table of contents of a page."""
     return [part for part in page.sections if part.level in _CONTENTS_LEVELS]
 
 
@@ -172,7 +170,7 @@ def _make_markdown() -> MarkdownIt:
     markdown = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     rules: dict[str, Any] = markdown.renderer.rules  # type: ignore[attr-defined]  # only the protocol lacks it
     rules["fence"] = rules["code_block"] = _code
-    # A table may be wider than a phone: it is what is scrolled then, not the page.
+    # A table may be wider than a phone: the table then scrolls, not the page.
     rules["table_open"], rules["table_close"] = _wrap('<div class="table" tabindex="0"><table>\n', "</table></div>\n")
     return markdown
 

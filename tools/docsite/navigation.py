@@ -1,8 +1,8 @@
-"""What there is to read, and in which order: docs/README.md says it, for the forge and for the site.
+"""The pages of the site in order, as docs/README.md lists them for the forge and for the site.
 
-Its second-level headings are sections. A list is a list of pages, one that is indented below another belongs to it; in
-a table the first cell names a group, and the links of the others are its pages. A page that is named twice counts
-where it is named first.
+Its second-level headings are sections. A list is a list of pages, and an indented page belongs to the one above. In a
+table, the first cell is the name of a group, and the links in the other cells are its pages. A page that is listed
+twice counts only the first time.
 """
 
 import re
@@ -18,11 +18,11 @@ class Entry:
     """A page, or a group of pages that has only a name."""
 
     title: str
-    page: str = ""  # its path below docs/
+    page: str = ""  # path below docs/
     children: list["Entry"] = field(default_factory=list)
 
     def pages(self) -> Iterator[str]:
-        """Yield all pages of it."""
+        """Yield the page and all pages below it."""
         if self.page:
             yield self.page
         for entry in self.children:
@@ -30,7 +30,7 @@ class Entry:
 
 
 def parse_index(index: str) -> list[Entry]:
-    """Return the sections that an index has, with their pages."""
+    """Return the sections of an index with their pages."""
     sections: list[Entry] = []
     listed: set[str] = set()
     for line in _joined_lines(index):
@@ -54,7 +54,7 @@ def _add(section: Entry, line: str, listed: set[str]) -> None:
 
 
 def _joined_lines(text: str) -> Iterator[str]:
-    """Yield lines, those that go on in the next one as one: a link may be broken in its middle."""
+    """Yield lines with continuation lines joined, because a link may be broken across lines."""
     yield from re.sub(r"(?<=.)\n(?![\n#|]|\s*- )[ \t]*(?=\S)", " ", text).splitlines()
 
 

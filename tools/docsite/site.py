@@ -1,7 +1,7 @@
-"""All pages into a folder: those of docs/, and whatever they lead to.
+"""Writes the site: the pages of docs/, and all files that they link to.
 
-Everything that is wrong is told at once: links that lead nowhere, pages that docs/README.md does not list. A folder
-that was written before is replaced, and only if it is one.
+All errors are reported at once: broken links, and pages that docs/README.md does not list. An existing folder is
+replaced only if it is a site that was written before.
 """
 
 import json
@@ -23,14 +23,14 @@ _MARKER = ".haulout-docs"
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What came of it."""
+    """The result of a build."""
 
     pages: int
     problems: list[str]
 
 
 def build(root: Path, folder: Path) -> BuildResult:
-    """Write the site of a repository; nothing is written if something is wrong with it."""
+    """Write the site of a repository; if there are errors, write nothing."""
     pages, pictures = _collect(root)
     sections = parse_index((root / INDEX).read_text(encoding="utf-8"))
     problems = [path for page in pages.values() for path in page.problems]
@@ -49,7 +49,7 @@ def _all_pages(root: Path) -> set[str]:
 
 
 def _collect(root: Path) -> tuple[dict[str, RenderedPage], list[str]]:
-    """Return all pages there are, and the pictures on them."""
+    """Return all pages, and the pictures on them."""
     pages: dict[str, RenderedPage] = {}
     pictures: set[str] = set()
     pending = [INDEX, *sorted(_all_pages(root) - {INDEX})]
@@ -64,7 +64,7 @@ def _collect(root: Path) -> tuple[dict[str, RenderedPage], list[str]]:
 
 
 def _folder_page(root: Path, path: str) -> RenderedPage:
-    """Return a page with what is in a folder."""
+    """Return a page with the content of a folder."""
     files = [f"{path}/{file.name}" for file in sorted((root / path).iterdir()) if file.is_file()]
     page_address = address(path)
     rows = "".join(
@@ -140,7 +140,7 @@ def _table_of_contents(page: RenderedPage) -> Iterator[str]:
 
 
 def _previous_and_next(pages: Mapping[str, RenderedPage], order: list[str], path: str) -> Iterator[str]:
-    """Yield where the page before and the one after are."""
+    """Yield the links to the previous and the next page."""
     if path not in order:
         return
     at = order.index(path)
@@ -153,7 +153,7 @@ def _previous_and_next(pages: Mapping[str, RenderedPage], order: list[str], path
 
 
 def _search_index(pages: Mapping[str, RenderedPage]) -> Iterator[list[str]]:
-    """Yield what is searched: address, page, heading, text."""
+    """Yield the entries of the search index: address, page, heading, text."""
     for path, page in pages.items():
         for part in page.sections:
             anchor = f"#{part.anchor}" if part.level != "h1" else ""

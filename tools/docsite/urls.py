@@ -1,4 +1,4 @@
-"""Where things are on the site: pages of docs/ as they lie there, everything else below `repository/`.
+"""Addresses on the site: pages of docs/ keep their paths, everything else is below `repository/`.
 
 All addresses are relative and name files, so that the site works from any folder, with or without a server.
 """
@@ -12,7 +12,7 @@ INDEX = "docs/README.md"
 
 
 def address(path: str) -> str:
-    """Return where a file or a folder of the repository is shown."""
+    """Return the address of a file or a folder of the repository."""
     if path == INDEX:
         return "index.html"
     path_on_site = path.removeprefix(DOCS) if path.startswith(DOCS) else f"repository/{path}"
@@ -22,15 +22,15 @@ def address(path: str) -> str:
 
 
 def is_picture(path: str) -> bool:
-    """Tell whether something is copied as it is."""
+    """Return whether a file is copied unchanged."""
     return PurePosixPath(path).suffix in {".png", ".svg"}
 
 
 def relative_url(source: str, target: str) -> str:
-    """Return how one address leads to another."""
+    """Return the relative link from one address to another."""
     return relpath(target, str(PurePosixPath(source).parent))
 
 
 def anchor(heading: str) -> str:
-    """Return the name of a heading, as the forge makes it."""
+    """Return the anchor of a heading, as the forge generates it."""
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")

@@ -1,1 +1,1 @@
-"""All metrics there are, and what is made from them: tables of the reference, alerts, the Grafana dashboard."""
+"""The catalogue of all metrics, and what is generated from it: reference tables, alerts, the Grafana dashboard."""

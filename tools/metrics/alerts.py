@@ -1,7 +1,7 @@
-"""Alerts to begin with, as rules of Prometheus: what somebody should know, and what to type then.
+"""Prometheus alert rules: what an operator must know, and the command to run first.
 
-Each is about something that a person can do something about. Gauges of the leader are summed up by `max`: replicas that
-do not lead tell none, or nothing new. Each has a section in the runbook, docs/operations/alerts.md.
+Each alert is about something that a person can fix. Gauges of the leader are aggregated with `max`, because replicas
+that do not lead expose none, or outdated values. Each alert has a section in the runbook, docs/operations/alerts.md.
 """
 
 from dataclasses import dataclass
@@ -12,18 +12,17 @@ from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
 from haulout.drain.blockers import PROGRESS_KINDS
 
-RUNBOOK = (
-    "https://haulout.dev/docs/operations/alerts.html"  # the page of the site; who serves it elsewhere changes this
-)
-_LEASES = f"{LEADER_LEASE}|{PROFILES_LEASE}|{EXTENSION_LEASE}".replace(".", "[.]")  # other programs use the same metric
-# Each program always exposes its own: a standby with 0. The lease of profiles comes and goes with the configuration.
+RUNBOOK = "https://haulout.dev/docs/operations/alerts.html"  # the page on the public site; change it for a mirror
+# client-go programs expose the same metric
+_LEASES = f"{LEADER_LEASE}|{PROFILES_LEASE}|{EXTENSION_LEASE}".replace(".", "[.]")
+# Each program always exposes its own lease: 0 on a standby. The lease of profiles exists only with a configuration.
 _REPLICAS = f'leader_election_master_status{{name=~"{LEADER_LEASE}|{EXTENSION_LEASE}"}}'.replace(".", "[.]")
 _PROGRESS_KINDS = "|".join(PROGRESS_KINDS)
 _NODE_HINT = "`haulout top` shows the fleet, `haulout why NODE` what a node waits for."
 
 
 class Severity(StrEnum):
-    """Whether somebody has to get up."""
+    """Whether an alert pages somebody."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -31,17 +30,17 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A rule."""
+    """An alert rule."""
 
     name: str
     expr: str
-    for_: str = ""  # for how long it has to be so
+    for_: str = ""  # how long the expression must be true
     severity: Severity = Severity.WARNING
     summary: str
     description: str
 
     def as_rule(self) -> dict[str, Any]:
-        """Return it as Prometheus reads it."""
+        """Return the rule in the format of Prometheus."""
         rule: dict[str, Any] = {"alert": self.name, "expr": self.expr}
         if self.for_:
             rule["for"] = self.for_
@@ -59,7 +58,7 @@ class Alert:
 ALERTS = (
     Alert(
         name="HauloutAbsent",
-        # The first part names the program if the operator or the hub is gone and the other one is there.
+        # The first part names the program if the operator or the hub is missing and the other one is not.
         expr=f"(count by (name) (last_over_time({_REPLICAS}[1d])) unless count by (name) ({_REPLICAS}))"
         f" or on () absent({_REPLICAS})",
         for_="5m",
@@ -70,7 +69,7 @@ ALERTS = (
         "the NetworkPolicy. Without a replica nobody answers the webhook, and no NodeMaintenance can be created.",
     ),
     Alert(
-        name="HauloutNobodyLeads",
+        name="HauloutNoLeader",
         expr=f'max by (name) (leader_election_master_status{{name=~"{_LEASES}"}}) == 0',
         for_="2m",
         severity=Severity.CRITICAL,
@@ -81,21 +80,21 @@ ALERTS = (
     ),
     Alert(
         name="HauloutConfigurationBroken",
-        expr="min(haulout_profiles_configuration_good) == 0",
+        expr="min(haulout_profiles_configuration_valid) == 0",
         for_="5m",
         summary="The configuration of Haulout makes no sense, and an earlier one stays in force",
         description="Its log and the Configuration page of its dashboard name the line. Try the file before it is "
         "applied: `haulout check FILE`.",
     ),
     Alert(
-        name="HauloutNodesInTrouble",
-        expr="max(haulout_profiles_nodes_in_trouble) > 0",
+        name="HauloutNodesSkipped",
+        expr="max(haulout_profiles_nodes_skipped) > 0",
         for_="15m",
         summary="Haulout leaves {{ $value }} nodes alone",
         description="Their data cannot be read, or the API server refuses to change them. " + _NODE_HINT,
     ),
     Alert(
-        name="HauloutTransitionsFail",
+        name="HauloutTransitionsFailing",
         expr="sum by (profile) (increase(maintenance_controller_transition_failure_count[15m])) > 0",
         for_="15m",
         summary="Profile {{ $labels.profile }} fails again and again",
@@ -111,14 +110,14 @@ ALERTS = (
         "pods, whose they are, and what their owners can do about it.",
     ),
     Alert(
-        name="HauloutDrainsFail",
+        name="HauloutDrainsFailing",
         expr='sum by (by) (increase(haulout_drain_duration_seconds_count{result=~"TimedOut|Refused|Broke"}[1h])) > 0',
         summary="Drains ended without an empty node",
         description="They ran out of time, or their policy does not let some pod go. `kubectl get nodemaintenances` "
         "and `haulout history NODE` say which and why.",
     ),
     Alert(
-        name="HauloutBudgetUsedUp",
+        name="HauloutBudgetExhausted",
         expr="(max by (limit, group) (haulout_budget_used) >= max by (limit, group) (haulout_budget_limit)) "
         "and on () (sum(max by (by) (haulout_budget_waiting)) > 0)",
         for_="4h",
@@ -127,7 +126,7 @@ ALERTS = (
         "`haulout top`, or `kubectl get nodes | grep -v ' Ready '` for those that are down. " + _NODE_HINT,
     ),
     Alert(
-        name="HauloutDoesNotHearItsCloud",
+        name="HauloutCloudSourceDown",
         expr="max by (source) (haulout_notices_source_up) == 0",
         for_="10m",
         severity=Severity.CRITICAL,
@@ -136,7 +135,7 @@ ALERTS = (
         "the network, most often.",
     ),
     Alert(
-        name="HauloutAgentsDoNotHearTheirCloud",
+        name="HauloutAgentSourceDown",
         expr="count by (cloud) (haulout_agent_up == 0) > 0",
         for_="10m",
         summary="{{ $value }} agents do not hear what {{ $labels.cloud }} says: maintenance may come as a surprise",
@@ -144,14 +143,14 @@ ALERTS = (
         "app.kubernetes.io/name=haulout-agent`. What was announced before is still done in its time.",
     ),
     Alert(
-        name="HauloutCloudMakesNoSense",
+        name="HauloutCloudMessagesQuarantined",
         expr="sum by (source) (increase(haulout_notices_quarantined_total[1h])) > 0",
         summary="Messages of {{ $labels.source }} make no sense, and were put aside",
         description="An event of the operator's namespace quotes them: `kubectl get events -A --field-selector "
         "reason=NoticeUnreadable`. If they announce maintenance, tell of it by hand: `haulout notice create`.",
     ),
     Alert(
-        name="HauloutTooLateForAMaintenance",
+        name="HauloutNodeNotEmptyInTime",
         expr="max by (source) (haulout_notices_late) > 0",
         severity=Severity.CRITICAL,
         summary="{{ $value }} nodes will not be empty when the maintenance of {{ $labels.source }} begins",
@@ -159,7 +158,7 @@ ALERTS = (
         "wait orders it: `haulout drain NODE`.",
     ),
     Alert(
-        name="HauloutNoticesComeLate",
+        name="HauloutNoticesLate",
         expr='sum by (source) (increase(haulout_notices_lead_seconds_bucket{le=~"900(.0)?"}[1d])) > 0',
         summary="{{ $labels.source }} announced maintenance less than 15 minutes ahead",
         description="That is hardly enough to empty a node. Ask the cloud for earlier notices, or see that pods leave "
@@ -180,7 +179,7 @@ ALERTS = (
         description="Nodes on its ESX hosts are neither shut down nor turned on. `/readyz` of the leader says why.",
     ),
     Alert(
-        name="HauloutEsxHostWaits",
+        name="HauloutEsxHostWaiting",
         expr='max by (state) (haulout_esx_hosts{state!="false"}) > 0',
         for_="4h",
         summary="{{ $value }} ESX hosts are in state {{ $labels.state }} for hours",
@@ -211,7 +210,7 @@ ALERTS = (
         "names it, and `haulout why NODE` on its cluster says what the profile waits for.",
     ),
     Alert(
-        name="HauloutClusterBudgetUsedUp",
+        name="HauloutClusterBudgetExhausted",
         expr="(max by (limit) (haulout_hub_budget_used) >= max by (limit) (haulout_hub_budget_limit)) "
         "and (max by (limit) (haulout_hub_budget_waiting) > 0)",
         for_="4h",
@@ -236,7 +235,7 @@ ALERTS = (
         "`kubectl describe node` say why.",
     ),
     Alert(
-        name="HauloutIsSlow",
+        name="HauloutQueueLagHigh",
         expr="histogram_quantile(0.9, sum by (queue, le) (rate(haulout_queue_lag_seconds_bucket[5m]))) > 1",
         for_="15m",
         summary="Haulout is late: {{ $labels.queue }} waits for {{ $value | humanizeDuration }}",
@@ -244,15 +243,17 @@ ALERTS = (
         "dashboard. `kubectl top pod -l app.kubernetes.io/name=haulout` tells whether it is throttled.",
     ),
     Alert(
-        name="HauloutWakesLate",
-        expr="histogram_quantile(0.99, sum by (queue, le) (rate(haulout_wakeup_lag_seconds_bucket[15m]))) > 15",
+        name="HauloutTimersLate",
+        expr=(
+            "histogram_quantile(0.99, sum by (queue, le) (rate(haulout_queue_scheduled_lag_seconds_bucket[15m]))) > 15"
+        ),
         for_="15m",
         summary="Windows, waits and notices are acted on {{ $value | humanizeDuration }} late ({{ $labels.queue }})",
-        description="What should happen at an instant happens later. The causes are those of HauloutIsSlow.",
+        description="What should happen at an instant happens later. The causes are those of HauloutQueueLagHigh.",
     ),
     Alert(
         name="HauloutWatchSilent",
-        expr="max by (resource) (haulout_watch_age_seconds) > 300 or max by (resource) (haulout_watch_troubled) > 0",
+        expr="max by (resource) (haulout_watch_age_seconds) > 300 or max by (resource) (haulout_watch_not_synced) > 0",
         for_="10m",
         severity=Severity.CRITICAL,
         summary="Haulout has not heard of {{ $labels.resource }} for a while: it goes by what it knew then",
@@ -269,7 +270,7 @@ ALERTS = (
         "`haulout manifests` has them. Anything else is about the API server.",
     ),
     Alert(
-        name="HauloutDropsItsRecord",
+        name="HauloutHistoryEntriesDropped",
         expr="sum by (what) (increase(haulout_dropped_total[1h])) > 0",
         summary="Some {{ $labels.what }} could not be written, and are lost",
         description="The API server refused or was too slow. What happens to nodes is not affected; its record has "
@@ -279,5 +280,5 @@ ALERTS = (
 
 
 def rules() -> dict[str, Any]:
-    """Return the file of rules."""
+    """Return the content of the rules file."""
     return {"groups": [{"name": "haulout", "rules": [alert.as_rule() for alert in ALERTS]}]}

@@ -1,7 +1,7 @@
-"""All metrics there are, in the groups in which the reference tells of them.
+"""All metrics, in the groups of the reference page.
 
-Each is declared once, beside what counts it. What is exposed and not listed here, or the other way round, fails a test;
-the reference, the alerts and the Grafana dashboard name nothing else.
+Each metric is declared once, next to the code that updates it. A test fails if a metric is exposed but not listed here,
+or the other way round. The reference, the alerts and the Grafana dashboard use no other metrics.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _BUCKET = "le"
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Metrics of one feature."""
+    """The metrics of one feature."""
 
     name: str
     metrics: tuple[Metric, ...]
@@ -53,13 +53,12 @@ GROUPS = (
 
 
 def metrics() -> Iterator[Metric]:
-    """Yield all of them."""
     for group in GROUPS:
         yield from group.metrics
 
 
 def series() -> dict[str, frozenset[str]]:
-    """Return the names that expressions may use, and the labels of each."""
+    """Return the names that expressions may use, with the labels of each."""
     found: dict[str, frozenset[str]] = {}
     for metric in metrics():
         labels = frozenset(metric.labels)

@@ -1,8 +1,8 @@
-"""Writes what is made from the catalogue of metrics: tables of the reference, rules for Prometheus, a dashboard.
+"""Writes the files generated from the catalogue of metrics: reference tables, Prometheus rules, the Grafana dashboard.
 
     python -m tools.metrics.files .
 
-In the reference only what stands between two comments is ours; the words around it are written by hand.
+In the reference page, only the text between two marker comments is generated; the rest is written by hand.
 """
 
 import json
@@ -27,7 +27,7 @@ _ALERTS_HEADER = (
 
 
 def files(root: Path) -> dict[Path, str]:
-    """Return what the files should say, by their path below the root; the reference is filled in as it is there."""
+    """Return the content of the files by path; the reference keeps its handwritten text."""
     return {
         REFERENCE: reference((root / REFERENCE).read_text()),
         ALERTS: _ALERTS_HEADER + yaml.safe_dump(alerts.rules(), sort_keys=False, width=120, allow_unicode=True),
@@ -36,7 +36,7 @@ def files(root: Path) -> dict[Path, str]:
 
 
 def reference(page: str) -> str:
-    """Return the page with its tables as they should be."""
+    """Return the page with its tables regenerated."""
     tables = {group.name: "\n".join(_table(group)) for group in GROUPS}
     tables["alerts"] = "\n".join(_alerts())
     return _GENERATED_BLOCK.sub(lambda part: f"{part[1]}\n{tables[part['name']]}\n\n{part[4]}", page)
@@ -74,7 +74,7 @@ def _alerts() -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the files below the folder that was named."""
+    """Write the files below the given folder."""
     if len(arguments) != 1:
         sys.exit("usage: python -m tools.metrics.files FOLDER")
     root = Path(arguments[0])

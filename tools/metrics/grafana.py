@@ -1,7 +1,7 @@
-"""The Grafana dashboard: a row each for the fleet, drains, budgets, each source of maintenance, and our own health.
+"""The Grafana dashboard: rows for the fleet, drains, budgets, each source of maintenance, and the operator's health.
 
-A panel is declared by what it shows; where it stands, its id and the rest of its JSON follow. Which Prometheus it reads
-is a variable, as is whose numbers: several clusters in one Prometheus are told apart by `job`.
+A panel is declared by its content; its position, id and other JSON are derived. The Prometheus data source is a
+variable, and so is `job`, which distinguishes several clusters in one Prometheus.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A line, or several."""
+    """A query of a panel, which shows one line or several."""
 
     expr: str
     legend: str = ""
@@ -24,7 +24,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """What is shown."""
+    """A panel."""
 
     title: str
     queries: tuple[Query, ...]
@@ -37,14 +37,14 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Panels of one subject."""
+    """A row of panels."""
 
     title: str
     panels: tuple[Panel, ...]
 
 
 def _query(expr: str, legend: str = "") -> Query:
-    """Return a query; in short, `@` is whose numbers are meant and `[~]` the time that fits the width of the panel."""
+    """Return a query; `@` in it stands for the selected job, and `[~]` for the rate interval of the panel."""
     return Query(expr.replace("@", 'job=~"$job"').replace("[~]", "[$__rate_interval]"), legend)
 
 
@@ -99,7 +99,7 @@ ROWS = (
                 title="Left alone, and failing",
                 width=12,
                 queries=(
-                    _query("max(haulout_profiles_nodes_in_trouble{@})", "nodes in trouble"),
+                    _query("max(haulout_profiles_nodes_skipped{@})", "nodes in trouble"),
                     _query(
                         "sum by (profile) (increase(maintenance_controller_transition_failure_count{@}[~]))",
                         "{{profile}} fails",
@@ -213,8 +213,9 @@ ROWS = (
                 unit="percentunit",
                 queries=(
                     _query(
-                        '1 - sum by (source) (increase(haulout_notices_empty_ahead_seconds_bucket{@,le=~"0(.0)?"}[7d]))'
-                        " / sum by (source) (increase(haulout_notices_empty_ahead_seconds_count{@}[7d]))",
+                        "1 - sum by (source) "
+                        '(increase(haulout_notices_empty_before_start_seconds_bucket{@,le=~"0(.0)?"}[7d]))'
+                        " / sum by (source) (increase(haulout_notices_empty_before_start_seconds_count{@}[7d]))",
                         "{{source}}",
                     ),
                 ),
@@ -339,7 +340,7 @@ ROWS = (
                 kind="stat",
                 width=4,
                 about="1: the file makes sense.",
-                queries=(_query("min(haulout_profiles_configuration_good{@})"),),
+                queries=(_query("min(haulout_profiles_configuration_valid{@})"),),
             ),
             Panel(
                 title="Due, by queue",
@@ -354,7 +355,7 @@ ROWS = (
             Panel(
                 title="How late instants are kept",
                 unit="s",
-                queries=_quantiles("haulout_wakeup_lag_seconds", "queue"),
+                queries=_quantiles("haulout_queue_scheduled_lag_seconds", "queue"),
             ),
             Panel(
                 title="Failing looks, and what was dropped",
@@ -438,7 +439,7 @@ ROWS = (
 
 
 def dashboard() -> dict[str, Any]:
-    """Return the dashboard, as Grafana imports it."""
+    """Return the dashboard in Grafana's import format."""
     return {
         "title": "Haulout",
         "uid": "haulout",

@@ -1,9 +1,9 @@
-"""How the operator is packaged: a Helm chart, a kustomization, plain manifests and a bundle for OLM, from one source.
+"""Packages of the operator from one source: a Helm chart, a kustomization, plain manifests and an OLM bundle.
 
     python -m tools.packages deploy          # or: make packages
 
-The objects are those of `haulout.app.manifests.operator_manifests` and `haulout.app.manifests.workload`, the
-permissions those that controllers and plugins declare. What differs between the packages is only how they are written
-down. What this makes is committed, and a test says that it is what was made. By hand are only the few templates of the
-chart that are logic more than objects (`chart.BY_HAND`).
+The objects are those of `haulout.app.manifests.operator_manifests` and `haulout.app.manifests.workload`; the
+permissions are those that controllers and plugins declare. The packages differ only in their format. The generated
+files are committed, and a test checks that they are current. Only a few templates of the chart, which are more logic
+than objects, are written by hand (`chart.HANDWRITTEN`).
 """

@@ -1,4 +1,4 @@
-"""`python -m tools.packages deploy`: writes the packages there, and removes what is made no more."""
+"""`python -m tools.packages deploy`: writes the packages, and removes outdated files."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,6 @@ from tools.packages.all_packages import write
 
 
 def main() -> None:
-    """Write them."""
     (folder,) = sys.argv[1:] or ["deploy"]
     for path in write(Path(folder), __version__):
         sys.stdout.write(f"{path}\n")

@@ -1,4 +1,4 @@
-"""Health checks for Argo CD: a patch of its ConfigMap `argocd-cm`, with the same script for each kind of ours."""
+"""Health checks for Argo CD: a patch of its ConfigMap `argocd-cm`, with the same script for each of our kinds."""
 
 import yaml
 
@@ -6,7 +6,7 @@ from haulout.api.objects import RawObject
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as they are."""
+    """Writes multi-line strings as literal blocks."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -17,7 +17,7 @@ _Dumper.add_representer(str, _text)
 
 
 def patch(definitions: list[RawObject], script: str) -> str:
-    """Return a patch that has Argo CD judge the objects of these CustomResourceDefinitions by the script."""
+    """Return a patch that makes Argo CD use the script for the objects of these CustomResourceDefinitions."""
     names = (f"{crd['spec']['group']}_{crd['spec']['names']['kind']}" for crd in definitions)
     data = {f"resource.customizations.health.{name}": script for name in names}
     return yaml.dump({"data": data}, Dumper=_Dumper, width=1000)

@@ -1,4 +1,4 @@
-"""The kustomization: a base that is what `haulout manifests` prints, and components that are put on top of it."""
+"""The kustomization: a base that is the output of `haulout manifests`, and optional components."""
 
 import textwrap
 
@@ -14,7 +14,7 @@ _GENERATED_HEADER = "# Made by `make packages`.\n"
 
 
 def files(image: str, *, alerts: RawObject | None) -> dict[str, str]:
-    """Return the kustomization, by path; `alerts` are the spec of a PrometheusRule."""
+    """Return the kustomization by path; `alerts` is the spec of a PrometheusRule."""
     installation = Installation(image=image)
     with_machines = Installation(image=image, machines=True)
     files_by_name = {
@@ -28,7 +28,8 @@ def files(image: str, *, alerts: RawObject | None) -> dict[str, str]:
     }
     name, _, tag = image.rpartition(":")
     images = f"images:  # where your registry has it\n- name: {name}\n  newName: {name}\n  newTag: {tag}\n"
-    # Labels are not added here: the selectors of a Deployment cannot change, and those of people should not have to.
+    # Labels are not added here: the selector of a Deployment is immutable, and selectors of users should not have to
+    # change.
     base = f"{_GENERATED_HEADER}{_BASE}resources:\n- ../../crds\n{_resource_list(files_by_name)}{images}"
     known = [_key(machine) for machine in operator_manifests.all_objects(installation)]
     machines = [machine for machine in operator_manifests.all_objects(with_machines) if _key(machine) not in known]
@@ -61,7 +62,7 @@ def files(image: str, *, alerts: RawObject | None) -> dict[str, str]:
 
 
 def _patches(component: str) -> str:
-    """Return what a component changes about the base: agents are not let into a restricted namespace."""
+    """Return what a component changes in the base: a restricted namespace does not admit agents."""
     if component != "agent":
         return ""
     patch = operator_manifests.as_yaml([namespace(NAME, PodSecurity.PRIVILEGED)]).removeprefix("---\n")

@@ -1,8 +1,8 @@
 """The bundle for the Operator Lifecycle Manager (OLM), in the package and channel of the Node Maintenance Operator.
 
-Who is subscribed to that has a catalog with this bundle as another source of the same package: OLM replaces the one by
-the other, and NodeMaintenances stay. OLM grants permissions of a namespace in the operator's only, so those in other
-namespaces are granted in all. It brings the certificate of the webhook, and has it trusted.
+Users who subscribe to that operator add a catalog with this bundle as another source of the same package: OLM then
+replaces the operator, and NodeMaintenances stay. OLM grants namespaced permissions only in the operator's namespace, so
+those in other namespaces are granted cluster-wide. OLM issues the webhook's certificate and injects its CA.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from tools.packages.semver import to_semver
 
 PACKAGE = "node-maintenance-operator"
 CHANNEL = "stable"
-_NAMESPACE = "openshift-workload-availability"  # that NMO suggests; OLM decides
+_NAMESPACE = "openshift-workload-availability"  # suggested by NMO; OLM decides
 _SCORECARD = "scorecard.operatorframework.io/v1alpha3"
 _DEPLOYMENT = f"{PACKAGE}-controller-manager"
 _DESCRIPTION = """\
@@ -38,7 +38,7 @@ _KINDS = {
 
 
 def files(image: str, version: str) -> dict[str, str]:
-    """Return the bundle, by path."""
+    """Return the bundle by path."""
     definitions = {entry["metadata"]["name"]: entry for entry in operator_manifests.definitions()}
     own_files = {
         f"{PACKAGE}.clusterserviceversion.yaml": service_version(image, version),
@@ -88,7 +88,7 @@ def service_version(image: str, version: str) -> RawObject:
                 "categories": "OpenShift Optional",
                 "containerImage": image,
                 "description": "Takes nodes out of service, safely and visibly, and gives them back.",
-                "olm.skipRange": ">=0.12.0",  # all versions of NMO that have this API
+                "olm.skipRange": ">=0.12.0",  # all versions of NMO with this API
                 "operatorframework.io/suggested-namespace": _NAMESPACE,
                 "features.operators.openshift.io/disconnected": "true",
             },
@@ -122,7 +122,7 @@ def service_version(image: str, version: str) -> RawObject:
 
 
 def _permissions() -> tuple[list[RawObject], list[RawObject]]:
-    """Return the rules of the cluster, and those of the operator's own namespace."""
+    """Return the cluster-wide rules, and those of the operator's namespace."""
     required = required_permissions.operator_permissions(namespace=_NAMESPACE, own_certificate=False)
     own_namespace = [permission for permission in required if permission.namespace == _NAMESPACE]
     other_namespaces = [
@@ -184,7 +184,7 @@ def _webhook() -> RawObject:
 
 
 def _without_namespace(obj: RawObject) -> RawObject:
-    """Return an object for OLM, which puts it into the namespace of the operator."""
+    """Return an object without namespace; OLM creates it in the operator's."""
     metadata = {key: value for key, value in obj["metadata"].items() if key != "namespace"}
     return obj | {"metadata": metadata}
 

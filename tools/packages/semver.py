@@ -1,4 +1,4 @@
-"""Versions of Python, as Helm and OLM want them: those of semantic versioning."""
+"""Conversion of Python versions to semantic versions, which Helm and OLM require."""
 
 import re
 
@@ -6,7 +6,7 @@ _VERSION = re.compile(r"(\d+\.\d+\.\d+)(?:\.?(dev|a|b|rc)(\d+))?")
 
 
 def to_semver(version: str) -> str:
-    """Return `0.1.0.dev0` as `0.1.0-dev.0`; raises `ValueError`."""
+    """Return `0.1.0-dev.0` for `0.1.0.dev0`; raise `ValueError` for other forms."""
     found = _VERSION.fullmatch(version)
     if found is None:
         raise ValueError(f"expected a version such as 1.2.3 or 1.2.3.dev0, found {version!r}")

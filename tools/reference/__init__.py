@@ -1,1 +1,1 @@
-"""The reference pages that are made from the code."""
+"""Generators of reference pages."""

@@ -1,9 +1,9 @@
-"""The reference page of the command line, made from the commands themselves.
+"""The reference page of the command line, generated from the commands.
 
     python -m tools.reference.commands docs/reference
 
 writes `commands.md` there: each command as `--help` shows it, with its options in a table. Options that every command
-has are told once.
+has are documented once.
 """
 
 import inspect
@@ -33,8 +33,8 @@ _DEFAULT = re.compile(r"\s*\[default: (?P<default>.*?)\]", re.DOTALL)
 
 
 def page(folder: Path, root: click.Command = haulout) -> str:
-    """Return the page, in Markdown. `folder` is where it and the pages of single commands lie."""
-    # As when it is typed: click keeps what it makes of this at first, such as the names of --help.
+    """Return the page in Markdown. `folder` contains it and the pages of single commands."""
+    # As on the command line: click caches values from the first context, such as the names of --help.
     context = click.Context(root, info_name="haulout", **root.context_settings)
     lines = [_INTRODUCTION, *_help_text(root), *_common_options(root, context)]
     for command, inner in _commands(root, context):
@@ -43,7 +43,7 @@ def page(folder: Path, root: click.Command = haulout) -> str:
 
 
 def _commands(parent: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
-    """Yield commands in the order of their names, each before what is below it."""
+    """Yield commands sorted by name, each before its subcommands."""
     for name, command in sorted(getattr(parent, "commands", {}).items()):
         inner = click.Context(command, info_name=name, parent=context)
         yield command, inner
@@ -70,7 +70,7 @@ def _section(command: click.Command, context: click.Context, folder: Path) -> It
 
 
 def _help_text(command: click.Command) -> Iterator[str]:
-    """Yield what the help says; what is set in columns there stays in columns."""
+    """Yield the lines of the help text; preformatted columns stay preformatted."""
     texts = (inspect.cleandoc(text) for text in (command.help, command.epilog) if text)
     for paragraph in re.split(r"\n\s*\n", "\n\n".join(texts)):
         lines = paragraph.splitlines()
@@ -114,7 +114,7 @@ def _cell(text: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the page into the folder that was named."""
+    """Write the page into the given folder."""
     if len(arguments) != 1:
         sys.exit("usage: python -m tools.reference.commands FOLDER")
     folder = Path(arguments[0])

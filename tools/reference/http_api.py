@@ -1,8 +1,8 @@
-"""The reference page of `/api/v2`, made from its description.
+"""The reference page of `/api/v2`, generated from its OpenAPI description.
 
     python -m tools.reference.http_api docs/reference
 
-writes `api.md` there. What is true of all of it is written here; addresses, parameters and shapes come from `openapi`.
+writes `api.md` there. General statements are written in this module; paths, parameters and schemas come from `openapi`.
 """
 
 import sys
@@ -23,13 +23,14 @@ event streams.
 
     $ curl -s http://127.0.0.1:8080/api/v2/nodes?state=blocked
     {"revision":"18f2c0de-7","total":30,"nodes":[{"name":"general-04","state":"blocked","since":"2026-11-16T02:30:30Z",
-    "why":"bank/ledger-0: PodDisruptionBudget bank/ledger needs 3 healthy pods and has 3; run more replicas, or let the
-    budget allow a disruption","progress":85,"zone":"zone-a","pool":"general","isCordoned":true,…}]}
+    "why":"bank/ledger-0: PodDisruptionBudget bank/ledger needs 3 healthy pods and has 3; run more replicas, or relax
+    the PodDisruptionBudget","progress":85,"zone":"zone-a","pool":"general","isCordoned":true,…}]}
 
 - Times are RFC 3339 in UTC. What is empty, zero or false by default is left out.
 - Fields are added, never taken away or given another meaning. `GET /api/v2/openapi.json` has all of it for programs.
 - An error is a [Problem](#problem) with a fitting status: 400 says what is wrong with the question, 404 that there is
-  no such node or address, 502 that the leader does not answer, 503 that nobody leads or something is not known yet.
+  no such node or address, 502 that the leader does not answer, 503 that no replica is the leader or data is not loaded
+  yet.
   `/summary` is answered even then, with a banner that says so.
 - Answers have an `ETag`, and are packed with gzip for those who accept that.
 - It asks for [a token](dashboard-access.md), unless `--dashboard-auth` says otherwise: 401 says
@@ -103,7 +104,7 @@ no YAML.
 
     $ curl -s http://127.0.0.1:8080/api/v2/configuration/check -H 'Content-Type: application/json' \\
         -d "$(jq -Rs '{text: .}' maintenance.yaml)"
-    {"isGood":true,"changes":[{"text":"would go into maintenance now; by what is in force they stay
+    {"isGood":true,"changes":[{"text":"would go into maintenance now; with the configuration in force they stay
     maintenance-required, and wait for night","profile":"os","nodes":["general-03","general-14"],"count":2},…],…}
 
 For each node the step is worked out that the operator would take by what is in force, and by the edit. What a new
@@ -135,7 +136,6 @@ an error.
 
 
 def page() -> str:
-    """Return the page."""
     return "\n".join(
         (*_INTRODUCTION.splitlines(), *_addresses(), *_events(), *_schemas(build_document()["components"]["schemas"]))
     )

@@ -1,9 +1,9 @@
-"""The reference page of all plugins and the JSON schema of files, made from the plugin classes.
+"""The reference page of all plugins and the JSON schema of configuration files, generated from the plugin classes.
 
     python -m tools.reference.plugins docs/reference
 
-writes `plugins.md` and `maintenance.schema.json` there. Only plugins of Haulout itself are in them, whatever else is
-installed; `haulout check --schema` also knows those of others.
+writes `plugins.md` and `maintenance.schema.json` there. They contain only plugins of Haulout itself, whatever else is
+installed; `haulout check --schema` also includes those of other packages.
 """
 
 import inspect
@@ -59,7 +59,7 @@ name and a `config`. A duration is written as in Go, `1h30m`; a bare number is s
 
 
 def reference_files(registries: Registries) -> dict[str, str]:
-    """Return the files, by their names."""
+    """Return the files by name."""
     ours = own_plugins(registries)
     return {PAGE: page(ours), SCHEMA: schema_text(ours)}
 
@@ -78,7 +78,7 @@ def own_plugins(registries: Registries) -> Registries:
 
 
 def page(registries: Registries) -> str:
-    """Return the reference page, in Markdown."""
+    """Return the reference page in Markdown."""
     return "\n".join([_INTRODUCTION, *_contents(registries), *_sections(registries)]).rstrip("\n") + "\n"
 
 
@@ -116,7 +116,7 @@ def _section(plugin: type[Plugin], key: str) -> Iterator[str]:
 
 
 def _with_rest_key(row: OptionRow, plugin: type[Plugin]) -> OptionRow:
-    """Return a row; the field that takes all keys which no other has is no key itself."""
+    """Return a row; the field that collects all other keys is not a key itself."""
     takes_all = any(option.key == row.key and option.kind is REST for option in options_of(plugin))
     return replace(row, key="", default="") if takes_all else row
 
@@ -128,7 +128,7 @@ def _row(row: OptionRow) -> str:
 
 
 def _example(plugin: type[Plugin], key: str) -> Iterator[str]:
-    """Yield the example as it stands in a file."""
+    """Yield the lines of an example as in a configuration file."""
     lines = (plugin.example or "{}").strip().splitlines()
     config = [f"  config: {lines[0]}"] if lines == ["{}"] else ["  config:", *(f"    {line}" for line in lines)]
     head = [f"- name: my_{_snake(plugin.type)}", f"  type: {plugin.type}"]
@@ -145,7 +145,7 @@ def _snake(name: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the files into the folder that was named."""
+    """Write the files into the given folder."""
     from haulout.controllers.profiles.plugins.registry import registries
 
     if len(arguments) != 1:

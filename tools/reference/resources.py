@@ -1,9 +1,9 @@
-"""The reference pages of custom resources, made from their definitions.
+"""The reference pages of custom resources, generated from their definitions.
 
     python -m tools.reference.resources docs/reference/resources
 
-writes a page for each kind there: every field with its type, its limits and its description, and what `kubectl get`
-shows. What a field means in the whole is told on the page that is written by hand; each leads to the other.
+writes a page per kind there: every field with its type, limits and description, and the columns of `kubectl get`. A
+handwritten page explains each kind as a whole; the two pages link to each other.
 """
 
 import sys
@@ -28,7 +28,7 @@ _LIMITS = {
     "maxItems": "at most {} entries",
     "maxProperties": "at most {} keys",
 }
-_DURATION = "(ns|us|µs|ms|s|m|h)"  # in the pattern of one
+_DURATION = "(ns|us|µs|ms|s|m|h)"  # part of the pattern of a duration
 _SELECTOR_FIELDS = {"matchLabels", "matchExpressions"}
 _COMMON_FIELDS = {"apiVersion", "kind", "metadata"}
 
@@ -36,12 +36,12 @@ Schema = Mapping[str, Any]
 
 
 def pages() -> dict[str, str]:
-    """Return the pages, by the names of their files."""
+    """Return the pages by file name."""
     return {f"{crd['spec']['names']['singular']}.md": page(crd) for crd in definitions(with_machines=True)}
 
 
 def page(definition: Mapping[str, Any]) -> str:
-    """Return the page of one kind, in Markdown."""
+    """Return the page of one kind in Markdown."""
     spec = definition["spec"]
     lines = [*_head(spec), *(line for version in spec["versions"] for line in _version(version))]
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -99,7 +99,7 @@ def _table(rows: Iterator[tuple[str, str, str]]) -> Iterator[str]:
 
 
 def _rows(schema: Schema, path: str) -> Iterator[tuple[str, str, str]]:
-    """Yield field, description and type of everything below a field, the fields of a list marked by `[]`."""
+    """Yield path, description and type of all nested fields; `[]` marks the items of a list."""
     required = set(schema.get("required", ()))
     for name, field in schema.get("properties", {}).items():
         field_path = f"{path}.{name}" if path else name
@@ -164,7 +164,7 @@ def _cell(text: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the pages into the folder that was named."""
+    """Write the pages into the given folder."""
     if len(arguments) != 1:
         sys.exit("usage: python -m tools.reference.resources FOLDER")
     folder = Path(arguments[0])

@@ -1,9 +1,9 @@
-"""Writes the version of `src/haulout/__init__.py` wherever else it stands.
+"""Writes the version of `src/haulout/__init__.py` into all other files that contain it.
 
     python -m tools.reference.versions .          # or: make reference
 
 These are pages that name an image, `registry.example.com/haulout:VERSION`, as `make image` tags it, and the
-distribution haulout-sandbox, which is always of the same version. Whatever follows a tag, as in `-oci`, stays.
+distribution haulout-sandbox, which always has the same version. A suffix of a tag, such as `-oci`, is kept.
 """
 
 import re
@@ -23,19 +23,19 @@ _VERSION_FILES = {
 
 
 def with_version(text: str, version: str, pattern: re.Pattern[str] = _TAG) -> str:
-    """Return a text with this version wherever the pattern finds one."""
+    """Return a text with each match of the pattern replaced by this version."""
     return pattern.sub(lambda found: found[1] + version, text)
 
 
 def files(root: Path) -> Iterator[tuple[Path, re.Pattern[str]]]:
-    """Yield the files that may name a version, and how they do."""
+    """Yield the files that may contain a version, and the pattern of the version in each."""
     for pattern in _PATTERNS:
         yield from ((path, _TAG) for path in sorted(root.glob(pattern)))
     yield from ((root / name, pattern) for name, pattern in _VERSION_FILES.items())
 
 
 def main(arguments: list[str]) -> None:
-    """Write the version into all of them below the folder that was named."""
+    """Write the version into all files below the given folder."""
     if len(arguments) != 1:
         sys.exit("usage: python -m tools.reference.versions FOLDER")
     for path, pattern in files(Path(arguments[0])):

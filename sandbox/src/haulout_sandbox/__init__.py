@@ -1,3 +1,3 @@
-"""A Kubernetes cluster in one process: no sockets, no threads, on real or on simulated time."""
+"""A Kubernetes cluster in one process, without sockets or threads, on real or simulated time."""
 
-__version__ = "0.1.0.dev0"  # that of Haulout, written by `make reference`
+__version__ = "0.1.0.dev0"  # the version of Haulout; `make reference` writes it

@@ -1,13 +1,13 @@
-"""A whole cluster: the API server, its controllers, and machines that come and go.
+"""A whole simulated cluster: API server, controllers, kubelets and nodes.
 
     cluster = Cluster(clock, seed=7)
     async with cluster.running():
         cluster.kubelets.add(Machine(name="n1", zone="a"))
         await cluster.client("me").create(NODES, …)
 
-Each component reaches the API server over a transport of its own (`transports`), so that a fault can befall one and
-spare the others. A component that is paused does nothing, and one that is resumed goes on from what is in the API
-server by then, as after a crash. It runs on whatever time its clock and loop have.
+Each component reaches the API server through its own transport (`transports`), so that a test can inject faults into
+one component and leave the others alone. A paused component does nothing. A resumed one starts from the current state
+of the API server, as after a crash. The cluster runs on the time of its clock and event loop, simulated or real.
 """
 
 import asyncio
@@ -32,19 +32,19 @@ _Run = Callable[[], Coroutine[Any, Any, Any]]
 
 _EVENT_SOURCES = {"kubelets": "kubelet", "scheduler": "default-scheduler", "node-lifecycle": "node-controller"}
 
-ADMIN = "admin"  # the person who uses it
+ADMIN = "admin"  # the user of the sandbox
 COMPONENTS = (*_EVENT_SOURCES, *(kind.name for kind in ALL_CONTROLLERS))
 _TRUSTED = (*_EVENT_SOURCES, "controllers", "view")
-CLIENTS = (ADMIN, *_TRUSTED)  # whose requests reach the API server
+CLIENTS = (ADMIN, *_TRUSTED)  # clients with an in-process transport to the API server
 
 
 class Cluster:
-    """A cluster in memory; everything in it happens while `running` lasts.
+    """A cluster in memory, which makes progress only while `running` is active.
 
-    `seed` decides all that is left to chance. `heartbeat` is how often a kubelet renews its lease: rarer is cheaper,
-    and so are requests without `latency`. Without `starts_at` heartbeats keep a beat of the calendar; with it, one that
-    begins then, so that runs that begin at different times are the same but for the time. Controllers for
-    features that are off by default run if the `api` that is given has them.
+    `seed` determines everything random. `heartbeat` is how often a kubelet renews its lease: a longer interval is
+    cheaper, and so are requests without `latency`. Without `starts_at`, heartbeats align to the calendar. With it, they
+    align to that instant, so that runs that start at different times differ only in their timestamps. Controllers of
+    features that are off by default run only if the given `api` has these features enabled.
     """
 
     def __init__(
@@ -92,17 +92,17 @@ class Cluster:
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._paused: set[str] = set()
-        self._programs: dict[asyncio.Task[Any], None] = {}  # a set with an order, so that runs repeat themselves
+        self._programs: dict[asyncio.Task[Any], None] = {}  # an ordered set, so that runs are reproducible
 
     @property
     def components(self) -> tuple[str, ...]:
-        """The names of what can be paused."""
+        """Return the names of the components that can be paused."""
         return tuple(self._component_runs)
 
     def transport(self, name: str, *, user: User | None = None) -> InProcessTransport:
-        """Return the way into the cluster of the process called `name`: the same at every call, and after a restart.
+        """Return the transport of the process called `name`: the same one at every call, and after a restart.
 
-        `user`, which counts at the first call, is whose rights it has where the API server asks for some.
+        `user` is whose permissions the process has, where the API server checks them. It counts only at the first call.
         """
         if name not in self.transports:
             is_trusted = name in _TRUSTED and user is None
@@ -110,7 +110,10 @@ class Cluster:
         return self.transports[name]
 
     def renew_transport(self, name: str) -> InProcessTransport:
-        """Return a new way in for a process that starts; the faults told of the one before are its faults, too."""
+        """Return a new transport for a process that starts.
+
+        It inherits the faults of the previous transport of that name.
+        """
         previous = self.transports.get(name)
         renewed = self.api.transport(name, user=previous.user if previous else None, latency=self._latency)
         if previous is not None:
@@ -119,16 +122,15 @@ class Cluster:
         return renewed
 
     def client(self, name: str) -> Client:
-        """Return a client for the process called `name`."""
         return Client(self.transport(name), clock=self.clock, random=Random(f"{self.seed} {name}"))
 
     def add_token(self, token: str, user: str) -> None:
-        """Let a person in with a token, over the network."""
+        """Accept a bearer token for `user` over the network."""
         self.api.add_token(token, User(user))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Cluster"]:
-        """Run everything while the context lasts; it begins when all have seen what there is."""
+        """Run all components while the context lasts. Entering it waits until all of them have synced."""
         caches = self._controllers.informers
         failure: Exception | None = None
         async with asyncio.TaskGroup() as group:
@@ -151,7 +153,7 @@ class Cluster:
             raise failure
 
     def start_program(self, program: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
-        """Run something else beside the components, until it ends or the cluster does."""
+        """Run a coroutine beside the components until it ends or the cluster stops."""
         if self._group is None:
             program.close()
             raise RuntimeError("the cluster is not running")
@@ -161,7 +163,7 @@ class Cluster:
         return task
 
     def pause(self, *names: str) -> None:
-        """Stop components: they do nothing until they are resumed."""
+        """Stop components until they are resumed."""
         for name in names:
             self._run_of(name)
             if name not in self._paused and name in self._tasks:
@@ -169,7 +171,7 @@ class Cluster:
                 self._tasks[name].cancel()
 
     def resume(self, *names: str) -> None:
-        """Start components that are not running."""
+        """Start those of the components that are not running."""
         if self._group is None:
             raise RuntimeError("the cluster is not running")
         for name in names:
@@ -193,7 +195,7 @@ class Cluster:
 
 
 async def _run_after(previous: asyncio.Task[Any] | None, run: _Run) -> None:
-    """Run what is resumed only when the one before it has come to its end."""
+    """Run a resumed component only after its previous run has ended."""
     if previous is not None:
         await asyncio.wait([previous])
     await run()

@@ -1,4 +1,4 @@
-"""What Haulout calls: it finds this module by the entry point `sandbox` of the group `haulout.sandbox`."""
+"""The interface to Haulout, which finds this module by the entry point `sandbox` of the group `haulout.sandbox`."""
 
 import asyncio
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ limits: Mapping[str, int] = {
 
 
 def event_loop() -> asyncio.AbstractEventLoop:
-    """Return a loop on which the time of a sandbox passes."""
+    """Return the event loop of a sandbox, which controls the speed of its time."""
     return PacedLoop()
 
 
@@ -39,7 +39,7 @@ def read_plan(  # noqa: PLR0913 - one for each thing that a person may say
     clouds_port: int | None = None,
     kubeconfig: Path | None = None,
 ) -> SandboxPlan:
-    """Read a scenario by its name or file; raises `UsageError` and `ConfigErrors`."""
+    """Read a scenario by its name or file; raise `UsageError` or `ConfigErrors`."""
     loaded = load(scenario)
     if clouds_port is not None and not any(pool.cloud for pool in loaded.scenario.pools):
         raise UsageError(f"--clouds-port: no pool of the scenario {loaded.name} says of which cloud it is")

@@ -1,8 +1,8 @@
-"""How long those have time who call a sandbox over the network.
+"""HTTP timeouts of a sandbox that listens on the network.
 
-They live on the machine's time, and the sandbox perhaps on a faster one (`event_loops.paced`). Where a real server
-would count seconds for its callers, those of the sandbox's loop are counted here: `speed` of them pass in one of the
-machine's.
+Clients measure time on the machine's clock, while the sandbox's event loop may run faster (`event_loops.paced_loop`).
+Timeouts that a real server measures in its clients' seconds are converted to the loop's seconds here: `speed` seconds
+pass on the loop for each second of the machine.
 """
 
 from dataclasses import dataclass
@@ -12,32 +12,32 @@ Query = tuple[tuple[str, str], ...]
 _IDLE = 3630.0
 _HANDSHAKE = 60.0
 _SHUTDOWN = 1.0
-_DEFAULT_WATCH_SECONDS = 3600.0  # of a caller who does not say how long; the real server has up to this
+_DEFAULT_WATCH_SECONDS = 3600.0  # for watches without `timeoutSeconds`; the real server's default is random, up to this
 
 
 @dataclass(frozen=True, slots=True)
 class HttpTimeouts:
-    """Lengths of time in seconds of the loop."""
+    """HTTP timeouts, in seconds of the event loop."""
 
     speed: float = 1.0
 
     @property
     def idle(self) -> float:
-        """How long a connection is kept on which nothing is asked."""
+        """Return how long an idle keep-alive connection stays open."""
         return _IDLE * self.speed
 
     @property
     def handshake(self) -> float:
-        """How long TLS may take to begin, and to end."""
+        """Return how long a TLS handshake, or a TLS shutdown, may take."""
         return _HANDSHAKE * self.speed
 
     @property
     def shutdown(self) -> float:
-        """How long connections have to end by themselves."""
+        """Return how long connections have to close by themselves at shutdown."""
         return _SHUTDOWN * self.speed
 
     def scale_watch_timeout(self, query: Query) -> Query:
-        """Return the query of a watch such that it lasts as long as its caller wants, by the caller's clock."""
+        """Return the query with `timeoutSeconds` converted from the client's clock to the event loop's."""
         timeout = dict(query).get("timeoutSeconds") or "0"
         if self.speed == 1 or not timeout.isdecimal():
             return query

@@ -1,11 +1,12 @@
-"""The sandbox's API server on the network: HTTPS in front of the in-process one, for kubectl and whoever else asks.
+"""The sandbox's API server on the network: HTTPS in front of the in-process API server, for kubectl and other clients.
 
-It only carries. Who asks is told by a token: one given here, or one that the server issued to a service account. Each
-user has an in-process transport of its own, so that what befalls one (its faults) befalls no other.
+This module only translates between HTTP and the in-process transport. A bearer token identifies the client: one that
+was given to the server, or one that the API server issued to a service account. Each user has its own in-process
+transport, so that faults injected for one user affect no other.
 
-What is no proper HTTP is answered as Go's server does. Memory stays bounded whatever is sent: a body is read up to the
-largest that the API server takes, and a little further to spare the connection; whoever sends more is cut off after
-the answer.
+Malformed HTTP is answered as Go's server answers it. Memory stays bounded whatever a client sends: a body is read up to
+the API server's limit, and a little further to keep the connection usable. A client that sends more is disconnected
+after the answer.
 """
 
 import asyncio
@@ -33,19 +34,19 @@ from haulout_sandbox.http_timeouts import HttpTimeouts
 
 _MAX_HEADER_BYTES = 1 << 20  # of a request, as Go's DefaultMaxHeaderBytes
 _MAX_HEADERS = 10_000
-_MAX_DRAINED_BYTES = 256 << 10  # what Go reads of a body that nobody wants before it gives up the connection
+_MAX_DRAINED_BYTES = 256 << 10  # how much of an unread body Go discards before it closes the connection
 _TEXT = "text/plain; charset=utf-8"
 _BAD_PERCENT = re.compile(r"%(?![0-9a-fA-F]{2})")
 _ABSOLUTE_URL = re.compile(r"https?://[^/]*", re.IGNORECASE)
-_UNKNOWN_METHOD = re.compile(r"b'[A-Za-z]+ [!-~]+ HTTP/1\.[01]'")  # in the words of the parser
-_FORWARDED_HEADERS = ("impersonate-", "user-agent")  # headers that the API server looks at
+_UNKNOWN_METHOD = re.compile(r"b'[A-Za-z]+ [!-~]+ HTTP/1\.[01]'")  # as the parser words it
+_FORWARDED_HEADERS = ("impersonate-", "user-agent")  # the headers that the API server reads
 
 
 class HttpsServer:
-    """Serves `api` to those who show one of the `tokens`, or one of its own; a bare name is an administrator.
+    """Serves `api` to clients with one of the `tokens` or a token that it issued; a plain name means an administrator.
 
-    Each user's way in is taken from `transports`, or put there: who has them, too, can let faults befall it. `speed` is
-    how many seconds of the loop pass in one of the machine's.
+    Each user's transport is taken from `transports`, or added there, so that the owner of `transports` can inject
+    faults. `speed` is how many seconds of the event loop pass per second of the machine.
     """
 
     def __init__(
@@ -58,26 +59,26 @@ class HttpsServer:
     ) -> None:
         self._api = api
         self._transports = {} if transports is None else transports
-        self._users: dict[str, None] = {}  # a set with an order
+        self._users: dict[str, None] = {}  # an ordered set
         self._timeouts = HttpTimeouts(speed)
         for token, user in tokens.items():
             api.add_token(token, admin_user(user) if isinstance(user, str) else user)
 
     @asynccontextmanager
     async def serve(self, *, host: str, port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-        """Listen while the context lasts; yields the port. Leaving it ends all watches at once."""
+        """Listen while the context lasts; yields the port. Leaving the context ends all watches at once."""
         async with self.serve_on(listen(host, port), tls=tls) as bound_port:
             yield bound_port
 
     @asynccontextmanager
     async def serve_on(self, listener: socket.socket, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-        """Take over a socket that listens, and do the same."""
+        """Serve on a socket that already listens, while the context lasts; yields the port."""
         handler = _Server(
             self._handle,
             access_log=None,
             auto_decompress=False,
             keepalive_timeout=self._timeouts.idle,
-            lingering_time=self._timeouts.shutdown,  # to let a sender who is cut off read why
+            lingering_time=self._timeouts.shutdown,  # a client that is cut off can still read the reason
             max_line_size=_MAX_HEADER_BYTES,
             max_field_size=_MAX_HEADER_BYTES,
             max_headers=_MAX_HEADERS,
@@ -139,21 +140,21 @@ class HttpsServer:
         self._users[user.name] = None
         transport = self._transports.get(user.name)
         if transport is None:
-            # The way over the network takes its own time.
+            # No simulated latency: the network adds its own.
             transport = self._api.transport(user=user, latency=timedelta(), request_log_size=0)
             self._transports[user.name] = transport
         return transport if transport.user == user else transport.acting_as(user)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, on a free port if that is 0; OSError if the port is taken."""
+    """Return a listening socket, on a free port if `port` is 0. Raise OSError if the port is taken."""
     listener = socket.create_server((host, port), backlog=128)
     listener.setblocking(False)
     return listener
 
 
 class _Server(web.Server):
-    """Makes connections that answer broken HTTP as Go does."""
+    """Creates connections that answer malformed HTTP as Go does."""
 
     def __call__(self) -> web.RequestHandler:
         return _Connection(self, loop=self._loop, **self._kwargs)
@@ -167,7 +168,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is no HTTP, or what we failed at."""
+        """Answer malformed HTTP, or an error of this server."""
         if isinstance(exc, BadHttpMethod) and _UNKNOWN_METHOD.search(exc.message):
             return _web_response(json_response(405, generic_status(405)))
         if isinstance(exc, LineTooLong):
@@ -189,7 +190,7 @@ def _error_response(status: HTTPStatus) -> web.Response:
 
 
 def _parse_query(query: str) -> tuple[tuple[str, str], ...]:
-    """Return the parameters, as Go reads them: what is garbled is passed over."""
+    """Return the query parameters as Go parses them: malformed ones are skipped."""
     pairs = (part.partition("=") for part in query.split("&") if part and ";" not in part)
     return tuple(
         (unquote_plus(name), unquote_plus(value))
@@ -199,7 +200,7 @@ def _parse_query(query: str) -> tuple[tuple[str, str], ...]:
 
 
 async def _read_body(http_request: web.BaseRequest) -> bytes | None:
-    """Return what was sent, or so much of it that it is too large."""
+    """Return the body, or enough of it to show that it exceeds the limit."""
     if not http_request.body_exists:
         return None
     parts: list[bytes] = []
@@ -222,7 +223,7 @@ def _web_response(response: Response) -> web.Response:
 
 
 async def _drain_body(http_request: web.BaseRequest) -> bool:
-    """Read what is left of a body, if it is little; tell whether that was all."""
+    """Read the rest of a body if it is small; return whether the body is complete."""
     remaining = _MAX_DRAINED_BYTES
     while remaining > 0 and (part := await http_request.content.readany()):
         remaining -= len(part)
@@ -230,20 +231,20 @@ async def _drain_body(http_request: web.BaseRequest) -> bool:
 
 
 def _abort(http_request: web.BaseRequest) -> web.Response:
-    """Do what a server that is down does: say nothing, and hang up."""
+    """Close the connection without an answer, as a server that is down does."""
     if http_request.transport is not None:
         http_request.transport.abort()
     return web.Response()
 
 
 async def _stream_watch(http_request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
-    """Pass a watch on, line by line, until one of the two sides ends it."""
+    """Send watch events line by line until the client or the server ends the watch."""
     web_response = web.StreamResponse(status=stream.status, headers=stream.headers)
     await web_response.prepare(http_request)
     try:
         async for line in stream.lines():
             await web_response.write(line + b"\n")
     except (Unreachable, ConnectionError):
-        # Our side was cut, or theirs left: a stream that just stops is what a broken connection looks like.
+        # Either side closed the connection: a broken connection looks to a client like a stream that stops.
         _abort(http_request)
     return web_response

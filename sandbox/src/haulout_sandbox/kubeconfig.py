@@ -1,8 +1,8 @@
-"""The kubeconfig of a running sandbox: there when it can be used, gone when the sandbox ends.
+"""The kubeconfig of a running sandbox: written when the API server is reachable, removed when the sandbox ends.
 
-Its place is claimed with a lock before anything else happens, so that a second sandbox hears of the first at once. The
-file itself appears as a whole, and only its owner can read it. One that was left behind by a sandbox that was killed is
-replaced. A file that is not a sandbox's is never touched: it may be the way to a real cluster.
+A lock file claims the path before anything else happens, so that a second sandbox fails at once. The kubeconfig is
+written atomically, and only its owner can read it. A kubeconfig left behind by a killed sandbox is replaced. A file
+that is not a sandbox's kubeconfig is never changed: it may be the access to a real cluster.
 """
 
 import base64
@@ -18,19 +18,19 @@ import yaml
 
 from haulout.errors import UsageError
 
-CONTEXT_NAME = "sandbox"  # of its context, its cluster and its user; those of clusters that it manages begin with it
+CONTEXT_NAME = "sandbox"  # name of its context, cluster and user; prefix of those of workload clusters
 _OTHER_FILE_HINT = "name another file with --write-kubeconfig"
 
 
 def default_path(environ: Mapping[str, str]) -> Path:
-    """Return where it is written when nobody says otherwise: always the same place, of the user's own."""
+    """Return the default path of the kubeconfig, which belongs to the user and never varies."""
     cache = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or Path.home(), ".cache")
     return Path(cache, "haulout", "sandbox.kubeconfig")
 
 
 @contextmanager
 def reserved(path: Path, *, may_make_folder: bool = False) -> Iterator[None]:
-    """Keep `path` for this process; at the end of the context there is no kubeconfig of a sandbox any more."""
+    """Lock `path` for this process. No sandbox kubeconfig is left there when the context ends."""
     path = path.absolute()
     made_folders = _make_folder(path.parent) if may_make_folder else []
     try:
@@ -44,13 +44,13 @@ def reserved(path: Path, *, may_make_folder: bool = False) -> Iterator[None]:
                     path.unlink(missing_ok=True)
     finally:
         for folder in made_folders:
-            with suppress(OSError):  # somebody else keeps something in it by now
+            with suppress(OSError):  # the folder may contain other files by now
                 folder.rmdir()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeContext:
-    """The way to a cluster; that of a sandbox has no name but `sandbox`, those that it manages have more."""
+    """How to reach one cluster. The sandbox itself is called `sandbox`; workload clusters have longer names."""
 
     server: str
     token: str
@@ -58,12 +58,12 @@ class KubeContext:
 
 
 def context_name(*parts: str) -> str:
-    """Return the name of the context of a cluster that the sandbox manages."""
+    """Return the name of the context of a workload cluster."""
     return "-".join((CONTEXT_NAME, *parts))
 
 
 def write(path: Path, *contexts: KubeContext, ca_pem: bytes) -> None:
-    """Write the kubeconfig, which from then on has a context for each way, the first of which is the current one."""
+    """Write a kubeconfig with one context per cluster; the first one becomes the current context."""
     ca_data = base64.b64encode(ca_pem).decode()
     content = {
         "apiVersion": "v1",
@@ -108,12 +108,13 @@ def _lock_held(path: Path) -> Iterator[None]:
 
 
 def _try_lock(lock: Path) -> int | None:
-    """Return the file that holds the lock, or None if another process has it."""
+    """Return the file descriptor that holds the lock, or None if another process holds it."""
     while True:
         file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(file).st_nlink:  # or its holder removed it, just now: what we have locked is no longer there
+            # otherwise its holder has just removed the file, and the lock is on an unlinked file
+            if os.fstat(file).st_nlink:
                 os.truncate(file, 0)
                 os.write(file, f"{os.getpid()}\n".encode())
                 return file
@@ -124,7 +125,7 @@ def _try_lock(lock: Path) -> int | None:
 
 
 def _is_replaceable(path: Path) -> bool:
-    """Tell whether nothing would be lost at `path`: nothing is there, or the kubeconfig of a sandbox."""
+    """Return whether overwriting `path` loses nothing: it does not exist, or is a sandbox's kubeconfig."""
     with _usage_errors(path):
         try:
             content = path.read_bytes()
@@ -141,7 +142,7 @@ def _is_replaceable(path: Path) -> bool:
 
 
 def _make_folder(folder: Path) -> list[Path]:
-    """Make a folder and those above it; return what was made, the innermost first."""
+    """Create a folder and its parents; return those created, the innermost first."""
     missing = [candidate for candidate in (folder, *folder.parents) if not candidate.exists()]
     with _usage_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What there is in a sandbox, for the one who starts it: how much of what, and which drain a budget will stop."""
+"""Summary of a sandbox's objects: counts, and the first node whose drain a PodDisruptionBudget blocks."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from haulout_sandbox.nodes.scheduler.framework import CONTROL_PLANE_LABEL, ZONE_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedNode:
-    """A node that cannot be drained, and the budget that is why."""
+    """A node whose drain a PodDisruptionBudget blocks."""
 
     node: str
     budget: str  # namespace/name
@@ -18,7 +18,7 @@ class BlockedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What there is."""
+    """Counts of objects, and the nodes to suggest to the user."""
 
     nodes: int
     zones: int
@@ -30,7 +30,6 @@ class Overview:
 
 
 def overview(api: ApiServer) -> Overview:
-    """Count what there is now."""
     nodes, pods = api.objects("nodes"), api.objects("pods")
     budgets = api.objects("poddisruptionbudgets")
     live_pods = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
@@ -46,12 +45,12 @@ def overview(api: ApiServer) -> Overview:
 
 
 def _suggestion_order(node: RawObject) -> tuple[bool, str]:
-    """Return by what the node is chosen that people may try things on: nobody begins with the control plane."""
+    """Return the sort key for the node suggested to users: workers come before control plane nodes."""
     return CONTROL_PLANE_LABEL in node["metadata"].get("labels", {}), node["metadata"]["name"]
 
 
 def _first_blocked_node(budgets: Iterable[RawObject], pods: Iterable[RawObject]) -> BlockedNode | None:
-    """Return the first node that a budget without room keeps from being drained."""
+    """Return the first node with a pod whose PodDisruptionBudget allows no disruption."""
     blocked_nodes = [
         BlockedNode(
             node=pod["spec"]["nodeName"], budget=f"{budget['metadata']['namespace']}/{budget['metadata']['name']}"

@@ -1,9 +1,10 @@
-"""A sandbox that people can use: a cluster with a scenario in it, served over HTTPS, and the kubeconfig to it.
+"""A sandbox for people: a cluster with a scenario, served over HTTPS, with a kubeconfig.
 
-A cluster takes minutes to come up: machines boot, images are pulled, pods become ready one after the other. Nobody
-wants to wait for that, and a cluster that is faked into being ready would not be one. So it begins some minutes ago, in
-its `youth`, and lives through them as fast as its loop can, until it has caught up with the present. From then on it
-keeps the pace that was asked for. What people see first has ages, events and a history, the same for the same seed.
+A real cluster takes minutes to come up: machines boot, images are pulled, pods become ready one after the other. Users
+should not wait for that, and a cluster whose objects are merely created as ready would not be realistic. So the
+simulation starts some minutes in the past (the scenario's `youth`) and runs as fast as its event loop can until it
+reaches the present. From then on it runs at the requested speed. The objects that users see first have ages, events and
+a history, and the same seed gives the same ones.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ _INTERVAL_SECONDS = 0.5
 
 
 class StartProgress:
-    """Calls `report` with a line of text at most twice a second, by the clock of the machine."""
+    """Calls `report` with a line of text at most twice a second, measured on the machine's clock."""
 
     def __init__(self, cluster: Cluster, real_clock: Clock, report: Callable[[str], object]) -> None:
         self._cluster = cluster
@@ -49,7 +50,7 @@ class StartProgress:
         self._next_report_at = real_clock.monotonic() + _INTERVAL_SECONDS
 
     def update(self) -> None:
-        """Report, if it is time to; called at each iteration of the event loop."""
+        """Report if a report is due; the event loop calls this at each iteration."""
         now = self._real_clock.monotonic()
         if now < self._next_report_at:
             return
@@ -65,12 +66,12 @@ class StartProgress:
 
 
 HOST = "127.0.0.1"
-_MAX_ROUNDS = 10  # to catch up in; a machine that is slower than life never does
+_MAX_ROUNDS = 10  # rounds of catching up with the present; a machine slower than real time never catches up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxPlan:
-    """What is to be opened: `kubeconfig` is None where nobody said where, and `port` 0 is any that is free."""
+    """What to open. `kubeconfig` None means the default path, and `port` 0 means any free port."""
 
     loaded: LoadedScenario
     seed: int = 0
@@ -81,42 +82,41 @@ class SandboxPlan:
 
     @property
     def size(self) -> str:
-        """How large it will be, in words."""
+        """Return the size of the sandbox as text."""
         return startup_text.plan_size(self)
 
     @property
     def has_workload_clusters(self) -> bool:
-        """Whether it manages others."""
+        """Return whether the scenario has workload clusters."""
         return bool(self.loaded.scenario.clusters)
 
     def open(
         self, *, default_kubeconfig: Path, progress: Callable[[str], object] = lambda _: None
     ) -> AbstractAsyncContextManager["RunningSandbox"]:
-        """Have it while the context lasts; raises `UsageError` where a port or the kubeconfig is taken.
+        """Run the sandbox while the context lasts. Raise `UsageError` if a port or the kubeconfig is taken.
 
-        `progress` is called while it starts, with what there is by then.
+        `progress` is called with a line of text during startup.
         """
         return open_sandbox(self, default_kubeconfig=default_kubeconfig, progress=progress)
 
 
 @dataclass(frozen=True, slots=True)
 class RunningSandbox:
-    """A sandbox that is there."""
+    """A sandbox that has started."""
 
     scenario_cluster: ScenarioCluster
     plan: SandboxPlan
     server: str
     kubeconfig: Path
-    clouds_url: str = ""  # where the clouds of the scenario answer, if they do
-    contexts: Mapping[ClusterKey, str] = field(default_factory=dict)  # of the workload clusters, if there are any
+    clouds_url: str = ""  # the URL of the scenario's clouds, if they listen
+    contexts: Mapping[ClusterKey, str] = field(default_factory=dict)  # names of the contexts of the workload clusters
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster behind it."""
         return self.scenario_cluster.cluster
 
     async def run_scenario(self, on_event: OnScenarioEvent) -> None:
-        """Have happen what the scenario says, until that ends; `on_event` hears of it."""
+        """Run the scenario's timeline to its end, and call `on_event` for each event."""
         await Timeline(self.scenario_cluster, on_event=on_event).run()
 
     def describe(
@@ -129,7 +129,7 @@ class RunningSandbox:
         token: str = "",
         operators: Mapping[ClusterKey, str] = MappingProxyType({}),
     ) -> str:
-        """Return what there is and what to try; `url` and `operators` are where dashboards answer."""
+        """Return the startup text; `url` and `operators` are the URLs of dashboards."""
         return startup_text.startup_text(
             overview(self.cluster.api),
             self,
@@ -148,7 +148,7 @@ class RunningSandbox:
 async def open_sandbox(
     plan: SandboxPlan, *, default_kubeconfig: Path, progress: Callable[[str], object] = lambda _: None
 ) -> AsyncIterator[RunningSandbox]:
-    """Have a sandbox for people while the context lasts; on a `PacedLoop` that still hurries."""
+    """Run a sandbox for people while the context lasts. Requires a `PacedLoop` that still runs at full speed."""
     path = (plan.kubeconfig or default_kubeconfig).absolute()
     with ExitStack() as stack:
         stack.enter_context(kubeconfig.reserved(path, may_make_folder=plan.kubeconfig is None))
@@ -198,7 +198,7 @@ def _server_url(listener: socket.socket) -> str:
 async def _serve_clouds(
     scenario_cluster: ScenarioCluster, listener: socket.socket | None, *, speed: float
 ) -> AsyncIterator[str]:
-    """Have the clouds answer, if they are to; yields where."""
+    """Serve the clouds if they should listen; yields their URL."""
     if listener is None:
         yield ""
         return
@@ -216,11 +216,11 @@ async def _warmed_up_cluster(
     ca_pem: bytes,
     progress: Callable[[str], object],
 ) -> AsyncIterator[ScenarioCluster]:
-    """Have a cluster that has lived through its youth; workload clusters are at these places."""
+    """Yield a cluster that has simulated its youth; the workload clusters listen on the given sockets."""
     loop, real_clock, scenario = asyncio.get_running_loop(), RealClock(), plan.loaded.scenario
     if not isinstance(loop, PacedLoop):
         raise TypeError(f"expected a PacedLoop, found a {type(loop).__name__}")
-    # On the second, in which Kubernetes counts: a run that began between two would not be the same.
+    # Kubernetes timestamps have whole seconds: a start between two seconds would make runs differ.
     starts_at = (real_clock.now() - scenario.youth).replace(microsecond=0)
     clock = VirtualClock(starts_at)
 

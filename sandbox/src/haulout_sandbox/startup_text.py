@@ -1,4 +1,4 @@
-"""What a sandbox says to people when it is up: where it is, and what to try."""
+"""The text that a sandbox prints when it is up: its addresses, and commands to try."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from haulout.api.openshift import MACHINE_NAMESPACE
 from haulout_sandbox.overview import Overview, overview
 from haulout_sandbox.scenarios import expansion as plans
 
-if TYPE_CHECKING:  # it says this itself
+if TYPE_CHECKING:  # running_sandbox imports this module
     from haulout_sandbox.running_sandbox import RunningSandbox, SandboxPlan
 
 _MAINTENANCE = {"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance"}
@@ -22,7 +22,7 @@ _NO_KUBECTL = "# kubectl is not on your PATH: https://kubernetes.io/docs/tasks/t
 
 
 def plan_size(plan: "SandboxPlan") -> str:
-    """Return how large a sandbox will be."""
+    """Return the size of a sandbox as text."""
     scenario = plan.loaded.scenario
     nodes = len(plans.new_machines(scenario)) + sum(
         pool.count for cluster in scenario.clusters for pool in cluster.pools
@@ -33,17 +33,17 @@ def plan_size(plan: "SandboxPlan") -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadClusterSummary:
-    """A workload cluster, as it is shown."""
+    """A workload cluster as the startup text shows it."""
 
     key: ClusterKey
     context: str
     overview: Overview
-    machine: str = ""  # one of its Machines, to try things on
+    machine: str = ""  # one of its Machines, for the commands to try
     dashboard: str = ""
 
 
 def workload_clusters(sandbox: "RunningSandbox", dashboards: Mapping[ClusterKey, str]) -> list[WorkloadClusterSummary]:
-    """Return the workload clusters of a sandbox, and where their operators answer."""
+    """Return the workload clusters of a sandbox, with the URLs of their dashboards."""
     clusters, summaries = sandbox.scenario_cluster.workload_clusters, []
     for key, context in sandbox.contexts.items():
         machines = sandbox.cluster.api.objects("machines", namespace=key.namespace)
@@ -73,8 +73,11 @@ def startup_text(  # noqa: PLR0913 - one for each thing that there is to tell
     token: str = "",
     workloads: Sequence[WorkloadClusterSummary] = (),
 ) -> str:
-    """Return what there is, and what to try; `api` is where the operator answers, and `token` opens that, if set."""
-    speed = f", {plan.speed:g} times faster than life" if plan.speed != 1 else ""
+    """Return the startup text.
+
+    `api` is the URL of the operator, and `token` is its bearer token, if it needs one.
+    """
+    speed = f", {plan.speed:g} times faster than real time" if plan.speed != 1 else ""
     rows = [
         ("Cluster", f"{'management: ' if workloads else ''}{_size(summary)}"),
         *(("Workload", f"{workload.key}: {_size(workload.overview)}") for workload in workloads),
@@ -121,7 +124,7 @@ def _size(summary: Overview) -> str:
 
 
 def _endpoints(api: str, workloads: Sequence[WorkloadClusterSummary]) -> list[tuple[str, str]]:
-    """Return where the operator answers; or the hub, and the operators of workload clusters."""
+    """Return names and URLs: of the operator alone, or of the hub and the operators of the workload clusters."""
     if not workloads:
         return [("Dashboard", f"{api}/"), ("Operator", f"{api}/api/v1/info and {api}/metrics")] if api else []
     hub = [("Dashboard", f"{api}/ (all clusters)"), ("Hub", f"{api}/metrics")] if api else []
@@ -139,7 +142,8 @@ def _hub_commands(
         "kubectl get bmh -A  # hosts of Metal3",
         *(f"kubectl --context {item.context} get nodes" for item in workloads),
     ]
-    # Not those of the first: these are rolled out while one still reads.
+    # Suggest from the last workload clusters: a rollout may still change the Machines of the first while the user
+    # reads.
     suggested = next((item for item in reversed(workloads) if item.machine), None)
     if suggested is not None:
         machine = f"machine -n {suggested.key.namespace} {suggested.machine}"
@@ -180,7 +184,7 @@ def _commands(
 
 
 def _maintenance_json(node: str) -> str:
-    """Return an order to take a node out of service, in one line."""
+    """Return a NodeMaintenance for `node` as one line of JSON."""
     maintenance = {
         **_MAINTENANCE,
         "metadata": {"name": f"try-{node}"},

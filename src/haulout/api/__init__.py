@@ -1,4 +1,4 @@
-"""The kinds of objects that are Haulout's own: their shape, and what can be told from them alone.
+"""The types of Haulout's own objects and of those that it reads, and what can be derived from them alone.
 
-Controllers do not import each other: they meet in these objects.
+Controllers do not import each other. They communicate through these objects.
 """

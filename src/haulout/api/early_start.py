@@ -1,10 +1,10 @@
-"""That a source was told to begin before its time, as its node is empty: written down on the notice itself.
+"""Early starts: records on a notice that its source was asked to begin early, because the node is empty.
 
-    record = early_of(notice)           # None: nobody has told it
+    record = early_start_of(notice)           # None: the source was not asked
 
-It stands in an annotation, and not in the status, because whoever tells a cloud may be an agent on the node, which may
-write what is said about its own node and nothing of what is made of that. The operator shows it as the condition
-EarlyStart, and in the history.
+The record is an annotation, not part of the status: an agent on the node may be the one who asks the cloud, and agents
+may write notices about their own node but not their status. The operator shows the record as the condition EarlyStart,
+and in the history.
 """
 
 from datetime import datetime
@@ -19,7 +19,7 @@ ANNOTATION = "haulout.dev/early-start"
 
 
 class EarlyStartAnswer(StrEnum):
-    """What came of it; the reasons of the condition EarlyStart."""
+    """The answer of the source; also the reason of the condition EarlyStart."""
 
     ASKING = "Asking"
     AGREED = "Agreed"
@@ -27,21 +27,21 @@ class EarlyStartAnswer(StrEnum):
 
 
 class EarlyStart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The source was told, or is about to be."""
+    """The source was asked, or is about to be asked."""
 
-    start: datetime | None = None  # before which it is to begin
+    start: datetime | None = None  # the planned start; the source was asked to begin before it
     asked_at: datetime | None = None
     answer: EarlyStartAnswer = EarlyStartAnswer.ASKING
-    said: str = ""  # for people
+    said: str = ""  # the answer's text, for users
 
     @property
     def metadata_patch(self) -> RawObject:
-        """The change of metadata that writes it down."""
+        """The metadata patch that writes this record."""
         return {"annotations": {ANNOTATION: msgspec.json.encode(self).decode()}}
 
 
 def early_start_of(notice: MaintenanceNotice) -> EarlyStart | None:
-    """Return what is written down about the start that is planned now; what makes no sense was written by nobody."""
+    """Return the record for the notice's current start; None if there is none or if it cannot be decoded."""
     annotation = notice.metadata.annotations.get(ANNOTATION)
     if annotation is None:
         return None
@@ -53,6 +53,6 @@ def early_start_of(notice: MaintenanceNotice) -> EarlyStart | None:
 
 
 def may_have_started(notice: MaintenanceNotice) -> bool:
-    """Tell whether a source was told to begin and did not say no: what came of that may never be seen."""
+    """Return whether a source was asked to begin and did not refuse. The result may never be observed."""
     early_start = early_start_of(notice)
     return early_start is not None and early_start.answer is not EarlyStartAnswer.REFUSED

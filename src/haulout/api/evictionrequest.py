@@ -1,12 +1,11 @@
-"""EvictionRequest and Eviction: somebody wants a pod to leave, and others help it on its way (KEP-4563).
+"""EvictionRequest and Eviction: cooperative eviction of pods (KEP-4563).
 
-Whoever wants a pod to leave creates an EvictionRequest. A controller makes one Eviction of all requests for the same
-pod. It lets the pod's responders (`spec.evictionResponders`) act one after the other, the one with the highest priority
-first, and last of all the one that every pod has, which calls the classic eviction. A responder that is silent for
-twenty minutes is passed over.
+A requester creates an EvictionRequest. A controller combines all requests for a pod into one Eviction. It activates the
+pod's responders (`spec.evictionResponders`) one after the other, the one with the highest priority first. The last one,
+which every pod has, calls the classic eviction API. A responder without a heartbeat for twenty minutes is skipped.
 
-The API is alpha: Kubernetes 1.37 has it, off by default, in the group `lifecycle.k8s.io`. Here is only what is read of
-it; the types are those of the 1.37 code (`staging/src/k8s.io/api/lifecycle/v1alpha1/types.go`).
+The API is alpha: Kubernetes 1.37 has it, off by default, in the group `lifecycle.k8s.io`. This module has only the
+fields that Haulout reads; the types are those of the 1.37 code (`staging/src/k8s.io/api/lifecycle/v1alpha1/types.go`).
 """
 
 from datetime import datetime, timedelta
@@ -17,23 +16,23 @@ from haulout.api.resources import Resource
 
 GROUP, VERSION = "lifecycle.k8s.io", "v1alpha1"
 IMPERATIVE_EVICTION_RESPONDER = (
-    "imperative-eviction.k8s.io/evictor"  # which every pod has: it calls the classic eviction
+    "imperative-eviction.k8s.io/evictor"  # every pod has it: it calls the classic eviction API
 )
 IMPERATIVE_EVICTION_PRIORITY = 100
-HEARTBEAT_TIMEOUT = timedelta(minutes=20)  # or the next responder has its turn
+HEARTBEAT_TIMEOUT = timedelta(minutes=20)  # after which the next responder becomes active
 
-EVICTED, FAILED = "TargetEvicted", "Failed"  # conditions of both kinds
+EVICTED, FAILED = "TargetEvicted", "Failed"  # condition types of both kinds
 
 
 class Intent(StrEnum):
-    """What a requester wants."""
+    """What the requester wants."""
 
     EVICTION = "Eviction"
     WITHDRAWN = "Withdrawn"
 
 
 class Reason(StrEnum):
-    """Why a condition is as it is."""
+    """The reason of a condition."""
 
     AWAITING = "AwaitingEviction"
     INVALID = "EvictionInvalid"
@@ -46,64 +45,64 @@ class Reason(StrEnum):
 
 
 class ResponderState(StrEnum):
-    """Whether a responder has its turn, or had it."""
+    """The state of a responder."""
 
     INACTIVE = "Inactive"
     ACTIVE = "Active"
-    INTERRUPTED = "Interrupted"  # it was silent for too long
+    INTERRUPTED = "Interrupted"  # no heartbeat for too long
     CANCELED = "Canceled"
     COMPLETED = "Completed"
 
 
 class PodTarget(Base, frozen=True):
-    """Which pod."""
+    """The pod to evict."""
 
     name: str = ""
     uid: str = ""
 
 
 class Target(Base, frozen=True):
-    """What is to leave; only pods for now."""
+    """The target of an eviction. Only pods are supported for now."""
 
     pod: PodTarget = PodTarget()
 
 
 class EvictionRequestSpec(Base, frozen=True):
-    """Who wants what to leave."""
+    """The desired state of a request."""
 
     target: Target = Target()
     intent: str = ""
 
 
 class EvictionRequestStatus(Base, frozen=True):
-    """What became of a request."""
+    """The observed state of a request."""
 
     conditions: tuple[Condition, ...] = ()
     observed_generation: int = 0
 
 
 class EvictionRequest(Object, frozen=True):
-    """A wish that a pod may leave."""
+    """A request to evict a pod."""
 
     spec: EvictionRequestSpec = EvictionRequestSpec()
     status: EvictionRequestStatus = EvictionRequestStatus()
 
 
 class EvictionSpec(Base, frozen=True):
-    """What leaves."""
+    """The desired state of an eviction."""
 
     target: Target = Target()
 
 
 class TargetResponder(Base, frozen=True):
-    """Whose turn it is, by the controller."""
+    """The state of a responder, as the eviction controller sees it."""
 
     name: str = ""
     state: str = ""
 
 
 class ResponderStatus(Base, frozen=True):
-    """What a responder says of itself."""
+    """The state of a responder, as it reports it."""
 
     name: str = ""
     start_time: datetime | None = None
@@ -113,7 +112,7 @@ class ResponderStatus(Base, frozen=True):
 
 
 class EvictionStatus(Base, frozen=True):
-    """How far an eviction is."""
+    """The observed state of an eviction."""
 
     conditions: tuple[Condition, ...] = ()
     target_responders: tuple[TargetResponder, ...] = ()
@@ -121,7 +120,7 @@ class EvictionStatus(Base, frozen=True):
 
 
 class Eviction(Object, frozen=True):
-    """A pod on its way, and who helps it."""
+    """The eviction of a pod, and its responders."""
 
     spec: EvictionSpec = EvictionSpec()
     status: EvictionStatus = EvictionStatus()

@@ -1,13 +1,12 @@
-"""Holds: a person keeps new maintenance off a node, by an annotation that can be typed. Pure.
+"""Holds: an annotation by which a person prevents new maintenance of a node. Pure.
 
     haulout.dev/hold: database migration
     haulout.dev/hold: until=2026-12-01T03:00:00Z; by=alice; database migration
 
-What stands before the reason is `until=` and `by=`, in any order; both may be missing, and so may the reason. Whatever
-else it says, the node is held: a time that cannot be read counts as none, and that is said. A hold whose time is over
-counts for nothing, and is cleared away by nobody but people.
+`until=` and `by=` come before the reason, in any order; all three are optional. Any value holds the node: an invalid
+time counts as none and is reported. An expired hold has no effect, and only people remove it.
 
-It keeps maintenance from beginning. What has begun goes on.
+A hold prevents maintenance from starting. It does not stop maintenance that has started.
 """
 
 import re
@@ -27,15 +26,15 @@ _EXPECTED = "expected a time such as 2026-12-01T03:00:00Z"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """What an annotation says."""
+    """The parsed annotation."""
 
-    by: str = ""  # empty: it does not say
+    by: str = ""  # empty: unknown
     reason: str = ""
-    until: datetime | None = None  # None: until somebody takes it off
-    problem: str = ""  # what in it makes no sense
+    until: datetime | None = None  # None: until the annotation is removed
+    problem: str = ""  # the part of the annotation that is invalid
 
     def __str__(self) -> str:
-        """Return it for people: `held by alice: database migration, until 2026-12-01 03:00 UTC`."""
+        """Return the hold for users: `held by alice: database migration, until 2026-12-01 03:00 UTC`."""
         by = f" by {self.by}" if self.by else ""
         reason = f": {self.reason}" if self.reason else ""
         until = f", until {_format_instant(self.until)}" if self.until else ""
@@ -43,32 +42,31 @@ class Hold:
         return f"held{by}{reason}{until}{problem}"
 
     def is_expired(self, now: datetime) -> bool:
-        """Tell whether its time has passed."""
         return self.until is not None and self.until <= now
 
 
 def hold_of(node: Node) -> Hold | None:
-    """Return the hold on a node, be it over or not."""
+    """Return the hold on a node, expired or not."""
     text = node.metadata.annotations.get(ANNOTATION)
     return None if text is None else parse(text)
 
 
 def active_hold(node: Node, *, now: datetime) -> Hold | None:
-    """Return the hold that keeps maintenance off a node now."""
+    """Return the hold on a node if it has not expired."""
     found = hold_of(node)
     return None if found is None or found.is_expired(now) else found
 
 
 def describe_hold(node: Node, *, now: datetime) -> str:
-    """Return the hold on a node for people, also if it is over; empty if there is none."""
+    """Return the hold on a node for users, expired or not; empty if there is none."""
     found = hold_of(node)
     if found is None:
         return ""
-    return f"{found}, which is over" if found.is_expired(now) else str(found)
+    return f"{found} (expired)" if found.is_expired(now) else str(found)
 
 
 def parse(text: str) -> Hold:
-    """Return what a value says; there is none that does not hold."""
+    """Parse an annotation. Every value is a hold."""
     found: dict[str, str] = {}
     rest = text
     while (clause := _CLAUSE.match(rest)) and (key := clause["key"].lower()) not in found and key != "reason":
@@ -77,12 +75,12 @@ def parse(text: str) -> Hold:
     reason = _single_line(_REASON.sub("", rest, count=1))
     until, problem = _parse_instant(found["until"]) if "until" in found else (None, "")
     if not problem and reason.lower() in _NEGATIONS:
-        problem = "whatever the value is, the node is held; take the annotation off to release it"
+        problem = "any value holds the node; remove the annotation to release it"
     return Hold(by=_single_line(found.get("by", "")), reason=reason, until=until, problem=problem)
 
 
 def format_annotation(*, reason: str = "", by: str = "", until: datetime | None = None) -> str:
-    """Return the value that says this; characters that would end a name are left out of it."""
+    """Return the annotation for a hold. A semicolon in `by` becomes a comma."""
     clauses = [f"until={until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"] if until else []
     clauses += [f"by={_single_line(by).replace(';', ',')}"] if by else []
     text = _single_line(reason)
@@ -95,16 +93,16 @@ def _parse_instant(text: str) -> tuple[datetime | None, str]:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        return None, f"until: {_EXPECTED}, found {_single_line(text)!r}; so it is until somebody releases it"
+        return None, f"until: {_EXPECTED}, found {_single_line(text)!r}; the hold does not expire by itself"
     if found.tzinfo is None:
         return (
             None,
-            f"until: {_EXPECTED} with its zone, found {_single_line(text)!r}; so it is until somebody releases it",
+            f"until: {_EXPECTED} with its zone, found {_single_line(text)!r}; the hold does not expire by itself",
         )
     try:
         return found.astimezone(UTC), ""
     except OverflowError:
-        return None, f"until: {_EXPECTED}, found {_single_line(text)!r}; so it is until somebody releases it"
+        return None, f"until: {_EXPECTED}, found {_single_line(text)!r}; the hold does not expire by itself"
 
 
 def _single_line(text: str) -> str:

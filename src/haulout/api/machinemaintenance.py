@@ -1,7 +1,8 @@
-"""The MachineMaintenance resource of the Machine Maintenance Operator: an instance goes, so its Machine is replaced.
+"""The MachineMaintenance resource of the Machine Maintenance Operator: replaces the Machine of a retired instance.
 
-Its specification is that operator's, field by field and in its spelling; old objects stay valid. What is new there is
-optional. Its status was empty and is ours. The schema is `machinemaintenances.yaml` beside this module.
+The spec is that operator's, field by field and with its spelling, so existing objects stay valid. Fields that Haulout
+adds are optional. That operator has no status; all status fields are Haulout's. The schema is
+`machinemaintenances.yaml` in this package.
 """
 
 import hashlib
@@ -16,44 +17,44 @@ from haulout.api.objects import Base, Object, RawObject, StatusCondition
 from haulout.api.resources import Resource
 
 NAMESPACE = "machine-maintenance-operator"
-OVER_PREFIXES = ("[completed]", "[canceled]", "[cancelled]")  # how the description of an event begins that is no more
+OVER_PREFIXES = ("[completed]", "[canceled]", "[cancelled]")  # prefixes of the description of an event that is over
 _EVENT_ID = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _MAX_NAME_LENGTH = 253
 _DIGEST_LENGTH = 16
 
 
 class MachineMaintenancePhase(StrEnum):
-    """How it stands."""
+    """The phase of a MachineMaintenance."""
 
     PLANNED = "Planned"  # its time has not come
-    WAITING = "Waiting"  # it has, and something stands in the way
-    SURGING = "Surging"  # another Machine is made first
-    REPLACING = "Replacing"  # the Machine was told to go
-    COMPLETED = "Completed"  # the Machine is gone
-    CANCELLED = "Cancelled"  # nothing is to be done any more
-    REFUSED = "Refused"  # it would do harm, or makes no sense; looked at again when something changes
+    WAITING = "Waiting"  # its time has come, and something blocks it
+    SURGING = "Surging"  # another Machine is created first
+    REPLACING = "Replacing"  # the Machine was deleted, and its deletion is not complete
+    COMPLETED = "Completed"  # the Machine no longer exists
+    CANCELLED = "Cancelled"  # there is nothing to do any more
+    REFUSED = "Refused"  # it would do harm, or is invalid; reconciled again when something changes
 
     @property
     def is_over(self) -> bool:
-        """Tell whether nothing more will happen."""
+        """Return whether the phase is final."""
         return self in (MachineMaintenancePhase.COMPLETED, MachineMaintenancePhase.CANCELLED)
 
 
 class MachineMaintenanceCondition(StrEnum):
-    """What the status tells more about."""
+    """The condition types."""
 
-    READY = "Ready"  # whether nothing stands in the way of replacing it now, or nothing is to be done any more
-    ON_TIME = "OnTime"  # whether it is replaced before the cloud begins
+    READY = "Ready"  # nothing blocks the replacement now, or there is nothing to do any more
+    ON_TIME = "OnTime"  # the Machine is replaced before the cloud begins
     REPLACED = "Replaced"
-    RECONCILING = "Reconciling"  # only while it is true, like the next one
+    RECONCILING = "Reconciling"  # present only while true, like Stalled
     STALLED = "Stalled"
 
 
-PROFILE_EVENT_CODE = "profile"  # an `eventcode`: a profile asks for it, which has begun to maintain the node
+PROFILE_EVENT_CODE = "profile"  # an `eventcode`: requested by a profile that has started to maintain the node
 
 
 class MachineMaintenanceSpec(Base, frozen=True, rename=None):
-    """What is to be replaced, and why; in the spelling of the Machine Maintenance Operator."""
+    """The Machine to replace, and why, with the spelling of the Machine Maintenance Operator."""
 
     maintenancescheduled: bool = False
     eventcode: str = ""
@@ -64,16 +65,16 @@ class MachineMaintenanceSpec(Base, frozen=True, rename=None):
     notafter: datetime | None = None
     notbeforedeadline: datetime | None = None
     description: str = ""
-    surge: bool | None = None  # another Machine first; None: as is usual here
+    surge: bool | None = None  # create another Machine first; None: use the default
 
     @property
     def is_over_or_cancelled(self) -> bool:
-        """Tell whether the cloud says that it is over, or will not happen."""
+        """Return whether the cloud says that the event is completed or cancelled."""
         return self.description.lower().startswith(OVER_PREFIXES)
 
 
 class MachineMaintenanceStatus(Base, frozen=True):
-    """How it stands."""
+    """The observed state."""
 
     phase: str = ""
     message: str = ""
@@ -86,12 +87,12 @@ class MachineMaintenanceStatus(Base, frozen=True):
     conditions: tuple[StatusCondition, ...] = ()
 
     def condition(self, kind: MachineMaintenanceCondition) -> StatusCondition | None:
-        """Return one of the conditions."""
+        """Return the condition of this type; None if there is none."""
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
 class MachineMaintenance(Object, frozen=True):
-    """An instance will be taken away."""
+    """A scheduled retirement of an instance."""
 
     spec: MachineMaintenanceSpec = MachineMaintenanceSpec()
     status: MachineMaintenanceStatus = MachineMaintenanceStatus()
@@ -108,7 +109,7 @@ MACHINE_MAINTENANCES = Resource(
 
 
 def object_name(machine: str, event_id: str) -> str:
-    """Return the name of the object for an event: another event of the same Machine is another object."""
+    """Return the object name for an event. Another event of the same Machine has another name."""
     plain = event_id.removeprefix("instance-event-").lower()
     readable = f"{legacy_object_name(machine)}-{plain}"
     if _EVENT_ID.fullmatch(plain) and len(readable) <= _MAX_NAME_LENGTH:
@@ -118,10 +119,9 @@ def object_name(machine: str, event_id: str) -> str:
 
 
 def legacy_object_name(machine: str) -> str:
-    """Return the name that the Machine Maintenance Operator gives its only object for a Machine."""
+    """Return the name that the Machine Maintenance Operator gives to its only object for a Machine."""
     return f"mm-{machine}"
 
 
 def definition() -> RawObject:
-    """Return the CustomResourceDefinition."""
     return crds.load_crd(__package__, "machinemaintenances.yaml")

@@ -1,11 +1,11 @@
-"""The MaintenanceNotice resource: somebody says that a node will need maintenance, and when.
+"""The MaintenanceNotice resource: an announcement that a node will need maintenance, and when.
 
-Clouds say so, by the sources in `haulout.controllers.notices`; people and other tools may say so too, with `kubectl
-apply` or `haulout notice create`. A notice does nothing by itself. Profiles decide what it means, by the check
-`maintenancenotice`.
+Notices come from clouds, through the sources in `haulout.controllers.notices`, and from people and other tools, with
+`kubectl apply` or `haulout notice create`. A notice does nothing by itself. Profiles decide what it means, with the
+check `maintenancenotice`.
 
-The specification is what was said, and belongs to whoever said it; the status is what we make of it. The schema is
-`maintenancenotices.yaml` beside this module.
+The spec belongs to the source of the notice; Haulout writes the status. The schema is `maintenancenotices.yaml` in this
+package.
 """
 
 import hashlib
@@ -21,23 +21,26 @@ from haulout.api.provider_id import machine_key
 from haulout.api.resources import Resource
 
 _NAME = re.compile(r"(?=.{1,182}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_MAX_READABLE = 30  # characters
-_DIGEST_LENGTH = 16  # which tell ids apart that are legible alike
+_MAX_READABLE = 30  # characters of the notice ID in an object name
+_DIGEST_LENGTH = 16  # characters; they distinguish IDs with the same readable part
 
 
 class MaintenanceKind(StrEnum):
-    """What is going to happen to the machine."""
+    """What will happen to the machine."""
 
     REBOOT = "Reboot"
     STOP = "Stop"
-    MIGRATE = "Migrate"  # it goes on running, elsewhere
+    MIGRATE = "Migrate"  # the machine keeps running on another host
     TERMINATE = "Terminate"
-    FREEZE = "Freeze"  # it stands still for some seconds
+    FREEZE = "Freeze"  # the machine pauses for some seconds
     UNKNOWN = "Unknown"
 
 
 class NoticeStage(StrEnum):
-    """How far a maintenance is, as its source says; in this order, of which no step is taken back."""
+    """The progress of a maintenance, as its source reports it.
+
+    The order is that of time, and a stage never goes back.
+    """
 
     SCHEDULED = "Scheduled"
     STARTED = "Started"
@@ -47,55 +50,55 @@ class NoticeStage(StrEnum):
 
 
 class NoticePhase(StrEnum):
-    """How it stands, as of now."""
+    """The phase of a notice."""
 
     PLANNED = "Planned"
-    DUE = "Due"  # it may begin so soon that the node should be empty
+    DUE = "Due"  # it may begin so soon that the node should be drained
     ACTIVE = "Active"
     COMPLETED = "Completed"
     CANCELLED = "Cancelled"
-    MISSED = "Missed"  # its time is over, and nobody has said that it began
+    MISSED = "Missed"  # its time is over, and its source never reported that it began
 
     @property
     def is_over(self) -> bool:
-        """Tell whether nothing more is to be expected."""
+        """Return whether the phase is final."""
         return self in (NoticePhase.COMPLETED, NoticePhase.CANCELLED, NoticePhase.MISSED)
 
 
 class NoticeCondition(StrEnum):
-    """What the status tells more about."""
+    """The condition types."""
 
     NODE_FOUND = "NodeFound"
-    ON_TIME = "OnTime"  # whether the node will be empty when it begins
-    EMPTIED = "Emptied"  # whether the node was emptied for it, so that it may begin before its time
-    EARLY_START = "EarlyStart"  # whether the source was told to begin then, and what it said
-    RESCHEDULED = "Rescheduled"  # whether the source was asked for another time, and what it said
-    READY = "Ready"  # whether nothing is to be done about it now
-    RECONCILING = "Reconciling"  # only while it is true, like the next one
+    ON_TIME = "OnTime"  # the node will be drained before the start
+    EMPTIED = "Emptied"  # the node was drained for it, so that it may begin early
+    EARLY_START = "EarlyStart"  # the source was asked to begin early, and its answer
+    RESCHEDULED = "Rescheduled"  # the source was asked for another time, and its answer
+    READY = "Ready"  # there is nothing to do about it now
+    RECONCILING = "Reconciling"  # present only while true, like Stalled
     STALLED = "Stalled"
 
 
 class MaintenanceNoticeSpec(Base, frozen=True):
-    """What was said."""
+    """What the source announced."""
 
     node_name: str = ""
     provider_id: str = msgspec.field(name="providerID", default="")
-    machine_name: str = ""  # what people call the machine: some nodes can be found by it only
+    machine_name: str = ""  # a display name of the machine; some nodes can be found only by it
     source: str = ""
     notice_id: str = msgspec.field(name="noticeID", default="")
     kind: str = MaintenanceKind.UNKNOWN
     reason: str = ""
     description: str = ""
-    start: datetime | None = None  # not before
-    end: datetime | None = None  # by when it is expected to be over
-    deadline: datetime | None = None  # the latest that it can begin, or be moved to
+    start: datetime | None = None  # earliest start
+    end: datetime | None = None  # expected end
+    deadline: datetime | None = None  # latest time to which it can be rescheduled, or at which it begins
     reschedulable: bool = False
-    stage: str = ""  # empty: nobody will tell, so that times decide
-    reported_at: datetime | None = None  # when the source said what is said here about times
+    stage: str = ""  # empty: the source does not report progress, so `start` and `end` decide
+    reported_at: datetime | None = None  # when the source reported the plan
 
 
 class NoticeHistoryEntry(Base, frozen=True):
-    """Something that happened to a notice."""
+    """An entry in the history of a notice."""
 
     time: datetime | None = None
     who: str = ""
@@ -103,55 +106,58 @@ class NoticeHistoryEntry(Base, frozen=True):
 
 
 class Reschedule(Base, frozen=True):
-    """That the source was asked for another time; what it said is the condition Rescheduled."""
+    """A request to the source for another time. The condition Rescheduled has its answer."""
 
     from_: datetime | None = msgspec.field(name="from", default=None)  # the start that did not fit
     to: datetime | None = None
-    asked: int = 0  # for how many starts of this maintenance, this one among them
+    asked: int = 0  # the number of starts of this maintenance for which the source was asked, including this one
 
 
 class MaintenanceNoticeStatus(Base, frozen=True):
-    """What we make of it."""
+    """The observed state."""
 
     phase: str = ""
-    node_name: str = ""  # the node that it is about, once it is known; also when that is gone
-    provider_id: str = msgspec.field(name="providerID", default="")  # its machine, if only the node was named
-    start: datetime | None = None  # as the history knows it
-    start_known_at: datetime | None = None  # since when that is its start
-    empty_since: datetime | None = None  # as far as we looked; none: pods were left then
+    node_name: str = ""  # the affected node once it is known; kept after the node's deletion
+    provider_id: str = msgspec.field(name="providerID", default="")  # of its machine, if the spec has only the node
+    start: datetime | None = None  # the start in the history
+    start_known_at: datetime | None = None  # since when this start is known
+    empty_since: datetime | None = None  # since when the node is drained, as last observed; None: it had pods left
     reschedule: Reschedule | None = None
     drain_at: datetime | None = None
-    predicted_drain_seconds: int = 0  # how long emptying the node has taken so far
+    predicted_drain_seconds: int = 0  # how long drains of this node have taken so far
     observed_generation: int = 0
     ended_at: datetime | None = None
     conditions: tuple[StatusCondition, ...] = ()
     history: tuple[NoticeHistoryEntry, ...] = ()
 
     def condition(self, kind: NoticeCondition) -> StatusCondition | None:
-        """Return one of the conditions."""
+        """Return the condition of this type; None if there is none."""
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
 class MaintenanceNotice(Object, frozen=True):
-    """Somebody says that a node will need maintenance."""
+    """An announcement that a node will need maintenance."""
 
     spec: MaintenanceNoticeSpec = MaintenanceNoticeSpec()
     status: MaintenanceNoticeStatus = MaintenanceNoticeStatus()
 
     @property
     def node(self) -> str:
-        """The name of the node that it is about; empty while that is not known."""
+        """The name of the affected node; empty while it is unknown."""
         return self.spec.node_name or self.status.node_name
 
     @property
     def machine_key(self) -> str:
-        """The key of the machine that it is about; empty while that is not known."""
+        """The key of the affected machine; empty while it is unknown."""
         status = self.status
         found = status.provider_id if status.node_name == self.spec.node_name else ""
         return machine_key(self.spec.provider_id or found)
 
     def matches_node(self, node: Node) -> bool:
-        """Tell whether a node that has the name may be meant: others get the names of machines that are gone."""
+        """Return whether the notice may be about this node, which has the same name.
+
+        A new machine may get the name of a deleted one, so known machine keys must match.
+        """
         noticed_machine, node_machine = self.machine_key, machine_key(node.spec.provider_id)
         return not noticed_machine or not node_machine or noticed_machine == node_machine
 
@@ -162,7 +168,7 @@ MAINTENANCE_NOTICES = Resource(
 
 
 def object_name(source: str, notice_id: str) -> str:
-    """Return the name of the object for a notice: whoever hears of it again meets the same one."""
+    """Return the object name for a notice. It is the same for each report of this notice."""
     readable = f"{source}-{notice_id}"
     if _NAME.fullmatch(readable):
         return readable
@@ -171,10 +177,9 @@ def object_name(source: str, notice_id: str) -> str:
 
 
 def _readable(notice_id: str) -> str:
-    """Return what a person recognises an id by, of which a name could be made: `CHG 17/b` is `chg-17-b`."""
+    """Return the part of an ID that is readable in an object name: `CHG 17/b` becomes `chg-17-b`."""
     return re.sub(r"[^a-z0-9]+", "-", notice_id.lower())[:_MAX_READABLE].strip("-")
 
 
 def definition() -> RawObject:
-    """Return the CustomResourceDefinition."""
     return crds.load_crd(__package__, "maintenancenotices.yaml")

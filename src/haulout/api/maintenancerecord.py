@@ -1,23 +1,25 @@
-"""The MaintenanceRecord resource: one for each node, named like it, with what happened to it; values, nothing else.
+"""The MaintenanceRecord resource: the maintenance history of a node, with the name of the node. Values only, no I/O.
 
-    content = added(content, [Note(entry=Entry(time=now, what="profile/os", from_="operational", to="in-maintenance"))])
+    entry = Entry(time=now, what="profile/os", from_="operational", to="in-maintenance")
+    content = add_entries(content, [NewEntry(entry=entry)])
 
-**Order.** Entries are in the order in which they were appended: the place of an entry is its sequence number, and
-`total` is that of the last. The wall time of an entry is information for people. Nothing is ordered, kept or dropped
-by it, because the clocks of replicas differ and are set.
+**Order.** Entries are in the order in which they were appended. The position of an entry is its sequence number, and
+`total` is that of the last one. The wall time of an entry is information for people. Nothing is ordered, kept or
+dropped by it, because the clocks of replicas differ and can be set.
 
-**Identity.** An entry is known by the object that it comes from (`what`, `instance`) and by what that object says of
-itself: the number of the transition, or the state and the recorded instant of it. A repeated one is the same entry. The
-record remembers digests of entries that have given way to newer ones, so that these are known for longer.
+**Identity.** An entry is identified by the object that it is about (`what`, `instance`) and by what that object says of
+itself: the number of the transition, or the state and its recorded instant. A repeated entry is the same entry. The
+record keeps digests of entries that were dropped for newer ones, so that these are recognized for longer.
 
-**Nothing is left out.** The entries of one object are a chain: each begins where the one before it led, and says since
-when. So whoever adds one sees whether the one before it is missing, because its writer died right after the change
-itself, and adds that, too. What cannot be told any more is an entry of its own, a gap. Where each object stands is in
-an annotation of the record: it outlives old entries, and a list of all records can be had without them.
+**Completeness.** The entries of one object form a chain: each begins in the state where the previous one ended, and
+says since when. So a writer notices that the previous entry is missing, because its writer died right after the change
+itself, and adds that entry as well. What cannot be reconstructed is recorded as an entry of its own, a gap. An
+annotation of the record has the last state of each object. It outlives old entries, and a metadata-only list of all
+records includes it.
 
-**The node.** A record outlives its node, for as long as `haulout.history.retention` keeps it. Annotations name the uid
-of the node and when it was deleted: they are in every list of metadata, and a definition of an older version keeps
-them. A node of the same name with another uid continues the record, after an entry that says so.
+**The node.** A record outlives its node for `haulout.history.retention`. Annotations contain the UID of the node and
+the time of its deletion: metadata-only lists include them, and CustomResourceDefinitions of older versions preserve
+them. A node with the same name and another UID continues the record, after an entry that says so.
 """
 
 import hashlib
@@ -32,50 +34,50 @@ from haulout.api.objects import Base, Object, ObjectMeta, RawObject
 from haulout.api.resources import NODES, Resource
 
 LAST_STATES_ANNOTATION = "haulout.dev/standing"
-NODE_UID_ANNOTATION = "haulout.dev/node-uid"  # of the node that the newest entries are about
+NODE_UID_ANNOTATION = "haulout.dev/node-uid"  # UID of the node that the newest entries are about
 NODE_DELETED_ANNOTATION = "haulout.dev/node-deleted"  # when that node was deleted; absent while it exists
 MAX_ENTRIES = 100
 MAX_BYTES = 32 * 1024  # of all entries together, as JSON
-MAX_DIGESTS = 250  # digests of entries that have given way
-RECONSTRUCTED_REASON = "known from the object itself: this change was not written down when it happened"
-ENDED = "Ended"  # the last state of whatever holds a node for a while
-ENDED_UNOBSERVED_REASON = "ended while the operator was away"
-HISTORY, GAP = "history", "Gap"  # what a gap is about, and its result
-NODE, DELETED, CREATED = "Node", "Deleted", "Created"  # what an entry about the Node object is about, and its results
+MAX_DIGESTS = 250  # digests of dropped entries
+RECONSTRUCTED_REASON = "reconstructed from the object: this change was not recorded when it happened"
+ENDED = "Ended"  # the last state of an object that maintains or holds a node for some time
+ENDED_UNOBSERVED_REASON = "ended while the operator was not running"
+HISTORY, GAP = "history", "Gap"  # `what` and `result` of a gap
+NODE, DELETED, CREATED = "Node", "Deleted", "Created"  # `what` and the results of an entry about the Node object
 _MAX_REASON_LENGTH = 500
 _MAX_FIELD_LENGTH = 256
 _MAX_LAST_STATES = 50
 
 
 class DrainFacts(Base, frozen=True, omit_defaults=False):
-    """What a drain took, in numbers: what later drains are estimated from."""
+    """The numbers of a drain. Later drains are estimated from them."""
 
     seconds: float
-    pods: int  # that left
-    blocked_by: str = ""  # what stood in the way longest
+    pods: int  # that were evicted
+    blocked_by: str = ""  # the blocker that took the longest
     blocked_seconds: float = 0
 
 
 class Entry(Base, frozen=True):
-    """One thing that happened. One with `to` is a change of state; one without, something in between, or a gap."""
+    """An entry of the history. With `to` it is a change of state; without, it is something in between, or a gap."""
 
     time: datetime
-    what: str  # what it is about, as marks on nodes name it: `profile/os`, `NodeMaintenance/patch-n1`
-    by: str = ""  # who ordered it, as far as anybody knows
+    what: str  # the object, in the notation of node annotations: `profile/os`, `NodeMaintenance/patch-n1`
+    by: str = ""  # who requested it, as far as known
     from_: str = msgspec.field(name="from", default="")
     to: str = ""
-    since: datetime | None = None  # when it came to where it begins
+    since: datetime | None = None  # when the state `from` began
     why: str = ""
     result: str = ""
     drain: DrainFacts | None = None
-    instance: str = ""  # which object of that name: its uid, or the instant that its mark on the node names
+    instance: str = ""  # the object's UID, or the instant in its annotation on the node
     number: int = 0  # of the transition, as the object counts them; 0 if it does not
-    reconstructed: bool = False  # learned from the object afterwards
-    missing: int = 0  # of a gap: how many entries are missing at least
+    reconstructed: bool = False  # derived from the object afterwards
+    missing: int = 0  # of a gap: the minimum number of missing entries
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes it the same entry: the object, and what the object itself says about the change."""
+        """The identity of an entry: the object, and what the object itself says about the change."""
         if not self.to:
             return self.what, self.time.isoformat(), self.result, str(self.missing)
         recorded = f"#{self.number}" if self.number else self.time.isoformat()
@@ -83,12 +85,12 @@ class Entry(Base, frozen=True):
 
     @property
     def is_gap(self) -> bool:
-        """Tell whether it stands for entries that are missing."""
+        """Return whether the entry stands for missing entries."""
         return self.what == HISTORY and self.result == GAP
 
 
 class LastState(Base, frozen=True):
-    """Where an object stands, and since when; `sequence` is that of the entry that says so."""
+    """The last known state of an object. `sequence` is the number of the entry that recorded it."""
 
     state: str
     since: datetime
@@ -98,29 +100,29 @@ class LastState(Base, frozen=True):
 
 
 class MaintenanceRecord(Object, frozen=True):
-    """The history of a node."""
+    """The maintenance history of a node."""
 
-    total: int = 0  # entries that there have ever been
+    total: int = 0  # the number of entries ever added
     entries: tuple[Entry, ...] = ()
-    past: tuple[str, ...] = ()  # digests of entries that have given way, the newest last
+    past: tuple[str, ...] = ()  # digests of dropped entries, the newest last
 
     @property
     def last_states(self) -> dict[str, LastState]:
-        """Where each thing stands; what cannot be read counts for nothing."""
+        """The last state of each object; empty if the annotation cannot be decoded."""
         return decode_last_states(self.metadata.annotations)
 
     @property
     def node_uid(self) -> str:
-        """The uid of the node that the newest entries are about; empty if nothing says it."""
+        """The UID of the node that the newest entries are about; empty if unknown."""
         return node_uid(self.metadata)
 
     @property
     def node_deleted(self) -> datetime | None:
-        """When that node was deleted; None while it exists, as far as anybody wrote down."""
+        """When that node was deleted; None if its deletion is not recorded."""
         return node_deleted(self.metadata)
 
     def is_about(self, uid: str) -> bool:
-        """Tell whether its newest entries are about the node with this uid."""
+        """Return whether the newest entries are about the node with this UID, or about a node with unknown UID."""
         return self.node_uid in ("", uid)
 
 
@@ -131,23 +133,24 @@ MAINTENANCE_RECORDS = Resource(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEntry:
-    """An entry that is to be added, and what tells whether the one before it is missing.
+    """An entry to add, and what is needed to detect that the previous one is missing.
 
-    A claim says only that an object is in a state: it becomes an entry if nobody wrote that down. Where it came from is
-    what the record says; `from_` is what it must have been if that says nothing.
+    A state claim says only that an object is in a state. It becomes an entry if that state is not recorded yet. Its
+    previous state is that of the record; `from_` is used if the record has none.
     """
 
     entry: Entry
-    initial_state: str = ""  # the state that an object of which nothing is known is taken to be in
+    initial_state: str = ""  # the assumed state of an object without entries
     is_state_claim: bool = False
     created_at: datetime | None = (
-        None  # of the object; older versions wrote no `instance`, and then this tells them apart
+        # Creation time of the object. Older versions recorded no `instance`; this time distinguishes objects then.
+        None
     )
 
 
 @dataclass(frozen=True, slots=True)
 class RecordContent:
-    """What is in a record, and what is to be."""
+    """The content of a record, current or new."""
 
     entries: tuple[Entry, ...] = ()
     total: int = 0
@@ -158,14 +161,16 @@ class RecordContent:
 
 
 def content_of(record: MaintenanceRecord) -> RecordContent:
-    """Return what a record holds."""
     return RecordContent(
         record.entries, record.total, record.last_states, record.past, record.node_uid, record.node_deleted
     )
 
 
 def node_owner_indexes(metadata: ObjectMeta) -> list[int]:
-    """Return the places of owner references to Nodes: older versions had the record deleted with its node."""
+    """Return the indexes of owner references to Nodes.
+
+    Older versions set them, so that the garbage collector deleted the record with its node.
+    """
     return [
         index
         for index, owner in enumerate(metadata.owner_references)
@@ -174,13 +179,16 @@ def node_owner_indexes(metadata: ObjectMeta) -> list[int]:
 
 
 def node_uid(metadata: ObjectMeta) -> str:
-    """Return the uid of the node that a record is about, by its annotation or, from older versions, its owner."""
+    """Return the UID of a record's node.
+
+    It is in an annotation or, in records of older versions, in an owner reference.
+    """
     owners = [metadata.owner_references[index].uid for index in node_owner_indexes(metadata)]
     return metadata.annotations.get(NODE_UID_ANNOTATION) or next(iter(owners), "")
 
 
 def node_deleted(metadata: ObjectMeta) -> datetime | None:
-    """Return when the node of a record was deleted; None if it was not, or if that cannot be read."""
+    """Return when the node of a record was deleted; None if it was not, or if the time is invalid."""
     try:
         found = datetime.fromisoformat(metadata.annotations.get(NODE_DELETED_ANNOTATION, ""))
     except ValueError:
@@ -189,40 +197,43 @@ def node_deleted(metadata: ObjectMeta) -> datetime | None:
 
 
 def with_node_deleted(content: RecordContent, *, at: datetime, is_guess: bool = False) -> RecordContent:
-    """Return it with the entry that its node was deleted; `is_guess`: that was noticed later."""
+    """Return the content with an entry for the deletion of its node.
+
+    With `is_guess` the time is that of the discovery.
+    """
     why = "the Node object was deleted"
-    why = f"{why} while the operator was away: its time is that of the discovery" if is_guess else why
+    why = f"{why} while the operator was not running: the time is when the operator noticed" if is_guess else why
     entry = Entry(time=at, what=NODE, result=DELETED, why=why, instance=content.node_uid, reconstructed=is_guess)
     return replace(_append(content, [entry]), node_deleted=at)
 
 
 def continue_for_new_node(content: RecordContent, uid: str, *, at: datetime) -> RecordContent:
-    """Return it for another node of the same name: what it holds stays, and an entry says where the new one begins.
+    """Return the content for a new node of the same name. Its entries stay, and a new entry marks the new node.
 
-    Where profiles and holds stood went with the old Node object. NodeMaintenances have objects of their own, which
-    count their changes, and go on.
+    The states of profiles and holds are dropped, because they ended with the old Node object. NodeMaintenances are
+    objects of their own that number their changes, so their states stay.
     """
     if content.node_deleted is None:
         content = with_node_deleted(content, at=at, is_guess=True)
-    why = "another Node of this name was created: entries from here on are about it"
+    why = "another Node of this name was created: later entries are about that Node"
     entry = Entry(time=at, what=NODE, result=CREATED, why=why, instance=uid)
     last_states = {what: last_state for what, last_state in content.last_states.items() if last_state.number}
     return replace(_append(content, [entry]), last_states=last_states, node_uid=uid, node_deleted=None)
 
 
 def entries_of_current_node(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """Return the entries about the last of the nodes that had this name."""
+    """Return the entries about the newest node of this name."""
     begins = [index for index, entry in enumerate(entries) if entry.what == NODE and entry.result == CREATED]
     return entries[begins[-1] + 1 :] if begins else entries
 
 
 def is_uid_of_earlier_node(content: RecordContent, uid: str) -> bool:
-    """Tell whether this is the uid of a node that had the name before."""
+    """Return whether this is the UID of an earlier node of the same name."""
     return uid != content.node_uid and any(entry.what == NODE and entry.instance == uid for entry in content.entries)
 
 
 def add_entries(content: RecordContent, new_entries: Iterable[NewEntry]) -> RecordContent:
-    """Return it with these, in the order in which they come; the same value if all of them are there."""
+    """Return the content with these entries added in their order; the same object if it has all of them already."""
     known = {*content.past, *map(digest, content.entries)}
     last_states = dict(content.last_states)
     new: list[Entry] = []
@@ -244,7 +255,7 @@ def add_entries(content: RecordContent, new_entries: Iterable[NewEntry]) -> Reco
 
 
 def _append(content: RecordContent, new: Sequence[Entry]) -> RecordContent:
-    """Return it with these entries; the oldest give way."""
+    """Return the content with these entries added. Drop the oldest entries if needed."""
     everything = (*content.entries, *new)
     kept = newest_entries(everything)
     past = (*content.past, *map(digest, everything[: len(everything) - len(kept)]))[-MAX_DIGESTS:]
@@ -252,23 +263,23 @@ def _append(content: RecordContent, new: Sequence[Entry]) -> RecordContent:
 
 
 def _ends_with_gap(content: RecordContent, new: Sequence[Entry]) -> bool:
-    """Tell whether a gap stands there already."""
+    """Return whether the last entry is a gap."""
     last = (*content.entries[-1:], *new[-1:])
     return bool(last) and last[-1].is_gap
 
 
 def digest(entry: Entry) -> str:
-    """Return the key of an entry in a few characters."""
+    """Return a short hash of the identity of an entry."""
     return hashlib.sha256(msgspec.json.encode(entry.key)).hexdigest()[:12]
 
 
 def gap(why: str, *, time: datetime, missing: int = 0) -> Entry:
-    """Return the entry that stands for those that are missing; 0: nobody knows how many."""
+    """Return the entry that stands for missing entries. `missing` is 0 if their number is unknown."""
     return Entry(time=time, what=HISTORY, why=why, result=GAP, missing=missing)
 
 
 def ended_unobserved(what: str, last_state: LastState, *, at: datetime) -> Entry:
-    """Return that an object has ended, of whose end nobody knows more than that it is gone."""
+    """Return the entry for the end of an object that was not observed: the object no longer exists."""
     return Entry(
         time=at,
         what=what,
@@ -285,7 +296,7 @@ def ended_unobserved(what: str, last_state: LastState, *, at: datetime) -> Entry
 def entries_between(entries: Sequence[Entry], *, since: datetime | None, until: datetime | None) -> Sequence[Entry]:
     """Return entries from the first one at `since` or later to the last one before `until`, in their order.
 
-    What lies between them by its place is among them, whatever its time says.
+    Entries between these two positions are included, whatever their time.
     """
     first = next((index for index, entry in enumerate(entries) if since is None or entry.time >= since), len(entries))
     last = next(
@@ -295,12 +306,11 @@ def entries_between(entries: Sequence[Entry], *, since: datetime | None, until: 
 
 
 def format_instant(time: datetime) -> str:
-    """Return an instant as texts of entries name it."""
     return f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def newest_entries(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return as many of the newest entries as there may be."""
+    """Return the newest entries that fit `MAX_ENTRIES` and `MAX_BYTES`, at least one."""
     kept: list[Entry] = []
     size = 0
     for entry in reversed(entries):
@@ -312,7 +322,7 @@ def newest_entries(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 
 def decode_last_states(annotations: Mapping[str, str]) -> dict[str, LastState]:
-    """Return where each thing stands, by the annotations of a record."""
+    """Return the last state of each object from the annotations of a record; empty if they cannot be decoded."""
     try:
         return msgspec.json.decode(annotations.get(LAST_STATES_ANNOTATION, "{}"), type=dict[str, LastState])
     except (msgspec.ValidationError, msgspec.DecodeError):
@@ -320,32 +330,30 @@ def decode_last_states(annotations: Mapping[str, str]) -> dict[str, LastState]:
 
 
 def encode_last_states(last_states: Mapping[str, LastState]) -> str:
-    """Return the annotation that says this."""
     return msgspec.json.encode(dict(last_states), order="sorted").decode()
 
 
 def is_recorded(new_entry: NewEntry, last_states: Mapping[str, LastState]) -> bool:
-    """Tell whether what a claim says is written down already, by where its object stands."""
+    """Return whether the state of a claim is recorded already."""
     return _is_state_recorded(new_entry, last_states.get(new_entry.entry.what))
 
 
 def custom_resource_definition() -> RawObject:
-    """Return the CustomResourceDefinition."""
     return crds.load_crd(__package__, "maintenancerecords.yaml")
 
 
 def truncate(text: str, max_length: int) -> str:
-    """Return a text as one line that is not too long."""
+    """Return a text as a single line of at most `max_length` characters."""
     line = " ".join(text[: 4 * max_length].split())
     return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
 
 
 def _entries_to_add(new_entry: NewEntry, last_state: LastState | None) -> Iterable[Entry]:
-    """Yield what a note adds to what is known: what is missing before it, if anything is, and itself."""
+    """Yield the entries that `new_entry` adds: missing previous ones, if any, and itself."""
     if not new_entry.entry.to:
         yield new_entry.entry
     elif last_state is not None and _is_last_change(new_entry.entry, last_state):
-        return  # the entry itself may have given way to newer ones
+        return  # the entry itself may have been dropped already
     elif not new_entry.is_state_claim:
         yield from _entries_of_change(new_entry, last_state)
     elif not _is_state_recorded(new_entry, last_state):
@@ -381,7 +389,7 @@ def _is_state_recorded(new_entry: NewEntry, last_state: LastState | None) -> boo
         )
     if entry.instance:
         return last_state.state in (entry.to, ENDED)
-    # Of what has no number and begins anew (a profile that is attached again), the same state is told.
+    # Objects without a number that begin again (a profile that is attached again) report the same state again.
     return last_state.state == entry.to and (
         entry.to in (new_entry.initial_state, ENDED) or last_state.since == entry.time
     )
@@ -402,7 +410,7 @@ def _entries_of_claim(new_entry: NewEntry, last_state: LastState | None) -> Iter
 
 
 def _entries_after(entry: Entry, last_state: LastState) -> Iterable[Entry]:
-    if last_state.state == ENDED and entry.instance:  # it names this node once more
+    if last_state.state == ENDED and entry.instance:  # the object is about this node again
         yield msgspec.structs.replace(entry, from_="")
         return
     if last_state.state == entry.to:
@@ -415,11 +423,11 @@ def _entries_after(entry: Entry, last_state: LastState) -> Iterable[Entry]:
 
 
 def _is_same_object(new_entry: NewEntry, last_state: LastState) -> bool:
-    """Tell whether it is the same object that stands there, and not one that had its name before."""
+    """Return whether the last state is that of the same object, not of an earlier one with the same name."""
     instance = new_entry.entry.instance
     if instance and last_state.instance:
         return instance == last_state.instance
-    # An older version wrote no instance: only then an instant decides.
+    # An older version recorded no instance: only then the times decide.
     return not instance or new_entry.created_at is None or last_state.since >= new_entry.created_at
 
 
@@ -433,7 +441,7 @@ def _last_state(entry: Entry, *, sequence: int) -> LastState:
 
 
 def _reconstructed(entry: Entry, before: str, *, at: datetime) -> Entry:
-    """Return the entry that must have been there before this one."""
+    """Return the entry that must have preceded this one."""
     return Entry(
         time=at,
         what=entry.what,
@@ -447,7 +455,7 @@ def _reconstructed(entry: Entry, before: str, *, at: datetime) -> Entry:
 
 
 def _gap_of_changes(entry: Entry, last_state: LastState, *, at: datetime, missing: int = 0) -> Entry:
-    """Return the gap between where an object stands by the record and where an entry begins."""
+    """Return a gap between the last recorded state of an object and the beginning of an entry."""
     changes = f"{missing} changes" if missing > 1 else "one change" if missing else "changes"
     are = "is" if missing == 1 else "are"
     between = f"between {format_instant(last_state.since)} and {format_instant(at)}"
@@ -455,7 +463,7 @@ def _gap_of_changes(entry: Entry, last_state: LastState, *, at: datetime, missin
 
 
 def _truncated(new_entry: NewEntry) -> NewEntry:
-    """Return a note whose texts fit into a record, whoever wrote them."""
+    """Return the entry with texts truncated to what fits into a record."""
     entry = new_entry.entry
     words = {
         name: truncate(getattr(entry, name), _MAX_FIELD_LENGTH)
@@ -469,6 +477,6 @@ def _truncated(new_entry: NewEntry) -> NewEntry:
 
 
 def _latest_states(last_states: Mapping[str, LastState]) -> dict[str, LastState]:
-    """Return where the objects stand that something happened to last; those that have not ended outlive the others."""
+    """Return the most recent last states. Objects that have not ended are kept longest."""
     kept = sorted(last_states.items(), key=lambda item: (item[1].state != ENDED, item[1].sequence))[-_MAX_LAST_STATES:]
     return dict(kept)

@@ -1,21 +1,22 @@
-"""Metal3, as far as we read it: BareMetalHosts, which are powered off while somebody has an annotation on them.
+"""Metal3 types: BareMetalHosts, which stay powered off while they have a reboot annotation.
 
-A host stays off until all annotations `reboot.metal3.io/…` are gone; each belongs to whoever set it.
+A host stays off until all annotations `reboot.metal3.io/…` are removed. Each belongs to the client that set it.
 """
 
 from haulout.api.objects import Base, Object
 from haulout.api.resources import Resource
 
 GROUP = "metal3.io"
-REBOOT_ANNOTATION = "reboot.metal3.io"  # once
-REBOOT_ANNOTATION_PREFIX = f"{REBOOT_ANNOTATION}/"  # off, until it is gone
-OUR_REBOOT_ANNOTATION = f"{REBOOT_ANNOTATION_PREFIX}runtime-extension-maintenance-controller"  # its value is empty
-REBOOTABLE_STATES = ("provisioned", "externally provisioned")  # states in which these annotations count
-METAL3_MACHINE_KIND = "Metal3Machine"  # the kind of who uses a host for Cluster API
+REBOOT_ANNOTATION = "reboot.metal3.io"  # reboots once
+REBOOT_ANNOTATION_PREFIX = f"{REBOOT_ANNOTATION}/"  # powers off until it is removed
+OUR_REBOOT_ANNOTATION = f"{REBOOT_ANNOTATION_PREFIX}runtime-extension-maintenance-controller"  # with an empty value
+# provisioning states in which these annotations have an effect
+REBOOTABLE_STATES = ("provisioned", "externally provisioned")
+METAL3_MACHINE_KIND = "Metal3Machine"  # the kind of a host's consumer in Cluster API
 
 
 class ConsumerReference(Base, frozen=True):
-    """Who uses a host."""
+    """The object that uses a host."""
 
     kind: str = ""
     name: str = ""
@@ -23,21 +24,21 @@ class ConsumerReference(Base, frozen=True):
 
 
 class BareMetalHostSpec(Base, frozen=True):
-    """What is wanted of a host."""
+    """The desired state of a host."""
 
     online: bool = False
     consumer_ref: ConsumerReference | None = None
-    disable_power_off: bool | None = None  # it is rebooted instead, again and again while an annotation is there
+    disable_power_off: bool | None = None  # the host is rebooted instead, repeatedly while an annotation exists
 
 
 class ProvisioningStatus(Base, frozen=True):
-    """How far a host is."""
+    """The provisioning state of a host."""
 
     state: str = ""
 
 
 class BareMetalHostStatus(Base, frozen=True):
-    """How a host is."""
+    """The observed state of a host."""
 
     powered_on: bool = False
     operational_status: str = ""
@@ -45,7 +46,7 @@ class BareMetalHostStatus(Base, frozen=True):
 
 
 class BareMetalHost(Object, frozen=True):
-    """A machine without a cloud."""
+    """A bare-metal host."""
 
     spec: BareMetalHostSpec = BareMetalHostSpec()
     status: BareMetalHostStatus = BareMetalHostStatus()

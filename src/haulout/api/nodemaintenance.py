@@ -1,10 +1,10 @@
-"""The NodeMaintenance resource: what people write, what they read, and the names that others rely on.
+"""The NodeMaintenance resource: its fields, phases and conditions.
 
-Group, kind, fields and names are those of the Node Maintenance Operator, whose users' objects and scripts keep working.
-New are `spec.drain`, `spec.recovery` and, in the status, `observedGeneration`, `conditions`, `blockers`, `drain`,
-`nextLook`, `phaseTransitions`, `nodeBefore` and `recovery`. Nothing of what was there has another meaning.
+Group, kind, fields and names are those of the Node Maintenance Operator, so that its users' objects and scripts keep
+working. Haulout adds `spec.drain`, `spec.recovery` and, in the status, `observedGeneration`, `conditions`, `blockers`,
+`drain`, `nextLook`, `phaseTransitions`, `nodeBefore` and `recovery`. No existing field has changed its meaning.
 
-As everywhere, a struct names what is read here; the schema of all of it is `nodemaintenances.yaml` beside this module.
+A struct names only the fields that Haulout reads. The complete schema is `nodemaintenances.yaml` in this package.
 """
 
 from datetime import datetime
@@ -20,39 +20,39 @@ from haulout.api.workloads import WorkloadBefore
 FINALIZER = "foregroundDeleteNodeMaintenance"
 NO_OBSERVED_GENERATION = (
     -1
-)  # the observedGeneration of a status that says nothing yet: kstatus then counts the object as in progress
+)  # The observedGeneration of a status without content yet: kstatus then reports the object as in progress.
 
 
 class NodeMaintenancePhase(StrEnum):
-    """How a maintenance stands, in a word."""
+    """The phase of a NodeMaintenance."""
 
     RUNNING = "Running"
-    SUCCEEDED = "Succeeded"  # the node is empty, and stays out of service until the object is deleted
+    SUCCEEDED = "Succeeded"  # the node is drained, and stays cordoned until the object is deleted
     FAILED = "Failed"
 
 
 class NodeMaintenanceConditionType(StrEnum):
-    """What the status tells more about."""
+    """The condition types."""
 
     LEASED = "Leased"
     CORDONED = "Cordoned"
     DRAINED = "Drained"
     FAILED = "Failed"
-    WITHIN_BUDGET = "WithinBudget"  # only where there is a budget
-    # What kstatus reads: Flux, `kubectl wait` and others go by these. The last two are there only while they are true.
+    WITHIN_BUDGET = "WithinBudget"  # only with a budget
+    # kstatus, Flux, `kubectl wait` and others read these. The last two are present only while they are true.
     READY = "Ready"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
 
 
 class RecoverySpec(Base, frozen=True):
-    """What a node waits for after its maintenance, and how long at most."""
+    """How long to wait, after the maintenance, for the evicted workloads to recover."""
 
     timeout: str = ""
 
 
 class NodeMaintenanceSpec(Base, frozen=True):
-    """What is wanted."""
+    """The desired state."""
 
     node_name: str = ""
     reason: str = ""
@@ -61,14 +61,14 @@ class NodeMaintenanceSpec(Base, frozen=True):
 
 
 class PodReference(Base, frozen=True):
-    """A pod, by where it is."""
+    """A reference to a pod."""
 
     namespace: str = ""
     name: str = ""
 
 
 class BlockerStatus(Base, frozen=True):
-    """What stands in a pod's way: `haulout.drain.blockers` in the status."""
+    """A blocker of a pod: `haulout.drain.blockers` in the status."""
 
     kind: str = ""
     pod: str = ""
@@ -80,7 +80,7 @@ class BlockerStatus(Base, frozen=True):
 
 
 class DrainStatus(Base, frozen=True):
-    """How far the drain is, and what a successor needs to go on with it."""
+    """The progress of the drain, and what another process needs to continue it."""
 
     start_time: datetime | None = None
     deadline: datetime | None = None
@@ -88,11 +88,11 @@ class DrainStatus(Base, frozen=True):
     leaving: int = 0
     returning: tuple[str, ...] = ()
     warning: str = ""
-    turns: dict[str, datetime] = msgspec.field(default_factory=dict)  # by uid: since when a pod has had its turn
+    turns: dict[str, datetime] = msgspec.field(default_factory=dict)  # by pod UID: since when it is the pod's turn
 
 
 class PhaseTransition(Base, frozen=True):
-    """A change of the phase; their numbers count all of them. One without a phase says that it began anew."""
+    """A change of the phase. Numbers count all changes. A transition without a phase marks a new beginning."""
 
     number: int
     phase: str = ""
@@ -100,10 +100,10 @@ class PhaseTransition(Base, frozen=True):
 
 
 class NodeBefore(Base, frozen=True):
-    """How the node was before the maintenance changed it: a copy of what the mark on the node says.
+    """The state of the node before the maintenance changed it: a copy of the annotation on the node.
 
-    It names what was there, of the taints (`key:effect`) and labels that a maintenance sets. It is about one node: one
-    that was deleted and created again under the same name has another uid.
+    It names the taints (`key:effect`) and labels that were present, among those that a maintenance sets. It is about
+    one Node object: a node that was deleted and created again with the same name has another UID.
     """
 
     uid: str = ""
@@ -113,16 +113,16 @@ class NodeBefore(Base, frozen=True):
 
 
 class RecoveryStatus(Base, frozen=True):
-    """The workloads that had pods on the node before the drain; from `start_time` on, those that were evicted."""
+    """The workloads that had pods on the node before the drain; after `start_time`, only those with evicted pods."""
 
     start_time: datetime | None = None
     workloads: tuple[WorkloadBefore, ...] = ()
-    omitted: int = 0  # workloads for which there was no room
-    problem: str = ""  # why they are not known
+    omitted: int = 0  # number of workloads that did not fit
+    problem: str = ""  # why the workloads are unknown
 
 
 class NodeMaintenanceStatus(Base, frozen=True):
-    """How it stands. Zero and empty are not written, as ever."""
+    """The observed state. As in the Node Maintenance Operator, zero and empty values are not written."""
 
     phase: str = ""
     drain_progress: int = 0
@@ -139,17 +139,17 @@ class NodeMaintenanceStatus(Base, frozen=True):
     waits_for: str = ""
     blockers: tuple[BlockerStatus, ...] = ()
     drain: DrainStatus | None = None
-    phase_transitions: tuple[PhaseTransition, ...] = ()  # the last ones, the newest last
+    phase_transitions: tuple[PhaseTransition, ...] = ()  # the latest ones, the newest last
     node_before: NodeBefore | None = None
     recovery: RecoveryStatus | None = None
 
     def condition(self, condition_type: NodeMaintenanceConditionType) -> StatusCondition | None:
-        """Return one of the conditions."""
+        """Return the condition of this type; None if there is none."""
         return next((condition for condition in self.conditions if condition.type == condition_type), None)
 
 
 class ManagedFields(Base, frozen=True):
-    """Who wrote to an object, and when."""
+    """A field manager of an object, and the time of its last write."""
 
     manager: str = ""
     subresource: str = ""
@@ -157,13 +157,13 @@ class ManagedFields(Base, frozen=True):
 
 
 class NodeMaintenanceMetadata(ObjectMeta, frozen=True):
-    """What every object has, with who wrote to it."""
+    """Object metadata with managed fields."""
 
     managed_fields: tuple[ManagedFields, ...] = ()
 
 
 class NodeMaintenance(Object, frozen=True):
-    """The order to take a node out of service."""
+    """A request to take a node out of service."""
 
     metadata: NodeMaintenanceMetadata = NodeMaintenanceMetadata()
     spec: NodeMaintenanceSpec = NodeMaintenanceSpec()
@@ -171,12 +171,11 @@ class NodeMaintenance(Object, frozen=True):
 
     @property
     def node(self) -> str:
-        """The name of the node."""
         return self.spec.node_name
 
     @property
     def is_being_deleted(self) -> bool:
-        """Tell whether it was deleted, and only waits for finalizers."""
+        """Return whether the object was deleted and waits for its finalizers."""
         return self.metadata.deletion_timestamp is not None
 
 
@@ -191,5 +190,4 @@ NODE_MAINTENANCES = Resource(
 
 
 def custom_resource_definition() -> RawObject:
-    """Return the CustomResourceDefinition."""
     return crds.load_crd(__package__, "nodemaintenances.yaml")

@@ -1,11 +1,11 @@
-"""How a notice stands at an instant, and when that changes by itself. Pure.
+"""The phase of a notice at an instant, and when it changes by itself. Pure.
 
-    found = standing(notice.spec, now=now, lead=timedelta(minutes=15))
-    found.phase, found.why, found.until
+    found = phase_at(notice.spec, now=now, lead=timedelta(minutes=15))
+    found.phase, found.message, found.until
 
-A source that tells of the beginning and of the end (it has written a `stage`) is believed: nothing begins or ends by
-the clock alone. Where nobody tells, `start` and `end` decide. A maintenance that was scheduled, and of which nothing
-was heard though its time is over, is missed: either it was dropped, or the source has stopped talking to us.
+If a source reports progress (it sets `stage`), only the source decides that a maintenance begins or ends, never the
+clock. Otherwise `start` and `end` decide. A scheduled maintenance without any report until its end is missed: it was
+dropped, or the source no longer reports.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _MIN_INSTANT = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseStatus:
-    """How it stands, why, and until when at least if nobody says anything; None: for ever."""
+    """A phase, its reason, and when it changes without further reports. `until` is None if it does not."""
 
     phase: NoticePhase
     message: str
@@ -27,20 +27,21 @@ class PhaseStatus:
 
 
 def drain_at(spec: MaintenanceNoticeSpec, *, lead: timedelta) -> datetime | None:
-    """Return when its node should begin to be emptied; None: at once."""
+    """Return when the drain of the node should begin; None: at once."""
     return None if spec.start is None else _subtract(spec.start, lead)
 
 
 def phase_at(spec: MaintenanceNoticeSpec, *, now: datetime, lead: timedelta = DEFAULT_LEAD) -> PhaseStatus:
-    """Return how it stands."""
     match spec.stage:
         case NoticeStage.ENDED:
-            return PhaseStatus(phase=NoticePhase.COMPLETED, message=f"{_source_name(spec)} says that it is over")
+            return PhaseStatus(phase=NoticePhase.COMPLETED, message=f"{_source_name(spec)} reports that it has ended")
         case NoticeStage.CANCELLED:
-            return PhaseStatus(phase=NoticePhase.CANCELLED, message=f"{_source_name(spec)} says that it is cancelled")
+            return PhaseStatus(
+                phase=NoticePhase.CANCELLED, message=f"{_source_name(spec)} reports that it was cancelled"
+            )
         case NoticeStage.FAILED:
             message = (
-                f"{_source_name(spec)} says that it failed: the node stays out of service until spec.stage is Ended"
+                f"{_source_name(spec)} reports that it failed: the node stays out of service until spec.stage is Ended"
             )
             return PhaseStatus(phase=NoticePhase.ACTIVE, message=message)
         case NoticeStage.STARTED:
@@ -54,11 +55,12 @@ def _started_phase(spec: MaintenanceNoticeSpec, now: datetime) -> PhaseStatus:
     if now < spec.end:
         return PhaseStatus(
             phase=NoticePhase.ACTIVE,
-            message=f"it has begun, and should be over by {_format_instant(spec.end)}",
+            message=f"it has begun and should end by {_format_instant(spec.end)}",
             until=spec.end,
         )
     return PhaseStatus(
-        phase=NoticePhase.ACTIVE, message=f"it should have been over by {_format_instant(spec.end)}, and is not"
+        phase=NoticePhase.ACTIVE,
+        message=f"it should have ended by {_format_instant(spec.end)}, but is still in progress",
     )
 
 
@@ -79,7 +81,9 @@ def _phase_by_time(spec: MaintenanceNoticeSpec, now: datetime, lead: timedelta) 
             phase=NoticePhase.DUE, message=f"it begins at {_format_instant(spec.start)}", until=spec.start
         )
     if spec.stage:
-        message = f"it may have begun at {_format_instant(spec.start)}, and {_source_name(spec)} has not said so yet"
+        message = (
+            f"it may have begun at {_format_instant(spec.start)}, but {_source_name(spec)} has not reported that yet"
+        )
         return PhaseStatus(phase=NoticePhase.DUE, message=message, until=spec.end)
     return PhaseStatus(phase=NoticePhase.ACTIVE, message=f"it began at {_format_instant(spec.start)}", until=spec.end)
 
@@ -87,14 +91,14 @@ def _phase_by_time(spec: MaintenanceNoticeSpec, now: datetime, lead: timedelta) 
 def _past_end_phase(spec: MaintenanceNoticeSpec, end: datetime) -> PhaseStatus:
     if spec.stage:
         message = (
-            f"it should have been over by {_format_instant(end)}, and {_source_name(spec)} never said that it began"
+            f"it should have ended by {_format_instant(end)}, but {_source_name(spec)} never reported that it began"
         )
         return PhaseStatus(phase=NoticePhase.MISSED, message=message)
-    return PhaseStatus(phase=NoticePhase.COMPLETED, message=f"its end was at {_format_instant(end)}")
+    return PhaseStatus(phase=NoticePhase.COMPLETED, message=f"its scheduled end was at {_format_instant(end)}")
 
 
 def _subtract(instant: datetime, by: timedelta) -> datetime:
-    """Return an earlier instant, and the first there is if somebody wrote one of the year 1."""
+    """Return `instant - by`; the minimum instant if that is before the year 1."""
     try:
         return instant - by
     except OverflowError:

@@ -1,16 +1,16 @@
-"""What sources say about a maintenance, put together so that the order does not matter.
+"""Merges reports about a maintenance, so that their order does not matter.
 
-    spec = merged(notice.spec, report)
+    spec = merge_report(notice.spec, report)
 
-A cloud says things twice, late, and in the wrong order; a stream is read again from an earlier place, and a list tells
-the same as a message. So a report never says "then this happened". It says how far the maintenance is (`stage`) and
-what is planned (`plan`) as of an instant, and putting reports together is a maximum:
+A cloud reports things twice, late and out of order: a stream is read again from an earlier position, and a list repeats
+a message. So a report never says "then this happened". It contains the progress of the maintenance (`stage`) and its
+`plan`, both as of an instant, and a merge is a maximum:
 
-- Of stages the furthest counts. A maintenance that has ended does not begin again; another one has another name.
-- Of plans the one that was said last counts (`at`), whenever it comes in. Of two of the same instant one is chosen by
-  what they say, which is as good as any choice as long as everybody makes the same.
+- The furthest stage counts. A maintenance that has ended does not begin again; another one has another object name.
+- The plan with the latest instant (`at`) counts, whenever it arrives. Of two plans with the same instant, their content
+  decides. The choice is arbitrary, but every process makes the same.
 
-So each report may be taken any number of times, and all of them in any order: the same object comes out.
+So each report may be merged any number of times and in any order, with the same result.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ _STAGE_ORDER = {stage: number for number, stage in enumerate(("", *NoticeStage))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenancePlan:
-    """What is planned."""
+    """The plan of a maintenance."""
 
     kind: MaintenanceKind = MaintenanceKind.UNKNOWN
     reason: str = ""
@@ -40,26 +40,27 @@ class MaintenancePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeReport:
-    """What a source says about one maintenance of one machine."""
+    """What a source reports about one maintenance of one machine."""
 
     source: str
     notice_id: str
-    at: datetime  # as of when it is said
+    at: datetime  # the instant that the report describes
     provider_id: str = ""
     node_name: str = ""
     machine_name: str = ""
     stage: NoticeStage = NoticeStage.SCHEDULED
-    plan: MaintenancePlan | None = None  # None: nothing is said about it
-    notes: Mapping[str, str] = field(default_factory=dict)  # annotations: what its source needs to find it again
+    plan: MaintenancePlan | None = None  # None: the report has no plan
+    # annotations that the source needs to identify the maintenance
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """The name of the object that it is about."""
+        """The name of the MaintenanceNotice."""
         return object_name(self.source, self.notice_id)
 
 
 def merge_report(spec: MaintenanceNoticeSpec, report: NoticeReport) -> MaintenanceNoticeSpec:
-    """Return what is said when this is said, too."""
+    """Return the spec after this report."""
     identified = msgspec.structs.replace(
         spec,
         source=report.source,
@@ -77,12 +78,12 @@ def merge_report(spec: MaintenanceNoticeSpec, report: NoticeReport) -> Maintenan
 
 
 def missing_annotations(annotations: Mapping[str, str], report: NoticeReport) -> Mapping[str, str]:
-    """Return the annotations that are missing when this is said; of two values the larger counts, as above."""
+    """Return the annotations that this report adds or changes. Of two values the larger one counts."""
     return {key: value for key, value in report.notes.items() if annotations.get(key, "") < value}
 
 
 def combine_reports(reports: Iterable[NoticeReport]) -> list[NoticeReport]:
-    """Return one report for each maintenance, which says the same as all of them together."""
+    """Return one report for each maintenance, equivalent to all reports about it."""
     by_name: dict[str, tuple[NoticeReport, MaintenanceNoticeSpec]] = {}
     for report in reports:
         last, spec = by_name.get(report.name, (report, MaintenanceNoticeSpec()))
@@ -93,7 +94,7 @@ def combine_reports(reports: Iterable[NoticeReport]) -> list[NoticeReport]:
 
 
 def _report_of(last: NoticeReport, spec: MaintenanceNoticeSpec) -> NoticeReport:
-    """Return a report of what `spec` says, which has no plan if nobody has reported one."""
+    """Return a report with the content of `spec`. It has no plan if none was reported."""
     return NoticeReport(
         source=spec.source,
         notice_id=spec.notice_id,
@@ -108,7 +109,6 @@ def _report_of(last: NoticeReport, spec: MaintenanceNoticeSpec) -> NoticeReport:
 
 
 def plan_of(spec: MaintenanceNoticeSpec) -> MaintenancePlan:
-    """Return what is planned, as a notice says."""
     return MaintenancePlan(**_fields(spec))
 
 
@@ -117,5 +117,5 @@ def _fields(source: MaintenancePlan | MaintenanceNoticeSpec) -> dict[str, Any]:
 
 
 def _plan_precedence(at: datetime | None, plan: MaintenancePlan) -> tuple[bool, float, bytes]:
-    """Return what decides between two plans; one that nobody reported is the lightest."""
+    """Return the sort key that decides between two plans. A plan that was never reported sorts first."""
     return at is not None, 0.0 if at is None else at.timestamp(), msgspec.json.encode(plan)

@@ -1,9 +1,11 @@
-"""What may be notified of our objects: the events that the section `notifications` of a configuration can name. Pure.
+"""The events of Haulout's objects that can be notified: the names in section `notifications` of the configuration.
 
-An event is read from the object itself, so that whoever looks at it finds the same: `key` tells one occurrence from the
-next, and is written to the object before a message is sent. `haulout.controllers.nodemaintenance.notification` and
-`haulout.controllers.notices.notification` read events, `haulout.controllers.profiles.notify.object_notifications`
-decides which are sent.
+Pure.
+
+An event is derived from the object itself, so that every process derives the same: `key` distinguishes occurrences, and
+is written to the object before a message is sent. `haulout.controllers.nodemaintenance.notification` and
+`haulout.controllers.notices.notification` derive events; `haulout.controllers.profiles.notify.object_notifications`
+decides which of them are sent.
 """
 
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from enum import StrEnum
 
 
 class EventName(StrEnum):
-    """What can happen to an object."""
+    """The events that can be notified."""
 
     NODE_MAINTENANCE_STARTED = "NodeMaintenanceStarted"
     NODE_MAINTENANCE_BLOCKED = "NodeMaintenanceBlocked"
@@ -24,24 +26,24 @@ class EventName(StrEnum):
 
     @property
     def state(self) -> str:
-        """The last word of it: `Blocked`."""
+        """The state in the name: `Blocked`."""
         return self.removeprefix("NodeMaintenance").removeprefix("Notice")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectEvent:
-    """Something that happened to an object; `is_ongoing` if it is still so."""
+    """An event of an object. `is_ongoing` tells whether its cause still exists."""
 
     name: EventName
     key: str
     at: datetime
-    message: str  # a sentence for people, without an end mark
+    message: str  # a sentence for users, without a full stop
     is_ongoing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvolvedBlocker:
-    """What an object waits for."""
+    """A blocker for which an object waits."""
 
     kind: str
     object: str
@@ -54,12 +56,12 @@ class InvolvedBlocker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvolvedObject:
-    """The object that a notification is about, as far as templates can use it."""
+    """The object of a notification, with the fields that templates can use."""
 
     kind: str
     name: str
     uid: str
-    node: str  # empty while that is not known
+    node: str  # empty while it is unknown
     phase: str
     reason: str = ""
     requested_by: str = ""

@@ -1,11 +1,11 @@
-"""Kubernetes objects, as far as we use them.
+"""Kubernetes objects, with the fields that Haulout reads.
 
-Each struct names only the fields that something here reads; the decoder skips the rest, which is what makes it fast and
-small. So a struct must never be written back whole: the fields it does not know would be lost. Changes are patches.
+The decoder skips all other fields, which makes it fast and the objects small. So a struct must never be written back:
+the fields that it lacks would be lost. Use patches instead.
 
-All are frozen, hold tuples instead of lists and are not tracked by the garbage collector: they have no cycles, and a
-collector that walks a million of them would stop the event loop for seconds. For a field that is not here, decode into
-`RawObject` (`PODS.of(RawObject)`) or into a struct of your own.
+All structs are frozen, have tuples instead of lists, and are not tracked by the garbage collector: they have no cycles,
+and a collection that visits a million of them would block the event loop for seconds. To read further fields, decode
+into `RawObject` (`PODS.with_model(RawObject)`) or into a struct of your own.
 """
 
 from datetime import datetime
@@ -18,11 +18,11 @@ T = TypeVar("T")
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename="camel", omit_defaults=True):
-    """What all structs here have in common."""
+    """Base class of all structs of API objects."""
 
 
 class OwnerReference(Base, frozen=True):
-    """Who an object belongs to."""
+    """A reference to the owner of an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -32,7 +32,7 @@ class OwnerReference(Base, frozen=True):
 
 
 class ObjectMeta(Base, frozen=True):
-    """What every object has."""
+    """The metadata of an object."""
 
     name: str = ""
     namespace: str = ""
@@ -49,7 +49,7 @@ class ObjectMeta(Base, frozen=True):
 
 
 class Object(Base, frozen=True):
-    """Any object, of which only the metadata is of interest."""
+    """Any object, with its metadata only."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -60,32 +60,29 @@ class Object(Base, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its name."""
         return self.metadata.name
 
     @property
     def namespace(self) -> str:
-        """Its namespace, empty if it has none."""
+        """The namespace; empty for a cluster-scoped object."""
         return self.metadata.namespace
 
     @property
     def uid(self) -> str:
-        """What tells it from a later object of the same name."""
         return self.metadata.uid
 
     @property
     def resource_version(self) -> str:
-        """Which state of it this is."""
         return self.metadata.resource_version
 
 
 def object_key(name: str, namespace: str | None = None) -> str:
-    """Return the key under which caches and queues know an object."""
+    """Return the key of an object in caches and queues: `namespace/name`, or the name."""
     return f"{namespace}/{name}" if namespace else name
 
 
 class Condition(Base, frozen=True):
-    """One of the conditions in an object's status."""
+    """A condition in the status of an object."""
 
     type: str = ""
     status: str = ""
@@ -95,13 +92,13 @@ class Condition(Base, frozen=True):
 
 
 class StatusCondition(Condition, frozen=True):
-    """A condition, with the generation of the object that it is about."""
+    """A condition with its observedGeneration."""
 
     observed_generation: int = 0
 
 
 class Taint(Base, frozen=True):
-    """Keeps pods off a node."""
+    """A taint of a node."""
 
     key: str = ""
     value: str = ""
@@ -110,7 +107,7 @@ class Taint(Base, frozen=True):
 
 
 class NodeSpec(Base, frozen=True):
-    """What is wanted of a node."""
+    """The desired state of a node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
@@ -118,7 +115,7 @@ class NodeSpec(Base, frozen=True):
 
 
 class NodeSystemInfo(Base, frozen=True):
-    """What runs on a node."""
+    """The versions of a node's software."""
 
     kubelet_version: str = ""
 
@@ -131,7 +128,7 @@ class NodeAddress(Base, frozen=True):
 
 
 class NodeStatus(Base, frozen=True):
-    """How a node is."""
+    """The observed state of a node."""
 
     addresses: tuple[NodeAddress, ...] = ()
     conditions: tuple[Condition, ...] = ()
@@ -147,11 +144,11 @@ class Node(Object, frozen=True):
 
 
 class EphemeralVolume(Base, frozen=True):
-    """A volume whose claim is made for the pod, and goes with it."""
+    """A volume whose PersistentVolumeClaim is created and deleted with the pod."""
 
 
 class Volume(Base, frozen=True):
-    """Of a pod's volume only whether deleting the pod loses its data, and whether other nodes will need it next."""
+    """A volume of a pod: whether the pod's deletion loses its data, and whether another node needs it next."""
 
     name: str = ""
     empty_dir: RawObject | None = None
@@ -160,25 +157,25 @@ class Volume(Base, frozen=True):
 
 
 class EvictionResponder(Base, frozen=True):
-    """Somebody who helps a pod to leave (`haulout.api.evictionrequest`)."""
+    """A responder that helps to evict a pod (`haulout.api.evictionrequest`)."""
 
     name: str = ""
     priority: int = 0
 
 
 class PodSpec(Base, frozen=True):
-    """What is wanted of a pod."""
+    """The desired state of a pod."""
 
     node_name: str = ""
     priority: int = 0
     volumes: tuple[Volume, ...] = ()
     termination_grace_period_seconds: int = 30
     eviction_responders: tuple[EvictionResponder, ...] = ()
-    scheduling_group: RawObject | None = None  # of a pod that is scheduled together with others
+    scheduling_group: RawObject | None = None  # set for pods that are scheduled together
 
 
 class PodStatus(Base, frozen=True):
-    """How a pod is."""
+    """The observed state of a pod."""
 
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -192,7 +189,7 @@ class Pod(Object, frozen=True):
 
 
 class LeaseSpec(Base, frozen=True):
-    """Who holds a lease, since when, and for how long."""
+    """The holder of a lease, since when, and for how long."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -202,58 +199,58 @@ class LeaseSpec(Base, frozen=True):
 
 
 class Lease(Object, frozen=True):
-    """A lease: a small object for who may do something now."""
+    """A lease in coordination.k8s.io."""
 
     spec: LeaseSpec = LeaseSpec()
 
 
 class Secret(Object, frozen=True):
-    """A Secret, with its data as it stands in JSON: in base64."""
+    """A Secret. Its data is base64, as in JSON."""
 
     data: dict[str, str] | None = None
 
 
 class ListMeta(Base, frozen=True):
-    """Where a list stands."""
+    """The metadata of a list."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
 
 
 class Page(Base, Generic[T], frozen=True):
-    """A list of objects, or a part of one."""
+    """A list of objects, or one page of it."""
 
     metadata: ListMeta = ListMeta()
     items: tuple[T, ...] = ()
 
     @property
     def resource_version(self) -> str:
-        """The state of the cluster that the list shows: a watch continues from here."""
+        """The resource version of the list, from which a watch continues."""
         return self.metadata.resource_version
 
 
 class WatchEvent(Base, Generic[T], frozen=True):
-    """A change to an object, as a watch tells it: `ADDED`, `MODIFIED` or `DELETED`."""
+    """A watch event: `ADDED`, `MODIFIED` or `DELETED`."""
 
     type: str
     object: T
 
 
 class Bookmark(Base, frozen=True):
-    """A watch that has nothing new says how far it is."""
+    """A watch bookmark: all changes up to this resource version were sent."""
 
     resource_version: str
     ends_initial_list: bool = False
 
 
 class UndecodableObject(Object, frozen=True):
-    """An object that is not what its kind promises: only its metadata could be read."""
+    """An object that cannot be decoded as its kind; only its metadata is known."""
 
     problem: str = ""
 
 
 class StatusCause(Base, frozen=True):
-    """One cause in a Status."""
+    """A cause in a Status."""
 
     reason: str = ""
     message: str = ""
@@ -261,7 +258,7 @@ class StatusCause(Base, frozen=True):
 
 
 class StatusDetails(Base, frozen=True):
-    """The machine-readable part of a Status."""
+    """The details of a Status."""
 
     name: str = ""
     kind: str = ""
@@ -270,7 +267,7 @@ class StatusDetails(Base, frozen=True):
 
 
 class Status(Base, frozen=True):
-    """The server's answer when there is nothing else to answer, mostly because it said no."""
+    """The response of the server that is no object, usually an error."""
 
     kind: str = ""
     status: str = ""
@@ -281,7 +278,7 @@ class Status(Base, frozen=True):
 
 
 class VersionInfo(Base, frozen=True):
-    """What a server says it is."""
+    """The version of a server."""
 
     major: str = ""
     minor: str = ""

@@ -1,7 +1,8 @@
-"""The Machine API of OpenShift, as far as we read it: Machines, and who makes another when one goes.
+"""OpenShift Machine API types: Machines, and the sets that replace them.
 
-A Machine that is deleted is drained by that API's own controller, its instance is terminated and its Node deleted. If
-it has a controller (a MachineSet, or the one ControlPlaneMachineSet) another is made for it; if not, it stays away.
+When a Machine is deleted, the Machine API's own controller drains it, terminates its instance and deletes its Node. If
+it has a controller (a MachineSet, or the only ControlPlaneMachineSet), that creates another one; otherwise it is not
+replaced.
 """
 
 import msgspec
@@ -15,40 +16,40 @@ CONTROL_PLANE_MACHINE_SET = "cluster"  # the name of the only ControlPlaneMachin
 
 ROLE = "machine.openshift.io/cluster-api-machine-role"
 CONTROL_PLANE_ROLES = ("master", "control-plane")
-DELETE_MACHINE = "machine.openshift.io/delete-machine"  # at scale-down, before others
+DELETE_MACHINE = "machine.openshift.io/delete-machine"  # preferred for deletion at scale-down
 MACHINE_OF_NODE = "machine.openshift.io/machine"
 FINALIZER = "machine.machine.openshift.io"
 
 
 class LifecycleHook(Base, frozen=True):
-    """Somebody has a part of the deletion wait."""
+    """A hook that delays a step of the deletion."""
 
     name: str = ""
     owner: str = ""
 
 
 class LifecycleHooks(Base, frozen=True):
-    """Who has what wait."""
+    """The hooks before drain and before termination."""
 
     pre_drain: tuple[LifecycleHook, ...] = ()
     pre_terminate: tuple[LifecycleHook, ...] = ()
 
 
 class NodeReference(Base, frozen=True):
-    """Which node a Machine became."""
+    """The node of a Machine."""
 
     name: str = ""
 
 
 class MachineSpec(Base, frozen=True):
-    """What is wanted of a Machine."""
+    """The desired state of a Machine."""
 
     provider_id: str | None = msgspec.field(name="providerID", default=None)
     lifecycle_hooks: LifecycleHooks = LifecycleHooks()
 
 
 class MachineStatus(Base, frozen=True):
-    """How a Machine is."""
+    """The observed state of a Machine."""
 
     phase: str | None = None
     node_ref: NodeReference | None = None
@@ -56,56 +57,55 @@ class MachineStatus(Base, frozen=True):
 
 
 class Machine(Object, frozen=True):
-    """A machine of a cloud that is, or becomes, a node."""
+    """A cloud instance that is, or becomes, a node."""
 
     spec: MachineSpec = MachineSpec()
     status: MachineStatus = MachineStatus()
 
     @property
     def node(self) -> str:
-        """The name of its node, empty while there is none."""
+        """The name of its node; empty if it has none yet."""
         return "" if self.status.node_ref is None else self.status.node_ref.name
 
     @property
     def is_being_deleted(self) -> bool:
-        """Tell whether its deletion has begun."""
         return self.metadata.deletion_timestamp is not None
 
     @property
     def controller_owner(self) -> OwnerReference | None:
-        """Who makes another when it goes."""
+        """The controller that replaces this Machine when it is deleted."""
         return next((owner for owner in self.metadata.owner_references if owner.controller), None)
 
     @property
     def is_control_plane(self) -> bool:
-        """Tell whether it is of the control plane."""
+        """Return whether it is a control plane Machine."""
         owner = self.controller_owner
         is_owned_by_control_plane_set = owner is not None and owner.kind == CONTROL_PLANE_MACHINE_SETS.kind
         return is_owned_by_control_plane_set or self.metadata.labels.get(ROLE) in CONTROL_PLANE_ROLES
 
 
 class MachineSetSpec(Base, frozen=True):
-    """What is wanted of a set."""
+    """The desired state of a MachineSet."""
 
     replicas: int | None = None
     state: str = ""  # of a ControlPlaneMachineSet: Active or Inactive
 
 
 class MachineSetStatus(Base, frozen=True):
-    """How a set is."""
+    """The observed state of a MachineSet."""
 
     observed_generation: int = 0
 
 
 class MachineSet(Object, frozen=True):
-    """Makes Machines that are alike: a MachineSet, or the ControlPlaneMachineSet."""
+    """A MachineSet or the ControlPlaneMachineSet: creates Machines from one template."""
 
     spec: MachineSetSpec = MachineSetSpec()
     status: MachineSetStatus = MachineSetStatus()
 
     @property
     def replicas(self) -> int:
-        """How many Machines there should be."""
+        """The desired number of Machines."""
         return 1 if self.spec.replicas is None else self.spec.replicas
 
 

@@ -1,7 +1,7 @@
-"""Which machine of a cloud a node runs on: one key for all the ways to write it.
+"""Machine keys: one key for all notations of a cloud machine's provider ID.
 
-Clouds, their controllers and Cluster API write the same machine in several ways: `oci://ocid1.instance…` and
-`ocid1.instance…`, `aws:///eu-west-1a/i-0abc` and `i-0abc`. Two that mean the same machine have the same key here.
+Clouds, their controllers and Cluster API write the ID of a machine in different ways: `oci://ocid1.instance…` and
+`ocid1.instance…`, `aws:///eu-west-1a/i-0abc` and `i-0abc`. Two notations of the same machine have the same key.
 """
 
 import re
@@ -11,7 +11,7 @@ _LAST_PART_ONLY = ("aws", "openstack")
 
 
 def machine_key(provider_id: str) -> str:
-    """Return what tells one machine from others, of a node's providerID or of a cloud's own name of it."""
+    """Return the key of a machine, from a node's providerID or from the cloud's own ID."""
     found = _SCHEME.fullmatch(provider_id.strip())
     if found is None:
         return provider_id.strip()
@@ -19,5 +19,5 @@ def machine_key(provider_id: str) -> str:
     if scheme in _LAST_PART_ONLY:
         return rest.rpartition("/")[2]
     if scheme == "azure":
-        return f"/{rest}".lower()  # resource ids do not tell upper from lower case
+        return f"/{rest}".lower()  # Azure resource IDs are case-insensitive
     return rest

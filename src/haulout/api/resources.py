@@ -1,4 +1,4 @@
-"""What there is in a cluster and where: a resource's group, version and name, and the type we read it as."""
+"""Resources: group, version and name of an API resource, and the type as which it is decoded."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +13,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[T]):
-    """A kind of object, by where it is served and as what it is decoded."""
+    """An API resource, with its path and its model."""
 
     group: str  # empty for the core group
     version: str
@@ -23,7 +23,7 @@ class Resource(Generic[T]):
     model: type[T]
 
     def __str__(self) -> str:
-        """Return `leases.coordination.k8s.io`, as kubectl names it."""
+        """Return `leases.coordination.k8s.io`, as kubectl does."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -32,25 +32,26 @@ class Resource(Generic[T]):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def with_model(self, model: type[U]) -> "Resource[U]":
-        """Return the same resource, decoded as something else."""
+        """Return the same resource, decoded as another type."""
         return Resource(self.group, self.version, self.plural, self.kind, self.namespaced, model)
 
     def path(self, name: str = "", *, namespace: str | None = None, subresource: str = "") -> str:
         """Return the path of the collection, of one object or of its subresource.
 
-        A namespaced resource without a namespace is the collection over all of them.
+        Without a namespace, the path of a namespaced resource is that of the collection over all namespaces. Raise
+        `ValueError` if `namespace` does not fit the scope of the resource.
         """
         if not self.namespaced and namespace:
-            raise ValueError(f"{self} are not in a namespace, but {namespace!r} was given")
+            raise ValueError(f"{self} are cluster-scoped, but namespace {namespace!r} was given")
         if self.namespaced and name and not namespace:
-            raise ValueError(f"{self} are in a namespace, and none was given for {name!r}")
+            raise ValueError(f"{self} are namespaced, but no namespace was given for {name!r}")
         path = _collection(self.group, self.version, self.plural, namespace or "")
         if name:
             path += f"/{_quoted(name)}"
         return f"{path}/{_quoted(subresource, safe='/')}" if subresource else path
 
 
-@lru_cache(maxsize=4_096)  # there are as many as kinds in namespaces
+@lru_cache(maxsize=4_096)  # one entry for each kind in each namespace
 def _collection(group: str, version: str, plural: str, namespace: str) -> str:
     path = f"/apis/{_quoted(group)}" if group else "/api"
     path += f"/{_quoted(version)}"
@@ -59,7 +60,7 @@ def _collection(group: str, version: str, plural: str, namespace: str) -> str:
     return f"{path}/{_quoted(plural)}"
 
 
-@lru_cache(maxsize=16_384)  # the same few words again and again, and names that are asked for several times in a row
+@lru_cache(maxsize=16_384)  # few distinct words, and names that are often requested several times in a row
 def _quoted(part: str, safe: str = "") -> str:
     return quote(part, safe=safe)
 

@@ -1,11 +1,11 @@
-"""The workloads whose pods a drain evicts: how they were before, and whether they are available again.
+"""The workloads whose pods a drain evicts: their availability before the drain, and whether they have recovered.
 
-    before = record(pods, find)                  # before anything is evicted
-    evicted_of(before, present=uids, find=find)     # those that have lost a pod since, and how they are now
+    before = record_workloads(pods, find)                          # before the first eviction
+    evicted_workloads(before, present=uids, find=find)     # workloads that have lost a pod since, as they are now
 
-Who drains a node keeps `available_before` on an object in the API server: profiles in an annotation of the node, a
-NodeMaintenance in its status. So a successor waits for the same workloads. What is kept is bounded, and what is read is
-not trusted: a record that cannot be read raises `InvalidWorkloadRecord`, and counts as unknown.
+The record is kept on an object in the API server, so that another process waits for the same workloads: profiles use an
+annotation of the node, a NodeMaintenance its status. The size of a record is bounded, and its content is not trusted: a
+record that cannot be decoded raises `InvalidWorkloadRecord`, and counts as unknown.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _HASH_BYTES = 4
 
 
 class InvalidWorkloadRecord(HauloutError):
-    """Which workloads were evicted is not known."""
+    """A record of workloads is invalid, so the evicted workloads are unknown."""
 
 
 class _Spec(Base, frozen=True):
@@ -37,20 +37,20 @@ class _Status(Base, frozen=True):
 
 
 class ScaledWorkload(Object, frozen=True):
-    """Something that runs a number of pods."""
+    """A workload with replicas."""
 
     spec: _Spec = _Spec()
     status: _Status = _Status()
 
 
 class WorkloadReference(NamedTuple):
-    """A workload, by its kind and its key."""
+    """The kind and key of a workload."""
 
     kind: str
     key: str
 
     def __str__(self) -> str:
-        """Return it for people: `Deployment shop/cart`."""
+        """Return the workload for users: `Deployment shop/cart`."""
         return f"{self.kind} {self.key}"
 
 
@@ -65,7 +65,7 @@ FindWorkload = Callable[[WorkloadReference], ScaledWorkload | None]
 
 
 class ControlledPod(NamedTuple):
-    """A pod: its uid, and the controller that its owner references name."""
+    """A pod: its UID, and its controller."""
 
     uid: str
     owner: WorkloadReference | None
@@ -73,47 +73,46 @@ class ControlledPod(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictedWorkload:
-    """Something that runs pods, some of which were evicted from a node."""
+    """A workload that lost pods to an eviction from a node."""
 
-    name: str  # for people: `Deployment shop/cart`
-    desired: int  # how many pods it should have
-    available: int  # how many of them serve
-    available_before: int  # how many did before the first of them was evicted
+    name: str  # for users: `Deployment shop/cart`
+    desired: int  # desired number of pods
+    available: int  # available pods now
+    available_before: int  # available pods before the first eviction
 
     @property
     def is_degraded(self) -> bool:
-        """Whether it has fewer available pods than it wants, and than it had before."""
+        """Return whether it has fewer available pods than desired, and fewer than before."""
         return self.available < min(self.desired, self.available_before)
 
     def __str__(self) -> str:
-        """Return it for people, with how many pods are available: `Deployment shop/cart (1 of 3)`."""
+        """Return the workload and its available pods for users: `Deployment shop/cart (1 of 3)`."""
         return f"{self.name} ({self.available} of {min(self.desired, self.available_before)})"
 
 
 class WorkloadBefore(Base, frozen=True):
-    """A workload before the drain: how many of its pods were available, and which of them were on the node."""
+    """A workload before the drain: its available pods, and which of its pods were on the node."""
 
     kind: str
     namespace: str
     name: str
     available: int
-    pods: tuple[str, ...]  # hashes of their uids
+    pods: tuple[str, ...]  # hashes of their UIDs
 
     @property
     def reference(self) -> WorkloadReference:
-        """Return which workload it is."""
         return WorkloadReference(self.kind, f"{self.namespace}/{self.name}")
 
 
 class WorkloadRecord(Base, frozen=True):
-    """The workloads that had pods on a node; `omitted` counts those for which there was no room."""
+    """The workloads that had pods on a node. `omitted` counts those that did not fit."""
 
     workloads: tuple[WorkloadBefore, ...] = ()
     omitted: int = 0
 
 
 def record_workloads(pods: Iterable[ControlledPod], find: FindWorkload) -> WorkloadRecord:
-    """Return the workloads of the pods that are on a node, and how many pods of them are available now."""
+    """Return the workloads of the pods on a node, with the number of their available pods now."""
     on_node: dict[WorkloadReference, list[str]] = {}
     for pod in pods:
         workload = _owning_workload(pod.owner, find)
@@ -139,7 +138,10 @@ def record_workloads(pods: Iterable[ControlledPod], find: FindWorkload) -> Workl
 def evicted_workloads(
     before: WorkloadRecord, *, present: Collection[str], find: FindWorkload
 ) -> Iterator[EvictedWorkload]:
-    """Yield the workloads that have lost a pod on a node, as they are now; `present` are the uids of pods on it."""
+    """Yield the workloads that have lost a pod on the node, in their current state.
+
+    `present` are the UIDs of the pods on the node.
+    """
     for workload in without_unaffected_workloads(before, present=present).workloads:
         scaled = find(workload.reference)
         if scaled is not None:
@@ -152,7 +154,10 @@ def evicted_workloads(
 
 
 def without_unaffected_workloads(before: WorkloadRecord, *, present: Collection[str]) -> WorkloadRecord:
-    """Return a record without the workloads that have lost no pod on a node; `present` are the uids of pods on it."""
+    """Return a record without the workloads that have lost no pod on the node.
+
+    `present` are the UIDs of the pods on the node.
+    """
     present_hashes = set(map(_hash_uid, present))
     return msgspec.structs.replace(
         before,
@@ -161,7 +166,10 @@ def without_unaffected_workloads(before: WorkloadRecord, *, present: Collection[
 
 
 def decode_annotation(node: Node) -> WorkloadRecord | None:
-    """Return what is recorded on a node; None if nothing is. Raises `InvalidWorkloadRecord`."""
+    """Return the record in a node's annotation; None if there is none.
+
+    Raise `InvalidWorkloadRecord` if it is invalid.
+    """
     text = node.metadata.annotations.get(WORKLOADS_ANNOTATION)
     if text is None:
         return None
@@ -175,25 +183,24 @@ def decode_annotation(node: Node) -> WorkloadRecord | None:
     if unknown_kind is not None:
         raise _invalid_record(node, f"kind is {unknown_kind!r:.60}, expected one of {', '.join(WORKLOAD_KINDS)}")
     if found.omitted:
-        raise _invalid_record(node, f"it has no room for {found.omitted} workloads")
+        raise _invalid_record(node, f"it omits {found.omitted} workloads that did not fit")
     return found
 
 
 def encode_annotation(found: WorkloadRecord) -> str:
-    """Return the annotation."""
     return msgspec.json.encode(found).decode()
 
 
 def _invalid_record(node: Node, reason: str) -> InvalidWorkloadRecord:
     return InvalidWorkloadRecord(
-        f"which workloads were evicted from node {node.name} is not "
-        f"known: annotation {WORKLOADS_ANNOTATION} cannot be used "
-        f"({reason}); remove it to go on without"
+        f"cannot tell which workloads were evicted from node {node.name}: "
+        f"annotation {WORKLOADS_ANNOTATION} is invalid "
+        f"({reason}); remove it to continue without waiting for them"
     )
 
 
 def _owning_workload(owner: WorkloadReference | None, find: FindWorkload) -> WorkloadReference | None:
-    """Return what a pod belongs to: the Deployment above its ReplicaSet, or else its controller."""
+    """Return the workload of a pod: the Deployment of its ReplicaSet, or else its controller."""
     if owner is None or owner.kind not in WORKLOAD_KINDS:
         return None
     scaled = find(owner) if owner.kind == REPLICA_SET else None
@@ -205,7 +212,7 @@ def _owning_workload(owner: WorkloadReference | None, find: FindWorkload) -> Wor
 
 
 def _bounded_record(found: Iterable[WorkloadBefore]) -> WorkloadRecord:
-    """Return a record that is not larger than what is read again."""
+    """Return a record of at most `MAX_BYTES`."""
     kept: list[WorkloadBefore] = []
     size = len(msgspec.json.encode(WorkloadRecord(omitted=MAX_BYTES)))
     omitted = 0
@@ -219,5 +226,5 @@ def _bounded_record(found: Iterable[WorkloadBefore]) -> WorkloadRecord:
 
 
 def _hash_uid(uid: str) -> str:
-    """Return a short hash of a uid: a node may have hundreds of pods, and all who watch nodes receive the record."""
+    """Return a short hash of a UID: a node may have hundreds of pods, and every watch of nodes receives the record."""
     return hashlib.blake2s(uid.encode(), digest_size=_HASH_BYTES).hexdigest()

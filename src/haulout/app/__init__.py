@@ -1,1 +1,1 @@
-"""The one place that wires everything: what runs together in one process, and how it ends."""
+"""The composition root: wires all components of a process, and ends them in order."""

@@ -1,6 +1,6 @@
-"""The agent of a node, wired: the way to the cluster, the cloud that it is in, its source, and its health.
+"""The node agent, wired: its connection to the cluster, cloud detection, event source, health and metrics.
 
-What this imports is in the memory of every node: no aiohttp, no uvloop, nothing of drains and profiles.
+Everything imported here costs memory on every node: no aiohttp, no uvloop, no drains, no profiles.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ _USER_AGENT = "haulout-agent"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
-    """What was typed."""
+    """The command line flags of the agent."""
 
     node: str
-    cloud: str  # empty: whichever answers
+    cloud: str  # empty: detect
     kubeconfig: str | None = None
     context: str | None = None
     health_port: int | None = None
@@ -43,18 +43,18 @@ class AgentOptions:
 
 
 def load_connection(options: AgentOptions, environ: Mapping[str, str]) -> Connection:
-    """Return the way to the cluster; raises `ConfigError` for whatever makes no sense, before anything is asked."""
+    """Return the connection to the cluster; raise `ConfigError` for invalid settings before any request is sent."""
     event_source_factory.metadata_services(environ)
     return config.load(kubeconfig=options.kubeconfig, context=options.context, environ=environ)
 
 
 async def run_agent(options: AgentOptions, connection: Connection, environ: Mapping[str, str]) -> None:
-    """Work until cancelled."""
-    clock, random = RealClock(), Random()  # noqa: S311 - for jitter between tries, nothing secret
+    """Run until cancelled."""
+    clock, random = RealClock(), Random()  # noqa: S311 - for jitter between retries, not for secrets
     transport = minimal_transport(connection, clock=clock, user_agent=_USER_AGENT)
     client = Client(transport, clock=clock, random=random, field_manager=_USER_AGENT)
     status, metrics = _AgentStatus(), AgentMetrics()
-    log.info("the agent of node %s runs, on %s", options.node, connection.server)
+    log.info("agent of node %s started; API server: %s", options.node, connection.server)
     try:
         async with contextlib.AsyncExitStack() as stack:
             if options.health_port is not None:
@@ -68,11 +68,11 @@ async def run_agent(options: AgentOptions, connection: Connection, environ: Mapp
             source = event_source_factory.new_event_source(
                 cloud, AgentContext(node=options.node, client=client, environ=environ, fetch_for=fetch_from)
             )
-            log.info("it listens to %s", cloud)
+            log.info("receiving events from %s", cloud)
             agent = status.agent = Agent(client, source, node=options.node)
             await agent.run()
     except asyncio.CancelledError:
-        log.info("the agent ends")
+        log.info("agent stopped")
     finally:
         await client.close()
 
@@ -84,7 +84,7 @@ def _counting_fetch(metrics: AgentMetrics, cloud: str, address: str) -> Fetch:
 def _serve_metrics(
     status: "_AgentStatus", metrics: AgentMetrics, client: Client, *, port: int
 ) -> AbstractAsyncContextManager[int]:
-    from haulout.httpserver.metrics import CONTENT_TYPE, Collector, Exposition  # most agents have no metrics
+    from haulout.httpserver.metrics import CONTENT_TYPE, Collector, Exposition  # most agents serve no metrics
 
     def collect() -> Iterator[Collector]:
         yield from metrics.collect(None if status.agent is None else status.agent.source)
@@ -101,7 +101,7 @@ def _serve_metrics(
 
 
 class _AgentStatus:
-    """How an agent stands, from the first moment on."""
+    """The health of the agent, also before the cloud is known."""
 
     agent: Agent | None = None
 
@@ -110,4 +110,4 @@ class _AgentStatus:
         return self.agent is not None and self.agent.is_up
 
     def problems(self) -> tuple[str, ...]:
-        return ("which cloud this is is not known yet",) if self.agent is None else tuple(self.agent.problems())
+        return ("the cloud is not detected yet",) if self.agent is None else tuple(self.agent.problems())

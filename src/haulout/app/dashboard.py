@@ -1,7 +1,4 @@
-"""What the leader shows to people who look: the source of `/api/v2`, a part that may break without the others.
-
-Whatever goes wrong here goes wrong for those who look only.
-"""
+"""The dashboard backend of the leader: the source of `/api/v2`. Its failures do not affect maintenance."""
 
 from collections.abc import Collection, Iterator
 from datetime import timedelta
@@ -34,12 +31,12 @@ from haulout.httpserver import process_metrics
 from haulout.kube import leases
 from haulout.kube.client import Client
 
-# What the operator knows of itself, for the API: its health, its configuration, and what people should know.
+# LeaderOperatorBackend provides health, configuration and banners to the API:
 #
-#     inward = Inward(client, vitals, sight, namespace=…, identity=…)
-#     Leader(client, sight, heading=Heading(banners=inward.banners, …), more=inward)
+#     backend = LeaderOperatorBackend(client, status, informers, namespace=…, identity=…)
+#     NodeBackend(client, informers, operator_info=OperatorInfo(banners=backend.banners, …), operator=backend)
 #
-# Who leads makes one, for as long as it leads.
+# There is one per term of leadership.
 
 if TYPE_CHECKING:
     from haulout.dashboard.api.configuration.preview import NextStep
@@ -49,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class LeaderOperatorBackend:
-    """Tells of this replica, which leads."""
+    """Health, configuration, timeline and banners of this replica, which leads."""
 
     def __init__(
         self, client: Client, status: OperatorStatus, informers: Informers, *, namespace: str, identity: str
@@ -61,7 +58,7 @@ class LeaderOperatorBackend:
         self._identity = identity
         self._informers = informers
 
-    # What follows is imported when somebody looks for the first time: most of the time nobody does.
+    # Created, and imported, at the first use: most of the time nobody opens these pages.
 
     @cached_property
     def _timelines(self) -> "TimelineBuilder":
@@ -84,7 +81,6 @@ class LeaderOperatorBackend:
         )
 
     async def timeline(self, query: TimelineQuery, fleet: Fleet) -> Timeline:
-        """Return what was, is and comes."""
         from haulout.dashboard.api.history.timeline import LIMIT, resolve_time_range
 
         time_range = resolve_time_range(query.start, query.end, now=self._clock.now())
@@ -99,7 +95,7 @@ class LeaderOperatorBackend:
         )
 
     async def configuration(self) -> ConfigurationTold:
-        """Return what profiles go by."""
+        """Return the configuration in force."""
         return await self._configurations.current()
 
     async def check(self, edit: Edit) -> WhatIf:
@@ -107,7 +103,6 @@ class LeaderOperatorBackend:
         return await self._configurations.preview(edit.text)
 
     async def health(self, *, viewers: int) -> Health:
-        """Return how this replica is doing."""
         status, usage = self._status, process_metrics.resource_usage()
         return Health(
             identity=self._identity,
@@ -126,7 +121,7 @@ class LeaderOperatorBackend:
         )
 
     def banners(self) -> tuple[Banner, ...]:
-        """Return what people should know on every page."""
+        """Return the banners of every page."""
         parts, sources = tuple(self._component_health()), tuple(self._source_health())
         part_problems = {item.text for item in (*parts, *sources) if not item.is_well}
         profiles = self._status.profiles
@@ -149,7 +144,7 @@ class LeaderOperatorBackend:
         )
         return banners(state)
 
-    # How it stands
+    # Status
 
     def _late_notices(self) -> list[Notice]:
         """Return the notices whose nodes will not be empty in time."""
@@ -172,7 +167,7 @@ class LeaderOperatorBackend:
         try:
             return health.lease(name, await leases.find(self._client, name, namespace=self._namespace))
         except KubeError as error:
-            return LeaseHealth(name=name, holder=f"nobody can tell: {error}")
+            return LeaseHealth(name=name, holder=f"unknown: {error}")
 
     def _component_health(self) -> Iterator[PartHealth]:
         status = self._status
@@ -196,7 +191,7 @@ class LeaderOperatorBackend:
     def _health_of_source(self, listener: SourceListener) -> PartHealth:
         problems = tuple(listener.problems())
         silence = listener.source.time_since_last_answer() if listener.is_running else None
-        waiting_text = "" if listener.is_running else "it waits until notices can be written"
+        waiting_text = "" if listener.is_running else "waiting until MaintenanceNotices can be written"
         return PartHealth(
             name=f"source {listener.name}",
             is_well=listener.is_up or not listener.is_running,
@@ -211,7 +206,7 @@ class LeaderOperatorBackend:
             text = text.replace(secret, "(hidden)")
         return text
 
-    # The configuration
+    # Configuration
 
     def _profiles_file(self) -> "ConfigurationFile":
         from haulout.dashboard.api.configuration.view import ConfigurationFile
@@ -247,7 +242,7 @@ class LeaderOperatorBackend:
         return sorted(node.name for node in self._informers.nodes.all())
 
     def _step_preview(self) -> "NextStep":
-        """Return what tells which step a node would take: what profiles see, if they are seen to here."""
+        """Return the function that previews a node's next step, from the profiles controller's view if it runs here."""
         from haulout.controllers.profiles.view import partial_snapshot
 
         profiles = self._status.profiles
@@ -259,7 +254,7 @@ class LeaderOperatorBackend:
 
 
 def _no_answer(_: ExternalQuery) -> None:
-    """Know no answer: nobody sees to profiles here."""
+    """Return no cached result: no profiles controller runs here."""
 
 
 async def run_dashboard(
@@ -272,7 +267,7 @@ async def run_dashboard(
     cluster: str,
     history: HistoryWriter,
 ) -> None:
-    """Answer those who look, until cancelled."""
+    """Run the dashboard backend until cancelled."""
     since = client.clock.now()
     backend = LeaderOperatorBackend(client, status, informers, namespace=namespace, identity=identity)
 

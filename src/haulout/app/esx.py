@@ -1,7 +1,8 @@
-"""Nodes on ESX hosts under the operator: on where there is an `esx.yaml`, or a stand-in of vCenter in the sandbox.
+"""Nodes on ESX hosts: wiring of the controller, if there is an `esx.yaml`, or a simulated vCenter in the sandbox.
 
-It is seen to beside profiles, under the lease of the SAP maintenance-controller: never beside one of these. Should it
-break it is started again by itself. The SDK of vSphere is loaded only where it is on, by the replica that leads.
+It runs under the lease of the SAP maintenance-controller, beside profiles, so never at the same time as that
+controller. Its supervisor restarts it alone after a failure. Only the leader loads the vSphere SDK, and only where ESX
+is configured.
 """
 
 import asyncio
@@ -31,49 +32,49 @@ if TYPE_CHECKING:
     from haulout.app.esx_settings import EsxFile
     from haulout.controllers.esx.controller import EsxController
 
-_REPORTER = "ESX"  # who tells by events
+_REPORTER = "ESX"  # reporting controller of events
 _FLUSH_TIMEOUT = timedelta(seconds=2)
 
 HOSTS = Metric(
     "haulout_esx_hosts",
-    "How many ESX hosts with nodes are in a state.",
+    "How many ESX hosts with nodes are in each maintenance state.",
     ("state",),
     kind=MetricKind.GAUGE,
-    details="`true` in maintenance or on the way, `alarm`, or `false`; only who sees to them has it",
+    details="`true`: in maintenance or entering it, `alarm`, or `false`; only where the ESX controller runs",
 )
 VCENTER_UP = Metric(
     "haulout_esx_vcenter_up",
-    "Whether the vCenter of a zone answered when it was last asked.",
+    "Whether the vCenter of a zone answered the last request.",
     ("zone",),
     kind=MetricKind.GAUGE,
-    details="the same",
+    details="only where the ESX controller runs",
 )
 NODES = Metric(
     "haulout_esx_nodes",
-    "How many nodes are away for the maintenance of their ESX host, on their way there or back, or wait for that.",
+    "How many nodes are in maintenance for their ESX host, entering or leaving it, or waiting for it.",
     ("stuck",),
     kind=MetricKind.GAUGE,
-    details="`stuck` is true for those that somebody should look after; the same",
+    details="`stuck` is `true` for nodes that need attention; only where the ESX controller runs",
 )
 METRICS = (HOSTS, VCENTER_UP, NODES)
 
 
 @dataclass(slots=True)
 class EsxComponent:
-    """What outlives leadership: how vCenters are found, and what is known while this replica sees to nodes."""
+    """State that outlives leadership: how to connect to vCenters, and the controller while this replica leads."""
 
     read_settings: Callable[[], EsxSettings]
     connect: Callable[[Client], VCenterLogin]
-    file_problem: Callable[[], ConfigErrors | None] = lambda: None  # with the file as it is now
-    drain_metrics: InitiatorDrainMetrics | None = None  # counts drains
-    controller: "EsxController | None" = None  # while we see to them, and not another
-    history_backlog: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
-    on_record_created: Callable[[str], object] = lambda _: None  # hears of nodes for which a record is made
+    file_problem: Callable[[], ConfigErrors | None] = lambda: None  # with the current content of the file
+    drain_metrics: InitiatorDrainMetrics | None = None  # drain counters
+    controller: "EsxController | None" = None  # while this replica leads
+    history_backlog: Backlog = field(default_factory=Backlog)  # history entries that are not written yet
+    on_record_created: Callable[[str], object] = lambda _: None  # called with a node's name when its record is created
     supervisor: Supervisor = field(default_factory=partial(Supervisor, "ESX"))
 
     @classmethod
     def from_file(cls, file: "EsxFile") -> "EsxComponent":
-        """Return what a file says, for vCenters that the SDK speaks to."""
+        """Return the component for a file, with a vCenter login that uses the SDK."""
 
         def connect(client: Client) -> VCenterLogin:
             from haulout.controllers.esx.vsphere_sdk import vcenter_login
@@ -83,29 +84,29 @@ class EsxComponent:
         return cls(read_settings=file.settings, connect=connect, file_problem=lambda: file.problem)
 
     def troubles(self) -> Iterator[str]:
-        """Yield what somebody should look after."""
+        """Yield problems that need attention."""
         if self.supervisor.problem:
             yield self.supervisor.problem
         if (problem := self.file_problem()) is not None:
-            yield f"what the file for ESX said before stays in force: {problem}"
+            yield f"the last valid ESX configuration stays in force: {problem}"
         if self.controller is not None:
             yield from self.controller.problems()
             yield from self.controller.history.problems()
 
     def status_lines(self) -> Iterator[str]:
-        """Yield how it stands."""
+        """Yield a line for the status page."""
         if self.controller is None:
-            yield "[+] ESX: this replica does not see to it; the leader does, or a SAP maintenance-controller"
+            yield "[+] ESX: not running on this replica, but on the leader or in a SAP maintenance-controller"
             return
         if problem := next(self.troubles(), ""):
             yield f"[-] ESX: {problem.removeprefix('ESX ')}"
             return
         states = [state for zone in self.controller.zones.values() for state in zone.host_states.values()]
         busy = sum(host_state is not HostState.HEALTHY for host_state in states)
-        yield f"[+] ESX: this replica sees to {format_count(len(states), 'host')}; in maintenance or alarm: {busy}"
+        yield f"[+] ESX: this replica manages {format_count(len(states), 'host')}; in maintenance or alarm: {busy}"
 
     def collect_metrics(self) -> Iterator[MetricVec]:
-        """Yield all numbers, as they are now."""
+        """Yield the current values of all metrics, only while the controller runs here."""
         if self.controller is None:
             return
         hosts, vcenters_up, nodes = MetricVec(HOSTS), MetricVec(VCENTER_UP), MetricVec(NODES)
@@ -131,9 +132,9 @@ async def run_esx(
     operator_events: OperatorEvents,
     own_node: str = "",
 ) -> None:
-    """See to nodes on ESX hosts, also after it broke, until cancelled; others keep `nodes` up to date.
+    """Run the controller, restarting it after failures, until cancelled; the caller runs the informer `nodes`.
 
-    Raises `LeadershipHandover` when `own_node`, on which this process runs, is about to be drained.
+    Raise `LeadershipHandover` when `own_node`, on which this process runs, is about to be drained.
     """
     work = partial(
         _run_controller,
@@ -144,7 +145,7 @@ async def run_esx(
         own_node=own_node,
         namespace=operator_events.namespace,
     )
-    report = partial(operator_events.warn, reason="EsxBroke", action="SeeToEsx")
+    report = partial(operator_events.warn, reason="EsxFailed", action="RunEsx")
     await esx.supervisor.run(work, client=client, report=report)
 
 
@@ -153,7 +154,7 @@ async def _run_controller(
 ) -> None:
     from haulout.controllers.esx.controller import EsxController
 
-    # Pods are many: what is told of them must not crowd out what is told of nodes.
+    # A recorder of its own: many events of pods must not delay those of nodes.
     events, pod_events = (EventRecorder(client, instance=identity, controller=_REPORTER) for _ in range(2))
     history = HistoryWriter(client, esx.history_backlog, on_created=esx.on_record_created)
     controller = EsxController(
@@ -174,7 +175,7 @@ async def _run_controller(
         esx.controller = controller
         try:
             await controller.run()
-        except LeadershipHandover as error:  # which a group would wrap
+        except LeadershipHandover as error:  # a TaskGroup would wrap it into an ExceptionGroup
             handover = error
         finally:
             esx.controller = None

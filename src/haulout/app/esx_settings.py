@@ -1,9 +1,9 @@
-"""Reads `esx.yaml`, the file of the SAP maintenance-controller, by the rules of its `maintenance.yaml`.
+"""Parse `esx.yaml`, the file of the SAP maintenance-controller, by the rules of its `maintenance.yaml`.
 
-    file = EsxFile(Path("config/esx.yaml"), os.environ)      # raises ConfigErrors
-    file.settings()                                          # as it says now; as it last made sense, if it does not
+    file = EsxFile(Path("config/esx.yaml"), os.environ)  # raises ConfigErrors
+    file.settings()  # of the current file; of its last valid content if it is invalid
 
-It is read before each round. A broken edit is said once, and what the file said before stays in force.
+The file is read before each round. An invalid edit is logged once, and the last valid content stays in force.
 """
 
 import logging
@@ -24,19 +24,19 @@ log = logging.getLogger(__name__)
 
 DEFAULT_PATH = Path("config/esx.yaml")
 _MIN_JITTER = 0.001
-_DEFAULT_DELETION_TIMEOUT = timedelta(minutes=10)  # with force, where the file says nothing: as the trigger `eviction`
+_DEFAULT_DELETION_TIMEOUT = timedelta(minutes=10)  # with force, if the file sets none; as in the trigger `eviction`
 _EXPECTED_ADDRESS = "expected an address such as https://vcenter-$AZ.example.com"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckInterval:
-    """When vCenters are asked."""
+    """When vCenters are polled."""
 
-    period: timedelta = option("How often each vCenter is asked.")
-    jitter: float = option("By how much of itself that may be longer, by chance: `0.1` is a tenth.")
+    period: timedelta = option("How often each vCenter is polled.")
+    jitter: float = option("By which random fraction the period may be longer: `0.1` is a tenth.")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield a jitter that the SAP maintenance-controller would not take, and times that make no sense."""
+        """Yield a jitter that the SAP maintenance-controller rejects, and durations that are not positive."""
         if self.jitter < _MIN_JITTER:
             yield "jitter", f"expected a number from {_MIN_JITTER}, found {self.jitter:g}"
         if self.period <= timedelta():
@@ -47,10 +47,10 @@ class CheckInterval:
 class Deletion:
     """How pods are deleted."""
 
-    period: timedelta | None = option("Taken and of no effect: nothing is polled.", default=None)
+    period: timedelta | None = option("Accepted and ignored: nothing is polled.", default=None)
     timeout: timedelta | None = option(
-        "With `podEviction.force`: how long a pod that was told to go may take, before it gets no more time. `10m` if "
-        "it is not said.",
+        "With `podEviction.force`: how long a deleted pod may take to terminate before it is force-deleted. `10m` by "
+        "default.",
         default=None,
     )
 
@@ -59,20 +59,20 @@ class Deletion:
 class Eviction:
     """How pods are evicted."""
 
-    period: timedelta = option("Taken and of no effect: nothing is polled.")
-    timeout: timedelta = option("With `force`: how long a pod is asked to leave, before it is deleted.")
+    period: timedelta = option("Accepted and ignored: nothing is polled.")
+    timeout: timedelta = option("With `force`: how long eviction is tried before the pod is deleted.")
     force: bool = option("Delete pods that cannot be evicted in time.", default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shutdown:
-    """How machines are shut down."""
+    """How virtual machines are shut down."""
 
-    period: timedelta = option("How often it is looked whether a guest has shut down.")
-    timeout: timedelta = option("How long guests have for that, before their machine is turned off.")
+    period: timedelta = option("How often to check whether a guest has shut down.")
+    timeout: timedelta = option("How long a guest may take to shut down before its virtual machine is powered off.")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield times that make no sense."""
+        """Yield durations that are not positive."""
         for key, value in (("period", self.period), ("timeout", self.timeout)):
             if value <= timedelta():
                 yield key, "expected a duration above zero"
@@ -80,34 +80,34 @@ class Shutdown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """How often, and how long."""
+    """Intervals and timeouts."""
 
-    check: CheckInterval = option("When vCenters are asked.", required=False)
+    check: CheckInterval = option("When vCenters are polled.", required=False)
     pod_deletion: Deletion = option("How pods are deleted.", required=False)
     pod_eviction: Eviction = option("How pods are evicted.", required=False)
-    vm_shutdown: Shutdown = option("How machines are shut down.", required=False)
+    vm_shutdown: Shutdown = option("How virtual machines are shut down.", required=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """As whom one logs in."""
+    """Credentials of a vCenter."""
 
-    username: str = option("Who.")
-    password: str = secret_option("Their password; `${NAME}` is that of an environment variable.", default="")
+    username: str = option("User name.")
+    password: str = secret_option("Password; `${NAME}` is replaced by an environment variable.", default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VCenterLocations:
-    """Where vCenters are."""
+    """URLs and credentials of vCenters."""
 
     template_url: str = option(
-        "Where they are, without `/sdk`: `$AZ` in it is the letter of the zone.", key="templateUrl"
+        "URL of the vCenters without `/sdk`; `$AZ` is replaced by the letter of the zone.", key="templateUrl"
     )
-    insecure: bool = option("Do not ask whether their certificates can be trusted.", default=False)
-    credentials: Mapping[str, Login] = option("As whom one logs in, by the letter of the zone.")
+    insecure: bool = option("Do not verify TLS certificates.", default=False)
+    credentials: Mapping[str, Login] = option("Credentials, by the letter of the zone.")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what is no address, and zones that are no letters. What is found may be secret, and is not repeated."""
+        """Yield invalid URLs, and zones that are not one letter. Never repeat a value: it may be secret."""
         try:
             url = urlsplit(self.template_url.replace("$AZ", "a"))
             is_address = url.scheme in ("https", "http") and bool(url.hostname) and (url.port or 1) > 0
@@ -124,20 +124,20 @@ class VCenterLocations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EsxDocument:
-    """The file."""
+    """The whole file."""
 
-    intervals: Intervals = option("How often, and how long.", required=False)
+    intervals: Intervals = option("Intervals and timeouts.", required=False)
     alarms: tuple[str, ...] = option(
-        "Names of alarms of vCenter: hosts with one of them are emptied in a hurry.", default=()
+        "Names of alarms of vCenter: nodes of hosts with one of them are drained with grace period 0.", default=()
     )
-    v_centers: VCenterLocations = option("Where vCenters are.", required=False)
+    v_centers: VCenterLocations = option("URLs and credentials of vCenters.", required=False)
 
     def settings(self) -> EsxSettings:
-        """Return what it comes to."""
+        """Return the settings of the controller."""
         intervals, locations = self.intervals, self.v_centers
         eviction_timeout = deletion_timeout = None
         if intervals.pod_eviction.force:
-            zero = timedelta()  # the SAP maintenance-controller takes negative times, too
+            zero = timedelta()  # the SAP maintenance-controller accepts negative durations
             eviction_timeout = max(intervals.pod_eviction.timeout, zero)
             deletion_timeout = max(intervals.pod_deletion.timeout or _DEFAULT_DELETION_TIMEOUT, zero)
         return EsxSettings(
@@ -160,7 +160,7 @@ class EsxDocument:
 
 
 def read(data: bytes | str, *, file: str, environ: Mapping[str, str]) -> EsxSettings:
-    """Return what a file says; raises `ConfigErrors`. What is probably not meant is logged."""
+    """Parse a file; raise `ConfigErrors`. Log warnings."""
     shape, warnings = reader.read(EsxDocument, data, file=file, environ=environ)
     for warning in warnings:
         log.warning("%s", warning)
@@ -168,17 +168,17 @@ def read(data: bytes | str, *, file: str, environ: Mapping[str, str]) -> EsxSett
 
 
 class EsxFile:
-    """The file while the operator runs. Making one reads it; raises `ConfigErrors`."""
+    """The file while the operator runs. The constructor reads it and raises `ConfigErrors`."""
 
     def __init__(self, path: Path, environ: Mapping[str, str]) -> None:
         self.path = path
-        self.problem: ConfigErrors | None = None  # with the file as it is now
+        self.problem: ConfigErrors | None = None  # with the current content
         self._environ = environ
         self._data: bytes | None = read_file(path, str(path))
         self._last_good = read(self._data, file=str(path), environ=environ)
 
     def settings(self) -> EsxSettings:
-        """Return what the file says, or said when it last made sense."""
+        """Return the settings of the file, or of its last valid content."""
         try:
             data = read_file(self.path, str(self.path))
         except ConfigErrors as error:
@@ -201,4 +201,4 @@ class EsxFile:
         self.problem, self._data = problem, data
         for error in problem.errors:
             log.error("%s", error)
-        log.error("%s makes no sense: going on by what it said before", self.path)
+        log.error("%s is invalid: the last valid version stays in force", self.path)

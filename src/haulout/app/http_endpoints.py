@@ -1,4 +1,4 @@
-"""What every replica serves over HTTP: the dashboard and what feeds it, the API of profiles, and metrics."""
+"""The HTTP endpoints of every replica: the dashboard with its API, `/api/v1/info`, and metrics."""
 
 import asyncio
 import contextlib
@@ -45,33 +45,31 @@ log = logging.getLogger(__name__)
 
 
 class ServedReplica(Protocol):
-    """A replica that is shown: an operator's `OperatorStatus`, or a hub's."""
+    """A replica that serves HTTP: `OperatorStatus`, or `HubStatus`."""
 
     source: "Backend | None"
     profiles: "ProfilesComponent | None"
 
-    def set_viewer_counter(self, count: Callable[[], int]) -> None:
-        """Learn how to count those who look on."""
-        ...
+    def set_viewer_counter(self, count: Callable[[], int]) -> None: ...
 
     def infos(self) -> list[RawObject] | None:
-        """Return what `/api/v1/info` answers; None: another must be asked."""
+        """Return the answer to `/api/v1/info`; None: ask the leader."""
         ...
 
     def collect_metrics(self) -> Iterable[Collector]:
-        """Return all numbers, as they are now."""
+        """Return the current values of all metrics."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ProfilesLeader:
-    """The leader of profiles; where none are configured there is none until maintenance is announced."""
+    """The leader of profiles. Without configured profiles there is no leader until maintenance is announced."""
 
     leader: InfoProvider
     status: ServedReplica
 
     async def info(self, headers: Mapping[str, str] | None = None) -> bytes:
-        """Return what it answers to `/api/v1/info`; raises `HauloutError`."""
+        """Return the leader's answer to `/api/v1/info`; raise `HauloutError`."""
         try:
             return await self.leader.info(headers)
         except NoLeader:
@@ -93,11 +91,11 @@ async def serve_http(
     metrics_linger: timedelta = timedelta(),
     access: AccessSettings | None = None,
 ) -> AsyncIterator[int]:
-    """Serve while the context lasts; yields the port.
+    """Serve while the context lasts; yield the port.
 
-    When that is cancelled it goes on until the numbers were read once more, but no longer than `metrics_linger`. Who
-    does not lead asks the leader, who holds `lease`, on the same port: replicas are alike. `access` says who may use
-    the dashboard.
+    On cancellation, continue until metrics are scraped once more, but no longer than `metrics_linger`. A replica that
+    does not lead forwards to the holder of `lease`, on the same port: all replicas use the same one. `access` is who
+    may use the dashboard.
     """
     lease_leader = partial(LeaderClient, client=client, namespace=namespace, identity=identity, port=address.port)
     answerer = ApiHandler(
@@ -135,13 +133,13 @@ async def serve_http(
             yield port
         except asyncio.CancelledError:
             if metrics_linger > timedelta():
-                log.info("waiting until /metrics is read once more, for up to %s", duration.format(metrics_linger))
+                log.info("waiting up to %s for a last scrape of /metrics", duration.format(metrics_linger))
                 await server.wait_for_scrape(metrics_linger)
             raise
 
 
 def _effective_configuration(status: ServedReplica) -> Configuration | None:
-    """Return what profiles go by, whoever sees to them."""
+    """Return the configuration that profiles use, whichever replica leads."""
     if status.profiles is None:
         return None
     file = status.profiles.file
@@ -151,11 +149,11 @@ def _effective_configuration(status: ServedReplica) -> Configuration | None:
 
 
 def _no_leader_summary(problem: str, *, is_hub: bool, now: Callable[[], datetime]) -> Summary:
-    """Return what a replica can say that does not lead, if whoever does cannot be asked."""
+    """Return the summary of a replica that does not lead and cannot reach the leader."""
     objects = "clusters" if is_hub else "nodes"
     return Summary(
         version=__version__,
-        banners=(Banner(level=Level.CRITICAL, text=f"nothing is known of {objects}: {problem}", page="health"),),
+        banners=(Banner(level=Level.CRITICAL, text=f"the state of {objects} is unknown: {problem}", page="health"),),
         time=now(),
         mode=Mode.MANAGEMENT if is_hub else Mode.CLUSTER,
     )
@@ -169,9 +167,9 @@ def _collect_metrics(status: ServedReplica) -> Iterator[Collector]:
 async def serve_secure_metrics(
     client: Client, status: "OperatorStatus", certificate: "ServingCertificate", *, address: ListenAddress
 ) -> None:
-    """Serve metrics over HTTPS to those who may read them, from when there is a certificate, until cancelled."""
+    """Serve metrics over HTTPS to authorized callers, once there is a certificate, until cancelled."""
     await certificate.wait()
     server = SecureMetricsServer(DelegatedAuth(client), metrics=Exposition(partial(_collect_metrics, status)).text)
     async with server.serve(certificate, host=address.host, port=address.port) as port:
-        log.info("metrics are served over HTTPS on port %d, to those who may read them", port)
+        log.info("metrics are served over HTTPS on port %d to authorized callers", port)
         await asyncio.Event().wait()

@@ -1,7 +1,8 @@
-"""Nodes of Kubernikus under the operator: on where there is a `kubernikus.yaml`.
+"""Nodes of Kubernikus: wiring of the controller, if there is a `kubernikus.yaml`.
 
-It is seen to beside profiles, under the lease of the SAP maintenance-controller: never beside one of these. Should it
-break it is started again by itself. The SDK of OpenStack is loaded only when the first server is to be deleted.
+It runs under the lease of the SAP maintenance-controller, beside profiles, so never at the same time as that
+controller. Its supervisor restarts it alone after a failure. The OpenStack SDK is loaded only when the first server is
+to be deleted.
 """
 
 import asyncio
@@ -32,27 +33,27 @@ if TYPE_CHECKING:
 
 Credentials = Callable[[], Awaitable[openstack_config.OpenStackSettings]]
 
-_REPORTER = "kubernikus"  # who tells by events, as that controller is called there
+_REPORTER = "kubernikus"  # reporting controller of events, as in the SAP maintenance-controller
 _FLUSH_TIMEOUT = timedelta(seconds=2)
 
 ORDERS = Metric(
     "haulout_kubernikus_deletions",
-    "How many nodes are to be deleted by their label.",
+    "How many nodes are marked for deletion by their label.",
     ("stuck",),
     kind=MetricKind.GAUGE,
-    details="`stuck` is true for those that somebody should look after; only who sees to them has it",
+    details="`stuck` is `true` for nodes that need attention; only where the Kubernikus controller runs",
 )
 OUTDATED = Metric(
     "haulout_kubernikus_kubelets_outdated",
     "How many nodes have a kubelet of another version than the API server.",
     kind=MetricKind.GAUGE,
-    details="by their label; only who sees to them has it",
+    details="according to their label; only where the Kubernikus controller runs",
 )
 METRICS = (ORDERS, OUTDATED)
 
 
 def openstack_nova(credentials: Credentials) -> Nova:
-    """Return Nova as the SDK of OpenStack speaks to it."""
+    """Return a Nova client of the OpenStack SDK."""
     from haulout.controllers.kubernikus.openstack_sdk import SdkNova
 
     return SdkNova(credentials)
@@ -60,22 +61,22 @@ def openstack_nova(credentials: Credentials) -> Nova:
 
 @dataclass(slots=True)
 class KubernikusComponent:
-    """What outlives leadership: the file, how Nova is found, and what is known while this replica sees to nodes."""
+    """State that outlives leadership: the file, how to connect to Nova, and the controller while this replica leads."""
 
     file: "KubernikusFile"
     connect_nova: Callable[[Credentials], Nova] = openstack_nova
-    drain_metrics: InitiatorDrainMetrics | None = None  # counts drains
-    controller: "KubernikusController | None" = None  # while we see to them, and not another
-    history_backlog: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
-    on_record_created: Callable[[str], object] = lambda _: None  # hears of nodes for which a record is made
+    drain_metrics: InitiatorDrainMetrics | None = None  # drain counters
+    controller: "KubernikusController | None" = None  # while this replica leads
+    history_backlog: Backlog = field(default_factory=Backlog)  # history entries that are not written yet
+    on_record_created: Callable[[str], object] = lambda _: None  # called with a node's name when its record is created
     supervisor: Supervisor = field(default_factory=partial(Supervisor, "Kubernikus"))
 
     def troubles(self) -> Iterator[str]:
-        """Yield what somebody should look after."""
+        """Yield problems that need attention."""
         if self.supervisor.problem:
             yield self.supervisor.problem
         if (problem := self.file.problem) is not None:
-            yield f"what {self.file.path} said before stays in force: {problem}"
+            yield f"the last valid version of {self.file.path} stays in force: {problem}"
         if self.controller is not None:
             if self.controller.kubelet_versions.problem:
                 yield self.controller.kubelet_versions.problem
@@ -83,17 +84,17 @@ class KubernikusComponent:
             yield from self.controller.history.problems()
 
     def status_lines(self) -> Iterator[str]:
-        """Yield how it stands."""
+        """Yield a line for the status page."""
         if self.controller is None:
-            yield "[+] Kubernikus: this replica does not see to it; the leader does, or a SAP maintenance-controller"
+            yield "[+] Kubernikus: not running on this replica, but on the leader or in a SAP maintenance-controller"
         elif problem := next(self.troubles(), ""):
             yield f"[-] Kubernikus: {problem}"
         else:
             orders = format_count(self.controller.recorder.order_count(), "node")
-            yield f"[+] Kubernikus: this replica sees to it; to be deleted: {orders}"
+            yield f"[+] Kubernikus: running on this replica; to be deleted: {orders}"
 
     def collect_metrics(self) -> Iterator[MetricVec]:
-        """Yield all numbers, as they are now."""
+        """Yield the current values of all metrics, only while the controller runs here."""
         if self.controller is None:
             return
         orders, stuck = MetricVec(ORDERS), self.controller.recorder.problem_count()
@@ -113,9 +114,9 @@ async def run_kubernikus(
     operator_events: OperatorEvents,
     own_node: str = "",
 ) -> None:
-    """See to nodes of Kubernikus, also after it broke, until cancelled; others keep `nodes` up to date.
+    """Run the controller, restarting it after failures, until cancelled; the caller runs the informer `nodes`.
 
-    Raises `LeadershipHandover` when `own_node`, on which this process runs, is about to be drained.
+    Raise `LeadershipHandover` when `own_node`, on which this process runs, is about to be drained.
     """
     work = partial(
         _run_controller,
@@ -126,7 +127,7 @@ async def run_kubernikus(
         own_node=own_node,
         namespace=operator_events.namespace,
     )
-    report = partial(operator_events.warn, reason="KubernikusBroke", action="SeeToKubernikus")
+    report = partial(operator_events.warn, reason="KubernikusFailed", action="RunKubernikus")
     await kubernikus.supervisor.run(work, client=client, report=report)
 
 
@@ -174,7 +175,7 @@ async def _run_controller(
         kubernikus.controller = controller
         try:
             await controller.run()
-        except LeadershipHandover as error:  # which a group would wrap
+        except LeadershipHandover as error:  # a TaskGroup would wrap it into an ExceptionGroup
             handover = error
         finally:
             kubernikus.controller = None

@@ -1,11 +1,11 @@
-"""Reads `kubernikus.yaml`, the file of the SAP maintenance-controller, by the rules of its `maintenance.yaml`.
+"""Parse `kubernikus.yaml`, the file of the SAP maintenance-controller, by the rules of its `maintenance.yaml`.
 
-    file = KubernikusFile(Path("config/kubernikus.yaml"), environ=os.environ, clock=clock)      # raises ConfigErrors
+    file = KubernikusFile(Path("config/kubernikus.yaml"), environ=os.environ, clock=clock)  # raises ConfigErrors
     file.settings
-    await file.follow(use)                  # calls `use` with what an edit says; a broken one changes nothing
+    await file.watch(use)  # calls `use` after a valid edit; an invalid one changes nothing
 
-Times that have had no effect there since version 2.0 have the one again that its documentation gives them: with
-`force`, and only then, they say how long a pod is asked to leave, and how long it may take to end.
+Timeouts that the SAP maintenance-controller ignores since its version 2.0 have the effect again that its documentation
+gives them: only with `force`, they limit how long eviction is tried, and how long a pod may take to terminate.
 """
 
 import logging
@@ -24,17 +24,17 @@ from haulout.errors import ConfigError, ConfigErrors
 
 log = logging.getLogger(__name__)
 
-DEFAULT_PATH = Path("config/kubernikus.yaml")  # where the SAP maintenance-controller looks, from the working directory
+DEFAULT_PATH = Path("config/kubernikus.yaml")  # relative to the working directory, as in the SAP maintenance-controller
 _MIN_INTERVAL = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """How pods end that were told to go."""
+    """How pods that were deleted or evicted terminate."""
 
-    period: timedelta = option("Taken and of no effect: nothing is polled.")
+    period: timedelta = option("Accepted and ignored: nothing is polled.")
     timeout: timedelta = option(
-        "With `podEviction.force`: how long a pod that was told to go may take, before it gets no more time."
+        "With `podEviction.force`: how long a deleted pod may take to terminate before it is force-deleted."
     )
 
 
@@ -42,58 +42,58 @@ class Deletion:
 class Eviction:
     """How pods are evicted."""
 
-    period: timedelta = option("Taken and of no effect: nothing is polled.")
-    timeout: timedelta = option("With `force`: how long a pod is asked to leave, before it is deleted.")
+    period: timedelta = option("Accepted and ignored: nothing is polled.")
+    timeout: timedelta = option("With `force`: how long eviction is tried before the pod is deleted.")
     force: bool = option("Delete pods that cannot be evicted in time.", default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """How often, and how long."""
+    """Intervals and timeouts."""
 
-    requeue: timedelta = option("How often the API server is asked for its version, and Nova what became of a server.")
-    pod_deletion: Deletion = option("How pods end that were told to go.", required=False)
+    requeue: timedelta = option("How often the version of the API server and the servers in Nova are polled.")
+    pod_deletion: Deletion = option("How long evicted or deleted pods may take to terminate.", required=False)
     pod_eviction: Eviction = option("How pods are evicted.", required=False)
 
     def warnings(self) -> list[tuple[str, str]]:
-        """Return an interval that is too short."""
+        """Warn about an interval below the minimum."""
         if self.requeue >= _MIN_INTERVAL:
             return []
-        return [("requeue", "this is shorter than a second, which is what counts instead")]
+        return [("requeue", "this is shorter than the minimum of 1s; 1s is used")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretName:
-    """Where a Secret is."""
+    """A reference to a Secret."""
 
     name: str = option("The Secret's name.", default="")
     namespace: str = option("The Secret's namespace.", default="")
 
     def warnings(self) -> list[tuple[str, str]]:
-        """Return half of a name."""
+        """Warn about a reference that lacks its name or namespace."""
         if bool(self.name) == bool(self.namespace):
             return []
         missing = "namespace" if self.name else "name"
-        return [(missing, "expected both name and namespace: with one of them the Secret is not read, but the file")]
+        return [(missing, "expected both name and namespace: with only one, the file is read instead of the Secret")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernikusDocument:
-    """The file."""
+    """The whole file."""
 
-    intervals: Intervals = option("How often, and how long.", required=False)
+    intervals: Intervals = option("Intervals and timeouts.", required=False)
     cloud_provider_secret: SecretName = option(
-        "The Secret whose key `cloudprovider.conf` has the credentials. Without one it is the file "
+        "The Secret whose key `cloudprovider.conf` has the credentials. The default is the file "
         "`./provider/cloudprovider.conf`.",
         default=SecretName(),
     )
 
     def settings(self) -> KubernikusSettings:
-        """Return what it comes to."""
+        """Return the settings of the controller."""
         intervals, secret = self.intervals, self.cloud_provider_secret
         policy = DrainPolicy.like_smc()
         if intervals.pod_eviction.force:
-            zero = timedelta()  # the SAP maintenance-controller takes negative times, too
+            zero = timedelta()  # the SAP maintenance-controller accepts negative durations
             policy = DrainPolicy.like_smc(
                 eviction_timeout=max(intervals.pod_eviction.timeout, zero),
                 deletion_timeout=max(intervals.pod_deletion.timeout, zero),
@@ -108,20 +108,20 @@ class KubernikusDocument:
 
 @dataclass(frozen=True, slots=True)
 class LoadedKubernikusSettings:
-    """What a file says, and what about it is probably not meant."""
+    """The settings of a file, and warnings about it."""
 
     configuration: KubernikusSettings
     warnings: tuple[ConfigError, ...] = ()
 
 
 def read(data: bytes | str, *, file: str, environ: Mapping[str, str]) -> LoadedKubernikusSettings:
-    """Return what a file says; raises `ConfigErrors`."""
+    """Parse a file; raise `ConfigErrors`."""
     shape, warnings = reader.read(KubernikusDocument, data, file=file, environ=environ)
     return LoadedKubernikusSettings(shape.settings(), warnings)
 
 
 class KubernikusFile:
-    """The file while the operator runs. Making one reads it; raises `ConfigErrors`."""
+    """The file while the operator runs. The constructor reads it and raises `ConfigErrors`."""
 
     def __init__(self, path: Path, *, environ: Mapping[str, str], clock: Clock) -> None:
         self.path = path
@@ -137,11 +137,11 @@ class KubernikusFile:
 
     @property
     def problem(self) -> ConfigErrors | None:
-        """What is wrong with the file as it is now."""
+        """The errors in the current content."""
         return self._watched.problem
 
     async def watch(self, use: Callable[[KubernikusSettings], object]) -> None:
-        """Follow the file until cancelled; `use` is called with what it says from then on."""
+        """Watch the file until cancelled; call `use` with the settings after each valid edit."""
 
         def change(change: ConfigChange[LoadedKubernikusSettings]) -> None:
             self.settings, self.warnings = change.loaded.configuration, change.loaded.warnings
@@ -151,11 +151,11 @@ class KubernikusFile:
             use(self.settings)
 
         def restored() -> None:
-            log.info("%s makes sense again", self.path)
+            log.info("%s is valid again", self.path)
 
         await self._watched.watch(on_change=change, on_problem=self._log_problem, on_restored=restored)
 
     def _log_problem(self, problem: ConfigErrors) -> None:
         for error in problem.errors:
             log.error("%s", error)
-        log.error("%s makes no sense: going on by what it said before", self.path)
+        log.error("%s is invalid: the last valid version stays in force", self.path)

@@ -1,7 +1,7 @@
-"""Clouds that announce some maintenance only seconds ahead, and whether a standby takes over soon enough for them.
+"""Advice on lease timings for clouds that announce some maintenance only seconds ahead.
 
-After a crash of the leader nothing is done until a standby leads. At least half of the shortest notice must be left
-then, for the pods to leave. Where it is not, the operator suggests shorter leases, and changes nothing by itself.
+After a crash of the leader nothing happens until a standby leads. At least half of the shortest notice must then be
+left to drain. If not, the operator recommends shorter leases; it never changes them itself.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ _SHORTEST_NOTICE = {
 
 
 def lease_advice(timing: LeaderElectionConfig, sources: Iterable[str]) -> str:
-    """Return which flags to set, and why; empty if the leases are short enough for notices of these sources."""
+    """Return which flags to set, and why; empty if the takeover is fast enough for notices of these sources."""
     too_short = sorted(
         (_SHORTEST_NOTICE[item], item)
         for item in set(sources) & _SHORTEST_NOTICE.keys()

@@ -1,11 +1,11 @@
-"""How the operator logs: one line for each thing that happened, for people or for machines.
+"""Log format of the operator: one line per record, as text or JSON.
 
-As text a line ends with what it is about (`node=n1`), so that one node's story can be followed with grep. As JSON the
-same are keys of their own.
+A text line ends with its fields (`node=n1`), so that grep can follow one node. In JSON the fields are keys of their
+own.
 
-Names, reasons and errors come from objects that anybody may have written. So characters that end a line, or that a
-terminal obeys, are escaped: no value can look like a second record. As text, the lines of a traceback are indented, and
-every line that is not begins a record.
+Names, reasons and errors come from objects that any user may write. Control characters, line separators and
+bidirectional marks are therefore escaped: no value can look like a second record, or control a terminal. In text, the
+lines of a traceback are indented, and every line without indentation begins a record.
 """
 
 import logging
@@ -15,7 +15,7 @@ from typing import TextIO
 
 import msgspec
 
-_BIDIRECTIONAL = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))  # they show text in another order than it has
+_BIDIRECTIONAL = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))  # they reorder displayed text
 _UNSAFE = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *_BIDIRECTIONAL)
 _ESCAPES = {it: f"\\u{it:04x}" for it in _UNSAFE} | {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 _INDENT = "    "
@@ -24,7 +24,7 @@ _RECORD_ATTRIBUTES = frozenset(logging.makeLogRecord({}).__dict__) | {"message",
 
 
 def configure(*, as_json: bool, level: int = logging.INFO, stream: TextIO | None = None) -> None:
-    """Log to `stream`, by default stderr."""
+    """Configure logging to `stream`, by default stderr."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_JsonFormatter() if as_json else _TextFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
@@ -63,5 +63,5 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        # JSON itself escapes only what is below a space.
+        # JSON itself escapes only characters below the space.
         return msgspec.json.encode(line, enc_hook=str).decode().translate(_ESCAPES)

@@ -1,8 +1,8 @@
-"""How Machines are replaced, as the operator's environment says it.
+"""Settings for replacing Machines, from environment variables.
 
-    settings, policy = read(os.environ)         # raises ConfigErrors
+    settings, policy = read(os.environ)  # raises ConfigErrors
 
-A window is written as the check `timeWindow` is configured, in YAML, which may be one line.
+The window has the YAML syntax of the check `timeWindow`; one line suffices.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ from haulout.errors import ConfigError, ConfigErrors
 
 _PREFIX = "HAULOUT_MACHINES_"
 LEAD, WINDOW, SURGE, KINDS = VARIABLES = tuple(f"{_PREFIX}{it}" for it in ("LEAD", "WINDOW", "SURGE", "KINDS"))
-_SOURCE = "environment"  # what errors name as the place
+_SOURCE = "environment"  # the location that errors name
 _BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False, "": False}
 _NONE = "none"
 
 
 def read(variables: Mapping[str, str]) -> tuple[MachineSettings, NoticeFilter]:
-    """Return what environment variables say; all that is wrong with them is told at once."""
+    """Parse the environment variables; raise `ConfigErrors` with all errors at once."""
     environment = _Environment(variables)
     terms = ReplacementPolicy(lead=environment.lead(), windows=environment.windows(), surge=environment.surge())
     policy = environment.policy()
@@ -37,7 +37,7 @@ def read(variables: Mapping[str, str]) -> tuple[MachineSettings, NoticeFilter]:
 
 
 class _Environment:
-    """Variables, and what is wrong with them."""
+    """Parses the variables, and collects errors."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._variables = variables
@@ -47,7 +47,7 @@ class _Environment:
                 self._add_problem(name, f"there is no such setting{did_you_mean(name, VARIABLES)}")
 
     def lead(self) -> timedelta | None:
-        """Return how long before the cloud begins a Machine may go; None: at once."""
+        """Return how long before the start of the cloud's maintenance a Machine may be replaced; None: at once."""
         text = self._text(LEAD)
         try:
             lead = duration.parse(text) if text else None
@@ -59,7 +59,7 @@ class _Environment:
         return lead
 
     def windows(self) -> Timetable | None:
-        """Return when Machines may go; None: always."""
+        """Return when Machines may be replaced; None: always."""
         text = self._text(WINDOW)
         if not text:
             return None
@@ -68,20 +68,20 @@ class _Environment:
         except ConfigErrors as error:
             self.problems += error.errors
             return None
-        self.problems += warnings  # a key that nobody knows would leave Machines without a window that was meant
+        self.problems += warnings  # warnings count as errors: a misspelled key would silently drop the window
         if window.calendars:
-            self._add_problem(WINDOW, "calendars cannot be read here: say the same by blackouts")
+            self._add_problem(WINDOW, "calendars are not supported here: use blackouts")
         return window.timetable()
 
     def surge(self) -> bool:
-        """Tell whether another Machine comes first."""
+        """Return whether the replacement Machine is created first."""
         text = self._text(SURGE)
         if text.lower() not in _BOOLEANS:
             self._add_problem(SURGE, f"expected true or false, found {text!r:.60}")
         return _BOOLEANS.get(text.lower(), False)
 
     def policy(self) -> NoticeFilter:
-        """Return which notices have a Machine replaced."""
+        """Return which notices cause the replacement of a Machine."""
         kinds = [kind.strip() for kind in self._text(KINDS).split(",") if kind.strip()]
         if not kinds:
             return NoticeFilter()

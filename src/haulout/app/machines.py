@@ -1,8 +1,10 @@
-"""Replacing OpenShift Machines under the operator: on wherever MachineMaintenances and the Machine API are installed.
+"""Replacement of OpenShift Machines: active where MachineMaintenances and the Machine API are installed.
 
-Should they come later that is noticed, and nothing has to be restarted. Elsewhere it costs next to nothing: the server
-is asked once, and again only when a node has a Machine, which nodes say themselves; the code is loaded no sooner.
-Notices become records only where there are notices. Both parts look at the same copies of Machines and records.
+If they are installed later, the component notices without a restart. On other clusters the cost is small: one discovery
+request, and further ones only if a node has the annotation of a Machine; the controller is not imported before.
+
+Notices create records only where MaintenanceNotices are installed. Both controllers share the informers of Machines and
+records.
 """
 
 import asyncio
@@ -42,62 +44,60 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_REPORTER = "MachineMaintenance"  # who tells by events
+_REPORTER = "MachineMaintenance"  # reporting controller of events
 _FLUSH_TIMEOUT = timedelta(seconds=2)
-_DISCOVERY_BACKOFF = Backoff(
-    first=timedelta(minutes=1), limit=timedelta(minutes=10)
-)  # whether what is missing is there by now
-_NOT_OBSERVED = "Unseen"  # the phase of a record that nobody has looked at yet
+_DISCOVERY_BACKOFF = Backoff(first=timedelta(minutes=1), limit=timedelta(minutes=10))  # between discovery requests
+_NOT_OBSERVED = "Unseen"  # the phase in metrics of a record without a phase
 
 PHASES = Metric(
     "haulout_machine_maintenances",
-    "How many MachineMaintenances are in a phase.",
+    "How many MachineMaintenances are in each phase.",
     ("phase",),
     kind=MetricKind.GAUGE,
-    details="`Unseen` if nobody has looked at them yet; only the leader has it, where there are any",
+    details="`Unseen` before the first reconcile; only on the leader, if there are any",
 )
 LATE = Metric(
     "haulout_machine_maintenances_late",
-    "How many MachineMaintenances will not be done before the cloud begins.",
+    "How many MachineMaintenances will not finish before the cloud begins its maintenance.",
     kind=MetricKind.GAUGE,
-    details="the same",
+    details="only on the leader, if there are any",
 )
 METRICS = (PHASES, LATE)
 
 
 @dataclass(slots=True)
 class MachinesComponent:
-    """What outlives leadership: how Machines are replaced, and what is known while this replica sees to it."""
+    """State that outlives leadership: the settings, and the controller while this replica leads."""
 
     settings: MachineSettings = field(default_factory=MachineSettings)
     policy: NoticeFilter = field(default_factory=NoticeFilter)
-    controller: "MachineMaintenanceController | None" = None  # while we see to them, and not another
-    supervisor: Supervisor = field(default_factory=partial(Supervisor, "replacing Machines"))
+    controller: "MachineMaintenanceController | None" = None  # while this replica leads
+    supervisor: Supervisor = field(default_factory=partial(Supervisor, "Machine replacement"))
 
     def troubles(self) -> Iterator[str]:
-        """Yield what somebody should look after."""
+        """Yield problems that need attention."""
         if self.supervisor.problem:
             yield self.supervisor.problem
         if self.controller is not None and (problem := self.controller.informers.problem()):
-            yield f"Machines wait: {problem}"
-        hint = f"`kubectl get machinemaintenances -n {self.settings.namespace or NAMESPACE}` says why"
+            yield f"Machines are not replaced: {problem}"
+        hint = f"`kubectl get machinemaintenances -n {self.settings.namespace or NAMESPACE}` shows why"
         if refused := sum(record.status.phase == MachineMaintenancePhase.REFUSED for record in self._records()):
             yield f"{format_count(refused, 'MachineMaintenance')} cannot be done: {hint}"
         if late := sum(map(_is_late, self._records())):
             yield f"{format_count(late, 'Machine')} will not be replaced before the cloud begins: {hint}"
 
     def status_lines(self) -> Iterator[str]:
-        """Yield how it stands; nothing where there are no Machines."""
+        """Yield a line for the status page; nothing if there are no Machines."""
         if self.controller is None:
             return
         if problem := self.controller.informers.problem():
             yield f"[-] machines: {problem}"
             return
         waiting = sum(not _is_over(record) for record in self._records())
-        yield f"[+] machines: this replica sees to them; to be replaced: {waiting}"
+        yield f"[+] machines: running on this replica; to be replaced: {waiting}"
 
     def collect_metrics(self) -> Iterator[MetricVec]:
-        """Yield all numbers, as they are now; only who sees to Machines has them."""
+        """Yield the current values of all metrics, only while the controller runs here."""
         if self.controller is None:
             return
         phases, late = MetricVec(PHASES), MetricVec(LATE)
@@ -120,23 +120,23 @@ async def run_machines(
     nodes: Informer[Node],
     operator_events: OperatorEvents,
 ) -> None:
-    """Replace Machines where there are any, also after it broke, until cancelled; others keep `nodes` up to date."""
+    """Replace Machines, restarting after failures, until cancelled; the caller runs the informer `nodes`."""
     work = partial(replace_machines, client, machines, identity=identity, nodes=nodes)
-    report = partial(operator_events.warn, reason="MachinesBroke", action="SeeToMachines")
+    report = partial(operator_events.warn, reason="MachinesFailed", action="RunMachines")
     await machines.supervisor.run(work, client=client, report=report)
 
 
 async def replace_machines(
     client: Client, machines: MachinesComponent, *, identity: str, nodes: Informer[Node]
 ) -> None:
-    """Replace Machines until cancelled, or until it breaks."""
+    """Replace Machines until cancelled or until a failure."""
     await _wait_until_served(client, MACHINE_MAINTENANCES, nodes=nodes)
     await _wait_until_served(client, MACHINES, MACHINE_SETS, nodes=nodes)
     from haulout.controllers.machines.controller import (
-        MachineMaintenanceController,  # with all that it needs: of use on clusters of OpenShift only
+        MachineMaintenanceController,  # imported late with its dependencies: of use on OpenShift only
     )
 
-    log.info("MachineMaintenances and Machines are installed: Machines are replaced for those who ask for it")
+    log.info("MachineMaintenances and Machines are installed: Machines are replaced on request")
     events = EventRecorder(client, instance=identity, controller=_REPORTER)
     controller = MachineMaintenanceController(client, events=events, nodes=nodes, settings=machines.settings)
     async with asyncio.TaskGroup() as group:
@@ -155,7 +155,7 @@ async def replace_machines(
 async def _create_records_from_notices(
     client: Client, machines: MachinesComponent, controller: "MachineMaintenanceController", nodes: Informer[Node]
 ) -> None:
-    """Have notices become records, where there are notices."""
+    """Create records from notices, once MaintenanceNotices are served."""
     from haulout.controllers.machines.notice_controller import MachineNoticeController
 
     await _wait_until_served(client, MAINTENANCE_NOTICES, nodes=nodes)
@@ -166,7 +166,7 @@ async def _create_records_from_notices(
 
 
 async def _wait_until_served(client: Client, *resources: Resource[Any], nodes: Informer[Node]) -> None:
-    """Return when these are served."""
+    """Wait until the API server serves all of these resources."""
     tries = 0
     while not await _are_served(client, *resources):
         if not tries:
@@ -182,13 +182,13 @@ async def _are_served(client: Client, *resources: Resource[Any]) -> bool:
         try:
             return await serves(client, *resources)
         except KubeError as error:
-            log.debug("whether there are %ss cannot be told: %s", resources[0].kind, error)
+            log.debug("cannot discover whether %ss are installed: %s", resources[0].kind, error)
         failures += 1
         await client.clock.sleep(_DISCOVERY_BACKOFF.delay(failures, client.random))
 
 
 async def _wait_for_machine(nodes: Informer[Node]) -> None:
-    """Return when a node has a Machine."""
+    """Wait until a node has the annotation of a Machine."""
     found = asyncio.Event()
 
     def on_node(_: Node | None, new: Node | None) -> None:

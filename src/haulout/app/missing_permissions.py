@@ -1,7 +1,7 @@
-"""Which permissions the operator lacks for a configuration of profiles, and how people hear of it.
+"""Find the permissions that a configuration of profiles needs and the operator lacks, and report them.
 
-The server is asked when a configuration comes into force and, while something is missing, again and again: granting it
-is enough, nothing has to be restarted. What is missing bars the plugins that need it, and nothing else
+Each new configuration is checked by access reviews. While a permission is missing, the check repeats, so that granting
+it is enough, without a restart. A missing permission disables only the plugins that need it
 (`haulout.controllers.profiles.config.forbidden_plugins`).
 """
 
@@ -23,12 +23,12 @@ from haulout.kube.rbac import DeniedPermission
 
 log = logging.getLogger(__name__)
 
-RECHECK_INTERVAL = timedelta(seconds=30)  # while something is missing
-_EVENT_EVERY = 20  # times that it was asked: events are forgotten after an hour
+RECHECK_INTERVAL = timedelta(seconds=30)  # while a permission is missing
+_EVENT_EVERY = 20  # checks between two events: the API server deletes events after an hour
 
 
 class MissingPermissions:
-    """What the operator may do for its profiles, as the server says; it lives in `namespace`."""
+    """The missing permissions of the current configuration; `namespace` is the operator's."""
 
     def __init__(self, client: Client, operator_events: OperatorEvents, *, namespace: str) -> None:
         self.missing: tuple[DeniedPermission, ...] = ()
@@ -38,12 +38,12 @@ class MissingPermissions:
         self._checks = 0
 
     async def refresh(self, configuration: Configuration) -> bool:
-        """Ask what is missing for a configuration, and tell it; return whether that has changed."""
+        """Check the permissions of a configuration, and report missing ones; return whether the result changed."""
         required = required_permissions.profile_permissions(configuration, namespace=self._namespace)
         try:
             missing = tuple(await rbac.denied_permissions(self._client, required))
         except KubeError as error:
-            log.warning("whether permissions are missing cannot be told: %s", error)
+            log.warning("cannot check the permissions of the operator: %s", error)
             return False
         before, self.missing = self.missing, missing
         has_changed = before != missing
@@ -51,15 +51,15 @@ class MissingPermissions:
         if missing and self._checks % _EVENT_EVERY == 0:
             await self._report(format_refusals(missing))
         elif before and not missing:
-            log.info("all permissions are there that profiles need")
+            log.info("all permissions that profiles need are granted")
         return has_changed
 
     def without_barred(self, configuration: Configuration) -> Configuration:
-        """Return a configuration without what needs a permission that is missing."""
+        """Return the configuration without the plugins that need a missing permission."""
         return without_forbidden_plugins(configuration, self.missing, namespace=self._namespace)
 
     async def _report(self, missing: str) -> None:
         log.warning("profiles need permissions that the operator does not have: %s", missing)
         advice = "`haulout manifests --config FILE` prints what to grant"
-        note = f"profiles need what the operator may not do: {missing}; all else goes on; {advice}"
+        note = f"the operator lacks permissions that profiles need: {missing}; everything else continues; {advice}"
         await self._operator_events.warn(note, reason=PERMISSIONS_MISSING, action="CheckPermissions")

@@ -1,4 +1,4 @@
-"""What is counted about notices, for `/metrics`. Counters are the process's, and outlive its leadership."""
+"""Metrics of notices. The counters belong to the process and outlive leadership."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,65 +6,67 @@ from haulout.api.maintenancenotice import MaintenanceNotice, MaintenanceNoticeSt
 from haulout.core.metrics import OVERFLOW_LABEL, Histogram, Metric, MetricKind, MetricVec
 from haulout.providers.event_source import EventSource
 
-_MAX_SOURCES = 50  # anybody who may write notices can invent one
+_MAX_SOURCES = 50  # label values: any writer of notices can invent a source
 _SOURCE = ("source",)
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _LEAD_BUCKETS = (0.0, 2 * _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, _DAY, 3 * _DAY, 7 * _DAY, 14 * _DAY)
 
 NOTICES = Metric(
     "haulout_notices",
-    "How many notices there are, by what they say.",
+    "How many MaintenanceNotices exist, by source and phase.",
     ("source", "phase"),
     kind=MetricKind.GAUGE,
-    details="`source` is empty if whoever wrote it did not say",
+    details="`source` is empty if the notice names none",
 )
 LATE = Metric(
     "haulout_notices_late",
-    "How many notices there are whose node is not expected to be empty in time.",
+    "How many MaintenanceNotices have a node that is not expected to be empty in time.",
     _SOURCE,
     kind=MetricKind.GAUGE,
 )
-MESSAGES = Metric("haulout_notices_messages_total", "How many messages of a cloud have become notices.", _SOURCE)
+MESSAGES = Metric("haulout_notices_messages_total", "How many messages of a cloud became MaintenanceNotices.", _SOURCE)
 QUARANTINED = Metric(
-    "haulout_notices_quarantined_total", "How many messages made no sense, and were put aside.", _SOURCE
+    "haulout_notices_quarantined_total",
+    "How many messages of a cloud could not be parsed and were quarantined.",
+    _SOURCE,
 )
-UP = Metric("haulout_notices_source_up", "1 if a source hears what its cloud says.", _SOURCE, kind=MetricKind.GAUGE)
+UP = Metric(
+    "haulout_notices_source_up", "1 if a source receives events from its cloud.", _SOURCE, kind=MetricKind.GAUGE
+)
 SILENT = Metric(
     "haulout_notices_source_silent_seconds",
-    "How long ago its cloud last answered.",
+    "Time since the cloud last answered.",
     _SOURCE,
     kind=MetricKind.GAUGE,
     unit="seconds",
-    details="from its first answer on",
+    details="absent until the first answer",
 )
 LEAD = Metric(
     "haulout_notices_lead_seconds",
-    "How long before its start a notice came.",
+    "How long before the start of its maintenance a MaintenanceNotice arrived.",
     _SOURCE,
     kind=MetricKind.HISTOGRAM,
     unit="seconds",
-    details="in the bucket of 0 are those that came when it had begun",
+    details="bucket 0 counts notices that arrived after the start",
     buckets=_LEAD_BUCKETS,
 )
 EMPTY_AHEAD = Metric(
-    "haulout_notices_empty_ahead_seconds",
+    "haulout_notices_empty_before_start_seconds",
     "How long before the start of an announced maintenance its node was empty.",
     _SOURCE,
     kind=MetricKind.HISTOGRAM,
     unit="seconds",
-    details="counted when it begins; in the bucket of 0 are those whose node was not empty then",
+    details="observed when the maintenance begins; bucket 0 counts nodes that were not empty",
     buckets=_LEAD_BUCKETS,
 )
 METRICS = (NOTICES, LATE, MESSAGES, QUARANTINED, UP, SILENT, LEAD, EMPTY_AHEAD)
 
 
 class NoticeMetrics:
-    """All that is counted."""
+    """All metrics of notices."""
 
     def __init__(self) -> None:
-        self._source_counts: dict[
-            int, tuple[int, int]
-        ] = {}  # by id of the source: what it had done when it was looked at
+        self._source_counts: dict[int, tuple[int, int]] = {}  # by id of the source: its counters at the last collection
         self.notices = MetricVec(NOTICES)
         self.late = MetricVec(LATE)
         self.messages = MetricVec(MESSAGES)
@@ -76,27 +78,26 @@ class NoticeMetrics:
         self._initialize_source("")
 
     def all(self) -> tuple[MetricVec | Histogram, ...]:
-        """Return all of them."""
         gauges = self.notices, self.late, self.up, self.silent
         return *gauges, self.messages, self.quarantined, self.lead, self.empty_ahead
 
     def count_review(self, notice: MaintenanceNotice, status: MaintenanceNoticeStatus) -> None:
-        """Count what is new about a notice of which the status was just written: that it came, or that it begins."""
+        """Observe histograms when the status of a notice was written: at its first status, and when it begins."""
         start, before, after = notice.spec.start, notice.status.phase, status.phase
         if start is None:
             return
         if not before and notice.metadata.creation_timestamp is not None:
             lead_seconds = (start - notice.metadata.creation_timestamp).total_seconds()
             self.lead.observe(max(lead_seconds, 0), self._source(notice, self.lead.values))
-        has_begun = after in (NoticePhase.ACTIVE, NoticePhase.COMPLETED)
-        if status.node_name and has_begun and before in (NoticePhase.PLANNED, NoticePhase.DUE):
+        has_started = after in (NoticePhase.ACTIVE, NoticePhase.COMPLETED)
+        if status.node_name and has_started and before in (NoticePhase.PLANNED, NoticePhase.DUE):
             seconds_empty = 0.0 if status.empty_since is None else (start - status.empty_since).total_seconds()
             self.empty_ahead.observe(max(seconds_empty, 0), self._source(notice, self.empty_ahead.values))
 
     def update(
         self, notices: Iterable[MaintenanceNotice], *, running: Iterable[EventSource], up: Mapping[str, bool]
     ) -> None:
-        """Take how things are now: which sources run, and which of all there are hear their cloud."""
+        """Set the gauges: `running` are the sources that run here, `up` says which sources reach their cloud."""
         for gauge in (self.notices, self.late, self.up, self.silent):
             gauge.values.clear()
         for name, is_up in up.items():
@@ -111,7 +112,7 @@ class NoticeMetrics:
             self._count_notice(notice)
 
     def finish_source(self, source: EventSource) -> None:
-        """Take what a source has done that ends now."""
+        """Add the final counters of a source that stops."""
         self._count_source(source)
         del self._source_counts[id(source)]
 
@@ -122,7 +123,7 @@ class NoticeMetrics:
         self.quarantined.add(source.name, amount=source.quarantine.count - quarantined)
 
     def _count_notice(self, notice: MaintenanceNotice) -> None:
-        """Count a notice, by its source, in each phase, so that a phase that is empty again is seen to be so."""
+        """Count a notice under each phase, zero included, so that an emptied phase drops to zero."""
         name, current = self._source(notice, self.late.values), notice.status.phase
         for phase in NoticePhase:
             self.notices.add(name, phase, amount=phase == current)
@@ -135,7 +136,7 @@ class NoticeMetrics:
         self.late.add(name, amount=is_late)
 
     def _initialize_source(self, source: str) -> None:
-        """Let series exist before the first notice of a source, so that this is seen as a rise."""
+        """Create the series of a source with zero, so that the first notice shows as an increase."""
         for histogram in (self.lead, self.empty_ahead):
             histogram.initialize(source)
 

@@ -1,12 +1,11 @@
-"""Maintenance notices under the operator: their controller, and the sources that listen to clouds.
+"""Maintenance notices: wiring of their controller and of the event sources of clouds.
 
-Only the leader sees to them, wherever the definition of MaintenanceNotice is installed, or as soon as it is. Without a
-source that is still of use: people and other tools write notices as well.
+They run only on the leader, and only while the MaintenanceNotice CRD is installed. Without a source they are still of
+use: users and other tools write notices, too.
 
-The controller and each source are parts of their own (`haulout.app.supervisor`): should one break it is started again
-by itself, and the others go on. A source that starts again is made anew, as a successor would make it; what it needs
-to go on is in the notices, and in what the cloud has not been told to forget. No source listens before notices can be
-written: what it heard could not be kept.
+The controller and each source have their own supervisor (`haulout.app.supervisor`): one that fails restarts alone. A
+source that restarts is created anew, as on a new leader; its state is in the notices, and in the messages that the
+cloud has not been told to delete. No source starts before notices can be written, because messages could not be stored.
 """
 
 import asyncio
@@ -35,32 +34,31 @@ from haulout.providers.event_source import EarlyStartSource, EventSource, Resche
 from haulout.providers.notice_writer import NoticeWriter
 from haulout.providers.quarantine import Quarantine, QuarantinedMessage
 
-# Tells people by events of messages that made no sense: each kind of them once an hour, and few kinds.
+# Reports unreadable messages by events: each kind of message once an hour, and few kinds.
 #
-# The log has each of them, metrics have how many there are. A stream full of garbage must not become a namespace full
-# of
-# events.
+# The log contains each of them, and metrics their number. A stream full of invalid messages must not flood the
+# namespace with events.
 
 _REPEAT_AFTER = timedelta(hours=1)
-_MAX_KINDS = 5  # of one source, in that time
+_MAX_KINDS = 5  # per source, within _REPEAT_AFTER
 
 
 class QuarantineEvents:
-    """Hears what one source puts aside."""
+    """Reports the messages that one source quarantines."""
 
     def __init__(self, source: str, *, operator_events: OperatorEvents, clock: Clock) -> None:
         self._source = source
         self._operator_events = operator_events
         self._clock = clock
-        self._reported_at: dict[str, float] = {}  # by kind: when
+        self._reported_at: dict[str, float] = {}  # monotonic instants, by kind
         self._pending: asyncio.Queue[str] = asyncio.Queue()
 
     async def run(self, quarantine: Quarantine) -> None:
-        """Tell it, until cancelled."""
+        """Send events until cancelled."""
         quarantine.on_quarantined = self._on_quarantined
         while True:
             note = await self._pending.get()
-            await self._operator_events.warn(note, reason="NoticeUnreadable", action="ListenToCloud")
+            await self._operator_events.warn(note, reason="NoticeUnreadable", action="ReadCloudEvents")
 
     def _on_quarantined(self, message: QuarantinedMessage) -> None:
         now = self._clock.monotonic()
@@ -72,30 +70,30 @@ class QuarantineEvents:
             return
         self._reported_at[kind] = now
         self._pending.put_nowait(
-            f"{self._source}: a message makes no sense, at {message.where}: {message.why}; it is put aside"
+            f"{self._source}: cannot parse a message, at {message.where}: {message.why}; it is quarantined"
         )
 
 
 def _problem_kind(why: str) -> str:
-    """Return what was expected; what was found instead is different each time."""
+    """Return the expectation in the message, without the actual value, which differs each time."""
     return re.sub(r"\d+", "#", why.partition(", found")[0])
 
 
 log = logging.getLogger(__name__)
 
 MakeSources = Callable[[Client, Informer[Node]], Sequence[EventSource]]
-"""Makes all sources there are, always as many and in the same order; nothing is connected yet when it returns."""
+"""Creates all event sources, always the same number in the same order; none is connected yet."""
 
 
 def no_sources(client: Client, nodes: Informer[Node]) -> Sequence[EventSource]:
-    """Listen to nobody."""
+    """Return no sources."""
     del client, nodes
     return ()
 
 
 @dataclass(slots=True)
 class SourceListener:
-    """A source: the part that runs it, and how it stands."""
+    """A source with its supervisor."""
 
     source: EventSource
     quarantine_events: QuarantineEvents
@@ -107,94 +105,94 @@ class SourceListener:
 
     @property
     def name(self) -> str:
-        """What `spec.source` of its notices says."""
+        """The `spec.source` of its notices."""
         return self.source.name
 
     def problems(self) -> Sequence[str]:
-        """Return what keeps it from its work, and what it could not read."""
+        """Return why the source does not work, and what it could not read."""
         crash = (self.supervisor.problem,) if self.supervisor.problem else ()
         return (*crash, *(self.source.problems() if self.is_running else ()))
 
     @property
     def is_up(self) -> bool:
-        """Tell whether it hears what its cloud says."""
+        """Whether the source reaches its cloud."""
         return self.is_running and self.source.is_up
 
 
 @dataclass(slots=True)
 class NoticesComponent:
-    """What notices need, and what is known while we see to them. It outlives our leadership."""
+    """State that outlives leadership: how to make sources, and the controller while this replica leads."""
 
     make_sources: MakeSources = no_sources
-    controller: MaintenanceNoticeController | None = None  # while we see to them, and not another
-    listeners: tuple[SourceListener, ...] = ()  # the same
+    controller: MaintenanceNoticeController | None = None  # while this replica leads
+    listeners: tuple[SourceListener, ...] = ()  # while this replica leads
     first_notice: asyncio.Event = field(default_factory=asyncio.Event)  # set once there is a notice
-    leases: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)  # under which this replica leads
-    subscribers: list[Callable[[str], None]] = field(default_factory=list)  # called with the name of each that changed
-    logged_advice: set[str] = field(default_factory=set)  # what was logged about these
+    leases: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)  # lease timings of this replica
+    subscribers: list[Callable[[str], None]] = field(default_factory=list)  # with the name of each changed notice
+    logged_advice: set[str] = field(default_factory=set)  # advice about lease timings that was logged
     metrics: NoticeMetrics = field(default_factory=NoticeMetrics)
     supervisor: Supervisor = field(default_factory=partial(Supervisor, "notices"))
-    listeners_supervisor: Supervisor = field(default_factory=partial(Supervisor, "listening to clouds"))
+    listeners_supervisor: Supervisor = field(default_factory=partial(Supervisor, "cloud event sources"))
 
     def source(self, name: str) -> EventSource | None:
-        """Return the source of notices that say this, if it runs here."""
+        """Return the running source with this name, if any."""
         return next(
             (listener.source for listener in self.listeners if listener.name == name and listener.is_running), None
         )
 
     def mover(self, name: str) -> ReschedulableSource | None:
-        """Return the same source, if its cloud can be asked for another time."""
+        """Return the running source with this name if its cloud can reschedule maintenance."""
         source = self.source(name)
         return source if isinstance(source, ReschedulableSource) else None
 
     def starter(self, name: str) -> EarlyStartSource | None:
-        """Return the same source, if its cloud can be told to begin."""
+        """Return the running source with this name if its cloud can start maintenance early."""
         source = self.source(name)
         return source if isinstance(source, EarlyStartSource) else None
 
     def troubles(self) -> tuple[str, ...]:
-        """Return what somebody should look after."""
+        """Return problems that need attention."""
         obstacle, is_bad = self._read_problem()
-        waiting = (f"notices wait: {obstacle}",) if is_bad else ()
+        waiting = (f"MaintenanceNotices are not reconciled: {obstacle}",) if is_bad else ()
         crashes = tuple(item.problem for item in (self.supervisor, self.listeners_supervisor) if item.problem)
         sources = tuple(problem for item in self.listeners for problem in item.problems())
         return (*(crashes or waiting), *self._unreadable_notices(), *self._lease_advice(), *sources)
 
     def log_lease_advice(self, *sources: str) -> None:
-        """Log, once, that leases should be shorter, if they should for notices of these sources."""
+        """Log, once, that leases should be shorter for notices of these sources, if so."""
         advice = lease_advice(self.leases, sources)
         if advice and advice not in self.logged_advice:
             self.logged_advice.add(advice)
             log.warning("%s", advice)
 
     def status_lines(self) -> Iterator[str]:
-        """Yield how it stands, a line each, with a plus if that is good and a minus if it is not."""
+        """Yield one line per component, `[+]` if it is healthy and `[-]` if not."""
         obstacle, is_bad = self._read_problem()
         if self.controller is None:
             problem = self.supervisor.problem
             yield (
-                f"[-] notices: {problem}"
-                if problem
-                else "[+] notices: this replica does not see to them; the leader does"
+                f"[-] notices: {problem}" if problem else "[+] notices: reconciled by the leader, not by this replica"
             )
         elif obstacle:
             yield f"[{'-' if is_bad else '+'}] notices: {obstacle}"
         else:
-            yield f"[+] notices: this replica sees to {format_count(len(self.controller.notices), 'notice')}"
+            yield f"[+] notices: this replica reconciles {format_count(len(self.controller.notices), 'notice')}"
         for listener in self.listeners:
             problem = next(iter(listener.problems()), "")
-            state = "this replica listens" if listener.is_running else "it waits until notices can be written"
+            state = (
+                "running on this replica" if listener.is_running else "waiting until MaintenanceNotices can be written"
+            )
             yield f"[-] source {listener.name}: {problem}" if problem else f"[+] source {listener.name}: {state}"
 
     def collect_metrics(self) -> Iterator[MetricVec | Histogram]:
-        """Yield all numbers, as they are now."""
+        """Yield the current values of all metrics."""
         notices = () if self.controller is None else self.controller.notices.all()
         running = [listener.source for listener in self.listeners if listener.is_running]
         self.metrics.update(notices, running=running, up={listener.name: listener.is_up for listener in self.listeners})
         yield from self.metrics.all()
 
     def _lease_advice(self) -> Iterator[str]:
-        """Yield how leases should be shorter, for what is listened to and what there are notices of."""
+        """Yield advice about lease timings, for the configured sources and those of existing notices."""
         notices = () if self.controller is None else self.controller.notices.all()
         sources = {*(item.name for item in self.listeners), *(item.spec.source for item in notices)}
         if advice := lease_advice(self.leases, sources):
@@ -204,20 +202,23 @@ class NoticesComponent:
         misfits = {} if self.controller is None else self.controller.notices.undecodable
         for name, problem in misfits.items():
             more = "" if len(misfits) == 1 else f" (and {len(misfits) - 1} more)"
-            yield f"notice {name} is left out, as it does not fit its kind{more}: {problem}"
+            yield f"MaintenanceNotice {name} is ignored because it cannot be decoded{more}: {problem}"
             return
 
     def _read_problem(self) -> tuple[str, bool]:
-        """Return why notices cannot be read, and whether that is bad: who wants none need not install any."""
+        """Return why notices cannot be read, and whether that is a problem.
+
+        A missing CRD is a problem only if there are sources.
+        """
         if self.controller is None:
             return "", False
         health = self.controller.notices.health()
         if health.is_missing:
-            missing = f"{MAINTENANCE_NOTICES.kind} is not installed; `haulout manifests --crds-only` has it"
+            missing = f"{MAINTENANCE_NOTICES.kind} is not installed; `haulout manifests --crds-only` prints it"
             return missing, bool(self.listeners)
         if health.problem:
             return health.problem, True
-        return "" if health.has_synced else "they are being read", False
+        return "" if health.has_synced else "the initial list is not complete", False
 
 
 async def run_notices(
@@ -229,7 +230,7 @@ async def run_notices(
     operator_events: OperatorEvents,
     handling: ProfilePolicy,
 ) -> None:
-    """See to notices, and listen to all sources, until cancelled; others run `events` and `nodes`."""
+    """Run the controller and all sources until cancelled; the caller runs `events` and `nodes`."""
     runner = _NoticesRunner(
         client, notices, events=events, nodes=nodes, operator_events=operator_events, handling=handling
     )
@@ -239,7 +240,7 @@ async def run_notices(
 
 
 class _NoticesRunner:
-    """Sees to notices for as long as we lead."""
+    """Runs notices during one term of leadership."""
 
     def __init__(
         self,
@@ -260,7 +261,7 @@ class _NoticesRunner:
         self._can_write = asyncio.Event()
 
     async def run_controller(self) -> None:
-        """Keep notices up to date; until cancelled."""
+        """Run the controller until cancelled."""
         controller = MaintenanceNoticeController(
             self._client,
             events=self._events,
@@ -288,7 +289,7 @@ class _NoticesRunner:
             self._notices.log_lease_advice(after.spec.source)
 
     async def run_listeners(self) -> None:
-        """Listen to all sources, each as a part of its own; until cancelled."""
+        """Run all sources, each under its own supervisor, until cancelled."""
         make_quarantine_events = partial(
             QuarantineEvents, operator_events=self._operator_events, clock=self._client.clock
         )
@@ -316,7 +317,7 @@ class _NoticesRunner:
             async with asyncio.TaskGroup() as group:
                 group.create_task(listener.quarantine_events.run(source.quarantine))
                 await source.run(NoticeWriter(self._client))
-                raise RuntimeError("it has ended, and nobody told it to")
+                raise RuntimeError("it ended unexpectedly")
         finally:
             listener.is_running = False
             self._notices.metrics.finish_source(source)
@@ -325,5 +326,5 @@ class _NoticesRunner:
         return self._notices.make_sources(self._client, self._nodes)
 
     async def report(self, note: str) -> None:
-        """Tell people what broke."""
-        await self._operator_events.warn(note, reason="NoticesBroke", action="SeeToNotices")
+        """Send a warning event."""
+        await self._operator_events.warn(note, reason="NoticesFailed", action="RunNotices")

@@ -1,7 +1,7 @@
-"""Notifications of NodeMaintenances and MaintenanceNotices under the operator: sent by the leader, a part of its own.
+"""Notifications about NodeMaintenances and MaintenanceNotices: wiring. The leader sends them.
 
-They need no lease of the SAP maintenance-controller: it sends none of these. Should they break, or their receivers, all
-else goes on.
+They need no lease of the SAP maintenance-controller, which sends none of these. If they or their receivers fail,
+nothing else is affected.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ async def run_notifications(
     notices: NoticesComponent,
     operator_events: OperatorEvents,
 ) -> None:
-    """Send what the configuration says, until cancelled; others run `events` and the caches."""
+    """Send the configured notifications until cancelled; the caller runs `events` and the informers."""
 
     async def work() -> None:
         notifier = ObjectNotifier(
@@ -57,7 +57,7 @@ async def run_notifications(
                 unsubscribe()
 
     async def report(note: str) -> None:
-        await operator_events.warn(note, reason="NotificationsBroke", action="Notify")
+        await operator_events.warn(note, reason="NotificationsFailed", action="Notify")
 
     await profiles.notifications_supervisor.run(work, client=client, report=report)
 

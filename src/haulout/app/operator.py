@@ -1,15 +1,15 @@
-"""The operator: of several processes one leads and does the work; all of them serve the webhook.
+"""The operator process: leader election, and the wiring of everything that the leader runs.
 
-It leads under the name that the Node Maintenance Operator leads under, so that an old one in the same namespace and a
-new one never work at once.
+All replicas serve the webhook; one leads. The lease has the name of the Node Maintenance Operator's, so that an old
+operator in the same namespace and a new one never work at once.
 
-With a configuration of profiles it sees to these as well (`haulout.app.profiles`), and beside them to nodes of
-Kubernikus (`haulout.app.kubernikus`) and to nodes on ESX hosts (`haulout.app.esx`) if there are files about these; to
-maintenance notices (`haulout.app.notices`) and Machines (`haulout.app.machines`) wherever they are installed. Should
-one of these parts break it is started again by itself, and all else goes on.
+The leader also runs, each if configured or installed: profiles (`haulout.app.profiles`) and, under the same lease,
+Kubernikus (`haulout.app.kubernikus`) and ESX (`haulout.app.esx`); notices (`haulout.app.notices`); and Machines
+(`haulout.app.machines`). Each has a supervisor: one that fails restarts alone, and all else continues.
 
-A leader whose own node is to be drained, on whoever's behalf, gives way first: it would evict itself in the middle of
-its work. If nobody else comes forward it goes on, and its successor, which must start somewhere else, continues.
+A leader whose own node is about to be drained, by any controller, hands over leadership first: otherwise it would evict
+itself in the middle of its work. Its successor must run on another node, and continues. If no other replica takes over,
+the leader continues itself.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_REPORTER = "NodeMaintenance"  # who tells by events, as users of the Node Maintenance Operator know it
+_REPORTER = "NodeMaintenance"  # reporting controller of events, as in the Node Maintenance Operator
 _FLUSH_TIMEOUT = timedelta(seconds=2)
 _SUCCESSOR_TIMEOUT = timedelta(seconds=15)
 _SUCCESSOR_POLL_INTERVAL = timedelta(seconds=1)
@@ -70,15 +70,15 @@ _SUCCESSOR_POLL_INTERVAL = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSettings(ReplicaSettings):
-    """Where and as whom the operator runs."""
+    """Settings of an operator replica."""
 
-    node: str = ""  # on which this process runs; empty: on none of the cluster
+    node: str = ""  # on which this process runs; empty: not on a node of the cluster
     lease_namespace: str = node_lease.NAMESPACE
-    guard_quorum: bool = True  # of etcd, on clusters that are not OpenShift
-    webhook: WebhookSettings | None = None  # None: others serve it, or nobody does
-    retention: RetentionSettings = field(default_factory=RetentionSettings)  # of the history of deleted nodes
+    guard_quorum: bool = True  # protect the etcd quorum on clusters that are not OpenShift
+    webhook: WebhookSettings | None = None  # None: this process serves no webhook
+    retention: RetentionSettings = field(default_factory=RetentionSettings)  # for the history of deleted nodes
     secure_metrics_address: ListenAddress | None = (
-        None  # where metrics are served over HTTPS, with the webhook's certificate
+        None  # metrics over HTTPS with the webhook's certificate; None: not served
     )
 
 
@@ -93,9 +93,9 @@ async def run_operator(
     esx: EsxComponent | None = None,
     status: OperatorStatus | None = None,
 ) -> None:
-    """Serve what every replica serves, and stand for leadership; until cancelled. `status` learn how it goes.
+    """Serve HTTP on every replica and run for leader, until cancelled. `status` receives the state of the operator.
 
-    Without `notices` it listens to no cloud, and sees to the notices that people and others write.
+    Without `notices` the operator has no event sources, but still handles notices that users and other tools write.
     """
     webhook = None if settings.webhook is None else _make_webhook(client, settings.webhook)
     status, notices = status or OperatorStatus(), notices or NoticesComponent()
@@ -110,7 +110,8 @@ async def run_operator(
     if profiles is not None:
         profiles.drain_metrics = status.drain_metrics.for_initiator(PROFILE)
     async with AsyncExitStack() as stack:
-        # Before the group, which would wrap what is wrong with a port; and so they answer until all else has ended.
+        # Outside the TaskGroup, which would wrap errors of a port; and so that probes are answered until all else
+        # ended.
         await stack.enter_async_context(serve_replica(client, status, settings))
         group = await stack.enter_async_context(asyncio.TaskGroup())
         if webhook is not None:
@@ -127,7 +128,7 @@ async def run_operator(
 
 
 def _make_webhook(client: Client, settings: WebhookSettings) -> "Webhook":
-    from haulout.webhook.component import Webhook  # not all serve one
+    from haulout.webhook.component import Webhook  # not every replica serves it
 
     return Webhook(client, settings)
 
@@ -140,10 +141,10 @@ async def run_leader_election(
     notices: NoticesComponent | None = None,
     status: OperatorStatus | None = None,
 ) -> None:
-    """Stand for leadership and, as the leader, see to maintenances, notices, Machines and profiles; until cancelled."""
+    """Run for leader and, as the leader, run all controllers; until cancelled."""
     status, notices = status or OperatorStatus(), notices or NoticesComponent()
     own_node = settings.node
-    # They outlive a term: what was observed of a lease counts in the next one.
+    # They outlive a term: what an election observed of its lease counts in the next term.
     elect = partial(
         LeaderElection, client, namespace=settings.namespace, identity=settings.identity, config=settings.leases
     )
@@ -167,9 +168,9 @@ async def run_leader_election(
             )
             await election.run(partial(_mark_leading, status, lead), next_election=profiles_election)
         except LeadershipLost as error:
-            log.warning("%s; standing again", error)
+            log.warning("%s; rejoining the leader election", error)
         except LeadershipHandover as error:
-            log.info("%s: letting another lead", error)
+            log.info("%s: handing over leadership", error)
             own_node = settings.node if await _has_successor(client, settings) else ""
 
 
@@ -200,7 +201,7 @@ async def _lead(
         guard_quorum=settings.guard_quorum,
         namespace=settings.namespace,
     )
-    nodes = node_cache(client)  # one copy for all: they are what takes the most room
+    nodes = node_cache(client)  # one informer for all controllers: nodes take most of the memory
     retention = Retention(client, nodes, is_off=lambda: history.is_off, settings=settings.retention)
     history = HistoryWriter(
         client, status.history_backlog, warn=operator_events.warn_of_history, on_created=retention.enqueue
@@ -301,7 +302,7 @@ async def _lead(
 def _integrations(
     status: OperatorStatus, *, identity: str, nodes: Informer[Node], operator_events: OperatorEvents, own_node: str
 ) -> tuple[Integration, ...]:
-    """Return what the SAP maintenance-controller does beside profiles, where that is configured."""
+    """Return what the SAP maintenance-controller does beside profiles, as far as it is configured."""
     integrations: list[Integration] = []
     if status.kubernikus is not None:
         status.kubernikus.drain_metrics = status.drain_metrics.for_initiator(KUBERNIKUS)
@@ -331,7 +332,7 @@ def _integrations(
 
 
 def _notice_handling(profiles: ProfilesComponent, machines: MachinesComponent, clock: Clock) -> ProfilePolicy:
-    """Return what is done about notices: by profiles, and by replacing Machines."""
+    """Return how notices are handled: by profiles, and by replacing Machines."""
 
     def is_handled(node: Node, notice: MaintenanceNotice) -> bool:
         is_replaced = machines.controller is not None and MACHINE_OF_NODE in node.metadata.annotations
@@ -364,13 +365,13 @@ async def _run_profiles(
         )
 
     async def report(note: str) -> None:
-        await operator_events.warn(note, reason="ProfilesBroke", action="SeeToProfiles")
+        await operator_events.warn(note, reason="ProfilesFailed", action="RunProfiles")
 
     await profiles.supervisor.run(work, client=client, report=report)
 
 
 async def _has_successor(client: Client, settings: OperatorSettings) -> bool:
-    """Tell whether somebody else leads; wait for that a while."""
+    """Wait up to _SUCCESSOR_TIMEOUT for another leader; return whether there is one."""
     clock = client.clock
     until = clock.monotonic() + _SUCCESSOR_TIMEOUT.total_seconds()
     while clock.monotonic() < until:
@@ -381,5 +382,5 @@ async def _has_successor(client: Client, settings: OperatorSettings) -> bool:
         if lease is not None and lease.spec.holder_identity not in (None, "", settings.identity):
             return True
         await clock.sleep(_SUCCESSOR_POLL_INTERVAL)
-    log.info("nobody else leads: going on, though this process runs on the node that is drained")
+    log.info("no other replica leads: this replica continues although its node is being drained")
     return False

@@ -1,6 +1,6 @@
-"""What the operator tells of itself: by events about its namespace, which `kubectl get events` shows.
+"""Events about the operator itself, with its namespace as the involved object.
 
-Events about cluster-scoped objects, as a namespace is one, are in the namespace `default`.
+Events about cluster-scoped objects such as namespaces are stored in the namespace `default`.
 """
 
 import logging
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class OperatorEvents:
-    """Tells what people should look after."""
+    """Sends warning events about the operator."""
 
     def __init__(self, client: Client, recorder: EventRecorder, namespace: str) -> None:
         self._client = client
@@ -22,15 +22,15 @@ class OperatorEvents:
         self.namespace = namespace
 
     async def warn_of_history(self, note: str) -> None:
-        """Tell that the history of nodes cannot be written, since permissions are missing."""
+        """Warn that the history of nodes cannot be written because permissions are missing."""
         await self.warn(note, reason="HistoryForbidden", action="WriteHistory")
 
     async def warn(self, note: str, *, reason: str, action: str) -> None:
-        """Tell it; what cannot be told is in the log anyway."""
+        """Send a warning event; if that fails, log it instead."""
         try:
             about = await self._client.get(NAMESPACES, self.namespace)
         except (KubeError, LeadershipLost) as error:
-            log.warning("no event tells it (%s): %s", error, note)
+            log.warning("cannot record an Event (%s): %s", error, note)
             return
         self._recorder.event(
             object_reference(NAMESPACES, about), type="Warning", reason=reason, note=note, action=action

@@ -1,6 +1,6 @@
-"""How a replica is doing, as kubelets, Prometheus and people at a terminal are told.
+"""The status of an operator replica, for health probes, metrics and the dashboard.
 
-One of it is made for a process and outlives its leadership. It says what is so at the moment it is asked.
+There is one per process; it outlives leadership. All values are computed when they are read.
 """
 
 import contextlib
@@ -38,32 +38,32 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class OperatorStatus:
-    """A replica: what it serves, and whether it leads."""
+    """The components of a replica, and whether it leads."""
 
     profiles: ProfilesComponent | None = None
     notices: NoticesComponent | None = None
     webhook: "Webhook | None" = None
     is_leader: bool = False
     machines: MachinesComponent = field(default_factory=MachinesComponent)
-    kubernikus: KubernikusComponent | None = None  # None: nobody says that nodes are of Kubernikus
-    esx: EsxComponent | None = None  # None: nobody says that there are ESX hosts
-    source: "Backend | None" = None  # what the dashboard is fed from, while we lead
+    kubernikus: KubernikusComponent | None = None  # None: not configured
+    esx: EsxComponent | None = None  # None: not configured
+    source: "Backend | None" = None  # the dashboard backend, while leading
     dashboard_supervisor: Supervisor = field(default_factory=partial(Supervisor, "the dashboard"))
     started: datetime | None = None
     recent_warnings: "RecentWarnings | None" = None
-    maintenance_controller: NodeMaintenanceController | None = None  # of NodeMaintenances, while this replica leads
-    nodes: Informer[Node] | None = None  # the same
-    retention: Retention | None = None  # the same
-    client: Client | None = None  # by which the cluster is asked
+    maintenance_controller: NodeMaintenanceController | None = None  # while leading
+    nodes: Informer[Node] | None = None  # while leading
+    retention: Retention | None = None  # while leading
+    client: Client | None = None  # of the cluster
     drain_metrics: DrainMetrics = field(default_factory=DrainMetrics)
-    history_backlog: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
-    viewer_count: Callable[[], int] = lambda: 0  # how many look on
+    history_backlog: Backlog = field(default_factory=Backlog)  # history entries that are not written yet
+    viewer_count: Callable[[], int] = lambda: 0  # open event streams of the dashboard
 
     @contextlib.contextmanager
     def hold_leader_state(
         self, orders: NodeMaintenanceController, nodes: Informer[Node], retention: Retention
     ) -> Iterator[None]:
-        """Know what a leader knows while the context lasts."""
+        """Expose the leader's controllers while the context lasts."""
         self.maintenance_controller, self.nodes, self.retention = orders, nodes, retention
         try:
             yield
@@ -71,24 +71,23 @@ class OperatorStatus:
             self.maintenance_controller = self.nodes = self.retention = None
 
     def on_record_created(self, node: str) -> None:
-        """Learn that a record was made for a node, which may be gone by now."""
+        """Enqueue a node whose MaintenanceRecord was created: the node may be deleted already."""
         if self.retention is not None:
             self.retention.enqueue(node)
 
     def set_viewer_counter(self, count: Callable[[], int]) -> None:
-        """Learn how to count those who look on."""
         self.viewer_count = count
 
     def unready(self) -> Sequence[str]:
-        """Return why this replica cannot do its part, a line each. That another leads is no reason."""
+        """Return why this replica is not ready, one line each. That another replica leads is no reason."""
         reasons = [*(() if self.webhook is None else self.webhook.not_ready_reasons())]
         controller = None if self.profiles is None else self.profiles.controller
         if controller is not None and (reason := controller.unready_reason()):
-            reasons.append(f"profiles wait: {reason}")
+            reasons.append(f"profiles are not reconciled: {reason}")
         return reasons
 
     def troubles(self) -> Sequence[str]:
-        """Return what somebody should look after, though this replica does its part."""
+        """Return problems that need attention but do not affect readiness."""
         found = [*(() if self.webhook is None else self.webhook.warnings())]
         if self.profiles is not None:
             found += self.profiles.troubles()
@@ -114,14 +113,14 @@ class OperatorStatus:
             yield from self.retention.problems()
 
     def status_lines(self) -> Sequence[str]:
-        """Return how it stands, a line each, with a plus if that is good and a minus if it is not."""
+        """Return one line per component, `[+]` if it is healthy and `[-]` if not."""
         return tuple(self._status_lines())
 
     def _status_lines(self) -> Iterator[str]:
-        yield f"[+] leader: {'this replica leads' if self.is_leader else 'another replica leads, or nobody does yet'}"
+        yield f"[+] leader: {'this replica leads' if self.is_leader else 'another replica leads, or none does yet'}"
         if self.webhook is not None:
             problems = self.webhook.not_ready_reasons()
-            yield f"[-] webhook: {problems[0]}" if problems else "[+] webhook: it listens"
+            yield f"[-] webhook: {problems[0]}" if problems else "[+] webhook: listening"
         if self.profiles is not None:
             yield from self._profile_lines(self.profiles)
         if self.notices is not None:
@@ -137,27 +136,27 @@ class OperatorStatus:
         if problem is None:
             yield f"[+] configuration: {f'{file} is in force' if profiles.file.is_loaded else f'no {file} yet'}"
         else:
-            yield f"[-] configuration: what {file} said before is in force"
+            yield f"[-] configuration: the last valid version of {file} is in force"
         controller = profiles.controller
         if controller is None:
-            idle_text = "nothing is configured, and no maintenance announced" if profiles.is_idle else ""
+            idle_text = "no profile is configured and no maintenance is announced" if profiles.is_idle else ""
             owner_text = (
-                idle_text or "nobody has yet, or a SAP maintenance-controller does"
+                idle_text or "no replica holds their lease yet, or a SAP maintenance-controller does"
                 if self.is_leader
-                else "the leader does"
+                else "the leader reconciles them"
             )
-            yield f"[+] profiles: this replica does not see to them; {owner_text}"
+            yield f"[+] profiles: not reconciled by this replica; {owner_text}"
         elif reason := controller.unready_reason():
             yield f"[-] profiles: {reason}"
         else:
-            yield f"[+] profiles: this replica sees to them; nodes that are due: {controller.due_count}"
+            yield f"[+] profiles: reconciled by this replica; nodes due: {controller.due_count}"
 
     def infos(self) -> list[RawObject] | None:
-        """Return what `/api/v1/info` answers; None: another must be asked."""
+        """Return the answer to `/api/v1/info`; None: ask the leader."""
         return [] if self.profiles is None else self.profiles.infos()
 
     def collect_metrics(self) -> Iterator[Collector]:
-        """Yield all numbers, as they are now."""
+        """Yield the current values of all metrics."""
         yield replica.build_info(__version__)
         yield replica.leader_status(
             leader=self.is_leader, profiles=None if self.profiles is None else self.profiles.controller is not None

@@ -1,15 +1,16 @@
-"""Profiles under the operator: beside maintenances on a person's order, never beside the SAP maintenance-controller.
+"""Profiles: wiring of their controller, which never runs at the same time as the SAP maintenance-controller.
 
-The operator holds two leases. The first, the Node Maintenance Operator's, makes it the leader. As the leader it stands
-for a second one, under the name that the SAP maintenance-controller leads under, in the same namespace, and sees to
-profiles only while it has that too. So either of the two old operators can still run while Haulout is tried: it keeps
-its part of the work until it is gone, and Haulout does the other. They are taken in this order and only by the leader,
-so that replicas cannot hold one each. A standby observes both, so that after a crash both have run out at once.
+The operator holds two leases. The first, the Node Maintenance Operator's, makes it the leader. The leader then acquires
+a second one with the name of the SAP maintenance-controller's, in the same namespace, and runs profiles only while it
+holds both. So either of the two old operators may still run during a migration: it keeps its part of the work until it
+is removed, and Haulout does the rest. Only the leader acquires the second lease, and always in this order, so that two
+replicas cannot hold one each. A standby observes both, so that after a crash both expire at once.
 
-Where the file has no profiles they wait for the first notice (`haulout.controllers.profiles.default_profile`), and
-take no lease before; unless there is something `integrations` them that a SAP maintenance-controller would do as well.
+Without profiles in the file, the controller waits for the first notice
+(`haulout.controllers.profiles.default_profile`), and takes no lease before, unless there are `integrations` that the
+SAP maintenance-controller would run as well.
 
-A SAP maintenance-controller that runs without `--enable-leader-election` holds no lease, and cannot be noticed.
+A SAP maintenance-controller without `--enable-leader-election` holds no lease, and cannot be detected.
 """
 
 import asyncio
@@ -51,44 +52,44 @@ from haulout.kube.recorder import EventRecorder
 
 log = logging.getLogger(__name__)
 
-_REPORTER = "maintenance"  # who tells by events, as users of the SAP maintenance-controller know it
+_REPORTER = "maintenance"  # reporting controller of events, as in the SAP maintenance-controller
 _FLUSH_TIMEOUT = timedelta(seconds=2)
 _ELECTION_RETRY = timedelta(seconds=1)
 
 
 Integration = Callable[[Client], Coroutine[Any, Any, None]]
-"""Does something that a SAP maintenance-controller does beside profiles; until cancelled."""
+"""Runs a feature of the SAP maintenance-controller beside profiles, until cancelled."""
 
 
 @dataclass(slots=True)
 class ProfilesComponent:
-    """What profiles need: their configuration, and the way to the outside; and what is known while they are seen to."""
+    """State that outlives leadership: configuration, external client, and the controller while this replica leads."""
 
     file: ProfilesFile
     outside: ExternalClient
     metrics: ProfileMetrics = field(default_factory=ProfileMetrics)
-    controller: ProfilesController | None = None  # while we see to them, and not another
-    is_idle: bool = False  # we would see to them, if there were anything to do
-    answers: QueryCache | None = None  # of the outside, the same
-    informers: ProfileInformers | None = None  # the same
-    missing_permissions: MissingPermissions | None = None  # the same
-    drain_metrics: InitiatorDrainMetrics | None = None  # counts drains
-    history_backlog: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
-    on_record_created: Callable[[str], object] = lambda _: None  # hears of nodes for which a record is made
-    integrations: tuple[Integration, ...] = ()  # what else that controller would do
+    controller: ProfilesController | None = None  # while this replica leads
+    is_idle: bool = False  # this replica leads, but there is nothing to do
+    answers: QueryCache | None = None  # of external queries, while this replica leads
+    informers: ProfileInformers | None = None  # while this replica leads
+    missing_permissions: MissingPermissions | None = None  # while this replica leads
+    drain_metrics: InitiatorDrainMetrics | None = None  # drain counters
+    history_backlog: Backlog = field(default_factory=Backlog)  # history entries that are not written yet
+    on_record_created: Callable[[str], object] = lambda _: None  # called with a node's name when its record is created
+    integrations: tuple[Integration, ...] = ()  # what else the SAP maintenance-controller does
     supervisor: Supervisor = field(default_factory=partial(Supervisor, "profiles"))
-    file_supervisor: Supervisor = field(default_factory=partial(Supervisor, "following the configuration"))
-    notifications_supervisor: Supervisor = field(default_factory=partial(Supervisor, "notifications of objects"))
+    file_supervisor: Supervisor = field(default_factory=partial(Supervisor, "configuration file watch"))
+    notifications_supervisor: Supervisor = field(default_factory=partial(Supervisor, "object notifications"))
 
     def troubles(self) -> tuple[str, ...]:
-        """Return what somebody should look after."""
+        """Return problems that need attention."""
         file_problem = self.file.problem
         config = () if file_problem is None else (f"the last good configuration stays in force: {file_problem}",)
         failed_nodes = (
             0 if self.controller is None else sum(bool(item.problem) for item in self.controller.statuses.all())
         )
         nodes = (
-            (f"nothing is done about {format_count(failed_nodes, 'node')}: /api/v1/info says why",)
+            (f"{format_count(failed_nodes, 'node')} cannot be reconciled: /api/v1/info shows why",)
             if failed_nodes
             else ()
         )
@@ -103,36 +104,36 @@ class ProfilesComponent:
         )
 
     def suitable_start(self, node: Node, notice: MaintenanceNotice, *, clock: Clock) -> datetime | None:
-        """Return when an announced maintenance suits the windows of profiles; None: nobody minds or can tell."""
+        """Return the start of an announced maintenance that the profiles' windows prefer; None: any, or not known."""
         if self.answers is None:
             return None
         profiles = self.file.configuration.profiles
         return preferred_start(node, notice, profiles, look_up=self.answers.cached_result, now=clock.now())
 
     def lead_time(self, node: Node, notice: MaintenanceNotice) -> timedelta | None:
-        """Return how long before its start a node is taken out of service; None: as without a configuration."""
+        """Return how long before the maintenance the node is drained; None: as without a configuration."""
         return lead_time(node, notice, self.file.configuration.profiles)
 
     def is_handled(self, node: Node, notice: MaintenanceNotice) -> bool:
-        """Tell whether a profile empties the node for a maintenance; the default one does for all."""
+        """Return whether a profile drains the node for a maintenance; the default profile does so for all."""
         return not self.file.configuration.profiles or self.lead_time(node, notice) is not None
 
     def infos(self) -> list[RawObject] | None:
-        """Return what `/api/v1/info` answers; None while another sees to profiles."""
+        """Return the answer to `/api/v1/info`; None while another process runs profiles."""
         if self.controller is None:
             return [] if self.is_idle else None
         return as_json(self.controller.statuses.all(), label_filter=self.file.configuration.label_filter)
 
     @property
     def waiting_nodes(self) -> int:
-        """How many nodes pass all checks of a profile, and wait for room."""
+        """How many nodes pass all checks of a profile and wait for a budget slot."""
         infos = () if self.controller is None else self.controller.statuses.all()
         return sum(
             any(transition.veto for report in node.reports for transition in report.transitions) for node in infos
         )
 
     def collect_metrics(self) -> Iterator[MetricVec]:
-        """Yield all numbers, as they are now."""
+        """Yield the current values of all metrics."""
         metrics, controller = self.metrics, self.controller
         for gauge in (metrics.nodes, metrics.depth, metrics.skipped):
             gauge.values.clear()
@@ -160,12 +161,11 @@ async def run_profiles(
     waiting_list: WaitingList | None = None,
     first_notice: asyncio.Event | None = None,
 ) -> None:
-    """See to profiles whenever no SAP maintenance-controller does; until cancelled.
+    """Run the controller whenever no SAP maintenance-controller does, until cancelled.
 
-    `nodes` is a copy of them that somebody else keeps up to date, `waiting_list` are orders that go first,
-    `first_notice` is set once there is a notice. `election` is the one for the profiles' lease; it may have observed
-    that for a while. Raises `LeadershipHandover` when a profile is about to drain `own_node`, on which this process
-    runs.
+    The caller runs the informer `nodes`; the NodeMaintenances in `waiting_list` have priority; `first_notice` is set
+    once there is a notice. `election` is the one for the profiles' lease; it may have observed the lease for a while.
+    Raise `LeadershipHandover` when a profile is about to drain `own_node`, on which this process runs.
     """
     wait_until_needed = partial(_wait_until_needed, profiles, nodes=nodes, first_notice=first_notice)
     if not profiles.integrations:
@@ -186,14 +186,14 @@ async def run_profiles(
         try:
             await election.run(lead, fence=client.fence)
         except LeadershipLost as error:
-            log.warning("%s; profiles wait", error)
+            log.warning("%s; this replica does not reconcile profiles", error)
         await client.clock.sleep(_ELECTION_RETRY)
 
 
 async def _wait_until_needed(
     profiles: ProfilesComponent, *, nodes: Informer[Node] | None, first_notice: asyncio.Event | None
 ) -> None:
-    """Return when there is something to do: by the file, or by default."""
+    """Wait until there is something to do, by the file or by the default profile."""
     is_needed = asyncio.Event()
 
     async def wait_for(condition: Awaitable[object]) -> None:
@@ -215,7 +215,7 @@ async def _wait_until_needed(
 
 
 async def _wait_for_unfinished_node(nodes: Informer[Node]) -> None:
-    """Return if the default profile is not done with a node; a notice that was deleted meanwhile tells nobody."""
+    """Return if the default profile has unfinished nodes: their notice may be deleted, and sets no event."""
     await nodes.wait_synced()
     if not any(map(default_profile.is_unfinished_on, nodes.all())):
         await asyncio.Event().wait()
@@ -228,7 +228,7 @@ async def _lead(
     wait_until_needed: Callable[[], Awaitable[None]],
     run_controller: Callable[[Client], Awaitable[None]],
 ) -> None:
-    """Do all that no SAP maintenance-controller does now; raises `LeadershipHandover`."""
+    """Run the controller and the integrations; raise `LeadershipHandover`."""
 
     async def run_once_needed() -> None:
         await wait_until_needed()
@@ -254,7 +254,7 @@ async def _run_controller(
     nodes: Informer[Node] | None,
     waiting_list: WaitingList | None,
 ) -> None:
-    # Pods are many: what is told of them must not crowd out what is told of nodes.
+    # A recorder of its own: many events of pods must not delay those of nodes.
     events, pod_events = (EventRecorder(client, instance=identity, controller=_REPORTER) for _ in range(2))
     informers: list[ProfileInformers] = []
     handover: LeadershipHandover | None = None
@@ -306,7 +306,7 @@ async def _apply_configuration(
     operator_events: OperatorEvents,
     missing_permissions: MissingPermissions,
 ) -> None:
-    """Have the controller go by the configuration as it is, as far as that is permitted; until cancelled."""
+    """Apply each configuration to the controller, without plugins that lack permissions; until cancelled."""
     last_configuration, reported_problem, has_unfinished_nodes, in_force = None, None, False, file.configuration
     with_default_profile = partial(
         default_profile.effective_configuration, recovery=default_profile.recovery_timeout(file.environ)
@@ -315,7 +315,7 @@ async def _apply_configuration(
         is_new = file.configuration is not last_configuration
         if is_new:
             last_configuration = file.configuration
-            # Once it was in force here, a node of which we have not heard yet may be on its way.
+            # While it was in force, it may have started on a node that the informer does not show yet.
             has_unfinished_nodes = has_unfinished_nodes or not last_configuration.profiles
             in_force = with_default_profile(last_configuration, has_unfinished_nodes=has_unfinished_nodes)
         has_changed = await missing_permissions.refresh(in_force) if is_new or missing_permissions.missing else False
@@ -337,5 +337,5 @@ async def _apply_configuration(
 
 
 def log_other_holder(holder: str) -> None:
-    """Log that another process is in charge of profiles, for a leader that would be otherwise."""
-    log.warning("%s holds lease %s: profiles are its business until it is gone", holder, PROFILES_LEASE)
+    """Log that another process holds the lease for profiles."""
+    log.warning("%s holds lease %s and reconciles profiles until it releases the lease", holder, PROFILES_LEASE)

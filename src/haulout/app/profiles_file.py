@@ -1,8 +1,7 @@
-"""The configuration file of profiles while the operator runs: followed by every replica, used by the one that leads.
+"""The configuration file of profiles while the operator runs: watched by every replica, used by the leader.
 
-The last good configuration stays in force while the file is broken or gone; both are said in the log. Without any there
-is none until the file appears; what is done by default then is for `haulout.controllers.profiles.default_profile` to
-say.
+The last valid configuration stays in force while the file is invalid or missing; both are logged. Without a file there
+is no configuration until it appears; `haulout.controllers.profiles.default_profile` defines what applies then.
 """
 
 import asyncio
@@ -21,16 +20,16 @@ from haulout.errors import ConfigErrors
 
 log = logging.getLogger(__name__)
 
-DEFAULT_PATH = Path("config/maintenance.yaml")  # where the SAP maintenance-controller looks, from the working directory
+DEFAULT_PATH = Path("config/maintenance.yaml")  # relative to the working directory, as in its predecessor
 
 
 _NO_CONFIGURATION = Configuration(requeue=timedelta(minutes=1), profiles={})
 
 
 class ProfilesFile:
-    """A file, and what it said when it last made sense. Making one reads it; raises `ConfigErrors`.
+    """The file, and its last valid content. The constructor reads it and raises `ConfigErrors`.
 
-    With `is_optional` there need not be a file yet.
+    With `is_optional` the file may be missing at first.
     """
 
     def __init__(self, path: Path, *, environ: Mapping[str, str], clock: Clock, is_optional: bool = False) -> None:
@@ -47,32 +46,32 @@ class ProfilesFile:
 
     @property
     def problem(self) -> ConfigErrors | None:
-        """What is wrong with the file as it is now."""
+        """The errors in the current content."""
         return self._watched.problem
 
     @property
     def content(self) -> bytes | None:
-        """What the file says now; None: it is not there."""
+        """The current content; None: there is no file."""
         return self._watched.content
 
     @property
     def last_good_content(self) -> bytes | None:
-        """What the file said when it last made sense; None: it never did."""
+        """The last valid content; None: there was none."""
         return self._watched.last_good
 
     @property
     def is_loaded(self) -> bool:
-        """Tell whether there is, or was, a file that made sense."""
+        """Whether a valid file was loaded."""
         return self.configuration is not _NO_CONFIGURATION
 
     async def run(self) -> None:
-        """Follow the file, until cancelled."""
+        """Watch the file until cancelled."""
         for warning in self.warnings:
             log.warning("%s", warning)
         await self._watched.watch(on_change=self._on_change, on_problem=self._on_problem, on_restored=self._on_restored)
 
     async def wait_for_change(self, *, timeout: timedelta | None = None) -> None:
-        """Return when the configuration, or what is wrong with the file, is another one; or after `timeout`."""
+        """Wait until the configuration or its errors change, or for `timeout`."""
         try:
             async with asyncio.timeout(None if timeout is None else timeout.total_seconds()):
                 await self._changed.wait()
@@ -81,13 +80,13 @@ class ProfilesFile:
         self._changed.clear()
 
     def subscribe(self, callback: Callable[[Configuration], object]) -> Callable[[], None]:
-        """Call `callback` with the configuration as it is, and with each that comes; returns what ends that."""
+        """Call `callback` now and after each change; return a function that unsubscribes."""
         self._subscribers.append(callback)
         callback(self.configuration)
         return lambda: self._subscribers.remove(callback)
 
     async def wait_for_profiles(self) -> None:
-        """Return when the file has profiles: it may have a budget and nothing else."""
+        """Wait until the file has profiles: it may contain only a budget."""
         found = asyncio.Event()
         unsubscribe = self.subscribe(lambda configuration: found.set() if configuration.profiles else None)
         try:
@@ -101,7 +100,7 @@ class ProfilesFile:
         for callback in tuple(self._subscribers):
             callback(self.configuration)
         self.warnings = change.loaded.warnings
-        no_difference = "there was none before" if is_first else "nothing that matters changed"
+        no_difference = "first version" if is_first else "no effective change"
         log.info("%s is in force: %s", self.path, "; ".join(change.differences) or no_difference)
         for warning in self.warnings:
             log.warning("%s", warning)
@@ -110,10 +109,12 @@ class ProfilesFile:
     def _on_problem(self, problem: ConfigErrors) -> None:
         for error in problem.errors:
             log.error("%s", error)
-        consequence = "going on by what it said before" if self.is_loaded else "going on as if it were not there"
-        log.error("%s makes no sense: %s", self.path, consequence)
+        consequence = (
+            "the last valid version stays in force" if self.is_loaded else "continuing without a configuration"
+        )
+        log.error("%s is invalid: %s", self.path, consequence)
         self._changed.set()
 
     def _on_restored(self) -> None:
-        log.info("%s makes sense again", self.path)
+        log.info("%s is valid again", self.path)
         self._changed.set()

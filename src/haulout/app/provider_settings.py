@@ -1,13 +1,12 @@
-"""Which clouds the operator listens to, as its environment says.
+"""Cloud providers whose maintenance events the operator reads, from environment variables.
 
-    clouds = read(os.environ)                       # ConfigError: a variable makes no sense, or an SDK is not there
-    notices = Notices(clouds.sources("haulout-0"))
+    providers = read_environment(os.environ)  # ConfigError: a variable is invalid, or an SDK is missing
+    notices = NoticesComponent(providers.sources("haulout-0"))
 
-The variables are those of the sources (`haulout.providers.event_source`), and of the programs that they replace. What
-is set and has no effect is named, for people: a variable that is spelled wrong would otherwise be a cloud that is
-never heard.
+The variables are those of the event sources (`haulout.providers.event_source`), and of the programs that they replace.
+Variables without effect are reported, because a misspelled name would otherwise leave a cloud without a source.
 
-SDKs are big: one is loaded only where its source is made, by the replica that leads.
+SDKs need much memory: only the leader imports one, when it creates the source.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,52 +26,50 @@ from haulout.providers.gke import settings as for_gke
 from haulout.providers.oci import settings as for_oci
 
 _PREFIXES = ("HAULOUT_AWS", "HAULOUT_GCP", "HAULOUT_GKE", "HAULOUT_OCI")
-_SWITCHES = ("HAULOUT_AWS", "HAULOUT_GCP", "HAULOUT_GKE")  # which say no by themselves
+_SWITCHES = ("HAULOUT_AWS", "HAULOUT_GCP", "HAULOUT_GKE")  # each of which may be set to turn its cloud off
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """What is configured; None: that cloud is not listened to."""
+    """The settings per provider; None: disabled."""
 
     oci: for_oci.OciSettings | None = None
     aws: for_aws.AwsSettings | None = None
     gcp: for_gcp.GcpSettings | None = None
     gke: for_gke.GkeSettings | None = None
-    ignored: tuple[str, ...] = ()  # what is set and has no effect, and why
+    ignored: tuple[str, ...] = ()  # variables without effect, and why
 
     def describe(self) -> Iterator[str]:
-        """Yield what is listened to, a line each."""
+        """Yield one line per enabled provider."""
         if self.oci is not None:
             places = [f"stream {self.oci.stream}"] if self.oci.stream else []
             places += [f"compartment {compartment}" for compartment in self.oci.compartments]
-            yield f"OCI is listened to: {', '.join(places)}; as {self.oci.auth}"
+            yield f"OCI events come from {', '.join(places)}; authentication: {self.oci.auth}"
             if self.oci.handler_namespace:
-                yield f"OCI: what the handler has planned in namespace {self.oci.handler_namespace} is taken over"
+                yield f"OCI: maintenance that the handler planned in namespace {self.oci.handler_namespace} is adopted"
         if self.aws is not None:
             queue = f", and queue {self.aws.queue_url}" if self.aws.queue_url else ""
-            keys = f"the keys in Secret {self.aws.secret}" if self.aws.secret else "what credentials boto3 finds"
-            yield f"AWS is listened to: EC2{queue}; with {keys}"
+            keys = f"Secret {self.aws.secret}" if self.aws.secret else "the default chain of boto3"
+            yield f"AWS events come from EC2{queue}; credentials: {keys}"
         if self.gcp is not None:
-            projects = (
-                f"of {', '.join(self.gcp.projects)}" if self.gcp.projects else "of the projects that nodes are in"
-            )
-            keys = f"the file {self.gcp.credentials}" if self.gcp.credentials else "tokens of the metadata server"
+            projects = f"of {', '.join(self.gcp.projects)}" if self.gcp.projects else "of the projects of the nodes"
+            keys = f"the file {self.gcp.credentials}" if self.gcp.credentials else "the metadata server"
             begin_note = (
                 ""
                 if self.gcp.early_start is for_gcp.GoogleEarlyStart.NEVER
                 else "; maintenance begins once its node is empty"
             )
-            yield f"Google Cloud is listened to: Compute {projects}; with {keys}{begin_note}"
+            yield f"Google Cloud events come from Compute Engine {projects}; credentials: {keys}{begin_note}"
         if self.gke is not None:
             begin_note = (
                 ""
                 if self.gke.early_start is for_gcp.GoogleEarlyStart.NEVER
                 else "; maintenance begins once its node is empty"
             )
-            yield f"GKE is listened to: labels of nodes{begin_note}"
+            yield f"GKE events come from labels of nodes{begin_note}"
 
     def sources(self, instance: str) -> MakeSources:
-        """Return what makes the sources; `instance` tells this replica from all others."""
+        """Return the factory of event sources; `instance` identifies this replica."""
 
         def make(client: Client, nodes: Informer[Node]) -> Sequence[EventSource]:
             sources: list[EventSource] = []
@@ -102,7 +99,7 @@ class ProviderSettings:
 
 
 def read_environment(environ: Mapping[str, str]) -> ProviderSettings:
-    """Return what environment variables say; raises `ConfigError`."""
+    """Parse the environment variables; raise `ConfigError`."""
     providers = ProviderSettings(
         oci=for_oci.read(environ),
         aws=for_aws.read(environ),
@@ -118,11 +115,11 @@ def read_environment(environ: Mapping[str, str]) -> ProviderSettings:
 def _ignored_variables(environ: Mapping[str, str], configured: ProviderSettings) -> Iterator[str]:
     yield from () if configured.oci is None else configured.oci.ignored
     foreign = {} if configured.aws is None else configured.aws.unsupported
-    yield from (f"{name} is of no use: {why}" for name, why in foreign.items())
+    yield from (f"{name} has no effect: {why}" for name, why in foreign.items())
     known = (*for_oci.VARIABLES, *for_aws.VARIABLES, *for_agents.VARIABLES, *for_gcp.VARIABLES, *for_gke.VARIABLES)
     for name in sorted(environ):
         if name.startswith(_PREFIXES) and name not in known:
-            yield f"{name} is of no use: there is no such variable{did_you_mean(name, known)}"
+            yield f"{name} has no effect: there is no such variable{did_you_mean(name, known)}"
     for provider, settings, cloud in (
         (for_oci, configured.oci, "OCI"),
         (for_aws, configured.aws, "AWS"),
@@ -136,6 +133,6 @@ def _ignored_variables(environ: Mapping[str, str], configured: ProviderSettings)
         )
         if unused and not (len(unused) == 1 and unused[0] in _SWITCHES):
             yield (
-                f"{', '.join(unused)} has no effect: {cloud} is not listened "
-                f"to without {join_with_or(provider.ENABLING_VARIABLES)}"
+                f"{', '.join(unused)} has no effect: {cloud} events "
+                f"are only received with {join_with_or(provider.ENABLING_VARIABLES)}"
             )

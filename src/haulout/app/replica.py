@@ -1,4 +1,4 @@
-"""One of several replicas: who it is, and what each of them serves, whether it leads or not."""
+"""One of several replicas: its identity, and what each replica serves whether it leads or not."""
 
 import logging
 from collections.abc import AsyncIterator, Sequence
@@ -21,34 +21,34 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSettings:
-    """Where and as whom it runs."""
+    """Settings of a replica."""
 
     namespace: str
     identity: str
-    cluster: str = ""  # how people know it
+    cluster: str = ""  # display name
     health_port: int | None = None
-    metrics_address: ListenAddress | None = None  # where metrics and the API are served, if at all
-    access: AccessSettings | None = None  # who may use the dashboard; None: who shows a token
-    leases: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)  # under which one of the replicas leads
-    metrics_linger: timedelta = timedelta()  # how long these are served at the end, until they were read once more
+    metrics_address: ListenAddress | None = None  # of metrics and the API; None: not served
+    access: AccessSettings | None = None  # who may use the dashboard; None: users with a token
+    leases: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)  # lease timings
+    metrics_linger: timedelta = timedelta()  # how long to wait at shutdown for a last scrape
 
 
 class Replica(ServedReplica, Protocol):
-    """How it is doing: an operator's `Vitals`, or a hub's."""
+    """The status of a replica: `OperatorStatus`, or `HubStatus`."""
 
     started: datetime | None
     recent_warnings: RecentWarnings | None
 
     def unready(self) -> Sequence[str]:
-        """Return why it cannot do its part."""
+        """Return why the replica is not ready."""
         ...
 
     def troubles(self) -> Sequence[str]:
-        """Return what somebody should look after, though it does its part."""
+        """Return problems that need attention but do not affect readiness."""
         ...
 
     def status_lines(self) -> Sequence[str]:
-        """Return how it stands, a line each."""
+        """Return one line per component."""
         ...
 
 
@@ -56,7 +56,7 @@ class Replica(ServedReplica, Protocol):
 async def serve_replica(
     client: Client, status: Replica, settings: ReplicaSettings, *, lease: str = LEADER_LEASE
 ) -> AsyncIterator[None]:
-    """Serve while the context lasts; who leads holds `lease`."""
+    """Serve while the context lasts; the leader holds `lease`."""
     status.started = status.started or client.clock.now()
     status.recent_warnings = RecentWarnings(client.clock)
     async with AsyncExitStack() as stack:

@@ -1,7 +1,7 @@
-"""What the operator needs in a cluster: the permissions without which it cannot work, and what is optional.
+"""All permissions that the operator needs in a cluster, required and optional.
 
-Each controller says what it needs, and each plugin of a configuration. This sum of it is what `haulout cluster-info`
-checks and `haulout manifests` grants; without a configuration, what most of them need
+Each controller declares its permissions, and so does each plugin of a configuration. `haulout cluster-info` checks the
+union, and `haulout manifests` grants it; without a configuration, the union covers most plugins
 (`haulout.controllers.profiles.permissions`).
 """
 
@@ -38,7 +38,7 @@ from haulout.providers.oci import cronjob_adoption
 from haulout.webhook import registration
 
 
-def operator_permissions(  # noqa: PLR0913 - what installations may differ in
+def operator_permissions(  # noqa: PLR0913 - the parameters of an installation
     *,
     namespace: str,
     lease_namespace: str = node_lease.NAMESPACE,
@@ -52,17 +52,16 @@ def operator_permissions(  # noqa: PLR0913 - what installations may differ in
     pod_deletion: bool = False,
     impersonates: bool = False,
 ) -> tuple[Permission, ...]:
-    """Return what an operator that lives in `namespace` must be allowed to do; each thing once.
+    """Return the permissions of an operator in `namespace`, without duplicates.
 
-    `with_machines`: it is on a cluster of OpenShift, and replaces Machines.
-    `kubernikus_settings`: its nodes are of Kubernikus, and seen to by these.
-    `with_esx`: it sees to nodes on ESX hosts.
-    `aws_secret`, a namespace and a name, is where it has the keys of AWS from, if from a Secret.
-    `handler_namespace` is where the OCI Node Maintenance Handler has CronJobs that are taken over, if any.
-    `own_certificate`: it makes that of its webhook, and has it trusted.
-    `pod_deletion`: it may delete pods where a policy says so that `configuration` does not tell of: that of a
-    NodeMaintenance, or of a file that is not known here.
-    `impersonates`: people whom a proxy names act from the dashboard, by an account of its own.
+    - `with_machines`: it runs on OpenShift and replaces Machines.
+    - `kubernikus_settings`: it maintains Kubernikus nodes by these settings.
+    - `with_esx`: it maintains nodes on ESX hosts.
+    - `aws_secret`: NAMESPACE/NAME of the Secret with AWS keys, if any.
+    - `handler_namespace`: where it adopts CronJobs of the OCI Node Maintenance Handler, if any.
+    - `own_certificate`: it issues the webhook's certificate and injects the CA bundle.
+    - `pod_deletion`: policies outside of `configuration` may delete pods: of a NodeMaintenance, or of an unknown file.
+    - `impersonates`: users that a proxy authenticates act through the dashboard, with a service account of its own.
     """
     return rbac.without_redundant(
         (
@@ -76,10 +75,10 @@ def operator_permissions(  # noqa: PLR0913 - what installations may differ in
             *registration.caller_permissions(),
             *delegated_auth.permissions(),
             *(people.operator_permissions(namespace) if impersonates else ()),
-            *leases.permissions(namespace=namespace, why="lead", names=(LEADER_LEASE,), watched=True),
-            # Events about cluster-scoped objects are in the namespace `default`.
-            Permission(("create", "patch"), "events.k8s.io", "events", "default", "tell people by events"),
-            Permission(("get",), "", "namespaces", None, "tell of itself by events", names=(namespace,)),
+            *leases.permissions(namespace=namespace, why="elect the leader", names=(LEADER_LEASE,), watched=True),
+            # Events about cluster-scoped objects are stored in the namespace `default`.
+            Permission(("create", "patch"), "events.k8s.io", "events", "default", "record events"),
+            Permission(("get",), "", "namespaces", None, "record Events about the operator", names=(namespace,)),
             *profile_permissions(configuration, namespace=namespace),
             *replicas.permissions(namespace),
             *(machines.permissions() if with_machines else ()),
@@ -90,9 +89,9 @@ def operator_permissions(  # noqa: PLR0913 - what installations may differ in
 
 
 def profile_permissions(configuration: Configuration | None, *, namespace: str) -> tuple[Permission, ...]:
-    """Return what profiles need."""
+    """Return the permissions that profiles need."""
     lease_permissions = leases.permissions(
-        namespace=namespace, why="lead profiles", names=(PROFILES_LEASE,), watched=True
+        namespace=namespace, why="elect the leader for profiles", names=(PROFILES_LEASE,), watched=True
     )
     if configuration is None:
         return *lease_permissions, *profiles.default_permissions(namespace=namespace)
@@ -102,30 +101,30 @@ def profile_permissions(configuration: Configuration | None, *, namespace: str) 
 
 
 def replaces_machines(discovery: Discovery | None) -> bool:
-    """Tell whether Machines are replaced in a cluster that serves this."""
+    """Return whether a cluster with these resources can replace Machines."""
     required = (MACHINE_MAINTENANCES, MACHINES)
     return discovery is not None and all(discovery.serves(resource) for resource in required)
 
 
 @dataclass(frozen=True, slots=True)
 class OptionalFeature:
-    """Something that is on where its custom resource is installed, and off without it."""
+    """A feature that is active where its custom resource is installed."""
 
     resource: Resource[Any]
     description: str
-    is_shipped: bool = False  # its definition is in what `haulout manifests` prints
-    option: str = ""  # of that command, with which it is
+    is_shipped: bool = False  # `haulout manifests` prints its CRD
+    option: str = ""  # the option of `haulout manifests` that includes it
 
 
 FEATURES = (
     OptionalFeature(
         NODE_MAINTENANCES,
-        "maintenance on a person's order",
+        "maintenance that a user requests",
         is_shipped=True,
     ),
     OptionalFeature(
         MAINTENANCE_NOTICES,
-        "maintenance that clouds and people announce",
+        "maintenance that clouds and users announce",
         is_shipped=True,
     ),
     OptionalFeature(

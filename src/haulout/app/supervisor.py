@@ -1,10 +1,10 @@
-"""Parts of the operator that may break without taking the others along: each is started again, later each time.
+"""Restart a component of the operator after a failure, with backoff, without affecting the others.
 
-    part = Part("profiles")
-    await part.run(see_to_profiles, client=client, tell=announce)
+    supervisor = Supervisor("profiles")
+    await supervisor.run(run_profiles, client=client, report=report)
 
-A part that breaks has a defect, or meets what nobody thought of. It is logged with its traceback, told, and named by
-`problem` until it has worked for a while. What it left behind is in the API server, from where it goes on.
+A failure is a programming error or an unexpected condition. It is logged with its traceback, reported, and kept in
+`problem` until the component has run for a while. The component's state is in the API server, so a restart continues.
 """
 
 import logging
@@ -27,7 +27,7 @@ ReportCrash = Callable[[str], Awaitable[object]]
 
 
 class Supervisor:
-    """One part, by the name that people know it under."""
+    """Supervises one component; `name` is its display name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -37,13 +37,13 @@ class Supervisor:
 
     @property
     def problem(self) -> str:
-        """How it broke, unless it has worked well since."""
+        """The last failure, or "" if the component has run well since."""
         return self._problem if self._clock and self._clock.monotonic() < self._healthy_from else ""
 
     async def run(
         self, work: Callable[[], Awaitable[None]], *, client: Client, report: ReportCrash | None = None
     ) -> None:
-        """Do `work`, again and again should it break, until cancelled; `report` hears what happened each time."""
+        """Run `work`, restarting it after each failure, until cancelled; call `report` after each failure."""
         clock = self._clock = client.clock
         failures = 0
         while True:
@@ -52,7 +52,7 @@ class Supervisor:
                 return await work()
             except LeadershipHandover:
                 raise
-            except Exception as error:  # noqa: BLE001 - the boundary of the part; it is logged with its traceback
+            except Exception as error:  # noqa: BLE001 - the task boundary; the error is logged with its traceback
                 failure = error
             ran_for = timedelta(seconds=clock.monotonic() - started)
             failures = 1 if ran_for > _HEALTHY_AFTER else failures + 1
@@ -62,31 +62,32 @@ class Supervisor:
             await clock.sleep(pause)
 
     def _record_failure(self, error: Exception, pause: timedelta, clock: Clock) -> bool:
-        """Log it; return whether it is worth telling: who does not lead any more just has not heard of it yet."""
+        """Log a failure; return whether to report it.
+
+        LeadershipLost is not reported: the component just did not stop in time.
+        """
         causes = _root_causes(error)
         if all(isinstance(cause, LeadershipLost) for cause in causes):
             log.warning("%s: %s", self.name, causes[0])
             return False
         causes_text = "; ".join(dict.fromkeys(map(repr, causes)))
-        self._problem = f"{self.name} broke, and all else goes on: {causes_text}; the log tells where"
+        self._problem = f"{self.name} failed and restarts, other components continue: {causes_text}; see the log"
         self._healthy_from = clock.monotonic() + (pause + _HEALTHY_AFTER).total_seconds()
-        log.error(
-            "%s broke, and starts again in %s: %s", self.name, duration.format(pause), causes_text, exc_info=error
-        )
+        log.error("%s failed and restarts in %s: %s", self.name, duration.format(pause), causes_text, exc_info=error)
         return True
 
 
 def _root_causes(error: BaseException) -> list[BaseException]:
-    """Return what went wrong: a group of errors says nothing by itself."""
+    """Return the leaf errors: an exception group itself has no useful message."""
     if isinstance(error, BaseExceptionGroup):
         return [cause for inner in error.exceptions for cause in _root_causes(inner)]
     return [error]
 
 
 async def wait_for_handover(work: Coroutine[Any, Any, None]) -> LeadershipHandover:
-    """Do what has no end but this one; its errors end the leader."""
+    """Return the handover that ends `work`; other errors propagate and end the leader."""
     try:
         await work
     except LeadershipHandover as error:
         return error
-    raise RuntimeError("a part of the operator has ended, and nobody told it to")
+    raise RuntimeError("a component of the operator ended unexpectedly")

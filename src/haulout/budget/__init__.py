@@ -1,8 +1,10 @@
-"""One budget for all who take nodes out of service: how many may be out at once, who is, and who has leave to go.
+"""The budget: how many nodes may be unavailable at once, which ones are, and which controller may take the next one.
 
-limits     what a budget says (pure)
-away       who is out of service, and why (pure)
-room       whether there is room for one more, and who takes it (pure)
-line       who waits for room on a person's order
-slots      leave, by compare-and-swap in one ledger; given back with proof
+- `limits`: the limits of a budget (pure)
+- `unavailable_nodes`: which nodes are unavailable, and why (pure)
+- `budget_check`: whether one more node may become unavailable (pure)
+- `waiting_list`: NodeMaintenances that wait for a slot
+- `slots`: slots, acquired by compare-and-swap in one ledger, and released with proof
+- `not_ready_tracker`: how long nodes have been NotReady
+- `cordon_copies`: copies of cordon annotations in a ConfigMap
 """

@@ -1,15 +1,15 @@
-"""Whether a budget has room for one more node, and who takes it.
+"""Whether the budget has room for one more unavailable node, and which nodes use it.
 
-    view = View(budget, nodes, now=now, orders=line.orders())
-    view.crowded(node)            # None: there is room; otherwise who is out of service, for people
-    view.limits(node)             # the same for the ledger, which has the last word
+    check = BudgetCheck(budget=budget, nodes=nodes, now=now, waiting=waiting_list.entries())
+    check.exhausted(node)         # None: there is room; otherwise the limit that is reached, and by which nodes
+    check.slot_limits(node)       # the same for the slot ledger, which decides
 
-A node that is out of service already, because it is down or somebody else holds it, takes no room: it may be taken
-whatever the budget says. That it is down must be beyond doubt for that (`haulout.budget.not_ready_tracker`); where
-there is any, others count as down, and this one does not.
+A node that is unavailable already, because it is down or another owner holds it, is exempt from the budget. A node is
+exempt as down only after DOWN_AFTER of NotReady, measured on the monotonic clock (`haulout.budget.not_ready_tracker`).
+Until then other NotReady nodes count as unavailable; this one does not.
 
-Orders that wait come first, in the order of their coming, each as far as there is room for it: one that waits for its
-zone keeps nobody in another zone from going.
+Waiting NodeMaintenances go first, in order of creation, each as far as the budget has room for it: one that waits for
+its zone does not block another zone.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -33,37 +33,34 @@ _MAX_NAMED = 5
 
 
 class NodeLister(Protocol):
-    """What is known of nodes."""
+    """The nodes of the cluster."""
 
-    def find(self, name: str) -> Node | None:
-        """Return a node."""
-        ...
+    def find(self, name: str) -> Node | None: ...
 
     def possibly_unavailable(self) -> Iterable[Node]:
-        """Return those that `haulout.budget.unavailable_nodes.may_be_unavailable` tells."""
+        """Return the nodes for which `haulout.budget.unavailable_nodes.may_be_unavailable` is true."""
         ...
 
     def group_size(self, group: LimitGroup) -> int:
-        """Return how many nodes there are in a group."""
+        """Return the number of nodes in a group."""
         ...
 
     def time_until_down(self, node: Node, now: datetime) -> timedelta | None:
-        """Return what `haulout.budget.not_ready_tracker.NotReadyTracker.time_until_down` tells."""
+        """Return the result of `haulout.budget.not_ready_tracker.NotReadyTracker.time_until_down`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetExhausted:
-    """Why there is no room: one limit that is reached, and by whom."""
+    """The limit that is reached, and the nodes that use it."""
 
-    unavailable: tuple[str, ...]  # nodes, by name
-    reasons: tuple[str, ...]  # what keeps each of them out of service
-    group: LimitGroup | None = None  # whose limit that is; None: nobody can tell
+    unavailable: tuple[str, ...]  # names of nodes
+    reasons: tuple[str, ...]  # why each of them is unavailable
+    group: LimitGroup | None = None  # the group whose limit is reached; None: unknown
     max_unavailable: int = 0
-    requeue_at: datetime | None = None  # when to look again though nothing happens
+    requeue_at: datetime | None = None  # when to check again without an event
 
     def __str__(self) -> str:
-        """Return it for people."""
         if self.group is None:
             return f"the budget is used up{f': {format_list(self.unavailable)}' if self.unavailable else ''}"
         named = [
@@ -77,16 +74,16 @@ class BudgetExhausted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetCheck:
-    """A budget, and what is seen of the nodes that share it."""
+    """A budget with the nodes and the waiting list at one moment."""
 
     budget: Budget
     nodes: NodeLister
     now: datetime
-    waiting: tuple[WaitingNodeMaintenance, ...] = ()  # that wait, and go first
-    own_entry: WaitingNodeMaintenance | None = None  # whose turn is looked at: those behind it do not matter
+    waiting: tuple[WaitingNodeMaintenance, ...] = ()  # they are served first
+    own_entry: WaitingNodeMaintenance | None = None  # entry of the node being checked: later entries do not count
 
     def exhausted(self, node: Node) -> BudgetExhausted | None:
-        """Return why there is no room for a node; None if there is."""
+        """Return why the budget has no room for a node; None if it has."""
         if not self.budget or self._is_certainly_unavailable(node):
             return None
         found = self._exhausted(node, [*self._unavailable_nodes(), *self._nodes_served_first(node)])
@@ -96,14 +93,17 @@ class BudgetCheck:
         )
 
     def slot_limits(self, node: Node) -> list[SlotLimit]:
-        """Return the limits that must have room for a node; none if it takes no room."""
+        """Return the limits that the ledger must check for a node; none if the node is exempt."""
         if not self.budget or self._is_certainly_unavailable(node):
             return []
         counted = [*self._unavailable_nodes(), *self._nodes_served_first(node)]
         return [self._slot_limit(group, node, counted) for group in self.budget.groups(node.metadata.labels)]
 
     def exhausted_by(self, node: Node, slots: Iterable[Slot]) -> BudgetExhausted:
-        """Return who uses it by the ledger as well, whose nodes may look as if nothing was done to them."""
+        """Return the reason for a refusal by the ledger.
+
+        This includes nodes whose slots are in use although the nodes do not look unavailable yet.
+        """
         counted = {item.name: item for item in (*self._unavailable_nodes(), *self._nodes_served_first(node))}
         names = dict.fromkeys(item.name for item in slots)
         for name in names:
@@ -119,11 +119,11 @@ class BudgetCheck:
         )
 
     def _is_certainly_unavailable(self, node: Node) -> bool:
-        """Tell whether a node is out of service beyond doubt."""
+        """Return whether a node is unavailable beyond doubt."""
         return is_under_maintenance(node) or self.nodes.time_until_down(node, self.now) == timedelta()
 
     def _nodes_served_first(self, node: Node) -> list[Node]:
-        """Return the nodes of orders that go first, as far as they go."""
+        """Return the nodes of earlier waiting entries, as far as the budget has room for them."""
         unavailable = list(self._unavailable_nodes()) if self.waiting else []
         served_first: list[Node] = []
         for entry in self.waiting:
@@ -156,7 +156,7 @@ class BudgetCheck:
         if reason := unavailability_reason(node, self.now):
             return reason
         waiting = next((entry.name for entry in self.waiting if entry.node == node.name), "")
-        return f"NodeMaintenance {waiting} goes first" if waiting else "about to be taken"
+        return f"NodeMaintenance {waiting} is next" if waiting else "slot already reserved"
 
     def _max_unavailable(self, group: LimitGroup) -> int:
         return group.max_unavailable(self.nodes.group_size(group) if group.limit.is_percentage else 0)
@@ -165,7 +165,7 @@ class BudgetCheck:
         def counts(slot: Slot) -> bool:
             known = self.nodes.find(slot.name)
             if known is None or known.uid != slot.uid:
-                return True  # until the server says that it is gone
+                return True  # until the API server confirms that the node is gone
             return group.matches(known.metadata.labels)
 
         others = (other for other in counted if other.uid != node.uid and group.matches(other.metadata.labels))
@@ -177,7 +177,7 @@ class BudgetCheck:
 
 
 def may_free_slot(budget: Budget, old: Node | None, new: Node | None) -> bool:
-    """Tell whether a change of a node may let others go that wait for room."""
+    """Return whether a change of a node may free a slot for a waiting NodeMaintenance."""
     if old is None or new is None:
         return True
     if may_be_available_again(old, new):
@@ -187,7 +187,7 @@ def may_free_slot(budget: Budget, old: Node | None, new: Node | None) -> bool:
 
 
 class GroupSizes:
-    """Which groups of nodes there are and how large, counted once until labels change or nodes come and go."""
+    """Groups of nodes and their sizes, cached until labels change or nodes come and go."""
 
     def __init__(self, nodes: Callable[[], Iterable[Node]]) -> None:
         self._nodes = nodes
@@ -195,14 +195,13 @@ class GroupSizes:
         self._groups: dict[BudgetLimit, tuple[LimitGroup, ...]] = {}
 
     def size(self, group: LimitGroup) -> int:
-        """Return how many there are."""
         known = self._sizes.get(group)
         if known is None:
             known = self._sizes[group] = sum(group.matches(node.metadata.labels) for node in self._nodes())
         return known
 
     def groups(self, limit: BudgetLimit) -> tuple[LimitGroup, ...]:
-        """Return the groups that share a limit, sorted by their labels."""
+        """Return the groups of a limit, sorted by their labels."""
         known = self._groups.get(limit)
         if known is None:
             found = {group for item in self._nodes() if (group := limit.group(item.metadata.labels)) is not None}
@@ -210,7 +209,7 @@ class GroupSizes:
         return known
 
     def on_node_change(self, old: Node | None, new: Node | None) -> None:
-        """Take note of a change."""
+        """Clear the cache if the change matters."""
         is_known = self._sizes or self._groups
         if is_known and (old is None or new is None or old.metadata.labels != new.metadata.labels):
             self._sizes.clear()

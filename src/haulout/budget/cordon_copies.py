@@ -1,19 +1,19 @@
-"""Copies of cordon marks, kept outside the nodes: what was before a cordon survives the loss of both annotations.
+"""Copies of cordon annotations outside the nodes: the state before a cordon survives the loss of both annotations.
 
     copies = CordonCopies(client, namespace="haulout", controller="profiles", owns=is_ours)
     await copies.load(nodes)              # once, before the first decision
-    copies.of(node)                       # for `haulout.drain.cordon.repair`
-    await copies.drop(node)               # before the write that releases the node
-    await copies.follow(node)             # after a write, or if nothing is to be written
+    copies.get(node)                      # for `haulout.drain.cordon.repair`
+    await copies.remove_owners(node)      # before the write that releases the node
+    await copies.sync(node)               # after a write, or if nothing is to be written
 
-Profiles, Kubernikus and ESX have no object of their own that could keep a copy, as a NodeMaintenance has in its status.
-All their copies are in one ConfigMap in the operator's namespace. It has one key for each node and controller. Each
-write sets or removes only keys of its own controller, so writers never conflict, and no write needs a precondition.
+Profiles, Kubernikus and ESX have no object of their own for a copy, while a NodeMaintenance has its status. All their
+copies are in one ConfigMap in the operator's namespace. It has one key per node and controller. Each write sets or
+removes only keys of its own controller, so writers never conflict, and no write needs a precondition.
 
-A copy follows the mark. It is added after the node is cordoned, and removed before the node is released. So a copy
-proves that its owners cordoned this node, by its uid, and did not release it. A process that dies between the two
-writes leaves a mark without a copy: its successor adds the copy. A copy that was deleted is added again by the next
-write, or by the next process. A stale cache may bring a removed copy back: the next reconcile removes it again.
+A copy follows the annotation. It is added after the node is cordoned, and removed before the node is released. So a
+copy proves that its owners cordoned this node, by its UID, and did not release it. A process that dies between the two
+writes leaves an annotation without a copy: its successor adds the copy. A copy that was deleted is added again by the
+next write, or by the next process. A stale cache may bring a removed copy back: the next reconcile removes it again.
 
 A copy protects against people who edit annotations. It must never stop a maintenance: if it cannot be written, that is
 logged, and the annotations alone count.
@@ -41,17 +41,17 @@ _MAX_ATTEMPTS = 3
 
 
 def permissions(home: str) -> tuple[Permission, ...]:
-    """Return what is needed to keep copies, in the operator's namespace."""
-    why = "keep copies of cordon marks"
+    """Return the permissions to store copies, in the operator's namespace."""
+    why = "store copies of cordon annotations"
     return (
-        # A name cannot restrict this, as there is no object yet to have one.
+        # RBAC cannot restrict `create` by name, because the object has none yet.
         Permission(("create",), CONFIG_MAPS.group, CONFIG_MAPS.plural, home, why),
         Permission(("get", "patch"), CONFIG_MAPS.group, CONFIG_MAPS.plural, home, why, names=(CONFIG_MAP,)),
     )
 
 
 class CordonCopy(Cordon, frozen=True, kw_only=True):
-    """A mark, with the name of its node."""
+    """A cordon with the name of its node."""
 
     node: str
 
@@ -62,7 +62,7 @@ def key_of(uid: str, controller: str) -> str:
 
 
 def decode_copies(data: Mapping[str, str]) -> dict[str, CordonCopy]:
-    """Return copies by key. Text that cannot be read counts as no copy."""
+    """Return copies by key. A copy that cannot be decoded is ignored with a warning."""
     found: dict[str, CordonCopy] = {}
     for key, text in data.items():
         try:
@@ -83,7 +83,7 @@ async def holds_of(client: Client, node: Node, *, namespace: str) -> dict[str, C
 
 
 class CordonCopies:
-    """The copies of one controller; `owns` tells which owners of cordons are its own."""
+    """The copies of one controller. `owns` tells which cordon owners belong to the controller."""
 
     def __init__(self, client: Client, *, namespace: str, controller: str, owns: Callable[[str], bool]) -> None:
         self._client = client
@@ -91,12 +91,12 @@ class CordonCopies:
         self._controller = controller
         self._owns = owns
         self._copies: dict[str, CordonCopy] | None = None  # by key; None: not loaded
-        self._exists = False  # the ConfigMap
+        self._exists = False  # the ConfigMap exists
         self._loading = asyncio.Lock()
-        self._is_failure_logged = False  # and that was logged
+        self._is_failure_logged = False  # the last write failed, and that was logged
 
     async def load(self, nodes: Callable[[], Iterable[Node]]) -> None:
-        """Read the copies once, and drop those of nodes that are gone. Raise `KubeError` if they cannot be read."""
+        """Read the copies once, and remove those of deleted nodes. Raise `KubeError` if they cannot be read."""
         if self._copies is None:
             async with self._loading:
                 await self._load(nodes)
@@ -120,11 +120,10 @@ class CordonCopies:
         await self._write(dict.fromkeys(own.keys() - known))
 
     def get(self, node: Node) -> Cordon | None:
-        """Return the copy for a node; None if there is none."""
         return (self._copies or {}).get(self._key(node))
 
     async def remove_owners(self, node: Node, *, keep: Collection[str] = ()) -> None:
-        """Remove the owners of a node from its copy that release it: all but these."""
+        """Remove the owners that release a node from its copy: all except `keep`."""
         copy = (self._copies or {}).get(self._key(node))
         if copy is None or copy.owners.keys() <= set(keep):
             return
@@ -132,9 +131,10 @@ class CordonCopies:
         await self._write({self._key(node): msgspec.structs.replace(copy, owners=remaining) if remaining else None})
 
     async def sync(self, node: Node) -> None:
-        """Make the copy for a node what the mark on it says.
+        """Update the copy of a node from its cordon annotation.
 
-        As long as a cordoned node has lost owners that the copy names, the copy stays: they are restored, or dropped.
+        While a cordoned node lacks owners that the copy contains, the copy stays unchanged: the owners are restored or
+        removed first.
         """
         try:
             mark = cordon_of(node) or Cordon()
@@ -148,13 +148,13 @@ class CordonCopies:
         desired: dict[str, CordonCopy | None] = {
             copy_key: None for copy_key, copy in copies.items() if copy.node == node.name
         }
-        # These owners set neither taints nor labels: what the mark says of them is about a NodeMaintenance.
+        # These owners set neither taints nor labels; those in the annotation belong to a NodeMaintenance.
         before = StateBeforeCordon(unschedulable=mark.before.unschedulable)
         desired[key] = CordonCopy(node=node.name, owners=owners, before=before) if owners else None
         await self._write({copy_key: copy for copy_key, copy in desired.items() if copy != copies.get(copy_key)})
 
     async def remove_node(self, name: str) -> None:
-        """Remove the copies for a node that is gone."""
+        """Remove the copies of a deleted node."""
         await self._write({key: None for key, copy in (self._copies or {}).items() if copy.node == name})
 
     def _key(self, node: Node) -> str:
@@ -164,7 +164,8 @@ class CordonCopies:
         """Set copies, and remove those that are None."""
         if not changes or self._copies is None:
             return
-        before, self._copies = self._copies, _apply(self._copies, changes)  # first: others write meanwhile
+        # Before the request: other tasks write meanwhile.
+        before, self._copies = self._copies, _apply(self._copies, changes)
         try:
             await self._patch({key: None if copy is None else _encode(copy) for key, copy in changes.items()})
         except KubeError as error:
@@ -174,7 +175,7 @@ class CordonCopies:
             self._is_failure_logged = False
 
     async def _patch(self, data: Mapping[str, str | None]) -> None:
-        """Write keys. If there is no ConfigMap, create it; others may create or delete it at the same time."""
+        """Write keys. Create the ConfigMap if it is missing; others may create or delete it at the same time."""
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
                 if self._exists:
@@ -191,7 +192,7 @@ class CordonCopies:
                 return
 
     async def _create(self) -> None:
-        """Create the ConfigMap with all copies of this controller: if somebody deleted it, all are lost."""
+        """Create the ConfigMap with all copies of this controller, since a deletion by others loses all of them."""
         data = {key: _encode(copy) for key, copy in (self._copies or {}).items()}
         metadata = {"name": CONFIG_MAP, "namespace": self._namespace}
         body: RawObject = {
@@ -205,7 +206,13 @@ class CordonCopies:
     def _log_failure(self, error: KubeError) -> None:
         level = logging.DEBUG if self._is_failure_logged else logging.WARNING
         self._is_failure_logged = True
-        log.log(level, "copies of cordon marks are not kept in ConfigMap %s/%s: %s", self._namespace, CONFIG_MAP, error)
+        log.log(
+            level,
+            "cannot store copies of cordon annotations in ConfigMap %s/%s: %s",
+            self._namespace,
+            CONFIG_MAP,
+            error,
+        )
 
 
 def _encode(copy: CordonCopy) -> str:

@@ -1,4 +1,4 @@
-"""How much of a budget is used, for `/metrics`: each of its limits, for each group of nodes that shares it."""
+"""Budget metrics: the usage of each limit by each group of nodes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,21 +11,25 @@ from haulout.budget.unavailable_nodes import is_unavailable
 from haulout.core.metrics import Metric, MetricKind, MetricVec
 
 _LABELS = ("limit", "group")
-_MORE = "`limit` is the rule in words, `group` the nodes that share it"
+_MORE = "`limit` is the limit as text, `group` selects the nodes that share it"
 
 USED = Metric(
     "haulout_budget_used",
-    "How many nodes are out of service that count against a limit.",
+    "How many nodes that count against a limit are out of service.",
     _LABELS,
     MetricKind.GAUGE,
     details=_MORE,
 )
 LIMIT = Metric(
-    "haulout_budget_limit", "How many nodes may be out of service by a limit.", _LABELS, MetricKind.GAUGE, details=_MORE
+    "haulout_budget_limit",
+    "How many nodes a limit allows to be out of service.",
+    _LABELS,
+    MetricKind.GAUGE,
+    details=_MORE,
 )
 WAITING = Metric(
     "haulout_budget_waiting",
-    "How many nodes wait for room, though nothing else stands in the way of their maintenance.",
+    "How many nodes have a maintenance that waits only for the budget.",
     ("by",),
     MetricKind.GAUGE,
     details="`by` is `order` or `profile`; another maintenance of the same node counts as well",
@@ -35,7 +39,7 @@ METRICS = (USED, LIMIT, WAITING)
 
 @dataclass(frozen=True, slots=True)
 class LimitUsage:
-    """How much of a limit is used by those who share it."""
+    """The usage of a limit by one group of nodes."""
 
     group: LimitGroup
     used: int
@@ -45,7 +49,7 @@ class LimitUsage:
 def limit_usage(
     budget: Budget, *, candidates: Iterable[Node], sizes: GroupSizes, now: datetime
 ) -> tuple[LimitUsage, ...]:
-    """Return how much of each limit is used; `candidates` are the nodes that may be out of service."""
+    """Return the usage of each limit. `candidates` are the nodes that may be unavailable."""
     unavailable_labels = [node.metadata.labels for node in candidates if is_unavailable(node, now)]
     groups = [group for limit in budget.limits for group in sizes.groups(limit)]
     return tuple(
@@ -59,7 +63,7 @@ def limit_usage(
 
 
 class BudgetMetrics:
-    """What is told of a budget."""
+    """The metrics of a budget."""
 
     def __init__(self, usage: Iterable[LimitUsage]) -> None:
         self.used = MetricVec(USED)
@@ -70,5 +74,4 @@ class BudgetMetrics:
             self.max_unavailable.set(*labels, to=entry.max_unavailable)
 
     def collect(self) -> tuple[MetricVec, ...]:
-        """Return all of them."""
         return self.used, self.max_unavailable

@@ -1,8 +1,8 @@
-"""For how long nodes are not ready, as we have seen it ourselves.
+"""How long nodes have been NotReady, measured on the local monotonic clock.
 
-What a node says of itself is an instant, by another's clock. Ours may be hours ahead, because it was set or never was:
-then a kubelet that restarts would look as if the node were down since long, and be taken though the budget is used up.
-So whoever follows nodes measures by a clock that nobody sets.
+A node's lastTransitionTime comes from another clock. If the local clock is hours ahead, a restarting kubelet looks as
+if its node had been down for hours, and the node would be taken although the budget is exhausted. Controllers that
+watch nodes therefore measure the time themselves, on a clock that cannot be set.
 """
 
 from datetime import datetime, timedelta
@@ -13,14 +13,15 @@ from haulout.core.clock import Clock
 
 
 class NotReadyTracker:
-    """Nodes that are not ready; without a clock, who only takes one look believes what nodes say."""
+    """Nodes that are NotReady. Without a clock, for a single look at the cluster, it relies on lastTransitionTime."""
 
     def __init__(self, clock: Clock | None) -> None:
         self._clock = clock
-        self._not_ready_since: dict[str, tuple[datetime | None, float]] = {}  # by uid: since when by itself, and by us
+        # By UID: lastTransitionTime, and the local monotonic time.
+        self._not_ready_since: dict[str, tuple[datetime | None, float]] = {}
 
     def on_node_change(self, old: Node | None, new: Node | None) -> None:
-        """Take note of a change."""
+        """Start or stop the measurement of a node."""
         if self._clock is None:
             return
         if old is not None and (new is None or old.uid != new.uid):
@@ -31,11 +32,11 @@ class NotReadyTracker:
             self._not_ready_since.pop(new.uid, None)
         elif new.uid not in self._not_ready_since or self._not_ready_since[new.uid][0] != ready_transition_time(
             new
-        ):  # it may have been ready between
+        ):  # it may have been ready in between
             self._not_ready_since[new.uid] = ready_transition_time(new), self._clock.monotonic()
 
     def time_until_down(self, node: Node, now: datetime) -> timedelta | None:
-        """Return in what time a node is down beyond doubt, if it stays as it is: none if it is; None if it is not."""
+        """Return the time until a node that stays NotReady is down beyond doubt; zero if it is, None if it is ready."""
         if not has_become_not_ready(node):
             return None
         if self._clock is None:

@@ -1,26 +1,26 @@
-"""Leave to take a node out of service: a slot in the one ledger of the cluster, given back with proof.
+"""Budget slots: the permission to make a node unavailable, held in one ledger for the whole cluster.
 
-    slots = Slots(client, namespace="haulout", cause=Cause.ORDERS)
-    refused = await slots.take(node, limits)            # None: the node may be written, at this version of it
-    await slots.give_back(node)                         # as it is after it was let go
+    refused = await slots.acquire(node, limits)         # None: the node may be written, at this resourceVersion
+    await slots.release(node)                           # with the node as it is after its release
 
-There is one ledger for all causes and all limits (`haulout.kube.slot_ledger`). Whoever takes a node out of service
-first adds a slot for it, by compare-and-swap. With the ledger as it was read for that, each limit must hold: of the
-other nodes that have a slot or are seen out of service, it counts fewer than it allows. If the swap fails somebody
-else was quicker, and the ledger is read again. As a node has its slot before it is touched, an old copy of the cluster
-can hide that a node is back in service, never that one was taken.
+One ledger (`haulout.kube.slot_ledger`) serves all causes and all limits. A controller adds a slot by compare-and-swap
+before it makes a node unavailable. Each limit must hold for the ledger that was read for the swap: the number of other
+nodes that have a slot or are unavailable must be less than the limit allows. If the swap fails, another controller was
+faster, and the ledger is read again. Since a node has its slot before it is changed, a stale cache can hide that a node
+is available again, but never that one was taken.
 
-A slot holds the version of the node that its owner's write is bound to. It is void, and anybody may remove it, when the
-server has the node at a later version and not in the hands of the slot's cause: then that write either was never made
-and never can be, or the node was taken and has been let go; or when the node is gone. Nothing depends on time, or on
-who leads.
+A slot holds the resourceVersion to which its owner's write is bound. A slot is void, and any controller may remove it,
+when the API server has the node at a later resourceVersion and not under maintenance by the slot's cause: either the
+write was never made and never can be, or the node was taken and released. A slot of a deleted node is void, too. No
+rule depends on time or on leader election.
 
-So whoever gives a slot back names the version at which the node was seen free: what was taken for that or a later one
-is another's. A slot of which nobody makes use, since its owner died in between, would stay until the node changes. Who
-needs the room changes the node then, in a way that means nothing: it is at a later version, and the slot is void.
+A release names the resourceVersion at which the node was seen free; slots for that or a later version belong to another
+owner. A slot whose owner died before the write would stay until the node changes. A controller that needs the slot
+therefore changes the node without effect (an annotation that is set and removed): the node has a later resourceVersion,
+and the slot is void.
 
-A node that was taken before there was any limit has no slot; it counts as soon as it is seen. That a node is down is
-nobody's decision and stands in no ledger: it counts as soon as it is seen, too.
+A node that was taken before a budget existed has no slot; it counts as soon as it is observed. A node that is down has
+no slot either, since no controller decided that; it counts as soon as it is observed.
 """
 
 import logging
@@ -42,16 +42,16 @@ from haulout.kube.timestamps import whole_seconds
 log = logging.getLogger(__name__)
 
 LEDGER = "nodes-in-maintenance"
-SLOT_WITHDRAWN_ANNOTATION = "haulout.dev/slot-withdrawn"  # an annotation, for a moment
-UNUSED_AFTER = timedelta(seconds=15)  # as long as a leader's lease: then its owner is probably dead
+SLOT_WITHDRAWN_ANNOTATION = "haulout.dev/slot-withdrawn"  # set and removed at once
+UNUSED_AFTER = timedelta(seconds=15)  # as long as a leader's lease: after that the owner is probably dead
 _RETRY_AFTER = timedelta(seconds=2)
 
 
 def permissions(home: str) -> tuple[Permission, ...]:
-    """Return what it takes to take slots and to give them back, in the operator's namespace."""
-    why, names = "keep budgets", (ledger_name(LEDGER),)
+    """Return the permissions to acquire and release slots, in the operator's namespace."""
+    why, names = "store budget slots", (ledger_name(LEDGER),)
     return (
-        # A name cannot restrict this, as there is no object yet to have one.
+        # RBAC cannot restrict `create` by name, because the object has none yet.
         Permission(("create",), CONFIG_MAPS.group, CONFIG_MAPS.plural, home, why),
         Permission(("get", "patch"), CONFIG_MAPS.group, CONFIG_MAPS.plural, home, why, names=names),
     )
@@ -59,14 +59,14 @@ def permissions(home: str) -> tuple[Permission, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SlotUnavailable:
-    """There was no room."""
+    """No slot was free."""
 
-    slots: tuple[Slot, ...]  # that are in use
-    requeue_at: datetime | None  # when to try again though nothing happens: some slots may prove to be unused
+    slots: tuple[Slot, ...]  # the slots in use
+    requeue_at: datetime | None  # when to try again without an event: some slots may turn out to be void
 
 
 class BudgetSlots:
-    """The slots that one controller takes and gives back."""
+    """Acquires and releases slots for one controller."""
 
     def __init__(self, client: Client, *, namespace: str, cause: MaintenanceCause) -> None:
         self._client = client
@@ -75,7 +75,7 @@ class BudgetSlots:
         self._owner_id = ""
 
     async def acquire(self, node: Node, limits: Sequence[SlotLimit]) -> SlotUnavailable | None:
-        """Take a slot for a write to this version of a node; return why there is none, None if there is."""
+        """Acquire a slot for a write to this version of the node. Return None if granted, and why not otherwise."""
         now = self._client.clock.now()
         slot = Slot(uid=node.uid, name=node.name, since=now, version=node.resource_version, by=self._slot_owner())
         verifier = _SlotVerifier(self._client)
@@ -86,7 +86,7 @@ class BudgetSlots:
         return SlotUnavailable(refusal.slots, now + _RETRY_AFTER if is_undecided else None)
 
     async def release(self, node: Node) -> None:
-        """Give back the slots for a node that our cause has let go, as the server has answered."""
+        """Release the slots of a node that our cause has released. `node` is the API server's answer to that write."""
         if is_under_maintenance_by(self._cause, node):
             return
         released_at = revision(node.resource_version)
@@ -98,26 +98,30 @@ class BudgetSlots:
         )
 
     async def release_unused(self, node: Node) -> None:
-        """Give back a slot that was taken for this version of a node, and of which no use was made nor will be."""
+        """Release a slot for this version of a node whose write was not made and will not be."""
         key = node.uid, self._slot_owner()
         await self._release_if(lambda slot: slot.key == key and slot.version == node.resource_version, node)
 
     async def _release_if(self, is_releasable: Callable[[Slot], bool], node: Node) -> None:
         try:
             await self._ledger.release(LEDGER, is_releasable)
-        except Forbidden as error:  # no limit is configured, so there is none
-            log.debug("the slot of node %s is not given back: %s", node.name, error)
+        except Forbidden as error:  # without the permission no limit is configured
+            log.debug("the budget slot of node %s is not released: %s", node.name, error)
         except KubeError as error:
-            log.warning("the slot of node %s is given back by the next who needs it: %s", node.name, error)
+            log.warning(
+                "cannot release the budget slot of node %s, the next maintenance that needs it will: %s",
+                node.name,
+                error,
+            )
 
     def _slot_owner(self) -> str:
-        """Return what tells this controller, in this life of its process, from all others."""
+        """Return an identity that no other controller and no other run of this process has."""
         self._owner_id = self._owner_id or f"{self._cause}/{self._client.random.getrandbits(64):016x}"
         return self._owner_id
 
 
 def cause_of(slot: Slot) -> MaintenanceCause:
-    """Return who has taken a slot; profiles have it without a word."""
+    """Return the cause of a slot. A slot without a prefix belongs to profiles."""
     return (
         MaintenanceCause.NODE_MAINTENANCES
         if slot.by.startswith(f"{MaintenanceCause.NODE_MAINTENANCES}/")
@@ -126,10 +130,10 @@ def cause_of(slot: Slot) -> MaintenanceCause:
 
 
 class _SlotVerifier:
-    """Asks the server whether slots are in use."""
+    """Checks at the API server whether slots are in use."""
 
     def __init__(self, client: Client) -> None:
-        self.is_undecided = False  # of some slot it could not be told yet
+        self.is_undecided = False  # some slot could not be decided yet
         self._client = client
 
     async def is_held(self, slot: Slot) -> bool:
@@ -150,7 +154,7 @@ class _SlotVerifier:
         return True
 
     async def _invalidate(self, node: Node) -> bool:
-        """Make a node's version a later one, so that no write is possible any more that was bound to this one."""
+        """Raise the node's resourceVersion, so that a write bound to the current one is impossible."""
         timestamp = whole_seconds(self._client.clock.now())
         preconditions = {"uid": node.uid, "resourceVersion": node.resource_version}
         try:
@@ -159,7 +163,7 @@ class _SlotVerifier:
             )
             await self._annotate(node, {"uid": node.uid, "annotations": {SLOT_WITHDRAWN_ANNOTATION: None}})
         except (Conflict, NotFound):
-            return False  # it has changed by itself, and is looked at again
+            return False  # the node has changed by itself; the next attempt reads it again
         return revision(changed.resource_version) > revision(node.resource_version)
 
     async def _annotate(self, node: Node, metadata: RawObject) -> Node:

@@ -1,14 +1,15 @@
-"""Which nodes are out of service, by what stands on them: whoever took one has left its mark there.
+"""Which nodes are unavailable, decided by the node objects alone.
 
-- A profile has it in maintenance, or is on its way: its state label, and the annotation of transitions that have begun.
-- A person's order (NodeMaintenance) holds it: by our mark, or by the taint of the Node Maintenance Operator.
-- A person's order is over, and the workloads that it evicted recover: by our annotation.
-- It is to be deleted, by the label of Kubernikus: by our mark.
-- It is on an ESX host in maintenance, and is shut down: by our mark.
-- It is down: not ready for longer than `DOWN_AFTER`. A kubelet that restarts, or one heartbeat too late, is nothing to
-  stop others for. A node that has never been ready is not down but joining: nobody misses it yet.
+- In maintenance by a profile, or on the way there: the state label, and the annotation of started transitions.
+- Held by a NodeMaintenance: our cordon annotation, or the taint of the Node Maintenance Operator.
+- The NodeMaintenance is over, and the evicted workloads recover: our recovering annotation.
+- To be deleted, by the label of Kubernikus: our cordon annotation.
+- On an ESX host in maintenance, and shut down: our cordon annotation.
+- Down: not ready for longer than `DOWN_AFTER`, since a kubelet restart or a late heartbeat must not block other nodes.
+  A node that has never been ready is joining, not down: it does not count.
 
-What a controller writes and what others must know is defined here, below all of them: they do not know each other.
+Labels and annotations that one controller writes and others read are defined here, because controllers must not import
+each other.
 """
 
 from collections.abc import Iterator
@@ -24,40 +25,40 @@ from haulout.drain.cordon import InvalidCordonAnnotation
 
 STATE_LABEL = "cloud.sap/maintenance-state"
 IN_MAINTENANCE: Literal["in-maintenance"] = "in-maintenance"
-TRANSITIONS_ANNOTATION = "haulout.dev/transitions"  # an annotation: what a profile has begun
+TRANSITIONS_ANNOTATION = "haulout.dev/transitions"  # annotation with the transitions that a profile has begun
 RECOVERING_ANNOTATION = (
-    "haulout.dev/recovering"  # an annotation: names of orders that are over, and whose workloads recover
+    "haulout.dev/recovering"  # annotation with the names of ended NodeMaintenances whose workloads recover
 )
-NODE_MAINTENANCE_OWNER_PREFIX = "NodeMaintenance/"  # of owners of a cordon
-PROFILE_OWNER_PREFIX = "profile/"  # the same
-DELETE_NODE_OWNER = "Kubernikus/delete-node"  # the owner of a cordon
-ESX_OWNER = "ESX"  # the owner of a cordon
+NODE_MAINTENANCE_OWNER_PREFIX = "NodeMaintenance/"  # prefix of cordon owners
+PROFILE_OWNER_PREFIX = "profile/"  # prefix of cordon owners
+DELETE_NODE_OWNER = "Kubernikus/delete-node"  # a cordon owner
+ESX_OWNER = "ESX"  # a cordon owner
 DRAIN_TAINT = cordon.DRAIN_TAINT
 
 DOWN_AFTER = timedelta(minutes=1)
-_JOIN_TIME = timedelta(seconds=10)  # of its creation, a kubelet says for the first time that it is not ready
+# Within this time of its creation, a new kubelet reports NotReady for the first time.
+_JOIN_TIME = timedelta(seconds=10)
 _NEVER_UPDATED = "NodeStatusNeverUpdated"  # pkg/controller/nodelifecycle of Kubernetes
 
 
 class MaintenanceCause(StrEnum):
-    """Who takes nodes out of service."""
+    """Which kind of controller makes a node unavailable."""
 
     PROFILES = "profiles"
     NODE_MAINTENANCES = "NodeMaintenance"
 
 
 def may_be_unavailable(node: Node) -> bool:
-    """Tell whether a node is out of service, or may be before anything about it changes."""
+    """Return whether a node is unavailable, or becomes so by the passing of time alone."""
     return is_under_maintenance(node) or not _is_ready(node)
 
 
 def is_unavailable(node: Node, now: datetime) -> bool:
-    """Tell whether a node is out of service."""
     return is_under_maintenance(node) or down_since(node, now) is not None
 
 
 def is_under_maintenance(node: Node) -> bool:
-    """Tell whether somebody has taken a node out of service."""
+    """Return whether a controller has made the node unavailable."""
     has_owner = (
         bool(node_maintenances_of(node) or recovering_node_maintenances_of(node))
         or is_to_be_deleted(node)
@@ -67,13 +68,13 @@ def is_under_maintenance(node: Node) -> bool:
 
 
 def is_under_maintenance_by(cause: MaintenanceCause, node: Node) -> bool:
-    """Tell whether a node is in the hands of one of these, or on its way: then a slot for it is in use."""
+    """Return whether the cause holds the node or is about to; a slot for it is in use then."""
     if cause is MaintenanceCause.PROFILES:
         return (
             node.metadata.labels.get(STATE_LABEL) == IN_MAINTENANCE
             or TRANSITIONS_ANNOTATION in node.metadata.annotations
         )
-    # A mark that cannot be read may be anybody's.
+    # An unreadable cordon annotation may belong to any NodeMaintenance.
     return (
         bool(node_maintenances_of(node) or recovering_node_maintenances_of(node))
         or cordon.has_drain_taint(node)
@@ -82,7 +83,7 @@ def is_under_maintenance_by(cause: MaintenanceCause, node: Node) -> bool:
 
 
 def is_in_profile_maintenance(node: Node) -> bool:
-    """Tell whether a profile has a node in maintenance, or is on its way there."""
+    """Return whether a profile has the node in maintenance, or is on the way there."""
     if node.metadata.labels.get(STATE_LABEL) == IN_MAINTENANCE:
         return True
     raw = node.metadata.annotations.get(TRANSITIONS_ANNOTATION)
@@ -90,7 +91,7 @@ def is_in_profile_maintenance(node: Node) -> bool:
 
 
 def node_maintenances_of(node: Node) -> tuple[str, ...]:
-    """Return the names of the orders that keep a node cordoned, as far as that can be read."""
+    """Return the names of the NodeMaintenances that own the cordon; empty if the annotation cannot be read."""
     return tuple(
         owner.removeprefix(NODE_MAINTENANCE_OWNER_PREFIX)
         for owner in _cordon_owners(node)
@@ -99,18 +100,18 @@ def node_maintenances_of(node: Node) -> tuple[str, ...]:
 
 
 def recovering_node_maintenances_of(node: Node) -> tuple[str, ...]:
-    """Return the names of the orders that have given a node back, and wait until their workloads have recovered."""
+    """Return the names of the NodeMaintenances that released the node and wait for workloads to recover."""
     raw = node.metadata.annotations.get(RECOVERING_ANNOTATION, "")
     return tuple(name for name in raw.split(",") if name)
 
 
 def is_to_be_deleted(node: Node) -> bool:
-    """Tell whether a node is being emptied because its server is to be deleted."""
+    """Return whether the node is drained because its server is to be deleted."""
     return DELETE_NODE_OWNER in _cordon_owners(node)
 
 
 def is_shut_down(node: Node) -> bool:
-    """Tell whether a node is emptied and shut down because its ESX host needs maintenance."""
+    """Return whether the node is drained and shut down because its ESX host needs maintenance."""
     return ESX_OWNER in _cordon_owners(node)
 
 
@@ -123,21 +124,21 @@ def _cordon_owners(node: Node) -> tuple[str, ...]:
 
 
 def has_become_not_ready(node: Node) -> bool:
-    """Tell whether a node is not ready, and has been: it is down if that lasts."""
+    """Return whether a node is not ready and was ready before: it is down if that lasts."""
     ready = _ready_condition(node)
     return ready is not None and ready.status != "True" and not _is_joining(node, ready)
 
 
 def ready_transition_time(node: Node) -> datetime | None:
-    """Return since when a node is as ready or not as it is, if it says so."""
+    """Return the last transition time of condition Ready."""
     ready = _ready_condition(node)
     return None if ready is None else ready.last_transition_time
 
 
 def down_since(node: Node, now: datetime) -> datetime | None:
-    """Return since when a node is down, if it is and nobody can hope for a slip any more.
+    """Return since when a node is down; None if it is not, or not for `DOWN_AFTER` yet.
 
-    What is far in the future was long ago: it is our clock that is wrong.
+    A transition time far in the future counts as long ago: the local clock is wrong then.
     """
     if not has_become_not_ready(node):
         return None
@@ -148,7 +149,7 @@ def down_since(node: Node, now: datetime) -> datetime | None:
 
 
 def _is_joining(node: Node, ready: Condition) -> bool:
-    """Tell whether a node has never been ready since it was created."""
+    """Return whether a node has never been ready since its creation."""
     created, since = node.metadata.creation_timestamp, ready.last_transition_time
     if ready.reason == _NEVER_UPDATED:
         return True
@@ -156,15 +157,18 @@ def _is_joining(node: Node, ready: Condition) -> bool:
 
 
 def unavailability_reason(node: Node, now: datetime) -> str:
-    """Return for people who or what keeps a node out of service."""
+    """Return as text why a node is unavailable."""
     reasons = [f"NodeMaintenance {name}" for name in node_maintenances_of(node)]
-    reasons += [f"workloads recover from NodeMaintenance {name}" for name in recovering_node_maintenances_of(node)]
+    reasons += [
+        f"waiting for workloads to recover from NodeMaintenance {name}"
+        for name in recovering_node_maintenances_of(node)
+    ]
     if is_in_profile_maintenance(node):
         reasons.append("in maintenance by a profile")
     if is_to_be_deleted(node):
-        reasons.append("to be deleted, by label cloud.sap/delete-node")
+        reasons.append("marked for deletion by label cloud.sap/delete-node")
     if is_shut_down(node):
-        reasons.append("shut down for its ESX host")
+        reasons.append("shut down for the maintenance of its ESX host")
     if not reasons and cordon.has_drain_taint(node):
         reasons.append(f"taint {DRAIN_TAINT.key}")
     if since := down_since(node, now):
@@ -173,12 +177,12 @@ def unavailability_reason(node: Node, now: datetime) -> str:
 
 
 def may_be_available_again(old: Node, new: Node | None) -> bool:
-    """Tell whether a change may have brought a node back into service; one that is gone is not missed."""
+    """Return whether a change may have made a node available again. A deleted node counts as available."""
     return may_be_unavailable(old) and (new is None or _availability_inputs(old) != _availability_inputs(new))
 
 
 def _availability_inputs(node: Node) -> object:
-    """Return what decides whether a node counts."""
+    """Return all that decides whether a node counts as unavailable."""
     annotations = node.metadata.annotations
     marks = tuple(
         map(

@@ -1,7 +1,7 @@
-"""Who waits for room on a person's order, in the order of their coming.
+"""NodeMaintenances that wait for a budget slot, in order of creation.
 
-Profiles let them go first: a person who says "now" must not stand behind a thousand nodes that roll by themselves.
-This is about fairness only, and known to one process: no limit rests on it.
+Profiles let them go first: an order by a user must not wait behind a thousand nodes of a rolling maintenance. The list
+is known to one process and only for fairness: no limit relies on it.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, order=True)
 class WaitingNodeMaintenance:
-    """An order that waits."""
+    """A NodeMaintenance that waits."""
 
     since: datetime
     name: str
@@ -19,27 +19,26 @@ class WaitingNodeMaintenance:
 
 
 class WaitingList:
-    """Orders that wait for room."""
+    """The waiting NodeMaintenances."""
 
     def __init__(self) -> None:
         self._entries: dict[str, WaitingNodeMaintenance] = {}
         self._subscribers: list[Callable[[], object]] = []
 
     def add(self, entry: WaitingNodeMaintenance) -> None:
-        """Let an order wait."""
         self._entries[entry.name] = entry
 
     def remove(self, name: str) -> None:
-        """Let an order go; those behind it are told, if it waited."""
+        """Remove a NodeMaintenance; notify subscribers if it was waiting."""
         if self._entries.pop(name, None) is not None:
             for callback in tuple(self._subscribers):
                 callback()
 
     def entries(self) -> tuple[WaitingNodeMaintenance, ...]:
-        """Return those that wait, the first to come first."""
+        """Return the waiting NodeMaintenances, oldest first."""
         return tuple(sorted(self._entries.values()))
 
     def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
-        """Call `callback` when an order has left, which may make room for others; returns what ends that."""
+        """Call `callback` when an entry is removed, since others may go now; return the function to unsubscribe."""
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback)

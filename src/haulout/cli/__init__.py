@@ -1,12 +1,11 @@
-"""The command line.
+"""The command line interface.
 
-`entry` has the root command and turns errors into one line and an exit code; each command is a module of its own. A
-command's module imports click and nothing heavier at its top: the rest comes inside its function, so that `--help`,
-`version` and shell completion answer at once. `connect` is the one place that wires the way to a cluster.
+`entry` has the root command, and turns errors into one line and an exit code. Each command is a module of its own. At
+its top it imports click and nothing heavier, the rest inside its function, so that `--help`, `version` and shell
+completion are fast. `connect` is the only place that creates a client.
 
-Exit codes, the same for all commands: 0 all is well; 1 something is missing, refused or out of reach; 2 the command
-line or a file it names makes no sense; 130 interrupted; 143 terminated. `command`, which runs until it is told to end,
-ends with 0 then.
+Exit codes of all commands: 0 success; 1 something is missing, refused or unreachable; 2 invalid command line or input
+file; 130 interrupted; 143 terminated. `run`, which runs until it is stopped, then ends with 0.
 """
 
 from haulout.cli.entry import main

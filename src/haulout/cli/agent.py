@@ -5,15 +5,17 @@ import click
 from haulout.cli import options
 
 
-@click.command("agent", short_help="Run on a node, and tell of maintenance that only the node itself hears of.")
+@click.command("agent", short_help="Run on a node, and report maintenance that its cloud announces only on the node.")
 @options.kubeconfig_options
-@click.option("--node", metavar="NAME", envvar="NODE_NAME", required=True, help="The node. [env: NODE_NAME]")
+@click.option(
+    "--node", metavar="NAME", envvar="NODE_NAME", required=True, help="The name of the node. [env: NODE_NAME]"
+)
 @click.option(
     "--cloud",
     type=click.Choice(["auto", "aws", "azure", "gcp"]),
     default="auto",
     show_default=True,
-    help="Whose metadata service it is; auto: whichever answers.",
+    help="The cloud of the metadata service; auto: the one that answers.",
 )
 @click.option(
     "--health-port",
@@ -31,7 +33,7 @@ from haulout.cli import options
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="Of the log on stderr. [default: text on a terminal, json elsewhere]",
+    help="Format of the log on stderr. [default: text on a terminal, json elsewhere]",
 )
 @options.verbose_option
 def agent(
@@ -44,17 +46,17 @@ def agent(
     metrics_port: int | None,
     log_format: str | None,
 ) -> None:
-    """Listen to the metadata service of this machine until Ctrl-C or SIGTERM, and write the notices of its node.
+    """Read the metadata service of this machine until Ctrl-C or SIGTERM, and write the notices of its node.
 
-    It is meant to run once on each node, as the DaemonSet that `haulout manifests --agent` prints. It decides nothing:
-    what is done about a notice is up to the operator. docs/reference/agent.md tells what can be set.
+    Run it once on each node, as the DaemonSet that `haulout manifests --agent` prints. The agent only reports: the
+    operator decides what to do about a notice. docs/reference/agent.md lists all settings.
 
     \b
     Exit codes:
-      0  it was told to end
-      1  it may not, or cannot, do its work
-      2  the command line or a variable makes no sense
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+      0  it was stopped by Ctrl-C or SIGTERM
+      1  it lacks a permission, or cannot work
+      2  the command line or a variable is invalid
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     import asyncio
     import logging
     import os

@@ -1,17 +1,17 @@
-"""How a command that waits for anything runs, and ends when it is told to.
+"""Run an asyncio command until it ends or a signal cancels it.
 
-When a process was stopped for a while, uvloop reads the answer to a TLS handshake before it runs the timers that are
-overdue. A connect timeout then cancels `create_connection` although the handshake has ended meanwhile, and uvloop
-closes the TCP handle under its SSLProtocol (uvloop/loop.pyx, `tr._close()` in `create_connection`). Two reports with a
-traceback follow:
+If a process was suspended for a while, uvloop reads the answer to a TLS handshake before it runs overdue timers. A
+connect timeout then cancels `create_connection` although the handshake has ended meanwhile, and uvloop closes the TCP
+handle under its SSLProtocol (uvloop/loop.pyx, `tr._close()` in `create_connection`). Two reports with a traceback
+follow:
 
 - The handshake succeeded: SSLProtocol writes its last message to the closed handle, which raises RuntimeError.
-- The handshake failed, or the peer reset the connection: the future that carries the error is dropped, as nobody
-  awaits it any more. SSLProtocol has raised this error, or it comes from the transport and was never raised.
+- The handshake failed, or the peer reset the connection: the future that carries the error is dropped, because nothing
+  awaits it any more. SSLProtocol raised this error, or it comes from the transport and was never raised.
 
-In both cases whoever wanted the connection has got its timeout, so each report is a line at DEBUG. SSLProtocol and the
-transports report no other error of a connection: uvloop leaves out each OSError, which includes ssl.SSLError. All else
-that an event loop reports may be a defect, and stays an error.
+In both cases the caller got its timeout, so each report is logged at DEBUG. SSLProtocol and the transports report no
+other connection errors: uvloop suppresses each OSError, which includes ssl.SSLError. All other reports of an event loop
+may be bugs, and stay errors.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 _CLOSED_HANDLE = "the handler is closed"  # uvloop/handles/handle.pyx, UVHandle._ensure_alive
 _DROPPED_FUTURE = "Future exception was never retrieved"  # Lib/asyncio/futures.py, Future.__del__
-_SSL_PROTOCOL = "uvloop/sslproto.pyx"  # as tracebacks name it
+_SSL_PROTOCOL = "uvloop/sslproto.pyx"  # as named in tracebacks
 
-TERMINATED = 128 + signal.SIGTERM  # as a shell reports a process that SIGTERM ended
+TERMINATED = 128 + signal.SIGTERM  # the exit code that shells use for SIGTERM
 
 
 def run(main: Coroutine[Any, Any, T], *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
-    """Run `main` to its end, by default on uvloop where it is installed; SIGINT and SIGTERM cancel it."""
-    # What an event loop has to say is for those who asked for the log with -v: it does not reach Python's last resort.
+    """Run `main` to its end, by default on uvloop if it is installed; SIGINT and SIGTERM cancel it."""
+    # Show asyncio's own log only with -v: without a handler, Python's last resort would print it.
     logging.getLogger("asyncio").addHandler(logging.NullHandler())
     with gc_thresholds(LONG_RUNNING), asyncio.Runner(loop_factory=loop_factory or _new_event_loop) as runner:
         try:
@@ -55,10 +55,10 @@ async def _cancelled_by_sigterm(main: Coroutine[Any, Any, T]) -> T:
 
 
 def handle_loop_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what an event loop has to report."""
+    """Log a report of the event loop."""
     error = context.get("exception")
     if _is_write_to_closed_handle(context, error) or _is_dropped_handshake(context, error):
-        log.debug("a connection was given up while its TLS handshake ended: %r", error)
+        log.debug("a connection was closed while its TLS handshake finished: %r", error)
         return
     loop.default_exception_handler(context)
 

@@ -1,4 +1,4 @@
-"""What a configuration must be allowed in a cluster, for commands that print or check it."""
+"""Load configuration files for commands, and print the permissions that they need."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from haulout.kube.rbac import Permission
 
 
 def load_configuration(file: str, variables: Mapping[str, str]) -> Configuration:
-    """Return the configuration in a file, whatever variables are not set here, unless permissions depend on them."""
+    """Return the configuration in a file, with placeholders for unset variables, unless permissions depend on them."""
     name = "standard input" if file == "-" else file
     result = dry_run(read_input(file), registries(), {**os.environ, **variables}, file=name, assume_placeholders=True)
     if result.loaded is None:
@@ -33,25 +33,28 @@ def load_configuration(file: str, variables: Mapping[str, str]) -> Configuration
     if undetermined:
         names = ", ".join(undetermined)
         raise UsageError(
-            f"{name}: which permissions are needed depends on {names}: give it, --env {undetermined[0]}=value"
+            f"{name}: which permissions are needed depends on {names}: set it with --env {undetermined[0]}=value"
         )
     return loaded
 
 
 def load_kubernikus_settings(file: str, variables: Mapping[str, str]) -> KubernikusSettings:
-    """Return what a kubernikus.yaml says; raises `ConfigErrors`."""
+    """Parse a kubernikus.yaml; raise `ConfigErrors`."""
     name = "standard input" if file == "-" else file
     return kubernikus_settings.read(read_input(file), file=name, environ={**os.environ, **variables}).configuration
 
 
 def permission_lines(configuration: Configuration, *, namespace: str) -> Iterator[str]:
-    """Yield what a configuration needs, a line for each thing, with the instances that need it."""
+    """Yield a line per permission that a configuration needs, with the instances that need it."""
     instances_by_permission = permissions.plugin_permissions(configuration, namespace=namespace)
     rows = [
         _permission_row(permission, instances_by_permission.get(permission, ()))
         for permission in required_permissions.profile_permissions(configuration, namespace=namespace)
     ]
-    yield f"An operator in namespace {namespace} needs for its profiles, beside what NodeMaintenances need:"
+    yield (
+        f"An operator in namespace {namespace} needs these permissions for its profiles, in addition to those for "
+        "NodeMaintenances:"
+    )
     yield from format_pairs(rows)
 
 
@@ -62,7 +65,7 @@ def _permission_row(permission: Permission, instances: tuple[str, ...]) -> tuple
 
 
 def permissions_json(configuration: Configuration, *, namespace: str) -> list[dict[str, object]]:
-    """Return the same for programs."""
+    """Return the permissions that a configuration needs, as JSON values."""
     instances_by_permission = permissions.plugin_permissions(configuration, namespace=namespace)
     return [
         {
@@ -79,6 +82,5 @@ def permissions_json(configuration: Configuration, *, namespace: str) -> list[di
 
 
 def print_permissions(configuration: Configuration, *, namespace: str) -> None:
-    """Print it."""
     for line in permission_lines(configuration, namespace=namespace):
         click.echo(printable(line))

@@ -1,8 +1,7 @@
-"""From what the user typed to a client: the one place that wires configuration, transport and client together.
+"""Create a client from the command line flags: the only place that wires configuration, transport and client.
 
-A person at a terminal is not an operator: where the latter waits and tries again, the former wants to hear after a few
-seconds that nobody answers, and a signal to end (`asyncio_runner`) takes the programs along that were started on the
-way.
+A user at a terminal is not an operator: an operator waits and retries, but a user wants an error after a few seconds if
+the server does not answer. A signal (`asyncio_runner`) also ends the credential plugins that were started.
 """
 
 from collections.abc import AsyncIterator
@@ -29,7 +28,7 @@ run = asyncio_runner.run
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A cluster, and the way we reach it."""
+    """A connection to a cluster, and its client."""
 
     connection: Connection
     client: Client
@@ -37,27 +36,27 @@ class Session:
 
 @asynccontextmanager
 async def connect(*, kubeconfig: str | None, context: str | None) -> AsyncIterator[Session]:
-    """Yield a session with the cluster that the user means; nothing is sent before the client is used."""
+    """Yield a session with the selected cluster; no request is sent before the client is used."""
     clock = RealClock()
     connection = config.load(kubeconfig=kubeconfig, context=context, clock=clock)
     transport = HttpTransport(connection, clock=clock)
-    random = Random()  # noqa: S311 - for jitter between tries, nothing secret
+    random = Random()  # noqa: S311 - for jitter between retries, not for secrets
     client = Client(_ImpatientTransport(transport, clock), clock=clock, random=random)
     try:
         yield Session(connection, client)
     except Unauthorized as error:
         raise CredentialsError(_rejected_credentials_message(connection, error)) from error
     except (ServerFailure, TooManyRequests) as error:
-        advice = "try again later, or ask those who run the cluster"
-        raise KubeError(f"{connection.server} has trouble: {error}; {advice}") from error
+        advice = "try again later, or ask the administrator of the cluster"
+        raise KubeError(f"{connection.server} does not work: {error}; {advice}") from error
     finally:
         await client.close()
 
 
 class _ImpatientTransport:
-    """A transport that waits for the first answer only briefly, and that once; a server that answered has its time.
+    """A transport with a short timeout and no retries for the first answer; after it, the usual ones apply.
 
-    The time that credentials take does not count: a person may have to log in for them.
+    The time to get credentials does not count: a user may have to log in.
     """
 
     def __init__(self, transport: Transport, clock: Clock) -> None:
@@ -75,10 +74,10 @@ class _ImpatientTransport:
                 msgspec.structs.replace(request, timeout=min(request.timeout, FIRST_ANSWER_TIMEOUT))
             )
         except Unreachable as error:
-            # Timers of event loops go off up to some milliseconds early.
+            # Timers of event loops may fire some milliseconds early.
             if self._clock.monotonic() - started < 0.9 * FIRST_ANSWER_TIMEOUT.total_seconds():
                 raise
-            raise KubeError(str(error)) from error  # which the client does not repeat
+            raise KubeError(str(error)) from error  # the client does not retry a plain KubeError
         self._has_answered = True
         return response
 
@@ -91,5 +90,5 @@ class _ImpatientTransport:
 
 def _rejected_credentials_message(connection: Connection, error: Unauthorized) -> str:
     who = f"the credentials of {connection.user!r}" if connection.user else "a request without credentials"
-    advice = "log in again, or name another context"
+    advice = "log in again, or use another context"
     return f"{connection.server} does not accept {who} ({connection.origin}): {error.message}; {advice}"

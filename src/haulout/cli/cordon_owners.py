@@ -1,9 +1,9 @@
-"""Who holds a node, by our mark on it, and whether they are still there.
+"""The cordon owners of a node, from its annotation, and whether each still exists.
 
 An owner is named `NodeMaintenance/patch-n1`, `profile/os`, `Kubernikus/delete-node` or `CORDON_OWNER`. A
-NodeMaintenance that is gone, or is about another node, holds nothing, nor does a profile that the node no longer has,
-nor a label or a mark that it has no more: what they left is an orphan, which a person may clear away. Where we may not
-look, or cannot read, it counts as there.
+NodeMaintenance that is deleted or is about another node owns nothing, nor does a profile that the node no longer has,
+nor a label or mark that was removed: their cordon is orphaned, and a user may remove it. An owner counts as present if
+we may not read it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ _PROFILE = "profile/"
 
 
 class OwnerPresence(StrEnum):
-    """Whether an owner is still there."""
+    """Whether an owner still exists."""
 
     PRESENT = "There"
     GONE = "Gone"
@@ -38,40 +38,43 @@ class OwnerPresence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CordonOwner:
-    """One who keeps a node cordoned."""
+    """An owner of a node's cordon."""
 
-    owner: str  # as the mark names it
+    owner: str  # as in the annotation
     since: datetime
     presence: OwnerPresence
     node: str
 
     @property
     def name(self) -> str:
-        """How people call it."""
+        """The display name."""
         return self.owner.replace("/", " ", 1)
 
     @property
     def release_command(self) -> str:
-        """The command that ends it, or tells how; empty if nobody knows one."""
+        """The command that ends the ownership or explains it; empty if there is none."""
         if name := _maintenance_name(self.owner):
             return f"kubectl delete nm {name}"
         if self.owner == kubernikus.CORDON_OWNER:
             return f"kubectl label node {self.node} {kubernikus.DELETE_NODE}-"
-        return f"haulout why {self.node}, which tells what it waits for" if _profile_name(self.owner) else ""
+        return f"haulout why {self.node}, which shows what it waits for" if _profile_name(self.owner) else ""
 
     def describe(self, *, now: datetime) -> str:
-        """Return who it is and since when."""
-        doubts = {OwnerPresence.GONE: ", which is no more,", OwnerPresence.UNKNOWN: ", which you may not see,"}
+        """Return the owner's name and the start of its ownership."""
+        doubts = {
+            OwnerPresence.GONE: ", which no longer exists,",
+            OwnerPresence.UNKNOWN: ", which you are not allowed to read,",
+        }
         return f"{self.name}{doubts.get(self.presence, '')} since {format_since(self.since, now=now)}"
 
 
 def format_since(at: datetime, *, now: datetime) -> str:
-    """Return an instant with how long ago that is."""
+    """Return an instant with its age."""
     return f"{at:%Y-%m-%d %H:%M:%S} UTC ({format_elapsed(now - at)} ago)"
 
 
 def format_elapsed(span: timedelta) -> str:
-    """Return a span in whole seconds, as Go writes it; minutes are enough for hours and days."""
+    """Return a duration in Go's format with seconds; above an hour in minutes, above a day in hours."""
     seconds = max(int(span.total_seconds()), 0)
     if seconds >= _DAY:
         return f"{seconds // _DAY}d{seconds % _DAY // _HOUR}h"
@@ -86,7 +89,7 @@ _DAY = 24 * _HOUR
 
 
 def owners_of_mark(mark: Cordon, node: Node, maintenances: Mapping[str, NodeMaintenance] | None) -> list[CordonOwner]:
-    """Return the owners of a mark; `maintenances` are all there are, by name, or None if nobody may see them."""
+    """Return the owners in an annotation; `maintenances` are all, by name, or None if they are forbidden."""
     return [
         CordonOwner(owner, hold.since, _presence(owner, node, maintenances), node.name)
         for owner, hold in mark.owners.items()
@@ -94,7 +97,7 @@ def owners_of_mark(mark: Cordon, node: Node, maintenances: Mapping[str, NodeMain
 
 
 async def fetch_owners(client: Client, node: Node, mark: Cordon) -> list[CordonOwner]:
-    """Return the owners of a mark, after asking the server for each."""
+    """Return the owners in an annotation, reading each NodeMaintenance from the server."""
     names = filter(None, map(_maintenance_name, mark.owners))
     try:
         return owners_of_mark(mark, node, await _fetch_maintenances(client, names))
@@ -107,7 +110,7 @@ async def _fetch_maintenances(client: Client, names: Iterable[str]) -> dict[str,
     for name in names:
         try:
             found[name] = await client.get(NODE_MAINTENANCES, name)
-        except NotFound:  # of the object, or of the kind: in both cases there is none
+        except NotFound:  # of the object, or of its CRD: no NodeMaintenance exists either way
             continue
     return found
 
@@ -127,7 +130,7 @@ def _presence(owner: str, node: Node, maintenances: Mapping[str, NodeMaintenance
 
 
 def _profile_presence(profile: str, node: Node) -> OwnerPresence:
-    """Tell whether a node has a profile, by the data that whoever sees to profiles keeps there."""
+    """Return whether a node has a profile, by the data annotation of the profiles controller."""
     try:
         known = data_annotation.statuses_of(node.metadata.annotations.get(DATA_ANNOTATION))
     except DataError:
@@ -136,10 +139,10 @@ def _profile_presence(profile: str, node: Node) -> OwnerPresence:
 
 
 def _profile_name(owner: str) -> str:
-    """Return the name of the profile that an owner is; empty if it is something else."""
+    """Return the profile name of an owner; empty if it is none."""
     return owner.removeprefix(_PROFILE) if owner.startswith(_PROFILE) else ""
 
 
 def _maintenance_name(owner: str) -> str:
-    """Return the name of the NodeMaintenance that an owner is; empty if it is something else."""
+    """Return the NodeMaintenance name of an owner; empty if it is none."""
     return owner.removeprefix(OWNER_PREFIX) if owner.startswith(OWNER_PREFIX) else ""

@@ -1,8 +1,7 @@
-"""The root command, and what an error looks like to the one who typed it.
+"""The root command, and the output of errors.
 
-Whatever the cluster, a file or a proxy in between does, a person sees one line that begins with `haulout:`, and what
-others wrote into it cannot take over the terminal. A traceback means a bug in Haulout, or that somebody asked for it
-with -v.
+Whatever the cluster, a file or a proxy does, users see one line that begins with `haulout:`, and text from other
+sources cannot control the terminal. A traceback means a bug in Haulout, or the flag -v.
 """
 
 import io
@@ -21,16 +20,16 @@ from haulout.errors import ConfigError, ConfigErrors, HauloutError, UsageError
 
 FAILED = 1
 USAGE_ERROR = 2
-INTERRUPTED = 128 + 2  # as a shell reports a process that SIGINT ended
+INTERRUPTED = 128 + 2  # the exit code that shells use for SIGINT
 
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line `args` (by default the process's own) and exit."""
+    """Run the command line `args` (by default that of the process) and exit."""
     _reopen_standard_streams()
     sys.exit(_exit_code(args))
 
 
-_COMMAND_MODULES = {  # by name: where it is
+_COMMAND_MODULES = {  # module by command
     "agent": "agent",
     "approve": "approve.command",
     "check": "check.command",
@@ -57,7 +56,7 @@ _COMMAND_MODULES = {  # by name: where it is
 
 
 class _LazyCommands(MutableMapping[str, click.Command]):
-    """All commands; each is loaded when somebody asks for it, as an operator has no use for the others."""
+    """All commands; each is imported at its first use, because an operator needs only one."""
 
     def __init__(self, modules: dict[str, str]) -> None:
         self._modules = modules
@@ -94,8 +93,8 @@ class _LazyCommands(MutableMapping[str, click.Command]):
 def haulout(ctx: click.Context) -> None:
     """Node maintenance for Kubernetes: cordon, drain, repair and return nodes.
 
-    Exit codes: 0 all is well; 1 something is missing, refused or out of reach; 2 the command line or a file it names
-    makes no sense; 130 interrupted; 143 terminated.
+    Exit codes: 0 success; 1 something is missing, refused or unreachable; 2 invalid command line or input file; 130
+    interrupted; 143 terminated.
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False
@@ -105,7 +104,7 @@ def haulout(ctx: click.Context) -> None:
 
 def _exit_code(args: Sequence[str] | None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A name that the terminal cannot show must not end the command half-way.
+        # Output that the terminal cannot encode must not end the command half-way.
         sys.stdout.reconfigure(errors="backslashreplace")
     shared_state: dict[str, int] = {}
     try:
@@ -120,8 +119,8 @@ def _exit_code(args: Sequence[str] | None) -> int:
         for problem in error.errors if isinstance(error, ConfigErrors) else [error]:
             _print_error(str(problem))
         return USAGE_ERROR if isinstance(error, UsageError | ConfigError) else FAILED
-    except OSError as error:  # what else touches files and the network says so in a HauloutError
-        sys.stdout = io.StringIO()  # or Python would try again at its end, and complain itself
+    except OSError as error:  # all other file and network errors are a HauloutError
+        sys.stdout = io.StringIO()  # or Python would flush again at exit, and print its own error
         _log_traceback(error, shared_state)
         _print_error(f"writing the output: {error.strerror or error}")
         return FAILED
@@ -134,12 +133,12 @@ def _usage_message(error: click.UsageError) -> str:
 
 
 def _reopen_standard_streams() -> None:
-    """Open what was closed of 0, 1 and 2: the next file to get such a number would be taken for a terminal's."""
+    """Open closed standard streams: otherwise the next opened file would get their number."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
 
 
 def _print_error(message: str) -> None:
@@ -147,7 +146,7 @@ def _print_error(message: str) -> None:
 
 
 def _log_traceback(error: Exception, shared_state: Mapping[str, int]) -> None:
-    """Log where an error came from, for those who asked: an operator has a log without being asked for it."""
+    """Log the traceback of an error, but only with -v."""
     if not shared_state.get(options.VERBOSITY):
         return
     import logging

@@ -1,11 +1,11 @@
-"""How this program was called, for commands that a person is told to paste."""
+"""How this program was called, for commands that the output suggests."""
 
 import sys
 from collections.abc import Mapping
 
 
 def executable() -> list[str]:
-    """Return how to call this program again: by its name, or as it was called if its name would not find it."""
+    """Return how to call this program again: by its name if it is on PATH, else as it was called."""
     import shutil
     from pathlib import Path
 
@@ -16,7 +16,7 @@ def executable() -> list[str]:
 
 
 def command_line(*arguments: str, options: Mapping[str, str | None] | None = None) -> str:
-    """Return a command line of this program, with those of the options that have a value."""
+    """Return a command line of this program, with the options that have a value."""
     import shlex
 
     option_words = [word for name, value in (options or {}).items() if value for word in (name, value)]
@@ -24,7 +24,7 @@ def command_line(*arguments: str, options: Mapping[str, str | None] | None = Non
 
 
 def repeat_command() -> str:
-    """Return the command line that was typed."""
+    """Return the command line of this process."""
     import shlex
 
     return shlex.join([*executable(), *sys.argv[1:]])

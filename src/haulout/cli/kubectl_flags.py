@@ -1,6 +1,6 @@
-"""Flags as kubectl takes them, so that a line written for kubectl means the same here.
+"""Flags with kubectl's syntax, so that a command line written for kubectl means the same here.
 
-A switch may have a value (`--force=true`), and one that nobody gave is neither on nor off: then a policy decides.
+A switch may have a value (`--force=true`). A switch that is not given is neither on nor off: then the policy decides.
 `--dry-run` alone means `--dry-run=client`. In both cases a value needs its `=`: the next word is the next argument.
 """
 
@@ -15,13 +15,13 @@ DRY_RUN_MODES = ("none", "client", "server")
 
 
 class OptionalBoolOption(click.Option):
-    """A switch that may be given a value."""
+    """A switch with an optional value."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **{"type": click.BOOL, "default": None, **attributes})
 
     def make_metavar(self, ctx: click.Context) -> str:
-        """Return nothing: its name alone is how it is used."""
+        """Return nothing: help shows the name alone."""
         del ctx
         return ""
 
@@ -30,7 +30,7 @@ class KubectlCommand(click.Command):
     """A command whose switches may have values."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give a value to each switch that has none, then read the line."""
+        """Add a value to each switch without one, then parse."""
         expanded = {
             name: f"{name}=true" for item in self.params if isinstance(item, OptionalBoolOption) for name in item.opts
         }
@@ -40,18 +40,17 @@ class KubectlCommand(click.Command):
 
 
 def dry_run_option(command: Command) -> Command:
-    """Add --dry-run."""
     return click.option(
         "--dry-run",
         type=click.Choice(DRY_RUN_MODES),
         default="none",
         show_default=True,
-        help="client: only say what would be done; server: ask the server too, and change nothing.",
+        help="client: only print what would be done; server: send a server-side dry run. Neither changes anything.",
     )(command)
 
 
 def node_options(command: Command) -> Command:
-    """Add the names of nodes and --selector, one of which is to be given."""
+    """Add the arguments NODE and the option --selector."""
     selector = click.option(
         "-l", "--selector", metavar="SELECTOR", help="The nodes with these labels, as in -l pool=a,zone!=b."
     )
@@ -60,10 +59,10 @@ def node_options(command: Command) -> Command:
 
 
 def check_node_options(nodes: tuple[str, ...], selector: str | None) -> None:
-    """Refuse a line that names no nodes, or names them in two ways."""
+    """Refuse a command line with neither names nor a selector, or with both."""
     if nodes and selector:
         raise click.UsageError("cannot specify both a node name and a --selector option")
     if not nodes and selector is None:
-        raise click.UsageError("which nodes? Give their names, or -l SELECTOR")
+        raise click.UsageError("give node names, or -l SELECTOR")
     if selector is not None and not selector.strip():
-        raise click.UsageError("an empty --selector would mean all nodes: name them, or a label that they have")
+        raise click.UsageError("an empty --selector would select all nodes: give node names, or a label")

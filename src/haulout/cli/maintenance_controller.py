@@ -1,4 +1,4 @@
-"""`haulout maintenance-controller`: the operator, for a Deployment that was made for the SAP maintenance-controller."""
+"""`haulout maintenance-controller`: the operator with the flags of the SAP maintenance-controller."""
 
 import os
 
@@ -11,19 +11,17 @@ _FLAGS = {
     "dashboard-auth": zap_flags.DASHBOARD_AUTH,
     "dashboard-host": zap_flags.DASHBOARD_HOST,
     "config": GoFlag("", "The configuration; Haulout's own flag. [default: ./config/maintenance.yaml]"),
-    "health-addr": GoFlag(":8081", "Where /healthz and /readyz are served. Of the address only the port counts."),
+    "health-addr": GoFlag(":8081", "The address of /healthz and /readyz. Only the port is used."),
     "kubeconfig": GoFlag("", "The kubeconfig, instead of $KUBECONFIG, the pod's own account or ~/.kube/config."),
-    "kubecontext": GoFlag("", "The context in it, instead of $KUBECONTEXT or the current one."),
-    "enable-leader-election": GoFlag(
-        default=False, help="Taken and not needed: of several replicas one leads, always."
-    ),
-    "enable-esx-maintenance": GoFlag(default=False, help="See to nodes on ESX hosts, by ./config/esx.yaml."),
+    "kubecontext": GoFlag("", "The context in the kubeconfig, instead of $KUBECONTEXT or the current one."),
+    "enable-leader-election": GoFlag(default=False, help="Accepted and ignored: leader election is always enabled."),
+    "enable-esx-maintenance": GoFlag(default=False, help="Maintain nodes on ESX hosts, by ./config/esx.yaml."),
     "enable-kubernikus-maintenance": GoFlag(
-        default=False, help="Whether nodes of Kubernikus are seen to, as ./config/kubernikus.yaml says."
+        default=False, help="Whether to maintain nodes of Kubernikus, by ./config/kubernikus.yaml."
     ),
-    "metrics-addr": GoFlag(":8080", "Where /metrics and /api/v1/info are served."),
-    "metrics-timeout": GoFlag("65s", "How long these are served at the end, until /metrics was read once more."),
-    "pprof-addr": GoFlag("", "Taken and of no effect: there is no Go profile of a Python process."),
+    "metrics-addr": GoFlag(":8080", "The address of /metrics and /api/v1/info."),
+    "metrics-timeout": GoFlag("65s", "How long they are served at shutdown, until /metrics was scraped once more."),
+    "pprof-addr": GoFlag("", "Accepted and ignored: a Python process has no Go profile."),
     **zap_flags.LOG_FLAGS,
 }
 
@@ -32,7 +30,7 @@ _FLAGS = {
     "maintenance-controller",
     short_help="Run the operator, with the flags of the SAP maintenance-controller.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    add_help_option=False,  # its -h would be found in -health-addr
+    add_help_option=False,  # its -h would match the beginning of -health-addr
     epilog=zap_flags.flags_help(_FLAGS),
 )
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[FLAGS]")
@@ -40,8 +38,8 @@ _FLAGS = {
 def maintenance_controller(ctx: click.Context, args: tuple[str, ...]) -> None:
     """Run the operator until Ctrl-C or SIGTERM, as `haulout run` does.
 
-    It reads ./config/maintenance.yaml and takes the flags of the SAP maintenance-controller, so that a Deployment of it
-    changes only its image and its command. It does not start without a configuration.
+    It reads ./config/maintenance.yaml and accepts the flags of the SAP maintenance-controller, so that its Deployment
+    needs only another image and command. It does not start without a configuration.
     """
     if not zap_flags.HELP_FLAGS.isdisjoint(args):
         click.echo(ctx.get_help())

@@ -1,4 +1,4 @@
-"""`haulout manifests`: what to apply to a cluster before the operator runs in it."""
+"""`haulout manifests`: print what to apply to a cluster before the operator runs in it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ import click
 from haulout.cli import options
 from haulout.cli.check.command import parse_variables
 
-if TYPE_CHECKING:  # heavy: imported when it is needed
+if TYPE_CHECKING:  # heavy: imported at use
     from haulout.app.manifests.operator_manifests import Installation
 
 _HUB_OPTIONS = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_namespaces")
 
 
-@click.command("manifests", short_help="Print what to apply before the operator runs in a cluster.")
+@click.command("manifests", short_help="Print the manifests to apply before the operator runs in a cluster.")
 @click.option(
     "--mode",
     type=click.Choice(["cluster", "management"]),
     default="cluster",
     show_default=True,
-    help="What it runs as, as for `haulout run`. management: only what a hub needs in a management cluster.",
+    help="The mode, as for `haulout run`. management: only what a hub needs in a management cluster.",
 )
 @click.option(
     "--hub-flag",
@@ -32,14 +32,18 @@ _HUB_OPTIONS = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_
     "Can be repeated.",
 )
 @click.option("--crds-only", is_flag=True, help="Only the CustomResourceDefinitions.")
-@click.option("--machines", is_flag=True, help="Also what it takes to replace the Machines of OpenShift.")
+@click.option("--machines", is_flag=True, help="Also the objects that are needed to replace Machines of OpenShift.")
 @click.option(
     "--agent",
     is_flag=True,
-    help="Also an agent on each node, which Azure and Google Cloud need, and AWS without a queue.",
+    help="Also the DaemonSet of the agent, which Azure and Google Cloud need, and AWS without a queue.",
 )
-@click.option("--esx", is_flag=True, help="Also what it takes to see to nodes on ESX hosts, by a Secret haulout-esx.")
-@click.option("--image", metavar="IMAGE", help="The operator's image, as your registry names it.")
+@click.option(
+    "--esx",
+    is_flag=True,
+    help="Also the objects that are needed to maintain nodes on ESX hosts, with a Secret haulout-esx.",
+)
+@click.option("--image", metavar="IMAGE", help="The operator's image, in your registry.")
 @click.option(
     "-n",
     "--namespace",
@@ -47,7 +51,7 @@ _HUB_OPTIONS = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_
     default="haulout",
     show_default=True,
     callback=options.check_namespace,
-    help="Where the operator lives.",
+    help="The namespace of the operator.",
 )
 @click.option(
     "--lease-namespace",
@@ -55,16 +59,21 @@ _HUB_OPTIONS = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_
     default="medik8s-leases",
     show_default=True,
     callback=options.check_namespace,
-    help="Where the leases of nodes are.",
+    help="The namespace of the leases of nodes.",
 )
 @click.option(
-    "--replicas", type=click.IntRange(1, 10), default=2, show_default=True, help="How many; one of them leads."
+    "--replicas",
+    type=click.IntRange(1, 10),
+    default=2,
+    show_default=True,
+    help="The number of replicas; one of them leads.",
 )
 @click.option(
     "--config",
     "file",
     metavar="FILE",
-    help="The maintenance.yaml that it will run: it is granted exactly what that needs. [default: what is usual]",
+    help="The maintenance.yaml that it will run: exactly the permissions that it needs are granted. [default: those "
+    "of a usual configuration]",
 )
 @click.option(
     "--env",
@@ -72,40 +81,41 @@ _HUB_OPTIONS = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_
     multiple=True,
     metavar="NAME=value",
     callback=parse_variables,
-    help="A variable for ${NAME} in the file, beside those that are set here. Can be repeated.",
+    help="A variable for ${NAME} in the file, in addition to the environment. Can be repeated.",
 )
 @click.option(
     "--kubernikus",
     metavar="FILE",
-    help="The kubernikus.yaml that it will run, from a ConfigMap haulout-kubernikus: what that needs is granted, too.",
+    help="The kubernikus.yaml that it will run, from a ConfigMap haulout-kubernikus: its permissions are granted, too.",
 )
 @click.option(
     "--oci-handler",
     metavar="NAMESPACE",
     callback=options.check_namespace,
-    help="Where the OCI Node Maintenance Handler has planned drains: its CronJobs there are taken over.",
+    help="The namespace in which the OCI Node Maintenance Handler has planned drains: its CronJobs there are taken "
+    "over.",
 )
 @click.option(
     "--dashboard-auth",
     type=click.Choice(["off", "token", "proxy"]),
     default="token",
     show_default=True,
-    help="Who may use the dashboard, as for `haulout run`. proxy: one that shows what a Secret haulout-dashboard-proxy "
-    "has under the key secret.",
+    help="Who may use the dashboard, as for `haulout run`. proxy: a proxy that sends the value of key secret "
+    "of Secret haulout-dashboard-proxy.",
 )
 @click.option(
     "--dashboard-acts",
     type=click.Choice(["narrow", "wide"]),
-    help="With --dashboard-auth proxy: let people act from the dashboard, by a ServiceAccount of its own that "
+    help="With --dashboard-auth proxy: let users act from the dashboard, by a separate ServiceAccount that "
     "impersonates them. narrow: for these acts only, from Kubernetes 1.36 on. wide: on any version; beware, that "
-    "account may do anything in anybody's name.",
+    "account may impersonate any user.",
 )
 @click.option(
     "--allow-pod-deletion",
     "pod_deletion",
     is_flag=True,
-    help="Let the operator delete pods: for NodeMaintenances whose policy deletes what cannot be evicted, and for "
-    "files that are not known here. What --config deletes is granted anyway.",
+    help="Let the operator delete pods: for NodeMaintenances whose policy deletes pods that cannot be evicted, and for "
+    "files that are not known here. The permissions that --config needs are granted anyway.",
 )
 @click.option(
     "--allow-from",
@@ -119,34 +129,37 @@ _HUB_OPTIONS = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_
 @click.option(
     "--aws-secret",
     metavar="NAMESPACE/NAME",
-    help="A Secret with the keys of AWS, such as the Machine Maintenance Operator's: it is read, to listen to AWS.",
+    help="A Secret with the keys of AWS, such as the Machine Maintenance Operator's; the operator uses it to read "
+    "events of AWS.",
 )
 @click.pass_context
 def manifests(ctx: click.Context, /, **option_values: Any) -> None:
-    """Print YAML for `kubectl apply -f -`: definitions, namespaces, permissions and the operator's Deployment.
+    """Print YAML for `kubectl apply -f -`: CRDs, namespaces, permissions and the operator's Deployment.
 
     With --config the permissions are those that NodeMaintenances and this configuration need, and no more. Without it
-    they are enough for most: to drain, to limit how many nodes are away, to see workloads recover, and for leases in
-    the operator's own namespace. Not granted are leases elsewhere, Secrets, and hypervisors.
-    Which clouds it listens to is told by variables in a ConfigMap haulout-clouds beside it, or in the handler's, wd.
+    they suffice for most configurations: to drain, to limit how many nodes are unavailable, to observe the recovery of
+    workloads, and for leases in the operator's own namespace. Leases elsewhere, Secrets and hypervisors are not
+    included.
 
-    With --mode management it is a hub: it needs no definitions of ours, but the permission to read the Secrets with the
+    A ConfigMap haulout-clouds in the same namespace, or the handler's, wd, selects the clouds by its variables.
+
+    With --mode management it is a hub: it needs none of our CRDs, but the permission to read the Secrets with the
     kubeconfigs of workload clusters.
 
-    With --machines, for OpenShift, Machines are replaced: the definition of MachineMaintenance is added, its namespace,
-    and the permission to delete Machines.
+    With --machines, for OpenShift, Machines are replaced: the CRD of MachineMaintenance is added, its namespace, and
+    the permission to delete Machines.
 
-    With --agent a DaemonSet is added that tells of maintenance which only the machine itself hears of, with a policy
-    that lets each of its pods write of its own node only. It needs Kubernetes 1.32.
+    With --agent a DaemonSet is added, which reports maintenance that a cloud announces only to the machine itself, with
+    a policy that restricts each of its pods to notices of its own node. It needs Kubernetes 1.32.
 
-    With --esx nodes are seen to that are virtual machines on ESX hosts: it needs an image with the SDK of vSphere, and
-    a Secret haulout-esx with the key esx.yaml.
+    With --esx the operator maintains nodes that are virtual machines on ESX hosts: it needs an image with the vSphere
+    SDK, and a Secret haulout-esx with the key esx.yaml.
 
     \b
     Exit codes:
       0  it was printed
-      2  the command line or the file makes no sense
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+      2  the command line or the file is invalid
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     values = _Options(**option_values)
     if values.mode == "management":
         _check_hub_options(ctx)
@@ -185,7 +198,7 @@ class _Options:
 
 
 def _check_options(values: _Options) -> None:
-    """Refuse options of an operator that do not go together."""
+    """Refuse contradicting options of an operator."""
     from haulout.providers.aws.settings import is_secret_reference
 
     if values.hub_flags:
@@ -196,7 +209,7 @@ def _check_options(values: _Options) -> None:
         )
     if values.dashboard_acts and values.dashboard_auth != "proxy":
         raise click.UsageError(
-            "--dashboard-acts: only with --dashboard-auth=proxy; with token people act with their own token"
+            "--dashboard-acts: only with --dashboard-auth=proxy; with token users act with their own token"
         )
     if not values.crds_only and not values.image:
         raise click.UsageError("--image: expected the operator's image; or --crds-only, to run it from elsewhere")

@@ -1,4 +1,4 @@
-"""The nodes that somebody means: by name or by label; all of them, or nothing is done."""
+"""Find nodes by name or by label: all of them, or raise."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from haulout.kube import selectors
 from haulout.kube.client import Client
 
 _MAX_PARALLEL = 8
-_PREFIXES = ("node/", "nodes/", "no/")  # as kubectl's -o name prints them
+_PREFIXES = ("node/", "nodes/", "no/")  # as in the output of kubectl's -o name
 
 
 async def find_nodes(client: Client, names: Sequence[str], selector: str | None) -> tuple[Node, ...]:
-    """Return the nodes, in the order in which they were named; raises `KubeError` if one is not there."""
+    """Return the nodes in the order of `names`; raise `KubeError` if one does not exist."""
     if selector is not None:
         found = (await client.list(NODES, labels=check_selector(selector))).items
         if not found:
@@ -34,13 +34,13 @@ async def find_nodes(client: Client, names: Sequence[str], selector: str | None)
 
 
 def strip_node_prefix(name: str) -> str:
-    """Return the name of a node out of what kubectl prints for it."""
+    """Return the name of a node from kubectl's `node/NAME`."""
     prefix = next((candidate for candidate in _PREFIXES if name.startswith(candidate)), "")
     return name.removeprefix(prefix)
 
 
 def check_selector(selector: str) -> str:
-    """Return a selector; raises `UsageError` if it makes no sense."""
+    """Return the selector; raise `UsageError` if it is invalid."""
     try:
         selectors.parse(selector)
     except selectors.SelectorError as error:
@@ -67,7 +67,7 @@ async def _get_nodes(client: Client, names: Sequence[str]) -> dict[str, Node | N
 
 
 async def suggest_node(client: Client, name: str) -> str:
-    """Return the question whether another node was meant, if there is one like it and we may see it."""
+    """Return a question that suggests a node with a similar name, or ""."""
     try:
         known = [node.name for node in (await client.list(NODES)).items]
     except KubeError:

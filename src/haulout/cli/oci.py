@@ -1,4 +1,4 @@
-"""`haulout oci`: to try out notices from Oracle Cloud Infrastructure."""
+"""`haulout oci`: test maintenance notices from Oracle Cloud Infrastructure."""
 
 import base64
 import os
@@ -12,28 +12,29 @@ from haulout.cli.check.command import read_input
 
 @click.group("oci", short_help="Try out maintenance notices from Oracle Cloud Infrastructure.")
 def oci() -> None:
-    """Try out maintenance notices from Oracle Cloud Infrastructure.
+    """Test maintenance notices from Oracle Cloud Infrastructure.
 
-    How to reach it is told by the environment variables of the operator: WD_STREAM_OCID and WD_STREAM_ENDPOINT, and
-    HAULOUT_OCI_AUTH=config-file to do it as the OCI CLI does.
+    Access is configured by the operator's environment variables: WD_STREAM_OCID and WD_STREAM_ENDPOINT, and
+    HAULOUT_OCI_AUTH=config-file to use the configuration of the OCI CLI.
     """
 
 
 @oci.command("send-event", short_help="Put an event on the stream that the operator reads.")
 @click.argument("file")
-@click.option("--dry-run", is_flag=True, help="Only say what the operator would make of it.")
+@click.option("--dry-run", is_flag=True, help="Only print how the operator would interpret it.")
 @options.verbose_option
 def send_event(*, file: str, dry_run: bool) -> None:
-    """Put the JSON document in FILE on the stream that the operator reads; `-` is standard input.
+    """Send the JSON document in FILE to the stream that the operator reads; `-` is standard input.
 
-    It says what the operator will make of it, and where in the stream it is. What is no maintenance event is sent, too.
+    The output says how the operator will interpret it, and its position in the stream. Documents that are no
+    maintenance event are sent, too.
 
     \b
     Exit codes:
       0  sent
-      1  OCI said no, or nothing
-      2  the file, the command line or the environment makes no sense
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+      1  OCI refused, or did not answer
+      2  the file, the command line or the environment is invalid
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     from haulout.cli.terminal import printable
     from haulout.providers.oci.sdk import new_clients
     from haulout.providers.oci.settings import read
@@ -45,7 +46,7 @@ def send_event(*, file: str, dry_run: bool) -> None:
         return
     settings = read(os.environ)
     if settings is None or not settings.stream:
-        raise click.UsageError("set WD_STREAM_OCID and WD_STREAM_ENDPOINT to say which stream it is put on")
+        raise click.UsageError("set WD_STREAM_OCID and WD_STREAM_ENDPOINT to select the stream")
     streaming, _ = new_clients(settings)
     if streaming is not None:
         from haulout.cli.connect import run
@@ -64,13 +65,13 @@ def _describe_event(document: bytes, file: str) -> Iterator[str]:
     except UnreadableMaintenanceEvent as error:
         raise ConfigError(str(error), file=file) from None
     if parsed is None:
-        yield "This is about something else than maintenance of an instance: the operator will pass it over."
+        yield "This event is not about maintenance of an instance: the operator will ignore it."
         return
     if isinstance(parsed, MaintenanceHint):
-        yield "The operator will ask Compute what happened."
+        yield "The operator will query the Compute API for details."
         return
     report, plan = parsed.report, parsed.report.plan
-    yield f"The operator will have notice {report.name} say:"
+    yield f"The operator will create or update notice {report.name} with:"
     yield f"  instance  {report.provider_id}"
     yield f"  stage     {report.stage}"
     if plan is not None and plan.start is not None:

@@ -1,4 +1,4 @@
-"""Options that several commands share, so that they mean the same everywhere."""
+"""Options that several commands share, with the same meaning everywhere."""
 
 import re
 from collections.abc import Callable
@@ -8,13 +8,12 @@ import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-VERBOSITY = "verbosity"  # how often -v was given, in what commands share
+VERBOSITY = "verbosity"  # key of the count of -v in click's shared object
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # a DNS label: RFC 1123
 
 
 def kubeconfig_options(command: Command) -> Command:
-    """Add --kubeconfig and --context: which cluster, and as whom."""
-    context = click.option("--context", metavar="NAME", help="Context in it, instead of the current one.")
+    context = click.option("--context", metavar="NAME", help="Context in the kubeconfig, instead of the current one.")
     kubeconfig = click.option(
         "--kubeconfig",
         metavar="FILE",
@@ -24,7 +23,6 @@ def kubeconfig_options(command: Command) -> Command:
 
 
 def cluster_options(command: Command) -> Command:
-    """Add --kubeconfig, --context and --namespace: which cluster, as whom, and where in it."""
     namespace = click.option(
         "-n",
         "--namespace",
@@ -36,42 +34,42 @@ def cluster_options(command: Command) -> Command:
 
 
 def check_namespace(_ctx: click.Context, _: click.Parameter, name: str | None) -> str | None:
-    """Refuse what cannot be the name of a namespace; for an option's callback."""
+    """Refuse an invalid name of a namespace; the callback of an option."""
     if name is not None and not _NAMESPACE.fullmatch(name):
         raise click.BadParameter(
-            f"{name!r} is no name of a namespace: a-z, 0-9 and - only, at most 63, - not at an end"
+            f"{name!r} is not a valid namespace name: a-z, 0-9 and - only, at most 63 characters, no - at the start "
+            "or end"
         )
     return name
 
 
 def check_namespaces(ctx: click.Context, option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Do the same for an option that can be repeated."""
+    """Refuse invalid names; the callback of a repeatable option."""
     for name in names:
         check_namespace(ctx, option, name)
     return names
 
 
 def output_option(command: Command) -> Command:
-    """Add --output."""
     return click.option(
         "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format."
     )(command)
 
 
 def verbose_option(command: Command) -> Command:
-    """Add --verbose, which takes effect by itself."""
+    """Add --verbose, whose callback configures logging."""
     return click.option(
         "-v",
         "--verbose",
         count=True,
         expose_value=False,
         callback=_set_log_level,
-        help="Log to stderr, and show where an error came from; -vv logs more.",
+        help="Log to stderr, with stack traces of errors; -vv logs more.",
     )(command)
 
 
 def _set_log_level(ctx: click.Context, _: click.Parameter, count: int) -> None:
-    # The option may stand before and after the command's name: they add up.
+    # The option may stand before and after the command's name: the counts add up.
     shared_state = ctx.find_root().ensure_object(dict)
     shared_state[VERBOSITY] = verbosity = shared_state.get(VERBOSITY, 0) + count
     if verbosity:

@@ -9,16 +9,15 @@ from haulout.cli.terminal import printable
 
 @dataclass(frozen=True, slots=True)
 class OutputLine:
-    """Something to say."""
+    """A line of output."""
 
     text: str
     is_result: bool = False
 
     def print(self) -> None:
-        """Say it."""
         click.echo(printable(self.text), err=not self.is_result)
 
     def print_unless_result(self) -> None:
-        """Say it on standard error, or not at all: for when standard output is for a program."""
+        """Print to standard error, or not at all: for when standard output is for a program."""
         if not self.is_result:
             self.print()

@@ -1,4 +1,4 @@
-"""`haulout runtime-extension-maintenance-controller`: the hub, for a Deployment that was made for that controller."""
+"""`haulout runtime-extension-maintenance-controller`: the hub with the flags of that controller."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -16,37 +16,40 @@ T = TypeVar("T")
 _DURATION = "expected a duration such as 4h, or 0: "
 _OLD_APPROVALS = ("wait", "clear", "honour")
 _FLAGS = {
-    "approval-timeout": GoFlag("0", "Haulout's own flag: hold a deletion no longer than this. [default: for ever]"),
+    "approval-timeout": GoFlag("0", "Haulout's own flag: the maximum time to hold a deletion. [default: no limit]"),
     "cluster-budget": GoFlag(
         "",
-        "Haulout's own flag: let at most so many clusters be in maintenance at once, such as 2 or env=prod:1. May be"
-        " given several times, and all hold. [default: as many as ask for it]",
+        "Haulout's own flag: the maximum number of clusters in maintenance at once, such as 2 or env=prod:1. Can be"
+        " repeated; all limits apply. [default: no limit]",
         is_repeatable=True,
     ),
     "dashboard-auth": zap_flags.DASHBOARD_AUTH,
     "dashboard-host": zap_flags.DASHBOARD_HOST,
     "enable-metal3-maintenance": GoFlag(default=False, help="Power off the BareMetalHosts of approved Machines."),
-    "health-addr": GoFlag(":8081", "Haulout's own flag: where /healthz and /readyz are served."),
+    "health-addr": GoFlag(":8081", "Haulout's own flag: the address of /healthz and /readyz."),
     "kubeconfig": GoFlag("", "The kubeconfig, instead of $KUBECONFIG, the pod's own account or ~/.kube/config."),
-    "kubecontext": GoFlag("", "The context in it, instead of $KUBECONTEXT or the current one."),
-    "leader-elect": GoFlag(default=True, help="Haulout's own flag: whether one of several leads."),
+    "kubecontext": GoFlag("", "The context in the kubeconfig, instead of $KUBECONTEXT or the current one."),
+    "leader-elect": GoFlag(default=True, help="Haulout's own flag: whether to use leader election."),
     "memory-limit": GoFlag(
         "0",
-        "Haulout's own flag: how much memory the process may use, such as 400Mi; all workload clusters together get a"
+        "Haulout's own flag: the memory limit of the process, such as 400Mi; all workload clusters share a"
         " part of it. [default: the memory limit of the container; 400Mi without one]",
     ),
     "metal3-unguarded": GoFlag(
         default=False,
-        help="Haulout's own flag: power off whatever is approved, cordoned or not, as that controller does.",
+        help="Haulout's own flag: power off all approved hosts, cordoned or not, as that controller does.",
     ),
-    "metrics-addr": GoFlag(":8080", "Haulout's own flag: where /metrics is served."),
-    "namespace": GoFlag("", "Haulout's own flag: where the lease is, instead of the pod's or the context's namespace."),
+    "metrics-addr": GoFlag(":8080", "Haulout's own flag: the address of /metrics."),
+    "namespace": GoFlag(
+        "", "Haulout's own flag: the namespace of the lease, instead of the pod's or the context's namespace."
+    ),
     "old-approvals": GoFlag(
         "wait",
-        "Haulout's own flag: wait, clear, or honour an approval that was there before, as that controller does.",
+        "Haulout's own flag: how to treat an approval from before the request: wait, clear, or honour, as that "
+        "controller does.",
     ),
     "unreachable-after": GoFlag(
-        "0", "Haulout's own flag: hold deletions in a cluster that is away no longer than this. [default: for ever]"
+        "0", "Haulout's own flag: the maximum time to hold deletions in an unreachable cluster. [default: no limit]"
     ),
     **zap_flags.LOG_FLAGS,
 }
@@ -56,7 +59,7 @@ _FLAGS = {
     "runtime-extension-maintenance-controller",
     short_help="Run the hub, with the flags of the controller of that name.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    add_help_option=False,  # its -h would be found in -health-addr
+    add_help_option=False,  # its -h would match the beginning of -health-addr
     epilog=zap_flags.flags_help(_FLAGS),
 )
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[FLAGS]")
@@ -64,15 +67,15 @@ _FLAGS = {
 def runtime_extension_maintenance_controller(ctx: click.Context, args: tuple[str, ...]) -> None:
     """Run the hub until Ctrl-C or SIGTERM, as `haulout run --mode management` does.
 
-    It takes the flags of the runtime-extension-maintenance-controller, so that a Deployment of it changes only its
-    image and its command. It also runs outside of a cluster.
+    It accepts the flags of the runtime-extension-maintenance-controller, so that its Deployment needs only another
+    image and command. It also runs outside of a cluster.
 
     \b
     Exit codes:
-      0  it ran and was told to end, by Ctrl-C or SIGTERM
+      0  it was stopped by Ctrl-C or SIGTERM
       1  the cluster cannot be reached at the start, or does not accept the credentials
-      2  the command line makes no sense
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+      2  the command line is invalid
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     if not zap_flags.HELP_FLAGS.isdisjoint(args):
         click.echo(ctx.get_help())
         return

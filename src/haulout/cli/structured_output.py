@@ -1,15 +1,14 @@
-"""What programs get: JSON or YAML of the same document."""
+"""JSON or YAML output of the same document."""
 
 import msgspec
 
 
 def to_json(document: object) -> bytes:
-    """Return it as JSON, indented."""
+    """Return a document as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(document))
 
 
 def to_yaml(document: object) -> str:
-    """Return it as YAML."""
     import yaml
 
     return yaml.safe_dump(msgspec.to_builtins(document), sort_keys=False, allow_unicode=True, width=120)

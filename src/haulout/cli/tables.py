@@ -1,4 +1,4 @@
-"""Tables for a terminal: columns as wide as what is in them."""
+"""Tables for a terminal: columns as wide as their cells."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ _MIN_LAST_WIDTH = 20
 
 
 def format_table(rows: Sequence[Sequence[str]], *, width: int | None = None) -> Iterator[str]:
-    """Yield aligned rows; colours take no room. With `width` the last column is cut so that lines are no wider."""
+    """Yield aligned rows; ANSI colours have no width. With `width` the last column is cut so that lines fit."""
     widths = column_widths(rows)
     last_width = None if width is None else width - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
     for row in rows:
@@ -18,12 +18,11 @@ def format_table(rows: Sequence[Sequence[str]], *, width: int | None = None) -> 
 
 
 def column_widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return how wide each column is."""
     return [max(len(click.unstyle(cell)) for cell in column) for column in zip(*rows, strict=True)]
 
 
 def format_row(row: Sequence[str], widths: Sequence[int]) -> str:
-    """Return one row in columns that are at least so wide."""
+    """Return one row, with columns of at least these widths."""
     cells = [cell + " " * (wide - len(click.unstyle(cell))) for cell, wide in zip(row, widths, strict=True)]
     return _GAP.join(cells).rstrip()
 

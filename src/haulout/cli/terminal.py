@@ -1,6 +1,6 @@
-"""What fits the terminal: signs that its encoding can show, texts of others that cannot take it over, and colours.
+"""Terminal output: marks that the encoding supports, escaped text from other sources, and colours.
 
-click drops the colours where they do not belong.
+click removes colours if the output is no terminal.
 """
 
 import sys
@@ -11,7 +11,7 @@ import click
 
 
 class Marks(NamedTuple):
-    """The sign before a line of a list."""
+    """The marks before lines of a list."""
 
     yes: str
     no: str
@@ -24,8 +24,8 @@ UNICODE_MARKS = Marks("✓", "✗", "-", "?")
 
 
 def terminal_marks() -> Marks:
-    """Return the signs that standard output can show."""
-    encoding = sys.stdout.encoding if sys.stdout else None  # None: it was closed before we began
+    """Return the marks that standard output can encode."""
+    encoding = sys.stdout.encoding if sys.stdout else None  # None: closed before the start
     chosen = UNICODE_MARKS if _can_show("".join(UNICODE_MARKS), encoding) else ASCII_MARKS
     return Marks(
         yes=click.style(chosen.yes, fg="green"),
@@ -36,12 +36,12 @@ def terminal_marks() -> Marks:
 
 
 def printable(text: str) -> str:
-    """Return `text`, which somebody else wrote, with escapes for what would move the cursor or break the line."""
+    """Return untrusted text with escapes for characters that move the cursor or break the line."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 def format_pairs(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Return rows of two columns; colours, which only the left one may have, take no room."""
+    """Return rows of two columns; ANSI colours, allowed in the left one only, have no width."""
     widths = [len(click.unstyle(left)) for left, _ in rows]
     return [
         f"{left}{' ' * (max(widths) - width)}  {printable(right)}"

@@ -1,7 +1,6 @@
-"""Times and spans as people type them, and as they are told.
+"""Parse times and time spans of the command line, and format them.
 
-A time without a zone is refused: whoever types it means that of the wall clock in front of them, and whoever reads it
-sits somewhere else.
+A time without a zone is refused: its author means local time, and its reader may be in another zone.
 """
 
 import re
@@ -22,19 +21,19 @@ _STAMP = re.compile(
 
 
 def parse_span(text: str) -> timedelta:
-    """Return a span such as `7d`, `1d12h` or `90m`; raises `ValueError` with what was expected."""
+    """Parse a time span such as `7d`, `1d12h` or `90m`; raise `ValueError` with the expected syntax."""
     parts = _SPAN.fullmatch(text.strip())
     try:
         if parts is None or not text.strip():
             raise DurationError("invalid duration", text)
         rest = duration.parse(parts["rest"]) if parts["rest"] else timedelta()
     except DurationError:
-        raise ValueError(f"expected a span {SPAN_EXAMPLES}, found {text!r}") from None
+        raise ValueError(f"expected a duration {SPAN_EXAMPLES}, found {text!r}") from None
     return timedelta(weeks=int(parts["weeks"] or 0), days=int(parts["days"] or 0)) + rest
 
 
 def parse_instant(text: str, *, now: datetime) -> datetime:
-    """Return an instant, in UTC and in whole seconds if it is told from now; raises `ValueError`."""
+    """Parse an instant, in UTC and in whole seconds if it is relative to now; raise `ValueError`."""
     typed = text.strip()
     if typed.lower() == "now":
         return now.replace(microsecond=0)
@@ -44,21 +43,21 @@ def parse_instant(text: str, *, now: datetime) -> datetime:
 
 
 def parse_timestamp(text: str) -> datetime:
-    """Return an instant that is told by date, time and zone, in UTC; raises `ValueError`."""
+    """Parse an instant with date, time and zone, to UTC; raise `ValueError`."""
     found = _STAMP.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"expected a time {INSTANT_EXAMPLES}, found {text!r}")
     if found["time"] is None:
-        raise ValueError(f"at what time of the day? Expected one {INSTANT_EXAMPLES}, found {text!r}")
+        raise ValueError(f"the time of day is missing; expected a time {INSTANT_EXAMPLES}, found {text!r}")
     if found["zone"] is None:
         local_time = f"{found['date']}T{found['time']}"
         raise ValueError(
-            f"of which time zone is {text!r}? Add Z for UTC, or an offset: {local_time}Z, {local_time}+01:00"
+            f"the time zone of {text!r} is missing; add Z for UTC, or an offset: {local_time}Z, {local_time}+01:00"
         )
     try:
         return datetime.fromisoformat(f"{found['date']}T{found['time']}{found['zone'].upper()}").astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError(f"there is no time {text!r}; expected one {INSTANT_EXAMPLES}") from None
+        raise ValueError(f"{text!r} is not a valid time; expected one {INSTANT_EXAMPLES}") from None
 
 
 def _parse_offset(typed: str) -> timedelta:
@@ -72,15 +71,15 @@ def _parse_offset(typed: str) -> timedelta:
 
 
 def format_timestamp(when: datetime) -> str:
-    """Return an instant without its zone, which is UTC; seconds only if there are any."""
+    """Return an instant in UTC without its zone; seconds only if they are not 0."""
     return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S}".removesuffix(":00")
 
 
 def format_relative(when: datetime, *, now: datetime) -> str:
-    """Return how far away an instant is: `in 20m0s` or `5m0s ago`."""
+    """Return the distance of an instant: `in 20m0s` or `5m0s ago`."""
     return f"in {format_elapsed(when - now)}" if when > now else f"{format_elapsed(now - when)} ago"
 
 
 def format_instant(when: datetime, *, now: datetime) -> str:
-    """Return an instant with how far away it is."""
+    """Return an instant with its distance."""
     return f"{format_timestamp(when)} UTC ({format_relative(when, now=now)})"

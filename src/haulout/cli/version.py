@@ -1,4 +1,4 @@
-"""`haulout version`: what is installed here. What a cluster runs is told by `haulout cluster-info`."""
+"""`haulout version`: the installed version. `haulout cluster-info` shows the cluster's."""
 
 import platform
 
@@ -11,7 +11,7 @@ from haulout.cli import options
 @click.command
 @options.output_option
 def version(output: str) -> None:
-    """Show the version of Haulout and of Python.
+    """Show the versions of Haulout and Python.
 
     With -o json: {"haulout": VERSION, "python": VERSION}.
     """

@@ -1,4 +1,4 @@
-"""What command lines of controllers in Go have in common: the flags of their log, and how values are written."""
+"""Flags that controllers in Go have in common: zap's log flags, and the syntax of values."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -8,25 +8,27 @@ from haulout.compat.goflags import GoFlag
 from haulout.core import duration
 from haulout.errors import UsageError
 
-if TYPE_CHECKING:  # heavy: what runs is imported when it is asked for
+if TYPE_CHECKING:  # heavy: imported at use
     from haulout.dashboard.auth.settings import AccessSettings
     from haulout.httpserver.listener import ListenAddress
 
 HELP_FLAGS = frozenset({"-h", "--h", "-help", "--help"})
 LOG_FLAGS = {
     "zap-devel": GoFlag(default=True, help="Whether the log is text; else it is JSON."),
-    "zap-encoder": GoFlag("", "The form of the log: json or console."),
-    "zap-log-level": GoFlag("", "How much is logged: debug, info, error, panic, or a number. [default: info]"),
-    "zap-stacktrace-level": GoFlag("", "Taken and of no effect."),
-    "zap-time-encoding": GoFlag("", "Taken and of no effect: times are ISO 8601."),
+    "zap-encoder": GoFlag("", "The format of the log: json or console."),
+    "zap-log-level": GoFlag("", "The log level: debug, info, error, panic, or a number. [default: info]"),
+    "zap-stacktrace-level": GoFlag("", "Accepted and ignored."),
+    "zap-time-encoding": GoFlag("", "Accepted and ignored: times are ISO 8601."),
 }
 DASHBOARD_AUTH = GoFlag(
-    "token", "Haulout's own flag: who may use the dashboard and the API: token, who shows one of Kubernetes; off, all."
+    "token",
+    "Haulout's own flag: who may use the dashboard and the API: token, users with a token of Kubernetes; off, "
+    "everybody.",
 )
 DASHBOARD_HOST = GoFlag(
     "",
-    "Haulout's own flag: with -dashboard-auth=off, a name by which the dashboard is reached, such as an Ingress has;"
-    " * is any. May be given several times.",
+    "Haulout's own flag: with -dashboard-auth=off, a host name of the dashboard, such as that of an Ingress;"
+    " * is any. Can be repeated.",
     is_repeatable=True,
 )
 _LEVELS = {"debug": 10, "info": 20, "error": 40, "panic": 50}
@@ -35,13 +37,13 @@ FlagValues = Mapping[str, str | bool]
 
 
 def flags_help(flags: Mapping[str, GoFlag]) -> str:
-    """Return what `--help` says of flags."""
+    """Return the text about flags in `--help`."""
     lines = [f"  -{name}\n      {flag.help}" for name, flag in sorted(flags.items())]
     return "\n".join(["\b\nFlags, in the syntax of Go, with one dash or two:", *lines])
 
 
 def parse_address(flag: str, values: FlagValues) -> "ListenAddress":
-    """Return an address such as `:8080`."""
+    """Parse an address such as `:8080`."""
     from haulout.httpserver.listener import ListenAddress
 
     try:
@@ -62,7 +64,6 @@ def access_settings(values: FlagValues) -> "AccessSettings":
 
 
 def parse_duration(flag: str, values: FlagValues) -> timedelta:
-    """Return a duration."""
     try:
         return duration.parse(str(values[flag]))
     except ValueError as error:
@@ -70,7 +71,7 @@ def parse_duration(flag: str, values: FlagValues) -> timedelta:
 
 
 def is_json_log(values: FlagValues) -> bool:
-    """Tell whether the log is to be JSON."""
+    """Return whether the log format is JSON."""
     encoder = str(values["zap-encoder"])
     if encoder not in ("", "json", "console"):
         raise UsageError(f"-zap-encoder: expected json or console, found {encoder!r}")
@@ -78,7 +79,7 @@ def is_json_log(values: FlagValues) -> bool:
 
 
 def log_level(values: FlagValues) -> int:
-    """Return how much is to be logged."""
+    """Return the log level as a number of `logging`."""
     text = str(values["zap-log-level"])
     if not text:
         return _LEVELS["info"]

@@ -1,1 +1,1 @@
-"""Dialects of Go and of the SAP maintenance-controller: templates, expressions, YAML, quoting, flags."""
+"""Go dialects in the configuration of the SAP maintenance-controller: templates, expressions, YAML, quoting, flags."""

@@ -4,14 +4,14 @@
     expression.names                                   # ("window", "approved", "urgent"), in the order of the text
     expression.evaluate({"window": True, "approved": False, "urgent": True})
 
-A value may also be None: it cannot be told. Then the whole cannot be told either, unless it does not matter:
-`a && b` is false if b is, whatever a may be.
+A value may be None, which means unknown. The result is then unknown, too, unless it does not depend on that value: `a
+&& b` is false if b is false, whatever a is.
 
-`!` binds tightest, then `&&`, then `||`. A name is any run of characters without blanks, `&`, `|`, `!`, `(` and `)`, so
-hyphens and dots are fine, and operators need no blanks around them. `true`, `false` and `date` are reserved, as in the
-expression language that these texts come from.
+`!` binds tightest, then `&&`, then `||`. A name is any run of characters without whitespace, `&`, `|`, `!`, `(` and
+`)`, so hyphens and dots are allowed, and operators need no whitespace around them. `true`, `false` and `date` are
+reserved, as in the expression language of the SAP maintenance-controller.
 
-`parse_names` reads the simpler `a && b`, which has names in an order and nothing else.
+`parse_names` parses the simpler `a && b`, a sequence of names.
 """
 
 import re
@@ -26,7 +26,7 @@ _MAX_DEPTH = 50
 
 
 class BooleanError(ValueError):
-    """A text that is no such expression; `position` counts its characters from 0."""
+    """A text is not a valid expression. `position` is a character offset from 0."""
 
     def __init__(self, problem: str, position: int) -> None:
         self.problem = problem
@@ -43,21 +43,21 @@ class NameNode:
 
 @dataclass(frozen=True, slots=True)
 class NotNode:
-    """The opposite."""
+    """The negation of its operand."""
 
     operand: "Node"
 
 
 @dataclass(frozen=True, slots=True)
 class AndNode:
-    """Whether all parts are true."""
+    """True if all operands are true."""
 
     operands: tuple["Node", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OrNode:
-    """Whether one part is true."""
+    """True if one operand is true."""
 
     operands: tuple["Node", ...]
 
@@ -67,7 +67,7 @@ Node = NameNode | NotNode | AndNode | OrNode
 
 @dataclass(frozen=True, slots=True)
 class BooleanExpression:
-    """An expression, its text and the names in it: each as often as it is mentioned."""
+    """An expression, its text and its names in order, including repetitions."""
 
     text: str
     root: Node
@@ -77,19 +77,19 @@ class BooleanExpression:
         return self.text
 
     def evaluate(self, values: Mapping[str, bool | None]) -> bool | None:
-        """Return whether it is true, or None if that cannot be told; `values` has each of its names."""
+        """Return the result, or None if it is unknown. `values` has a value for each name."""
         return _value(self.root, values)
 
 
 def parse(text: str) -> BooleanExpression:
-    """Return the expression that `text` is; raises `BooleanError`."""
+    """Parse an expression. Raise `BooleanError`."""
     parser = _Parser(text)
     root = parser.parse()
     return BooleanExpression(text, root, tuple(parser.names))
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Return the names in `a && b`, none for an empty text; raises `BooleanError`."""
+    """Return the names in `a && b`; none for an empty text. Raise `BooleanError`."""
     if not text:
         return ()
     names = []
@@ -116,14 +116,14 @@ def _value(node: Node, values: Mapping[str, bool | None]) -> bool | None:
 
 
 def _combine(values: list[bool | None], *, dominant: bool) -> bool | None:
-    # One false part makes an && false and one true part makes an || true, whatever the others are.
+    # One false operand makes an && false and one true operand makes an || true, whatever the others are.
     if dominant in values:
         return dominant
     return None if None in values else not dominant
 
 
 class _Token(NamedTuple):
-    text: str  # empty: the end
+    text: str  # empty at the end
     is_name: bool
     position: int
 
@@ -132,7 +132,7 @@ def _tokens(text: str) -> Iterator[_Token]:
     position = 0
     while text[position:].strip():
         found = _TOKEN.match(text, position)
-        if found is None:  # cannot be: each character is in one of the groups
+        if found is None:  # unreachable: each character is in one of the groups
             raise BooleanError("expected a name or an operator", position)
         kind = found.lastgroup or "name"
         if kind == "stray":
@@ -143,7 +143,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """Goes through the tokens once, from left to right."""
+    """A recursive descent parser."""
 
     def __init__(self, text: str) -> None:
         self.names: list[str] = []
@@ -152,7 +152,7 @@ class _Parser:
         self._depth = 0
 
     def parse(self) -> Node:
-        """Read all of it."""
+        """Parse the whole text."""
         node = self._or()
         if self._next.text:
             raise self._unexpected("&& or ||")

@@ -1,6 +1,6 @@
-"""Command lines in the syntax of Go's flag package: `-x`, `--x`, `-x=value`, `-x value`; truth values only with `=`.
+"""Command lines in the syntax of Go's flag package: `-x`, `--x`, `-x=value`, `-x value`. Booleans only with `=`.
 
-What others deploy with such flags is taken as it stands, and what it cannot mean is refused as there.
+Existing deployments with such flags work unchanged, and invalid flags are rejected as Go rejects them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _FALSE = {"0", "f", "F", "FALSE", "false", "False"}
 
 @dataclass(frozen=True, slots=True)
 class GoFlag:
-    """A flag: what it is if it is not given, and what it does."""
+    """The default value and the help text of a flag."""
 
     default: str | bool
     help: str
@@ -22,13 +22,13 @@ class GoFlag:
 
 
 def parse(args: Sequence[str], flags: Mapping[str, GoFlag]) -> dict[str, str | bool]:
-    """Return the values of all flags; raises `UsageError`."""
+    """Return the values of all flags. Raise `UsageError`."""
     values = {name: flag.default for name, flag in flags.items()}
     remaining = list(args)
     while remaining:
         arg = remaining.pop(0)
         if arg == "--" or not arg.startswith("-") or arg == "-":
-            break  # Go stops at the first that is no flag, and the Go controller looks at none of the rest
+            break  # Go stops at the first argument that is not a flag, and the Go controller ignores the rest
         name, has_value, value = arg.removeprefix("-").removeprefix("-").partition("=")
         if name not in flags:
             raise UsageError(f"flag provided but not defined: -{name}")

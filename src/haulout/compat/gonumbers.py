@@ -1,8 +1,8 @@
-"""Numbers as Go reads and writes them.
+"""Numbers in Go's notation.
 
-Files that were written for Go programs hold numbers such as `0o10`, `1_000` or `0x1p4`, and what such a program makes
-of them has to come out here, too. `parse_int` is strconv.ParseInt (or ParseUint) with base 0, `parse_float` is
-strconv.ParseFloat, and `format_float` writes what `%v` writes.
+Files that were written for Go programs contain numbers such as `0o10`, `1_000` or `0x1p4`, which must have the same
+value here. `parse_int` is strconv.ParseInt (or ParseUint) with base 0, `parse_float` is strconv.ParseFloat, and
+`format_float` is `%v`.
 """
 
 import math
@@ -13,7 +13,7 @@ MIN_INT64 = -(1 << 63)
 MAX_INT64 = (1 << 63) - 1
 MAX_UINT64 = (1 << 64) - 1
 
-# An underscore stands between two digits, or between the prefix and a digit.
+# An underscore is allowed between two digits, or between the prefix and a digit.
 _INT = re.compile(
     r"(?P<sign>[+-]?)(?:0[xX](?P<hex>(?:_?[0-9a-fA-F])+)|0[bB](?P<bin>(?:_?[01])+)"
     r"|0[oO](?P<oct>(?:_?[0-7])+)|0(?P<old>(?:_?[0-7])+)|(?P<dec>0|[1-9](?:_?[0-9])*))"
@@ -24,29 +24,29 @@ _FLOAT = re.compile(rf"[+-]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE
 _HEX_DIGITS = r"[0-9a-fA-F](?:_?[0-9a-fA-F])*"
 _HEX_FLOAT = re.compile(rf"[+-]?0[xX]_?(?:{_HEX_DIGITS}(?:\.(?:{_HEX_DIGITS})?)?|\.{_HEX_DIGITS})[pP][+-]?{_DIGITS}")
 _WORD = re.compile(r"[+-]?(?:inf|infinity)|nan", re.IGNORECASE)
-# More digits than any value of 64 bits has: not worth converting.
+# No 64-bit value has more digits.
 _MAX_DIGITS = 100
 
-# Decimal exponents within these bounds are written without an exponent.
+# Decimal exponents in this range are written without an exponent.
 _PLAIN_EXPONENTS = range(-4, 6)
 
 
 def parse_int(text: str) -> int | None:
-    """Return the whole number of at most 64 bits that `text` is, signed or not, or None."""
+    """Parse a signed or unsigned 64-bit integer; return None if the text is not one."""
     found = _INT.fullmatch(text)
     if found is None or len(text) > _MAX_DIGITS:
         return None
     kind = found.lastgroup or "dec"
     number = int(found[kind].replace("_", ""), _BASES[kind])
     if found["sign"]:
-        # Only ParseInt takes a sign.
+        # Only ParseInt accepts a sign.
         signed = -number if found["sign"] == "-" else number
         return signed if MIN_INT64 <= signed <= MAX_INT64 else None
     return number if number <= MAX_UINT64 else None
 
 
 def parse_float(text: str) -> float | None:
-    """Return the number that `text` is, or None if it is none or too large."""
+    """Parse a number; return None if the text is not one or too large."""
     if _WORD.fullmatch(text):
         return float(text)
     try:
@@ -61,7 +61,7 @@ def parse_float(text: str) -> float | None:
 
 
 def format_float(number: float) -> str:
-    """Return it as `%v` writes it: `1`, `1.5`, `1e+06`, `+Inf`."""
+    """Return a number as `%v` prints it: `1`, `1.5`, `1e+06`, `+Inf`."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -78,7 +78,7 @@ def format_float(number: float) -> str:
 
 
 def _shortest(number: float) -> tuple[str, int]:
-    # The fewest digits that read back as the same number, and the decimal exponent of the first of them.
+    # The fewest digits that parse to the same number, and the decimal exponent of the first digit.
     _, digits, exponent = Decimal(repr(number)).as_tuple()
     first = len(digits) - 1 + int(exponent)
     return "".join(map(str, digits)).rstrip("0") or "0", first if number else 0

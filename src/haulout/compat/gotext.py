@@ -1,4 +1,4 @@
-"""Quoted texts as Go has them in its sources: in double quotes with escapes, `'x'`, and raw ones in backquotes."""
+"""Go string literals: in double quotes with escapes, `'x'`, and raw ones in backquotes."""
 
 import re
 
@@ -10,7 +10,7 @@ _SURROGATES = range(0xD800, 0xE000)
 
 
 def unquote(quoted: str) -> str:
-    """Return the text that `quoted` stands for; raises ValueError."""
+    """Return the text of a literal. Raise ValueError."""
     quote = quoted[:1]
     if len(quoted) < len('""') or quote not in {'"', "'", "`"} or not quoted.endswith(quote):
         raise ValueError(f"expected a text in quotes, found {quoted}")
@@ -28,7 +28,7 @@ def unquote(quoted: str) -> str:
 
 
 def _unescaped(inside: str, quote: str) -> str:
-    # \x and \123 name bytes, not characters, so the text is put together as bytes.
+    # \x and \123 denote bytes, not characters, so the text is assembled as bytes.
     parts = bytearray()
     position = 0
     while position < len(inside):

@@ -1,9 +1,9 @@
 """The settings of an OpenStack project in a `cloudprovider.conf`.
 
-The file is that of the OpenStack cloud provider: sections, and lines such as `username = "operator"`. Only `[Global]`
-is read. Quotes around values are taken off; in them a backslash keeps the next character.
+The file format is that of the OpenStack cloud provider: sections, and lines such as `username = "operator"`. Only
+`[Global]` is read. Quotes around values are removed; a backslash inside quotes escapes the next character.
 
-No message here ever contains a password.
+No error message contains a password.
 """
 
 import configparser
@@ -22,7 +22,7 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"\s*(?:[#;].*)?')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenStackSettings:
-    """Who we are, and where."""
+    """The credentials, region and project of an OpenStack client."""
 
     auth_url: str
     username: str
@@ -33,7 +33,7 @@ class OpenStackSettings:
 
 
 def parse(data: bytes | str, *, source: str) -> OpenStackSettings:
-    """Read a `cloudprovider.conf`; raises `ExternalError` with what is missing."""
+    """Parse a `cloudprovider.conf`. Raise `ExternalError` if it is invalid or incomplete."""
     parser = configparser.RawConfigParser(strict=False, delimiters=("=",), comment_prefixes=("#", ";"))
     try:
         parser.read_string(data if isinstance(data, str) else data.decode())
@@ -49,7 +49,7 @@ def parse(data: bytes | str, *, source: str) -> OpenStackSettings:
 
 
 def _line_suffix(error: configparser.Error) -> str:
-    """Return where an error is; its own text repeats the line, which may hold the password."""
+    """Return the line of an error. The error's own text repeats the line, which may contain the password."""
     numbers = [number for number, _ in getattr(error, "errors", ())] or [getattr(error, "lineno", 0)]
     return f", line {numbers[0]}" if numbers[0] else ""
 

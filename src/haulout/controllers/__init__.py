@@ -1,5 +1,6 @@
-"""The controllers: each reconciles one kind of object, in a folder of its own.
+"""The controllers. Each package reconciles one kind of object.
 
-A folder has `controller` (the wiring), `observation` (what a decision is made from), `decision` (pure), `actions` and
-`executor` (the writes that follow), `status`, `permissions` and `settings`, as far as the controller has them.
+A package has `controller` (informers, work queue, wiring), `observation` (the input of a decision), `decision` (pure
+functions), `actions` and `executor` (the writes that follow), `status`, `permissions` and `settings`, as far as the
+controller needs them.
 """

@@ -1,1 +1,1 @@
-"""Pure building blocks: time, durations and the small languages. Nothing here talks to a cluster."""
+"""Pure building blocks: time, durations and small languages. Nothing in this package talks to a cluster."""

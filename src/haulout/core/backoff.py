@@ -1,10 +1,10 @@
-"""How long to wait before trying again: longer after each failure, up to a limit, and never all at once.
+"""Exponential backoff with jitter.
 
-A `Backoff` is a value without memory. Whoever retries counts its failures and brings the source of chance, so the same
-settings serve the client's retries, the reconnects of a cache and the work queue, and a simulated run repeats itself.
+A `Backoff` is a stateless value. The caller counts its failures and supplies the random source, so the same type serves
+the client's retries, the reconnects of a reflector and the work queue, and a simulated run is reproducible.
 
-Jitter only shortens: a delay lies between (1 - jitter) times its full length and its full length. `limit` is
-therefore a promise, and clients that failed together do not come back together.
+Jitter only shortens: a delay is between (1 - jitter) times its full length and its full length. So `limit` is an upper
+bound, and clients that failed at the same time do not retry at the same time.
 """
 
 import math
@@ -31,11 +31,11 @@ class Backoff:
             raise ValueError(f"a backoff with jitter {self.jitter}: expected a number from 0 to 1")
 
     def delay(self, attempt: int, random: Random) -> timedelta:
-        """Return how long to wait after `attempt` failures in a row; anything below one counts as one."""
+        """Return how long to wait after `attempt` consecutive failures. Values below one count as one."""
         return self._delay_without_jitter(max(attempt, 1)) * (1 - self.jitter * random.random())
 
     def _delay_without_jitter(self, attempt: int) -> timedelta:
-        # Compared as logarithms, because the power itself overflows when something fails for weeks.
+        # Compare logarithms: the power itself overflows when something fails for weeks.
         if (attempt - 1) * math.log(self.factor) >= math.log(self.limit / self.first):
             return self.limit
         return min(self.first * self.factor ** (attempt - 1), self.limit)

@@ -1,4 +1,4 @@
-"""A time at which nothing may be done, and why."""
+"""A period during which nothing may be done."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,7 +6,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class BusyPeriod:
-    """From when to when (exclusive) something is going on."""
+    """The period from `start` to `end` (exclusive), and its reason."""
 
     start: datetime
     end: datetime

@@ -1,11 +1,9 @@
-"""Keys and certificates of our own: an authority that nobody else trusts, and what it signs.
+"""A private certificate authority and the certificates that it issues.
 
-An authority's own key is never written anywhere: it signs while it is in memory, and what it has signed is all that it
-will ever have signed. A sandbox, as a test, makes its authority anew each time it starts, and so does whoever renews a
-certificate.
+The private key of an authority is never stored. It signs only while it is in memory, so it cannot sign anything later.
+The sandbox and tests create an authority at each start, and so does every certificate rotation.
 
-Unless told otherwise, what is valid is so by the machine's time, whatever time a simulation has: those who check it
-live outside.
+By default, validity is computed from the machine's clock even in a simulation, because real clients verify it.
 """
 
 from collections.abc import Sequence
@@ -20,11 +18,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from haulout.core.clock import RealClock
 from haulout.core.key_pair import CLOCK_SKEW, LIFETIME, KeyPair
 
-_MAX_COMMON_NAME = 64  # of X.520; nobody compares it with a host any more
+_MAX_COMMON_NAME = 64  # of X.520; clients no longer compare it with the host
 
 
 class CertificateAuthority:
-    """Signs certificates; its own is valid for `LIFETIME` from now on, or from when to when it is told."""
+    """Issues certificates. Its own certificate is valid for `LIFETIME` from now, unless the caller sets the period."""
 
     def __init__(self, name: str, *, not_before: datetime | None = None, not_after: datetime | None = None) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -51,14 +49,14 @@ class CertificateAuthority:
     def issue_server(
         self, *hosts: str, not_before: datetime | None = None, not_after: datetime | None = None
     ) -> KeyPair:
-        """Return the identity of a server that is reached as any of `hosts`, which are IP addresses or names."""
+        """Return a server certificate for `hosts`, which are IP addresses or DNS names."""
         usages = [ExtendedKeyUsageOID.SERVER_AUTH]
         return self.issue(
             _common_name(hosts[0]), hosts=hosts, usages=usages, not_before=not_before, not_after=not_after
         )
 
     def issue_client(self, user: str, groups: Sequence[str]) -> KeyPair:
-        """Return the identity of `user`, in the way Kubernetes reads it: groups are organizations."""
+        """Return a client certificate for `user`, as Kubernetes reads it: groups are organizations."""
         organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user), *organizations])
         return self.issue(name, usages=[ExtendedKeyUsageOID.CLIENT_AUTH])
@@ -72,9 +70,9 @@ class CertificateAuthority:
         not_before: datetime | None = None,
         not_after: datetime | None = None,
     ) -> KeyPair:
-        """Return an identity with everything told: what for, reached as what, and valid from when to when."""
+        """Return a certificate with the given subject, usages, hosts and validity."""
         key = ec.generate_private_key(ec.SECP256R1())
-        # Python 3.13 verifies strictly (VERIFY_X509_STRICT) and refuses a certificate without the key identifiers.
+        # Python 3.13 verifies strictly (VERIFY_X509_STRICT) and rejects a certificate without key identifiers.
         issued = (
             self._builder(name, key=key.public_key(), not_before=not_before, not_after=not_after)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -109,7 +107,7 @@ class CertificateAuthority:
 
 
 def signing_key() -> bytes:
-    """Return a new private key, PEM: what a server signs service-account tokens with."""
+    """Return a new private key as PEM, with which an API server signs service account tokens."""
     return _pem(ec.generate_private_key(ec.SECP256R1()))
 
 

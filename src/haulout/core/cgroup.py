@@ -1,19 +1,19 @@
-"""The memory limit of the container that this process runs in, by its control group: version 1 or 2.
+"""The memory limit of this process's container, from its cgroup: version 1 or 2.
 
-A group may use no more than any of its ancestors, so the smallest limit on the way up counts. In a container the root
-of the file system of control groups is the container's own group, or the path in `/proc/self/cgroup` leads nowhere:
-then the root is what counts.
+A cgroup may use no more than any of its ancestors, so the smallest limit on the path to the root counts. In a
+container, the root of the cgroup file system is the container's own cgroup, or the path in `/proc/self/cgroup` does not
+exist. In both cases the limit of the root counts.
 """
 
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-_UNLIMITED: Final = 1 << 60  # version 1 writes a huge number where there is no limit
+_UNLIMITED: Final = 1 << 60  # version 1 has a huge number where there is no limit
 
 
 def memory_limit(*, proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the limit in bytes; None without one, or where there are no control groups."""
+    """Return the limit in bytes; None if there is no limit or no cgroup."""
     try:
         lines = proc.read_text().splitlines()
     except OSError:

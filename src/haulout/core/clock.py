@@ -1,14 +1,14 @@
-"""The one place that knows what time it is.
+"""The clock: the only module that reads the time.
 
-Everything that reads the time or waits takes a `Clock`; lint refuses `datetime.now`, `time.time`, `time.sleep` and
-`asyncio.sleep` elsewhere. A clock has two faces, and mixing them up is a classic source of operator bugs:
+All code that reads the time or waits takes a `Clock`; lint forbids `datetime.now`, `time.time`, `time.sleep` and
+`asyncio.sleep` elsewhere. A clock has two times, and confusing them is a classic source of operator bugs:
 
-- `now()` is wall time. It is for instants that other machines name (a window opens, a notice falls due) and may jump.
-- `monotonic()` is for measuring how long something took. It never goes back and counts the time a machine slept, so
-  that a lease held before a suspend is known to be old after it.
+- `now()` is wall time. It is for instants that other systems name (a window opens, a notice is due), and it may jump.
+- `monotonic()` is for durations. It never goes back and includes the time during which a machine was suspended, so that
+  a lease held before a suspend is known to be old after it.
 
-Waiting always goes through the running event loop, so `asyncio.timeout` and the clock agree. Simulated time is
-therefore a property of the loop (the sandbox has one), not a second implementation of everything that waits.
+All waiting goes through the running event loop, so `asyncio.timeout` and the clock agree. Simulated time is therefore a
+property of the event loop (the sandbox has one), not a second implementation of all code that waits.
 """
 
 import asyncio
@@ -18,24 +18,24 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-# A wall clock may be set while we wait for an instant: a long wait looks again this often.
+# The wall clock may be set during a wait for an instant: a long wait checks it this often.
 _RECHECK_INTERVAL = timedelta(minutes=1)
-SET_BACK_TOLERANCE = timedelta(seconds=5)  # less is a correction that nobody need hear of
+SET_BACK_TOLERANCE = timedelta(seconds=5)  # smaller steps are ignored as normal corrections
 
 
 class Clock(Protocol):
-    """Reads the time and waits for it."""
+    """Reads the time and waits."""
 
     def now(self) -> datetime:
         """Return the wall time, aware and in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds since some fixed moment; never goes back."""
+        """Return the seconds since a fixed instant. The value never decreases."""
         ...
 
     async def sleep(self, duration: timedelta) -> None:
-        """Return after `duration`; at once (but letting others run) if it is not positive."""
+        """Wait for `duration`. If it is not positive, yield once to other tasks."""
         ...
 
     def call_at(
@@ -43,14 +43,14 @@ class Clock(Protocol):
     ) -> "Alarm":
         """Call `callback` from the running loop when `now()` has reached `instant`.
 
-        Call `on_set_back` instead once the wall clock proves to have been set back: for whoever reckoned the instant
-        from what `now()` was, and would wait for hours instead of seconds.
+        If the wall clock is set back, call `on_set_back` instead. This is for instants computed from `now()`: a wait of
+        seconds would otherwise take hours.
         """
         ...
 
 
 class Alarm:
-    """A callback that waits for an instant of wall time, also when the wall clock is set meanwhile."""
+    """A callback at an instant of wall time. It follows changes of the wall clock."""
 
     __slots__ = ("_callback", "_clock", "_handle", "_offset", "_on_set_back", "_recheck_interval", "instant")
 
@@ -66,18 +66,18 @@ class Alarm:
         self.instant = instant
         self._clock = clock
         self._on_set_back = on_set_back
-        # A clock that tells its alarms when it is set is not asked: simulations have very many of them.
+        # A clock that calls `rearm` when it is set needs no offset: simulations have very many alarms.
         self._offset = -math.inf if recheck_interval is None or on_set_back is None else wall_clock_offset(clock)
         self._callback = callback
         self._recheck_interval = recheck_interval
         self._handle = self._arm()
 
     def cancel(self) -> None:
-        """Forget it; harmless after it rang."""
+        """Cancel the alarm. It has no effect after the callback."""
         self._handle.cancel()
 
     def rearm(self, *, by: timedelta) -> None:
-        """Wait anew: the wall clock was set. Only for an alarm that has neither rung nor been cancelled."""
+        """Restart the wait after the wall clock was set by `by`. Only for an alarm that is still pending."""
         self.cancel()
         if self._on_set_back is not None and by <= -SET_BACK_TOLERANCE:
             self._on_set_back()
@@ -103,23 +103,22 @@ class Alarm:
 
 
 def wall_clock_offset(clock: Clock) -> float:
-    """Return by how many seconds the wall clock is ahead of the one that nobody sets: the same, until it is set."""
+    """Return the seconds by which the wall clock is ahead of the monotonic clock. They change only when it is set."""
     return clock.now().timestamp() - clock.monotonic()
 
 
 class RealClock:
-    """The time of this machine."""
+    """The clock of this machine."""
 
     def now(self) -> datetime:
         """Return the wall time, aware and in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds since boot, time asleep included where the system can tell."""
+        """Return the seconds since boot, including suspend where the system supports it."""
         return _since_boot()
 
     async def sleep(self, duration: timedelta) -> None:
-        """Return after `duration`."""
         await asyncio.sleep(max(duration.total_seconds(), 0))
 
     def call_at(
@@ -134,5 +133,5 @@ if hasattr(time, "CLOCK_BOOTTIME"):
     def _since_boot() -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
-else:  # macOS: its monotonic clock stops while asleep, which only makes leases look younger to their own holder
+else:  # macOS: the monotonic clock stops during suspend, so leases only look younger to their own holder
     _since_boot = time.monotonic

@@ -1,18 +1,17 @@
-"""Durations as Go writes them: `90s`, `1h30m`, `1.5h`.
+"""Durations in Go's notation: `90s`, `1h30m`, `1.5h`.
 
-Configuration files, annotations and flags of the systems that Haulout replaces carry Go durations, so what Go's
-`time.ParseDuration` accepts is accepted here with the same value to the nanosecond, what it refuses is refused, and
-what `Duration.String` writes is written. The rest of the product works with `timedelta`, which knows no nanoseconds:
-`parse` drops what is below a microsecond, towards zero, as Go's `Duration.Microseconds` does.
+Configuration files, annotations and flags of the systems that Haulout replaces contain Go durations. So this module
+accepts what Go's `time.ParseDuration` accepts, with the same value to the nanosecond, rejects what it rejects, and
+writes what `Duration.String` writes. The rest of Haulout uses `timedelta`, which has no nanoseconds: `parse` truncates
+to microseconds toward zero, as Go's `Duration.Microseconds` does.
 
-A `DurationError` begins with Go's own words, so that a search for them finds the same advice, and ends with what was
-expected.
+A `DurationError` begins with Go's message, so that a web search finds help, and ends with what was expected.
 """
 
 import re
 from datetime import timedelta
 
-# The largest magnitude: a Go duration is a signed 64-bit count of nanoseconds.
+# The largest magnitude: a Go duration is a signed 64-bit number of nanoseconds.
 _MAX_NANOSECONDS = 1 << 63
 _MAX_DIGITS = len(str(_MAX_NANOSECONDS))
 
@@ -35,7 +34,7 @@ _EXPECTED_SHORTER = "a duration is at most about 292 years, 2562047h47m16.854775
 
 
 class DurationError(ValueError):
-    """A text that is no duration; `problem` is what Go would say of it."""
+    """A text is not a duration. `problem` is Go's message."""
 
     def __init__(self, problem: str, text: str, *, expected: str = _EXPECTED) -> None:
         self.problem = f"time: {problem} {_quote(text)}"
@@ -43,30 +42,30 @@ class DurationError(ValueError):
 
 
 def parse(text: str) -> timedelta:
-    """Return the duration that `text` names, cut to whole microseconds."""
+    """Return the duration in `text`, truncated to microseconds."""
     return from_nanoseconds(parse_nanoseconds(text))
 
 
 def from_nanoseconds(nanoseconds: int) -> timedelta:
-    """Return so many nanoseconds, cut to whole microseconds."""
+    """Return a number of nanoseconds as a duration, truncated to microseconds."""
     microseconds = abs(nanoseconds) // 1_000
     return timedelta(microseconds=-microseconds if nanoseconds < 0 else microseconds)
 
 
 def format(duration: timedelta) -> str:  # noqa: A001 - read as duration.format, the counterpart of duration.parse
-    """Return `duration` as Go writes it: `1h30m0s`, `1.5s`, `0s`."""
+    """Return `duration` in Go's notation: `1h30m0s`, `1.5s`, `0s`."""
     return format_nanoseconds(duration // timedelta(microseconds=1) * 1_000)
 
 
 def format_short(duration: timedelta) -> str:
-    """Return `duration` without the parts that are nothing: `2m`, not `2m0s`."""
+    """Return `duration` without trailing zero parts: `2m`, not `2m0s`."""
     text = format(duration)
     text = text.removesuffix("0s") if text.endswith("m0s") else text
     return text.removesuffix("0m") if text.endswith("h0m") else text
 
 
 def parse_nanoseconds(text: str) -> int:
-    """Return the nanoseconds that `text` names; raise `DurationError` where Go's ParseDuration fails."""
+    """Return the nanoseconds in `text`. Raise `DurationError` where Go's ParseDuration fails."""
     negative = text.startswith("-")
     terms = text[1:] if text.startswith(("-", "+")) else text
     if terms == "0":
@@ -80,7 +79,7 @@ def parse_nanoseconds(text: str) -> int:
         if term is None:
             raise DurationError("invalid duration", text)
         total += _parse_term(term, text)
-        # Go adds in 64 bits and lets a sum of exactly 1 << 64 pass as zero; that is not worth repeating.
+        # Go adds in 64 bits and accepts a sum of exactly 1 << 64 as zero. This is not reproduced.
         if total > _MAX_NANOSECONDS:
             raise _too_long(text)
         position = term.end()
@@ -90,7 +89,7 @@ def parse_nanoseconds(text: str) -> int:
 
 
 def format_nanoseconds(nanoseconds: int) -> str:
-    """Return what Go's Duration.String returns; larger values than Go can hold are written alike."""
+    """Return the result of Go's Duration.String. Values beyond Go's range have the same format."""
     sign = "-" if nanoseconds < 0 else ""
     rest = abs(nanoseconds)
     if rest == 0:
@@ -107,7 +106,7 @@ def format_nanoseconds(nanoseconds: int) -> str:
 
 
 def _parse_term(term: re.Match[str], text: str) -> int:
-    # In the order in which Go finds fault: the number, the unit, both together.
+    # Check in Go's order: the number, the unit, both together.
     whole = term["whole"].lstrip("0")
     if len(whole) > _MAX_DIGITS or int(whole or "0") > _MAX_NANOSECONDS:
         raise _too_long(text)

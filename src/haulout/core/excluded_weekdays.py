@@ -1,9 +1,9 @@
-"""How long something has waited, if some weekdays do not count.
+"""Elapsed time without excluded weekdays.
 
-A day is one of UTC. An excluded day does not count at all. The day of the start is special if it is excluded: what is
-left of it is subtracted at once, so that the count is below zero until midnight, and zero then. (So it was in the
-system that this replaces. What was wrong there is right here: it subtracted each later excluded day twice, from the
-time of day of the start until midnight, so that a wait that was over could be not over again.)
+Days are UTC days. An excluded day does not count at all. The day of the start is special if it is excluded: the rest of
+that day is subtracted at once, so that the result is negative until midnight, and zero then. (The SAP
+maintenance-controller does the same. It also has a bug that is fixed here: it subtracts each later excluded day twice,
+from the time of day of the start until midnight, so that a wait that was over could continue.)
 """
 
 from collections.abc import Collection
@@ -28,7 +28,7 @@ def elapsed_without(excluded: Collection[int], *, since: datetime, now: datetime
 
 
 def elapses_at(excluded: Collection[int], *, since: datetime, duration: timedelta) -> datetime | None:
-    """Return the first instant at which more than `duration` has elapsed outside of excluded days; None: never."""
+    """Return the first instant at which more than `duration` has elapsed outside excluded days; None: never."""
     try:
         return _elapses_at(set(excluded), since.astimezone(UTC), duration + TICK)
     except OverflowError:
@@ -37,7 +37,7 @@ def elapses_at(excluded: Collection[int], *, since: datetime, duration: timedelt
 
 def _elapses_at(excluded: set[int], since: datetime, needed: timedelta) -> datetime | None:
     at, remaining = since, needed
-    # The first day counts in any case; if it is excluded, from below zero on.
+    # The first day always counts; if it is excluded, with a negative start.
     if at.weekday() in excluded:
         remaining += DAY - _since_midnight(at)
     rest_of_day = DAY - _since_midnight(at)
@@ -47,7 +47,7 @@ def _elapses_at(excluded: set[int], since: datetime, needed: timedelta) -> datet
     counted_days = _WEEK - len(excluded)
     if not counted_days:
         return None
-    # Whole weeks at once, but so that something is left to find in the days of the last one.
+    # Skip whole weeks at once, but leave a remainder for the days of the last week.
     weeks = (remaining - TICK) // (counted_days * DAY)
     at, remaining = at + weeks * _WEEK * DAY, remaining - weeks * counted_days * DAY
     while at.weekday() in excluded or remaining > DAY:
@@ -57,7 +57,7 @@ def _elapses_at(excluded: set[int], since: datetime, needed: timedelta) -> datet
 
 
 def _excluded_days_between(first: date, last: date, excluded: Collection[int]) -> int:
-    """Return how many excluded days lie between two days, both not counted."""
+    """Return the number of excluded days between two days, both exclusive."""
     days = (last - first).days - 1
     weeks, rest = divmod(days, _WEEK)
     return weeks * len(set(excluded)) + sum((first.weekday() + 1 + each) % _WEEK in excluded for each in range(rest))

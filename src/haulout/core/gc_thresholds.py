@@ -1,4 +1,4 @@
-"""How often Python looks for garbage that holds itself in cycles."""
+"""Thresholds of Python's cyclic garbage collector."""
 
 import gc
 from collections.abc import Iterator
@@ -11,16 +11,16 @@ LONG_RUNNING: GcThresholds = (
     10_000,
     10,
     10,
-)  # it comes to the oldest, too: what connections leave must not add up over weeks
-SHORT_LIVED: GcThresholds = (50_000, 20, 100)  # for what has no connections, and is over within the hour
+)  # includes the oldest generation: cycles left by connections must not accumulate over weeks
+SHORT_LIVED: GcThresholds = (50_000, 20, 100)  # for processes without connections that end within an hour
 
 
 @contextmanager
 def gc_thresholds(thresholds: GcThresholds) -> Iterator[None]:
-    """Look for it less often than usual.
+    """Run the garbage collector less often than by default.
 
-    What we run keeps many objects and leaves hardly any cycles: usually the collector takes a tenth of the time, of a
-    simulation a sixth, and finds next to nothing.
+    Haulout keeps many objects and creates hardly any cycles: with the default thresholds the collector takes a tenth of
+    the time (a sixth in a simulation), and finds almost nothing.
     """
     previous = gc.get_threshold()
     gc.set_threshold(*thresholds)

@@ -1,7 +1,7 @@
-"""Instants as Go writes them: RFC 3339 with up to nine digits of a second.
+"""Instants in Go's notation: RFC 3339 with up to nine fractional digits.
 
-`datetime` knows no nanoseconds, no year 0 and no text. A `GoTime` keeps the text it was read from, so that what nobody
-changed is written as it was, and compares by the instant it names, to the nanosecond.
+`datetime` has no nanoseconds and no year 0, and does not keep the text. A `GoTime` keeps the text that it was parsed
+from, so that an unchanged value is written unchanged, and compares by its instant, to the nanosecond.
 """
 
 import re
@@ -21,14 +21,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class GoTime:
-    """An instant, and how it was written."""
+    """An instant and its text."""
 
     text: str
     nanoseconds: int = field(repr=False)  # since 1970
 
     @property
     def instant(self) -> datetime:
-        """Return it in UTC, cut to microseconds; what lies before the year 1 or after 9999 is cut to these."""
+        """Return the instant in UTC, truncated to microseconds and limited to the years 1 to 9999."""
         try:
             return _EPOCH + timedelta(microseconds=self.nanoseconds // 1_000)
         except OverflowError:
@@ -36,12 +36,12 @@ class GoTime:
 
     @property
     def is_finer_than_microseconds(self) -> bool:
-        """Tell whether no `datetime` could have been written so."""
+        """Return whether the instant needs more precision than a `datetime` has."""
         return self.nanoseconds % 1_000 != 0
 
     @property
     def is_never(self) -> bool:
-        """Tell whether it is Go's zero time, which stands for "never"."""
+        """Return whether it is Go's zero time, which stands for "never"."""
         return self.nanoseconds == NEVER.nanoseconds
 
     def __eq__(self, other: object) -> bool:
@@ -58,9 +58,9 @@ class GoTime:
 
 
 def parse(text: str) -> GoTime:
-    """Return the instant that `text` names, as time.Time's UnmarshalJSON reads it; raises ValueError.
+    """Parse an instant as time.Time's UnmarshalJSON does. Raise ValueError.
 
-    A zone that is a day or more from UTC is refused: Go reads it, but cannot write it again.
+    An offset of 24 hours or more is rejected: Go parses it, but cannot write it.
     """
     shape = _SHAPE.fullmatch(text)
     if shape is None:
@@ -68,16 +68,16 @@ def parse(text: str) -> GoTime:
     year, month, day, hour, minute, second = (int(shape[at]) for at in range(1, 7))
     offset_hours, offset_minutes = int(shape[9] or 0), int(shape[10] or 0)
     is_date = 1 <= month <= len(_DAYS) and 1 <= day <= _days_in(year, month)
-    is_time = hour < 24 and minute < 60 and second < 60  # noqa: PLR2004 - a day is what it is
-    if not (is_date and is_time and offset_hours < 24 and offset_minutes < 60):  # noqa: PLR2004 - the same
-        raise ValueError(f"{_EXPECTED}, found {text!r}, which is on no calendar")
+    is_time = hour < 24 and minute < 60 and second < 60  # noqa: PLR2004 - hours, minutes and seconds
+    if not (is_date and is_time and offset_hours < 24 and offset_minutes < 60):  # noqa: PLR2004 - hours and minutes
+        raise ValueError(f"{_EXPECTED}, found {text!r}, which is not a valid date")
     offset = (offset_hours * 3600 + offset_minutes * 60) * (-1 if shape[8] == "-" else 1)
     seconds = _days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset
     return GoTime(text, seconds * _SECOND + int((shape[7] or "")[:9].ljust(9, "0")))
 
 
 def from_datetime(instant: datetime) -> GoTime:
-    """Return an instant as Go writes it in UTC: as many digits of a second as it needs."""
+    """Return an instant as Go writes it in UTC, with as many fractional digits as needed."""
     in_utc = instant.astimezone(UTC)
     fraction = f".{in_utc.microsecond:06}".rstrip("0").rstrip(".")
     text = f"{in_utc.replace(tzinfo=None, microsecond=0).isoformat()}{fraction}Z"
@@ -90,7 +90,7 @@ def _days_in(year: int, month: int) -> int:
 
 
 def _days_since_1970(year: int, month: int, day: int) -> int:
-    # Year 0 is one that `date` does not know: it is as long as 400, four centuries of 146,097 days before.
+    # `date` has no year 0. It is a leap year like 400, which is 146,097 days (four centuries) later.
     if year == 0:
         return datetime(400, month, day, tzinfo=UTC).toordinal() - 146_097 - _EPOCH.toordinal()
     return datetime(year, month, day, tzinfo=UTC).toordinal() - _EPOCH.toordinal()

@@ -1,4 +1,4 @@
-"""Dates as HTTP headers and clouds write them: `Thu, 14 May 2026 09:30:00 GMT`, with or without the weekday.
+"""Dates in HTTP headers and cloud APIs: `Thu, 14 May 2026 09:30:00 GMT`, with or without the weekday.
 
 `strptime` depends on the locale, and `email.utils` would add the package `email` to the memory of every agent.
 """
@@ -14,7 +14,7 @@ _EXPECTED = "expected a date such as Thu, 14 May 2026 09:30:00 GMT"
 
 
 def parse(text: str) -> datetime:
-    """Return the instant; raises `ValueError` if the text is not such a date, or not one of the calendar."""
+    """Return the instant. Raise `ValueError` if the text is not such a date, or the date does not exist."""
     found = _DATE.fullmatch(text.strip())
     if found is None or found[2] not in _MONTHS:
         raise ValueError(_EXPECTED)

@@ -1,12 +1,12 @@
-"""Instants that may lie beyond the calendar: annotations, leases and files can name any."""
+"""Arithmetic on instants that may overflow: annotations, leases and files can contain any instant."""
 
 from datetime import datetime, timedelta
 
-_MARGIN = timedelta(days=2)  # for other time zones, and for whoever adds a little
+_MARGIN = timedelta(days=2)  # for other time zones, and for callers that add a little
 
 
 def add_saturating(instant: datetime, time: timedelta) -> datetime:
-    """Return the instant that lies `time` after another one, or nearly the last that there is."""
+    """Return `instant + time`, limited to shortly before the latest `datetime`."""
     try:
         return min(instant + time, _last(instant))
     except OverflowError:

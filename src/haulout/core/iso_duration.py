@@ -1,7 +1,6 @@
-"""Durations as ISO 8601 writes them: `PT2H`, `P1D`, `P1DT12H`, `P2W`, `PT0.5S`.
+"""ISO 8601 durations: `PT2H`, `P1D`, `P1DT12H`, `P2W`, `PT0.5S`.
 
-Years and months have no fixed length. The longest that they can have is taken: whoever waits for something to be over
-then waits long enough.
+Years and months have no fixed length. This module uses their maximum length, so that a wait for an end is long enough.
 """
 
 import re
@@ -20,7 +19,7 @@ _MAX_DURATION = timedelta(days=36_600)
 
 
 def parse(text: str) -> timedelta:
-    """Return the duration that `text` names; raises ValueError."""
+    """Parse a duration. Raise ValueError."""
     found = _DURATION.fullmatch(text.strip())
     if found is None or not any(found.groups()):
         raise ValueError(f"expected a duration such as PT2H or P1D, found {text[:40]!r}")

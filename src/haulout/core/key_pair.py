@@ -1,4 +1,4 @@
-"""A certificate with its key, as a server shows it. What makes one is `haulout.core.certificate_authority`."""
+"""A certificate and its private key, as a server uses them. `haulout.core.certificate_authority` issues them."""
 
 import ssl
 from datetime import timedelta
@@ -11,17 +11,17 @@ CLOCK_SKEW = timedelta(minutes=5)
 
 
 class KeyPair(NamedTuple):
-    """A certificate and its private key, both PEM."""
+    """A certificate and its private key, both as PEM."""
 
     certificate: bytes
     key: bytes
 
     def server_context(self) -> ssl.SSLContext:
-        """Return what a server needs to show it; `ssl.SSLError` if the two do not fit."""
+        """Return the TLS context of a server. Raise `ssl.SSLError` if the certificate and the key do not match."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        with TemporaryDirectory() as folder:  # which only we can read; OpenSSL takes keys from files alone
+        with TemporaryDirectory() as folder:  # readable only by this user; OpenSSL loads keys only from files
             file = Path(folder, "server.pem")
             file.write_bytes(self.key + self.certificate)
-            context.load_cert_chain(file, password="")  # so that OpenSSL does not ask for one on the terminal
+            context.load_cert_chain(file, password="")  # prevents OpenSSL from asking for a password on the terminal
         return context

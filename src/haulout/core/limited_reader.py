@@ -1,10 +1,10 @@
-"""Reads bodies of other servers up to a limit: the one place where bytes of an answer are gathered.
+"""Reads response bodies up to a limit. All bytes of responses are collected here.
 
-    body = await read_body(answer.content.readany, limit=1 << 20)
+    body = await read_body(response.content.readany, limit=1 << 20)
 
-`read` returns the next piece, after decompression, and nothing at the end. A piece must be bounded itself:
-`StreamReader.readany` of aiohttp returns about twice its buffer (512 KiB), however far a compressed chunk expands, and
-leaves stacked encodings as they are. `ClientResponse.read` lifts aiohttp's limit on decompression: nobody may use it.
+`read` returns the next decompressed chunk, and an empty one at the end. Chunks must be bounded: `StreamReader.readany`
+of aiohttp returns about twice its buffer (512 KiB), however far a compressed chunk expands, and does not decode stacked
+encodings. Do not use `ClientResponse.read`: it lifts aiohttp's limit on decompression.
 """
 
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ class BodyTooLarge(Exception):
 
 
 async def read_body(read: ReadChunk, *, limit: int, on_length: Callable[[int], None] = lambda _: None) -> bytes:
-    """Return a whole body; raises `BodyTooLarge`. `on_length` is called with the length so far."""
+    """Return a whole body. Raise `BodyTooLarge`. `on_length` is called with the length so far."""
     chunks, length = [], 0
     while chunk := await read():
         chunks.append(chunk)
@@ -34,7 +34,10 @@ async def read_body(read: ReadChunk, *, limit: int, on_length: Callable[[int], N
 
 
 async def read_body_within_quota(read: ReadChunk, *, limit: int, quota: MemoryQuota, doing: str) -> bytes:
-    """Return a whole body; raises `LimitExceeded` also if too much is being read for `quota`, and most of it here."""
+    """Return a whole body.
+
+    Raise `BodyTooLarge`, or `LimitExceeded` if `quota` is exceeded and this is the largest read.
+    """
     scope = InterruptScope()
     with quota.share(scope.interrupt) as share:
         async with scope:
@@ -42,7 +45,7 @@ async def read_body_within_quota(read: ReadChunk, *, limit: int, quota: MemoryQu
 
 
 class QuotaReader:
-    """Reads a stream whose reader holds bytes back until a line is complete: they count for `quota`."""
+    """Reads a stream whose consumer buffers incomplete lines. The buffered bytes count toward `quota`."""
 
     def __init__(self, read: ReadChunk, *, quota: MemoryQuota, doing: str) -> None:
         self._read = read
@@ -52,23 +55,26 @@ class QuotaReader:
         self._share = quota.new_share(self._scope.interrupt)
 
     async def read(self) -> bytes:
-        """Return the next piece; raises `LimitExceeded` if others need the bytes that are held back."""
+        """Return the next chunk. Raise `LimitExceeded` if other reads need the buffered bytes."""
         if not self._share.size:
             return await self._read()
         async with self._scope:
             return await self._read()
 
     def set_buffered(self, length: int) -> None:
-        """Note how many bytes are held back; raises `LimitExceeded`."""
+        """Record the number of buffered bytes. Raise `LimitExceeded`."""
         self._share.resize(length, doing=self._doing)
 
     def close(self) -> None:
-        """Hold nothing back any more."""
+        """Release the share of the quota."""
         self._quota.release(self._share)
 
 
 async def read_prefix(read: ReadChunk, *, limit: int) -> bytes:
-    """Return the beginning of a body, and read no more of it: for errors, whose status is known already."""
+    """Return the beginning of a body, and read no further.
+
+    This is for error responses, whose status is known already.
+    """
     chunks, length = [], 0
     while length < limit and (chunk := await read()):
         chunks.append(chunk)

@@ -1,14 +1,14 @@
-"""A limit on what many holders take together: when it is exceeded, the largest holder loses its share first.
+"""A memory quota that several holders share: when it is exceeded, the largest holder is evicted first.
 
-    budget = SharedBudget(100 << 20, what="the caches of all workload clusters", clock=clock)
-    with budget.share(evict) as share:
+    quota = MemoryQuota(100 << 20, description="the caches of all workload clusters", clock=clock)
+    with quota.share(evict) as share:
         share.resize(1 << 20, doing="following nodes")
 
-`evict` is called with the reason when another holder needs the bytes: it must free them before it returns. `resize`
-raises `LimitExceeded` if the caller itself is the largest.
+`evict` is called with the reason when another holder needs the bytes. It must free them before it returns. `resize`
+raises `LimitExceeded` if the caller itself is the largest holder.
 
-A share that was evicted must not evict a smaller one when it comes back, or both would take turns. So for `_PROBATION`
-after the last eviction it counts as large as it was then, and it comes back only if a tenth of the limit stays free.
+An evicted share must not evict a smaller one when it returns, or both would alternate. So for `_PROBATION` after its
+last eviction, a share counts with its size at that time, and it may return only if a tenth of the limit stays free.
 """
 
 import asyncio
@@ -27,47 +27,50 @@ _PROBATION: Final = timedelta(minutes=10).total_seconds()
 
 
 class MemoryShare:
-    """What one holder takes."""
+    """The share of one holder."""
 
     __slots__ = ("_evicted_size", "_evicted_until", "_quota", "doing", "evict", "is_returning", "size")
 
     def __init__(self, quota: "MemoryQuota", evict: EvictCallback) -> None:
         self.size = 0
-        self.doing = ""  # what it takes the bytes for, in messages
+        self.doing = ""  # the purpose of the bytes, for messages
         self.evict = evict
-        self.is_returning = False  # after an eviction, until it has all that it needs
+        self.is_returning = False  # after an eviction, until the holder is complete again
         self._quota = quota
         self._evicted_size = 0
         self._evicted_until = 0.0
 
     def resize(self, size: int, *, doing: str) -> None:
-        """Take `size` bytes from now on; raises `LimitExceeded`, and takes none then."""
+        """Resize the share to `size` bytes.
+
+        If the quota does not allow it, free the share and raise `LimitExceeded`.
+        """
         self.doing = doing
         self._quota.resize(self, size)
 
     def effective_size(self, now: float) -> int:
-        """Return the size by which it is compared with others."""
+        """Return the size for the comparison with other shares."""
         return max(self.size, self._evicted_size) if now < self._evicted_until else self.size
 
     def mark_evicted(self, now: float) -> None:
-        """Take note that it has to go: nothing is left of it."""
+        """Record the eviction: the share is empty."""
         self._evicted_size, self._evicted_until = self.effective_size(now), now + _PROBATION
         self.size, self.is_returning = 0, True
 
 
 class MemoryQuota:
-    """`limit` bytes for all shares together; `description` names them in messages."""
+    """A quota of `limit` bytes for all shares together. Messages call it `description`."""
 
     def __init__(self, limit: int, *, description: str, clock: Clock) -> None:
         self.limit = limit
         self.used = 0
         self._description = description
         self._clock = clock
-        self._shares: dict[MemoryShare, None] = {}  # in the order in which they came
+        self._shares: dict[MemoryShare, None] = {}  # in order of creation
 
     @contextmanager
     def share(self, evict: EvictCallback) -> Iterator[MemoryShare]:
-        """Have a share for as long as the context lasts."""
+        """Yield a share that is released at the end of the context."""
         share = self.new_share(evict)
         try:
             yield share
@@ -75,19 +78,18 @@ class MemoryQuota:
             self.release(share)
 
     def new_share(self, evict: EvictCallback) -> MemoryShare:
-        """Return a share, until it is released."""
+        """Return a share, which the caller must release."""
         share = MemoryShare(self, evict)
         self._shares[share] = None
         return share
 
     def release(self, share: MemoryShare) -> None:
-        """Give a share back."""
         if share in self._shares:
             del self._shares[share]
             self.used -= share.size
 
     def resize(self, share: MemoryShare, size: int) -> None:
-        """See `MemoryShare.resize`."""
+        """Resize a share and evict others if needed. See `MemoryShare.resize`."""
         growth = size - share.size
         self.used += growth
         share.size = size
@@ -109,14 +111,14 @@ class MemoryQuota:
 
 
 class InterruptScope:
-    """Ends what runs in its context with an error that comes from outside of it. Not to be entered twice at once."""
+    """A context whose body another task can end with an exception. It must not be entered twice at the same time."""
 
     def __init__(self) -> None:
         self._error: Exception | None = None
         self._scope: asyncio.Timeout | None = None
 
     def interrupt(self, error: Exception) -> None:
-        """End what runs in the context now; nothing, if nothing does."""
+        """Raise `error` in the body of the context. It has no effect outside of the context."""
         if self._scope is not None and self._error is None:
             self._error = error
             self._scope.reschedule(asyncio.get_running_loop().time())
@@ -141,4 +143,4 @@ class InterruptScope:
             try:
                 raise error from None
             finally:
-                del error  # a cycle with its traceback would keep what ended in memory
+                del error  # a reference cycle with its traceback would keep the body's objects in memory

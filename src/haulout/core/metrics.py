@@ -1,12 +1,13 @@
-"""Numbers for `/metrics`: what each is declared to be, and the ways to keep it.
+"""Metrics for `/metrics`: declarations, counters, gauges and histograms.
 
-    DURATIONS = Metric("haulout_drain_duration_seconds", "How long drains took.", ("by",), kind=Kind.HISTOGRAM, …)
-    took = Histogram(DURATIONS)
-    took.observe(12.5, "order")
+    DURATION = Metric("haulout_drain_duration_seconds", "How long drains took.", ("by",), kind=MetricKind.HISTOGRAM, …)
 
-A metric is declared once, as a constant beside what counts it; `tools.metrics.catalogue` knows all of them, and
-from it come the reference, the alerts and the dashboard. To count costs less than a microsecond. What labels say comes
-from outside at times, so there are never more than `max_series` series of a metric: what comes after shares one.
+    histogram = Histogram(DURATION)
+    histogram.observe(12.5, "order")
+
+A metric is declared once, as a constant next to the code that records it. `tools.metrics.catalogue` collects all
+declarations for the reference, the alerts and the dashboards. To record a value takes less than a microsecond. Label
+values may come from outside, so a metric has at most `max_series` series; all further label values share one.
 """
 
 from bisect import bisect_left
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-OVERFLOW_LABEL = "others"  # the label of all for which there is no series left
+OVERFLOW_LABEL = "others"  # label value of all series beyond the maximum
 SECONDS_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0)
 """Buckets for what should be quick."""
 
@@ -22,7 +23,7 @@ Labels = tuple[str, ...]
 
 
 class MetricKind(StrEnum):
-    """What kind of number it is."""
+    """The type of a metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -31,25 +32,28 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What a number is about. Names and labels are never changed: alerts and dashboards of others rest on them."""
+    """The declaration of a metric.
+
+    Names and labels never change, because users' alerts and dashboards depend on them.
+    """
 
     name: str
     help: str  # a sentence
     labels: Labels = ()
     kind: MetricKind = MetricKind.COUNTER
-    unit: str = ""  # empty: it is a number of things
-    details: str = ""  # for the reference: what labels say, and who has it
-    buckets: tuple[float, ...] = ()  # where those of a histogram end
-    max_series: int = 1000  # series
+    unit: str = ""  # empty: a count
+    details: str = ""  # for the reference: the label values, and which component exports it
+    buckets: tuple[float, ...] = ()  # upper bounds of a histogram's buckets
+    max_series: int = 1000  # maximum number of series
 
     def __post_init__(self) -> None:
         if bool(self.buckets) != (self.kind is MetricKind.HISTOGRAM):
-            raise ValueError(f"{self.name}: histograms have buckets, and nothing else has")
+            raise ValueError(f"{self.name}: histograms need buckets, other kinds must not have any")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A line of the exposition."""
+    """One sample of the exposition format."""
 
     name: str
     labels: tuple[tuple[str, str], ...]
@@ -57,7 +61,7 @@ class Sample:
 
 
 class MetricVec:
-    """A number for each combination of labels, in the order in which they are declared."""
+    """A counter or gauge for each combination of label values."""
 
     __slots__ = ("metric", "values")
 
@@ -66,7 +70,7 @@ class MetricVec:
         self.values: dict[Labels, float] = {}
 
     def add(self, *labels: str, amount: float = 1) -> None:
-        """Add to the number with these labels."""
+        """Add to the value with these label values."""
         values = self.values
         if labels not in values:
             labels = _limit_series(labels, values, self.metric)
@@ -74,25 +78,25 @@ class MetricVec:
         values[labels] += amount
 
     def set(self, *labels: str, to: float) -> None:
-        """Set the number with these labels."""
+        """Set the value with these label values."""
         self.values[_limit_series(labels, self.values, self.metric)] = to
 
     def samples(self) -> Iterator[Sample]:
-        """Yield the lines, sorted."""
+        """Yield the samples, sorted by label values."""
         for labels, number in sorted(self.values.items()):
             yield Sample(self.metric.name, tuple(zip(self.metric.labels, labels, strict=True)), number)
 
 
 @dataclass(slots=True)
 class HistogramSeries:
-    """The numbers that were observed with the same labels."""
+    """The observations with the same label values."""
 
-    counts: list[int]  # one for each bucket, and one more for all beyond
+    counts: list[int]  # one for each bucket, and one more for larger values
     total: float = 0
 
 
 class Histogram:
-    """How often a number was how large, for each combination of labels."""
+    """A histogram for each combination of label values."""
 
     __slots__ = ("_buckets", "metric", "values")
 
@@ -102,18 +106,18 @@ class Histogram:
         self._buckets = metric.buckets
 
     def observe(self, number: float, *labels: str) -> None:
-        """Take note of a number."""
+        """Record an observation."""
         series = self.values.get(labels) or self._new(labels)
         series.counts[bisect_left(self._buckets, number)] += 1
         series.total += number
 
     def initialize(self, *labels: str) -> None:
-        """Let these series exist before anything is observed, so that the first time is seen as a rise."""
+        """Create a series with zero observations, so that Prometheus sees the first observation as an increase."""
         if labels not in self.values:
             self._new(labels)
 
     def samples(self) -> Iterator[Sample]:
-        """Yield the lines, sorted."""
+        """Yield the samples, sorted by label values."""
         for labels, series in sorted(self.values.items()):
             pairs = tuple(zip(self.metric.labels, labels, strict=True))
             yield from histogram_samples(self.metric, pairs, series.counts, series.total)
@@ -126,7 +130,7 @@ class Histogram:
 def histogram_samples(
     metric: Metric, labels: tuple[tuple[str, str], ...], counts: list[int], total: float
 ) -> Iterator[Sample]:
-    """Yield the lines of a histogram, each of whose buckets counts what is in those before it as well."""
+    """Yield the samples of a histogram. Buckets are cumulative."""
     cumulative = 0
     for end, count in zip((*metric.buckets, float("inf")), counts, strict=True):
         cumulative += count
@@ -136,7 +140,7 @@ def histogram_samples(
 
 
 def format_number(number: float) -> str:
-    """Return a number as Prometheus reads it."""
+    """Return a number in the exposition format."""
     if number in (float("inf"), float("-inf")):
         return "+Inf" if number > 0 else "-Inf"
     return str(int(number)) if number == int(number) else repr(number)

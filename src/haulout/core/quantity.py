@@ -1,10 +1,10 @@
-"""Amounts of cpu, memory and the like, as Kubernetes writes them: `250m`, `1.5Gi`, `2e3`.
+"""Kubernetes quantities of CPU, memory and other resources: `250m`, `1.5Gi`, `2e3`.
 
-A quantity is exact: a whole number of billionths. What is finer is rounded away from zero when it is read, as the
-server does it (`apimachinery/pkg/api/resource`), under the theory that who wants a little should get some. It is equal
-to any other of the same amount, however that was written: `1Gi` equals `1073741824`.
+A quantity is exact: a whole number of billionths. Smaller fractions are rounded away from zero, as the API server does
+(`apimachinery/pkg/api/resource`). Quantities are equal if their amounts are, whatever their notation: `1Gi` equals
+`1073741824`.
 
-`str` gives the canonical form: no fraction, and the largest suffix that allows that, of the kind it was written with.
+`str` returns the canonical form: no fraction, and the largest possible suffix of the same format.
 """
 
 import re
@@ -14,8 +14,8 @@ from functools import total_ordering
 
 _NANO = 10**9
 _MILLI = 10**6  # billionths in a thousandth
-_MAX_BINARY = 2**63 - 1  # an amount with a binary suffix is cut off here
-_LARGEST_EXPONENT = 300  # no cluster has more; without a limit `1e999999999` would fill the memory
+_MAX_BINARY = 2**63 - 1  # the maximum amount with a binary suffix
+_LARGEST_EXPONENT = 300  # larger than in any cluster; without a limit, `1e999999999` would exhaust the memory
 _SHAPE = re.compile(
     r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?P<suffix>[numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]+)"
 )
@@ -26,7 +26,7 @@ _BINARY_SUFFIXES = {exponent: suffix for suffix, exponent in _BINARY.items()}
 
 
 class Format(Enum):
-    """Which suffixes a quantity is written with."""
+    """The suffix format of a quantity."""
 
     DECIMAL_SI = "k, M, G"
     BINARY_SI = "Ki, Mi, Gi"
@@ -36,24 +36,23 @@ class Format(Enum):
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """An exact amount, in billionths, and how to write it."""
+    """An exact amount in billionths, and its format."""
 
     nano: int
     format: Format = field(default=Format.DECIMAL_SI, compare=False)
 
     @classmethod
     def of(cls, number: int, style: Format = Format.DECIMAL_SI) -> "Quantity":
-        """Return a whole number as a quantity."""
         return cls(number * _NANO, style)
 
     @property
     def value(self) -> int:
-        """The amount in whole units, rounded up: bytes of memory, number of pods."""
+        """Return the amount in whole units, rounded up: bytes of memory, number of pods."""
         return -(-self.nano // _NANO)
 
     @property
     def milli(self) -> int:
-        """The amount in thousandths, rounded up: what cpu is counted in."""
+        """Return the amount in thousandths, rounded up: the unit of CPU."""
         return -(-self.nano // _MILLI)
 
     def __lt__(self, other: "Quantity") -> bool:
@@ -74,7 +73,7 @@ class Quantity:
     def __str__(self) -> str:
         if not self.nano:
             return "0"
-        # Below 1024 and with a fraction, a binary suffix cannot tell the amount exactly.
+        # Below 1024 or with a fraction, a binary suffix cannot represent the amount exactly.
         if self.format is Format.BINARY_SI and abs(self.nano) >= 1024 * _NANO and self.nano % _NANO == 0:
             number, exponent = _strip_factors(self.nano // _NANO, 1024, max_times=max(_BINARY_SUFFIXES))
             return f"{number}{_BINARY_SUFFIXES.get(exponent, '')}"
@@ -87,7 +86,7 @@ class Quantity:
 
 
 def parse(text: str) -> Quantity:
-    """Read a quantity; ValueError says what is wrong with it."""
+    """Parse a quantity. Raise ValueError."""
     match = _SHAPE.fullmatch(text)
     if not text or match is None:
         raise ValueError(f"the quantity {text!r} is not a number with a suffix such as m, k, M, Ki, Mi or e3")
@@ -122,7 +121,7 @@ def _scale(digits: int, exponent: int) -> int:
 
 
 def _strip_factors(number: int, base: int, *, max_times: int | None) -> tuple[int, int]:
-    """Take out all factors of `base`, at most `max_times`; return what is left and how many there were."""
+    """Divide by `base` as often as possible, at most `max_times`. Return the quotient and the number of divisions."""
     times = 0
     while number % base == 0 and times != max_times:
         number //= base

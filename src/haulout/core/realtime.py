@@ -1,7 +1,6 @@
-"""Times that are about people and networks, not about the cluster: where its time runs faster than life, these do not.
+"""Real-time durations: for timers that concern people and networks, even if the cluster's time runs faster.
 
-A sandbox may run sixty times faster. Its timers are then, too; but nobody can read sixty times
-faster, and no network is.
+A sandbox may run sixty times faster, and so do its timers. People do not read faster, and networks are not faster.
 """
 
 import asyncio
@@ -10,11 +9,11 @@ from datetime import timedelta
 
 
 def real_time(span: timedelta) -> timedelta:
-    """Return how long a timer must be set so that it lasts as long for people."""
+    """Return the timer duration that lasts `span` in real time."""
     speed = getattr(asyncio.get_running_loop(), "speed", 1.0)
     return span * speed if 1 < speed < math.inf else span
 
 
 def real_seconds(span: timedelta) -> float:
-    """Return the same in seconds."""
+    """Return the timer duration that lasts `span` in real time, in seconds."""
     return real_time(span).total_seconds()

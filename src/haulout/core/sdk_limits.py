@@ -1,12 +1,12 @@
-"""Limits on the answers that SDKs of clouds read: they read whole bodies by themselves, and have no limit.
+"""Limits on the responses that cloud SDKs read: they read whole bodies themselves, without a limit.
 
-    bound_session(session)                              # of requests: OpenStack
-    bound_requests(adapters, connection)                # all sessions of one copy of requests: OCI
-    connection.response_class = BoundedResponse         # of http.client: boto3, pyVmomi
+    limit_session(session)                              # of requests: OpenStack
+    limit_requests(adapters, connection)                # all sessions of one copy of requests: OCI
+    connection.response_class = UncompressedLimitedResponse         # of http.client: boto3, pyVmomi
 
-A session counts bytes after decompression. A response of `http.client` counts bytes as they come, and refuses to be
-compressed: whoever uses it asks for no compression, and may decompress without a limit. All of them end an answer that
-has not ended `TIMEOUT_SECONDS` after its first byte, however often a few bytes come. They raise an `OSError`, which
+A session counts bytes after decompression. A response of `http.client` counts bytes on the wire. The uncompressed
+variant also rejects compressed bodies, because these SDKs may decompress without a limit. All of them stop a response
+that has not ended `TIMEOUT_SECONDS` after its first byte, even if bytes keep arriving. They raise an `OSError`, which
 SDKs pass on or wrap like a lost connection.
 """
 
@@ -18,29 +18,29 @@ from typing import Any, Final
 
 from haulout.core.clock import RealClock
 
-LIMIT: Final = 64 << 20  # some ten times what the largest page of any of them takes
+LIMIT: Final = 64 << 20  # about ten times the size of the largest page of any SDK
 _LIMITED_MARKER: Final = "_haulout_bound"
-_CLOCK: Final = RealClock()  # calls of SDKs run in threads, and their peers in real time
-TIMEOUT_SECONDS: Final = 60  # from the first byte of an answer to its last
+_CLOCK: Final = RealClock()  # SDK calls run in threads, and their peers in real time
+TIMEOUT_SECONDS: Final = 60  # from the first byte of a response to the last
 
 
 class ResponseTooLarge(OSError):
-    """An answer exceeds its limit."""
+    """A response exceeds its limit."""
 
 
 class ResponseTooSlow(ResponseTooLarge):
-    """An answer does not end in time."""
+    """A response does not end in time."""
 
 
 def limit_error_of(error: BaseException | None) -> ResponseTooLarge | None:
-    """Return the one of an error's causes that says that an answer was too large."""
+    """Return the `ResponseTooLarge` in the causes of an error; None if there is none."""
     while error is not None and not isinstance(error, ResponseTooLarge):
         error = error.__cause__ or error.__context__
     return error
 
 
 def limit_session(session: Any, *, limit: int = LIMIT) -> None:
-    """Have a session of requests read at most `limit` bytes of an answer, within the time that it may take."""
+    """Limit the size (`limit` bytes) and the duration of each response of a requests session."""
     for adapter in session.adapters.values():
         adapter.build_response = partial(_build_limited_response, adapter.build_response, limit)
         for pool in adapter.poolmanager.pool_classes_by_scheme.values():
@@ -48,9 +48,9 @@ def limit_session(session: Any, *, limit: int = LIMIT) -> None:
 
 
 def limit_requests(adapters: Any, connection: Any) -> None:
-    """Bound all sessions of one copy of requests, by its module `adapters` and the module `connection` of urllib3.
+    """Limit all sessions of one copy of requests, given its module `adapters` and urllib3's module `connection`.
 
-    For SDKs that make sessions where nobody gets hold of them, as the signers of OCI do.
+    For SDKs that create sessions internally, as the signers of OCI do.
     """
     adapter = adapters.HTTPAdapter
     if not getattr(adapter, _LIMITED_MARKER, False):
@@ -79,13 +79,13 @@ def _limited_stream(
     for chunk in stream(*args, **kwargs):
         length += len(chunk)
         if length > limit:
-            raw.close()  # its connection, too: the rest of the answer would be taken for the next one
+            raw.close()  # also closes the connection: the rest of the body would be read as the next response
             raise _too_large(limit)
         yield chunk
 
 
 class LimitedResponse(http.client.HTTPResponse):
-    """A response of at most `limit` bytes as they come, its head included, that ends `timeout_seconds` seconds."""
+    """A response of at most `limit` bytes on the wire, including its head, that ends within `timeout_seconds`."""
 
     limit = LIMIT
     timeout_seconds: float = TIMEOUT_SECONDS
@@ -96,10 +96,10 @@ class LimitedResponse(http.client.HTTPResponse):
 
 
 class UncompressedLimitedResponse(LimitedResponse):
-    """The same; it must not be compressed."""
+    """A limited response that must not be compressed."""
 
     def begin(self) -> None:
-        """Read the head."""
+        """Read the head. Raise `ResponseTooLarge` if the body is compressed."""
         super().begin()
         encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding != "identity":
@@ -111,7 +111,7 @@ class _LimitedReader(io.RawIOBase):
         self._raw = raw
         self._limit = self._remaining = limit
         self._timeout_seconds = timeout_seconds
-        self._deadline: float | None = None  # from the first byte on
+        self._deadline: float | None = None  # set at the first byte
 
     def readable(self) -> bool:
         return True

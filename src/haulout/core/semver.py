@@ -1,7 +1,7 @@
-"""Versions as Semantic Versioning 2.0 writes them: `1.4.0`, `2.0.0-rc.1+build.5`.
+"""Semantic Versioning 2.0: `1.4.0`, `2.0.0-rc.1+build.5`.
 
-It is strict, as the readers of other systems are: three numbers without leading zeros, no `v` in front, nothing left
-out. Versions are ordered by precedence: a pre-release comes before its release, and build metadata does not count.
+Parsing is strict, as in other systems: three numbers without leading zeros, no `v` prefix, no omitted parts. Versions
+are ordered by precedence: a pre-release comes before its release, and build metadata is ignored.
 """
 
 import re
@@ -16,13 +16,13 @@ _SHAPE = re.compile(
     rf"(?:-(?P<pre>(?:{_NUMBER}|{_ALPHANUMERIC})(?:\.(?:{_NUMBER}|{_ALPHANUMERIC}))*))?"
     r"(?:\+(?P<build>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
 )
-_MAX_NUMBER = 2**64 - 1  # what others can read
+_MAX_NUMBER = 2**64 - 1  # the largest number that other systems can parse
 
 
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Version:
-    """A version; those that differ in build metadata only are equal."""
+    """A version. Versions that differ only in build metadata are equal."""
 
     major: int
     minor: int
@@ -32,7 +32,7 @@ class Version:
 
     @property
     def _precedence(self) -> tuple[Any, ...]:
-        # A number comes before a word, and fewer parts before more; without any it is the release, which comes last.
+        # A number sorts before a word, and fewer parts before more. A release has none and sorts last.
         pre = tuple((isinstance(part, str), part) for part in self.pre)
         return self.major, self.minor, self.patch, not pre, pre
 
@@ -51,7 +51,7 @@ class Version:
 
 
 def parse(text: str) -> Version:
-    """Read a version; ValueError says what is wrong with it."""
+    """Parse a version. Raise ValueError."""
     match = _SHAPE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is no semantic version such as 1.4.0 or 2.0.0-rc.1")

@@ -1,4 +1,4 @@
-"""Numbers of things and lists, as people say them."""
+"""Counts and lists as text."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ def format_pod_count(count: int) -> str:
 
 
 def format_list(names: Iterable[str], *, max_names: int = _MAX_NAMES) -> str:
-    """Return the first names and how many more there are: `a, b, c and 4 more`."""
+    """Return the first names and the number of others: `a, b, c and 4 more`."""
     listed = list(names)
     shown, rest = ", ".join(listed[:max_names]), len(listed) - max_names
     return f"{shown} and {rest} more" if rest > 0 else shown

@@ -1,4 +1,4 @@
-"""How lists and times are said to people."""
+"""Counts, lists, durations and times as text for users."""
 
 from datetime import datetime, timedelta
 
@@ -14,7 +14,7 @@ def format_count(number: int, noun: str) -> str:
 
 
 def format_duration(time: timedelta) -> str:
-    """Return a time in whole seconds, rounded up: `1h30m0s`."""
+    """Return a duration in whole seconds, rounded up: `1h30m0s`."""
     return duration.format(timedelta(seconds=-(-time // timedelta(seconds=1))))
 
 

@@ -1,6 +1,6 @@
-"""Calls that block, such as those of the SDKs of clouds: each in a thread of its own.
+"""Runs blocking calls, such as those of cloud SDKs, each in its own daemon thread.
 
-Nobody waits for it when the process ends, unlike for the threads of `asyncio.to_thread`.
+The process does not wait for these threads when it ends, unlike for those of `asyncio.to_thread`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def run_in_thread(function: Callable[[], T], *, name: str) -> T:
-    """Return what `function` returns; nobody waits for its thread when the process ends."""
+    """Call `function` in a daemon thread, and return its result or raise its exception."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -29,9 +29,9 @@ async def run_in_thread(function: Callable[[], T], *, name: str) -> T:
         result, error = None, None
         try:
             result = function()
-        except Exception as raised:  # noqa: BLE001 - it is raised where the call was made
+        except Exception as raised:  # noqa: BLE001 - it is raised in the caller
             error = raised
-        with suppress(RuntimeError):  # the loop has ended meanwhile
+        with suppress(RuntimeError):  # the event loop has ended
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=run, name=name, daemon=True).start()

@@ -1,4 +1,4 @@
-"""Tells at most every so often, and never loses the last word."""
+"""Calls a function at most once per interval. The last call is never dropped."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -7,7 +7,7 @@ from haulout.core.clock import Alarm, Clock
 
 
 class Throttle:
-    """Calls `call` at once, and then again not before `interval` is over, however often it is asked to."""
+    """Calls `call` at once, and then again after `interval` at the earliest, however often it is invoked."""
 
     def __init__(self, call: Callable[[], object], *, clock: Clock, interval: timedelta) -> None:
         self._call = call
@@ -17,7 +17,7 @@ class Throttle:
         self._alarm: Alarm | None = None
 
     def __call__(self) -> None:
-        """Tell, now or as soon as that may be."""
+        """Call now, or as soon as the interval allows."""
         if self._alarm is not None:
             return
         now = self._clock.now()
@@ -29,7 +29,7 @@ class Throttle:
             )
 
     def stop(self) -> None:
-        """Tell nothing any more."""
+        """Cancel the pending call."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None

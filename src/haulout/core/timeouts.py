@@ -1,4 +1,4 @@
-"""Calls of others, who may never answer."""
+"""Timeouts for calls to external services."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -13,7 +13,7 @@ _DEFAULT_TIMEOUT = timedelta(seconds=60)
 
 
 async def await_with_timeout(call: Awaitable[T], *, doing: str, within: timedelta = _DEFAULT_TIMEOUT) -> T:
-    """Return what a call comes to; no answer in time is a `CloudError` with the status 0."""
+    """Return the result of `call`. Raise a `CloudError` with status 0 on timeout."""
     try:
         async with asyncio.timeout(within.total_seconds()):
             return await call

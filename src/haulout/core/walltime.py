@@ -1,14 +1,15 @@
-"""Times as people write them (`22:30`, `Europe/Berlin`, `mon`, `Dec 24`), and the instants that they mean.
+"""Wall times as people write them (`22:30`, `Europe/Berlin`, `mon`, `Dec 24`), and the instants that they denote.
 
-A wall time and a time zone mean one instant, but for two kinds of hours in a year, for which these rules hold:
+A wall time and a time zone denote one instant, except around the two clock changes of a year:
 
-- **Clocks are put forward**, so a time does not exist (02:30, when 02:00 becomes 03:00). It means the instant at which
-  the clocks are changed. What is wholly inside the gap has no length.
-- **Clocks are put back**, so a time exists twice. It means the first one.
+- **Clocks go forward**: a time does not exist (02:30, when 02:00 becomes 03:00). It denotes the instant of the change.
+  A
+  span that is wholly inside the gap has length zero.
+- **Clocks go back**: a time exists twice. It denotes the first one.
 
-So a later wall time never means an earlier instant. Who has to be on the safe side may ask for the last instant that
-can be meant instead: of two the second; and for 02:30 in the gap what would have been 02:30 without the change, which
-is 03:30. Everything that leaves this module is in UTC.
+So a later wall time never denotes an earlier instant. Callers that need the latest possible instant use `last`: of two
+the second; and for 02:30 in the gap the 02:30 without the change, which is 03:30. All instants that this module returns
+are in UTC.
 """
 
 import re
@@ -18,7 +19,7 @@ from functools import lru_cache
 from haulout.core.suggestions import closest_match
 
 DAY = timedelta(days=1)
-# The smallest step of an instant: what is open "after" 10:00 is open from 10:00 and one tick on.
+# The resolution of instants: what is open "after" 10:00 is open from 10:00 plus one tick.
 TICK = timedelta(microseconds=1)
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
@@ -26,7 +27,7 @@ LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _LEAP_YEAR = 2024
-# Not the names of zones, though there is data under them: what this machine was set to, and the like.
+# Files in the time zone database that are not zone names, such as the local setting of this machine.
 _NOT_ZONES = {"localtime", "posixrules", "Factory"}
 
 _TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
@@ -34,11 +35,11 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _DAY = re.compile(r"([A-Za-z]{3}) +([0-9]{1,2})", re.ASCII)
 
 
-# Reading what people write: each raises a ValueError that says what was expected
+# Parsing. Each function raises a ValueError that says what was expected.
 
 
 def parse_time_of_day(text: str) -> time:
-    """Return what `9:05` or `09:05` says."""
+    """Parse `9:05` or `09:05`."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
         raise ValueError(
@@ -56,7 +57,7 @@ def parse_weekday(text: str) -> int:
 
 
 def parse_day_of_year(text: str) -> tuple[int, int]:
-    """Return the month and the day that `Dec 24` says."""
+    """Return the month and the day of `Dec 24`."""
     found = _DAY.fullmatch(text.strip())
     name = found[1].capitalize() if found else ""
     if found is None or name not in MONTHS:
@@ -71,10 +72,10 @@ def parse_day_of_year(text: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=256)
 def zone(name: str) -> tzinfo:
-    """Return a time zone by its IANA name, such as `Europe/Berlin`."""
+    """Return a time zone by its IANA name, such as `Europe/Berlin`. Raise ValueError."""
     if name.upper() in {"UTC", "Z"}:
-        return UTC  # so that the default needs no data
-    import zoneinfo  # where all is in UTC it is never needed
+        return UTC  # the default needs no time zone data
+    import zoneinfo  # not needed where all times are in UTC
 
     try:
         if name in _NOT_ZONES:
@@ -85,7 +86,7 @@ def zone(name: str) -> tzinfo:
 
 
 def parse_date_or_time(text: str) -> datetime | date:
-    """Return what `2026-12-24`, `2026-12-24 18:00` or `2026-12-24T18:00:00+01:00` says: a time may lack its zone."""
+    """Parse `2026-12-24`, `2026-12-24 18:00` or `2026-12-24T18:00:00+01:00`. The zone of a time is optional."""
     expected = "a date or a time, such as 2026-12-24, 2026-12-24 18:00 or 2026-12-24T18:00:00Z"
     found = text.strip()
     try:
@@ -103,12 +104,12 @@ def parse_date_or_time(text: str) -> datetime | date:
 
 
 def instant(wall: datetime, zone: tzinfo, *, last: bool = False) -> datetime:
-    """Return the instant at which clocks in `zone` show `wall`, which has no zone of its own; see above for `last`."""
+    """Return the instant at which clocks in `zone` show the naive `wall`. The module docstring explains `last`."""
     if zone is UTC:
         return wall.replace(tzinfo=UTC)
     before = wall.replace(tzinfo=zone, fold=0)
     after = wall.replace(tzinfo=zone, fold=1)
-    # Only next to a change of the clocks are there two offsets for one wall time.
+    # A wall time has two offsets only around a clock change.
     first, second = before.astimezone(UTC), after.astimezone(UTC)
     if last:
         return max(first, second)
@@ -116,18 +117,17 @@ def instant(wall: datetime, zone: tzinfo, *, last: bool = False) -> datetime:
 
 
 def midnight(day: date, zone: tzinfo) -> datetime:
-    """Return the instant at which a day begins."""
     return instant(datetime.combine(day, time()), zone)
 
 
 def wall_clock(at: datetime, zone: tzinfo) -> datetime:
-    """Return what clocks in `zone` show at an instant, without a zone."""
+    """Return what clocks in `zone` show at an instant, as a naive datetime."""
     return at.astimezone(zone).replace(tzinfo=None)
 
 
 @lru_cache(maxsize=256)  # all nodes wait for the same few instants
 def format_instant(at: datetime, zone: tzinfo = UTC) -> str:
-    """Return an instant for people: `Mon 2026-12-28 09:30 Europe/Berlin`; seconds only if there are some."""
+    """Return an instant for users: `Mon 2026-12-28 09:30 Europe/Berlin`; with seconds only if they are not zero."""
     local = at.astimezone(zone)
     clock = f"{local:%H:%M:%S}" if local.second else f"{local:%H:%M}"
     return f"{WEEKDAYS[local.weekday()][:3]} {local:%Y-%m-%d} {clock} {zone}"
@@ -138,7 +138,7 @@ def _quote_input(text: str) -> str:
 
 
 def _change_between(early: datetime, late: datetime, zone: tzinfo) -> datetime:
-    """Return the instant between two at which the clocks are put forward; they are on a whole second."""
+    """Return the instant between two others at which clocks go forward. It is on a whole second."""
     offset = late.astimezone(zone).utcoffset()
     early = early.replace(microsecond=0)
     seconds = int((late - early).total_seconds()) + 1

@@ -1,20 +1,22 @@
-"""When something may be done: weekly windows, and blackouts that close them.
+"""Maintenance windows: weekly windows, and blackouts that close them.
 
-    office = Timetable(zone=berlin, windows=(Weekly(weekdays={0, 1}, start=time(9), end=time(17)),))
-    openness(office, now) -> Open(until) | Closed(reason, opens_at)
+    office = Timetable(zone=berlin, windows=(WeeklyWindow(weekdays=frozenset({0, 1}), start=time(9), end=time(17)),))
+    state_at(office, now) -> Open(until) | Closed(reason, opens_at)
 
-An answer always comes with the first instant at which it is another one, so nobody has to ask in between. These are
-the rules, which `docs/reference/time-windows.md` tells to users:
+A result always includes the first instant at which it changes, so nothing has to poll. These are the rules, which
+`docs/reference/time-windows.md` explains to users:
 
-- A window is open strictly between its start and its end. Its weekdays are those on which it starts. It may end on
-  the next day. Windows that overlap or touch are one.
-- A blackout closes from its first instant on until its end, at which things are open again. So do excluded days, each
-  year. They count against every instant, not only against the start of a window.
-- Wall times are those of the timetable's zone; `haulout.core.walltime` says what they mean when clocks are changed.
-  A window takes the first meaning of both of its ends; a blackout is the longest that can be meant.
+- A window is open strictly between its start and its end. Its weekdays are those on which it starts. It may end on the
+  next day. Windows that overlap or touch are merged.
+- A blackout closes from its first instant until its end, which is open again. Excluded days are yearly blackouts.
+  Blackouts
+  apply at every instant, not only at the start of a window.
+- Wall times are in the timetable's zone; `haulout.core.walltime` defines them around clock changes. Both ends of a
+  window
+  use the first possible instant; a blackout has the longest possible duration.
 
-Instants have microseconds, so what is open after 09:00 opens at 09:00:00.000001: `opens_at` is the first instant that
-is open, `until` the first that is not. None: not within `HORIZON`, and `recheck_at` is then where it ends.
+Instants have microseconds, so a window after 09:00 opens at 09:00:00.000001: `opens_at` is the first open instant,
+`until` the first closed one. None means not within `HORIZON`; `recheck_at` is then the end of the horizon.
 """
 
 from bisect import bisect_right
@@ -29,18 +31,18 @@ from haulout.core import walltime
 from haulout.core.busy_period import BusyPeriod
 from haulout.core.walltime import DAY, MONTHS, TICK, WEEKDAYS, midnight
 
-if TYPE_CHECKING:  # most have none
+if TYPE_CHECKING:  # most timetables have no calendar
     from haulout.core.icalendar import Calendar
 
 HORIZON = timedelta(days=400)
-# How far back a window may have started that is open, or touches one that is: it ends on the next day, at most.
+# How early a window may have started that is open, or touches an open one: windows end on the next day at the latest.
 _LOOKBACK = timedelta(days=3)
 _LEAP_DAY = (2, 29)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeeklyWindow:
-    """A window of each week; Monday is 0."""
+    """A weekly window. Monday is 0."""
 
     weekdays: frozenset[int]
     start: time
@@ -53,16 +55,15 @@ class WeeklyWindow:
 
     @property
     def ever_opens(self) -> bool:
-        """Whether it ever does."""
         return bool(self.weekdays) and (self.ends_next_day or self.start < self.end)
 
     @property
     def is_always(self) -> bool:
-        """Whether each of its windows lasts until the next one."""
+        """Return whether each window lasts until the next one starts."""
         return self.ends_next_day and self.start <= self.end and len(self.weekdays) == len(WEEKDAYS)
 
     def window_starting_on(self, day: date, zone: tzinfo) -> "Span | None":
-        """Return the window that starts on a day, if one does."""
+        """Return the window that starts on this day; None if there is none."""
         if day.weekday() not in self.weekdays:
             return None
         start = walltime.instant(datetime.combine(day, self.start), zone)
@@ -72,7 +73,7 @@ class WeeklyWindow:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From an instant to another."""
+    """The time between two instants."""
 
     start: datetime
     end: datetime
@@ -80,31 +81,31 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Timetable:
-    """Windows, and what closes them."""
+    """Windows, and the blackouts that close them."""
 
     windows: tuple[WeeklyWindow, ...]
     zone: tzinfo = UTC
     excluded: frozenset[tuple[int, int]] = frozenset()  # months and days
     blackouts: tuple[BusyPeriod, ...] = ()
     calendars: tuple["Calendar", ...] = ()
-    # Many nodes ask the same. What is closed from a year's beginning on, and what comes next after an instant:
+    # Many nodes ask for the same instants, so cache the blackouts of a year, and the next open span.
     _closures: "dict[int, _ClosedPeriods]" = field(default_factory=dict)
     _next: dict[datetime, Span] = field(default_factory=dict)
 
     def next_open(self, now: datetime, horizon: datetime) -> Span | None:
-        """Return from when to when (exclusive) it is open now, or next."""
+        """Return the current or next open span; its end is exclusive."""
         for asked_at, span in self._next.items():
             if asked_at <= now < span.end:
                 return span
         found = _next_open(self, now, horizon)
         self._next.clear()
-        # What the horizon cuts off goes on further for who asks later.
+        # Do not cache a span that the horizon truncates: it is longer at a later time.
         if found is not None and found.end < horizon:
             self._next[now] = found
         return found
 
     def closed_periods(self, now: datetime) -> "_ClosedPeriods":
-        """Return the blackouts, as far as one can see from `now`."""
+        """Return the blackouts from the beginning of the year of `now` to beyond the horizon."""
         if now.year not in self._closures:
             self._closures.clear()
             first = datetime(now.year, 1, 1, tzinfo=UTC)
@@ -112,7 +113,7 @@ class Timetable:
         return self._closures[now.year]
 
     def busy_periods(self, first: datetime, last: datetime) -> Iterator[BusyPeriod]:
-        """Yield the blackouts between two instants, and maybe others, with their reasons."""
+        """Yield the blackouts between two instants, and possibly others, with their reasons."""
         for period in self.blackouts:
             yield BusyPeriod(period.start, period.end, f"blackout: {period.reason}" if period.reason else "blackout")
         for calendar in self.calendars:
@@ -132,7 +133,7 @@ class Timetable:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """It may be done, until an instant."""
+    """The window is open until an instant."""
 
     until: datetime | None
     recheck_at: datetime
@@ -140,16 +141,16 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """It may not be done, and why; from `opens_at` on it may."""
+    """The window is closed, with the reason; it opens at `opens_at`."""
 
     reason: str
     opens_at: datetime | None
     recheck_at: datetime
-    is_day_closed: bool = False  # because of the day, not of the time of day
+    is_day_closed: bool = False  # closed because of the day, not of the time of day
 
 
 def state_at(timetable: Timetable, now: datetime) -> Open | Closed:
-    """Return whether things may be done, and until when the answer holds."""
+    """Return whether the timetable is open, and until when this holds."""
     horizon = now + HORIZON
     span = timetable.next_open(now, horizon)
     if span is not None and span.start <= now:
@@ -161,10 +162,13 @@ def state_at(timetable: Timetable, now: datetime) -> Open | Closed:
 
 
 def open_spans(timetable: Timetable, start: datetime, end: datetime) -> Iterator[Span]:
-    """Yield when it is open between two instants, cut off there; nothing if it always is but for blackouts."""
+    """Yield the open spans between two instants, truncated to them.
+
+    Yield nothing if only blackouts ever close the timetable.
+    """
     if any(window.is_always for window in timetable.windows):
         return
-    # A timetable of its own: what the other one remembers is for those who ask about now.
+    # A copy with its own cache: the cache of the original is for queries about the present.
     uncached = replace(timetable, _closures={}, _next={})
     at = start
     while at < end and (found := _next_open(uncached, at, end)) and found.start < end:
@@ -173,18 +177,18 @@ def open_spans(timetable: Timetable, start: datetime, end: datetime) -> Iterator
 
 
 def blackouts_between(timetable: Timetable, start: datetime, end: datetime) -> Iterator[BusyPeriod]:
-    """Yield the blackouts between two instants, those that overlap each by itself; they are not cut off."""
+    """Yield the blackouts that overlap the time between two instants. They are neither merged nor truncated."""
     for period in timetable.busy_periods(start, end):
         if period.start < end and period.end > start:
             yield period
 
 
 def _next_open(timetable: Timetable, now: datetime, horizon: datetime) -> Span | None:
-    """Return from when to when (exclusive) it is open now, or next."""
+    """Return the current or next open span; its end is exclusive."""
     closed_periods = timetable.closed_periods(now)
     at = now
     while at < horizon and (window := _window_at(timetable, at, horizon)):
-        # Strictly between both ends: the first instant that is open is one tick after the start.
+        # Strictly between both ends: the first open instant is one tick after the start.
         at = max(at, window.start + TICK)
         closed_until = closed_periods.end_at(at)
         if closed_until is None:
@@ -194,7 +198,7 @@ def _next_open(timetable: Timetable, now: datetime, horizon: datetime) -> Span |
 
 
 def _window_at(timetable: Timetable, at: datetime, horizon: datetime) -> Span | None:
-    """Return the first window that ends after an instant, with all that overlap or touch it."""
+    """Return the first window that ends after an instant, merged with all that overlap or touch it."""
     if any(window.is_always for window in timetable.windows):
         return Span(at - DAY, horizon)
     found: Span | None = None
@@ -209,7 +213,7 @@ def _window_at(timetable: Timetable, at: datetime, horizon: datetime) -> Span | 
 
 
 def _spans(timetable: Timetable, at: datetime, horizon: datetime) -> Iterator[Span]:
-    """Yield the windows around and after an instant, in the order of their starts."""
+    """Yield the windows around and after an instant, ordered by start."""
     windows = [window for window in timetable.windows if window.ever_opens]
     day = walltime.wall_clock(at, timetable.zone).date() - _LOOKBACK
     last = walltime.wall_clock(horizon, timetable.zone).date()
@@ -220,7 +224,7 @@ def _spans(timetable: Timetable, at: datetime, horizon: datetime) -> Iterator[Sp
 
 
 class _ClosedPeriods:
-    """Blackouts that may overlap: when it is closed, and why."""
+    """Blackouts, merged where they overlap, with their reasons."""
 
     __slots__ = ("_ends", "_first_period", "_periods", "_starts")
 
@@ -228,7 +232,7 @@ class _ClosedPeriods:
         self._periods = sorted(
             (period for period in periods if period.start < period.end), key=lambda period: period.start
         )
-        # Those that overlap or touch are one closure; each knows the first of its blackouts.
+        # Overlapping and touching blackouts form one closed period. Each remembers the index of its first blackout.
         self._starts: list[datetime] = []
         self._ends: list[datetime] = []
         self._first_period: list[int] = []
@@ -241,17 +245,17 @@ class _ClosedPeriods:
                 self._first_period.append(number)
 
     def end_at(self, at: datetime) -> datetime | None:
-        """Return when the closure ends that holds at an instant; None: there is none."""
+        """Return the end of the closed period at an instant; None if there is none."""
         number = bisect_right(self._starts, at) - 1
         return self._ends[number] if number >= 0 and at < self._ends[number] else None
 
     def next_after(self, at: datetime) -> datetime | None:
-        """Return when the next closure begins."""
+        """Return the start of the next closed period; None if there is none."""
         number = bisect_right(self._starts, at)
         return self._starts[number] if number < len(self._starts) else None
 
     def reason_at(self, at: datetime) -> str:
-        """Return the reason for which it is closed: that of the blackout that lasts longest; empty: it is not."""
+        """Return the reason of the blackout that lasts longest; empty if there is none at this instant."""
         if self.end_at(at) is None:
             return ""
         first = self._first_period[bisect_right(self._starts, at) - 1]
@@ -260,7 +264,7 @@ class _ClosedPeriods:
 
 
 def _closed_reason(timetable: Timetable, now: datetime) -> tuple[str, bool]:
-    """Return why it is closed, and whether the day is the reason."""
+    """Return why the timetable is closed, and whether the day is the reason."""
     blackout_reason = timetable.closed_periods(now).reason_at(now)
     if blackout_reason:
         return blackout_reason, True

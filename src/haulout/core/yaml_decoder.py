@@ -1,14 +1,14 @@
-"""YAML files read into structs: everything that is wrong with a file, told at once.
+"""Decodes YAML files into structs, and reports all errors of a file at once.
 
-    scenario = shaped.read(data, Scenario, file="storm.yaml")
+    scenario = yaml_decoder.decode(data, Scenario, file="storm.yaml")
     scenario.value.pools[0].name
-    raise ConfigErrors([scenario.wrong("pools[0].name", "…")])        # what only the reader of the whole can see
+    raise ConfigErrors([scenario.error_at("pools[0].name", "…")])        # errors that only the caller can detect
 
-A msgspec struct says what there may be: its fields, their types, bounds (`Meta(ge=1)`) and defaults. msgspec's own
-decoder stops at the first problem and knows no lines. This one goes on, and names file, line, key, what was found and
-what was expected; a key that does not exist is answered with the one that was probably meant.
+A msgspec struct is the schema: fields, types, bounds (`Meta(ge=1)`) and defaults. msgspec's own decoder stops at the
+first error and has no line numbers. This one continues, and reports file, line, key, what was found and what was
+expected; for an unknown key it suggests the most similar one.
 
-Durations are written as Go writes them. A text that must be of a certain form carries a `TextFormat`.
+Durations are in Go's notation. A text with a required format has a `TextFormat`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,13 +27,16 @@ from haulout.errors import ConfigError, ConfigErrors
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_INVALID: Any = object()  # instead of a value: the problem has been told
+_INVALID: Any = object()  # result of a value whose error is recorded
 _NUMBERS = {"int", "float"}
 
 
 @dataclass(frozen=True, slots=True)
 class TextFormat:
-    """What a text must be: `check` raises a ValueError that says what is wrong. Numbers pass as text, if allowed."""
+    """The required format of a text.
+
+    `check` raises a ValueError with the problem. With `accepts_numbers`, numbers are accepted as text.
+    """
 
     expected: str
     check: Callable[[str], object]
@@ -41,25 +44,25 @@ class TextFormat:
 
     @property
     def meta(self) -> msgspec.Meta:
-        """Return it as what `Annotated` takes."""
+        """The metadata for `Annotated`."""
         return msgspec.Meta(extra={"form": self})
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedFile(Generic[T]):
-    """What a file holds, and where."""
+    """The decoded content of a file, with line numbers."""
 
     value: T
     file: str
     lines: Mapping[str, int]  # by key, such as `pools[0].name`
 
     def error_at(self, key: str, problem: str) -> ConfigError:
-        """Return the complaint about what stands at `key`, or above it."""
+        """Return an error about the value at `key`, or about its nearest parent."""
         return ConfigError(problem, file=self.file, line=yaml_nodes.line_at(self.lines, key), key=key)
 
 
 def decode(data: bytes, type_: type[T], *, file: str) -> DecodedFile[T]:
-    """Return what `data` holds as a `type_`; `ConfigErrors` has all that is wrong."""
+    """Decode `data` as a `type_`. Raise `ConfigErrors` with all errors."""
     nothing = yaml.MappingNode("tag:yaml.org,2002:map", [], start_mark=yaml.Mark(file, 0, 0, 0, "", 0))
     decoder = _Decoder(file)
     value = decoder.value(yaml_nodes.compose_first(data, file=file) or nothing, inspect.type_info(type_), "")
@@ -69,32 +72,32 @@ def decode(data: bytes, type_: type[T], *, file: str) -> DecodedFile[T]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the question whether one of the names that there are was meant, or nothing."""
+    """Return a suggestion of the most similar name; empty if there is none."""
     suggestion = closest_match(name, known)
     return f"; did you mean {suggestion}?" if suggestion else ""
 
 
 def join_with_or(names: Sequence[str]) -> str:
-    """Return names as a sentence has them: `a, b or c`."""
+    """Return names as text: `a, b or c`."""
     return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
 
 
 class _Decoder:
-    """Reads one file, and notes what is wrong."""
+    """Decodes one file, and collects its errors."""
 
     def __init__(self, file: str) -> None:
         self.problems: list[ConfigError] = []
         self.lines: dict[str, int] = {}
         self._file = file
         self._entries_of: dict[int, dict[str, yaml.Node]] = {}
-        self._open_nodes: list[yaml.Node] = []  # an alias may lead back to where it stands
+        self._open_nodes: list[yaml.Node] = []  # detects aliases that contain themselves
 
     def value(self, node: yaml.Node, kind: inspect.Type, key: str) -> Any:
         """Return the value of `node`, or `_INVALID`."""
         if key:
             self.lines[key] = line_of(node)
         if any(node is each for each in self._open_nodes):
-            return self._add_error(node, key, "expected something that does not contain itself")
+            return self._add_error(node, key, "expected a value that does not contain itself")
         self._open_nodes.append(node)
         try:
             return self._value(node, kind, key)
@@ -155,10 +158,10 @@ class _Decoder:
         }
 
     def _entries(self, node: yaml.MappingNode, key: str) -> dict[str, yaml.Node]:
-        if id(node) in self._entries_of:  # an alias: what it merges is already in it, and would count as twice
+        if id(node) in self._entries_of:  # an alias: merged keys are already in its node, and would count as duplicates
             return self._entries_of[id(node)]
         entries = self._entries_of.setdefault(id(node), {})
-        own_keys = {id(name) for name, _ in node.value}  # here, not merged into it
+        own_keys = {id(name) for name, _ in node.value}  # those in the mapping itself, not merged into it
         seen_keys: set[str] = set()
         for name, value in yaml_nodes.entries_of(node):
             text = str(name.value) if isinstance(name, yaml.ScalarNode) else ""
@@ -235,7 +238,7 @@ def _known_fields(fields: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _TypeDescription:
-    """What values of a kind are called, and what YAML takes them for."""
+    """The name of a type in messages, and the YAML kinds that it accepts."""
 
     name: str
     yaml_kinds: frozenset[str]
@@ -261,7 +264,7 @@ def _text_format(kind: inspect.Metadata) -> TextFormat:
 
 
 def _matches(node: yaml.Node, kind: inspect.Type) -> bool:
-    """Tell whether a node looks like a value of this kind, from afar."""
+    """Return whether the YAML kind of a node fits a type."""
     if isinstance(kind, inspect.Metadata):
         return kind_of(node) in yaml_nodes.TEXT_KINDS or (
             _text_format(kind).accepts_numbers and kind_of(node) in _NUMBERS

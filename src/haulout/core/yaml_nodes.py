@@ -1,7 +1,7 @@
-"""YAML that remembers where it was written, so that a complaint can name file and line.
+"""YAML nodes with positions, so that an error can name file and line.
 
-PyYAML's nodes carry marks: whoever reads them, instead of the values they stand for, can say where each stands and what
-it looks like. JSON is YAML, so it passes the same way. Dates are text, as to Kubernetes.
+PyYAML's nodes have marks, from which an error message gets the position and the kind of a value. JSON is valid YAML, so
+it is read in the same way. Dates are text, as in Kubernetes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ TEXT_KINDS = {"str", "value"}
 _MAX_DEPTH = 100
 _UNEXPECTED_CHARACTER = "cannot start any token"
 _TAG = "tag:yaml.org,2002:"
-# What a plain scalar looks like to YAML, in words.
+# The names of YAML kinds in messages.
 _DESCRIPTIONS = {
     "bool": "true or false",
     "int": "a number",
@@ -27,11 +27,11 @@ _DESCRIPTIONS = {
 
 
 def compose_first(data: bytes, *, file: str, error: type[ConfigError] = ConfigError) -> yaml.Node | None:
-    """Return the first document that `data` holds, or None if it holds nothing; raises `error`."""
+    """Return the first document in `data`, or None if it is empty. Raise `error`."""
     text = decode_text(data, file=file, error=error)
     try:
         for _ in first_document_events(text, file=file, error=error):
-            pass  # only to be sure of the depth
+            pass  # checks the nesting depth
         loader = JsonLoader(text)
         node = loader.get_node() if loader.check_node() else None
     except yaml.YAMLError as problem:
@@ -40,7 +40,7 @@ def compose_first(data: bytes, *, file: str, error: type[ConfigError] = ConfigEr
 
 
 def decode_text(data: bytes, *, file: str, error: type[ConfigError] = ConfigError) -> str:
-    """Return the text that a file holds; raises `error`."""
+    """Return the text of a file. Raise `error` if it is not UTF-8."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -49,9 +49,9 @@ def decode_text(data: bytes, *, file: str, error: type[ConfigError] = ConfigErro
 
 
 def first_document_events(text: str, *, file: str, error: type[ConfigError] = ConfigError) -> Iterator[yaml.Event]:
-    """Yield the first document in `text` as events, if it is not nested too deep; raises `error` and YAMLError.
+    """Yield the events of the first document in `text`. Raise `error` if it is nested too deep, or YAMLError.
 
-    The C library composes nodes by recursion: what is nested deep enough would end the process.
+    The C library composes nodes recursively: deep nesting would crash the process.
     """
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
@@ -65,17 +65,17 @@ def first_document_events(text: str, *, file: str, error: type[ConfigError] = Co
 
 
 def line_of(node: yaml.Node) -> int:
-    """Return the line that it begins in."""
+    """Return the line number, from 1, at which the node begins."""
     return int(node.start_mark.line) + 1
 
 
 def kind_of(node: yaml.Node) -> str:
-    """Return what YAML takes it for, such as map, seq, str, int or bool."""
+    """Return the YAML kind of a node, such as map, seq, str, int or bool."""
     return str(node.tag).removeprefix(_TAG)
 
 
 def describe(node: yaml.Node) -> str:
-    """Return what it is, for people."""
+    """Return the kind of a node for users."""
     if isinstance(node, yaml.MappingNode):
         return "a mapping"
     if isinstance(node, yaml.SequenceNode):
@@ -85,35 +85,38 @@ def describe(node: yaml.Node) -> str:
 
 
 def quotes_hint(node: yaml.Node) -> str:
-    """Return the advice for what YAML does not take for the text that it may have been meant as."""
+    """Return advice to quote a value that YAML does not read as text; empty if that does not apply."""
     is_plain = isinstance(node, yaml.ScalarNode) and kind_of(node) in _DESCRIPTIONS
     return f"; if it is meant as text, put it in quotes: '{node.value}'" if is_plain else ""
 
 
 def entries_of(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
-    """Return the keys and values of a mapping, with those that it merges (`<<: *defaults`)."""
+    """Return the keys and values of a mapping, including merged ones (`<<: *defaults`)."""
     SafeConstructor().flatten_mapping(node)
     return list(node.value)
 
 
 def is_true(node: yaml.ScalarNode) -> bool:
-    """Return the truth value that a node of kind bool stands for."""
+    """Return the boolean value of a node of kind bool."""
     return bool(SafeConstructor.bool_values[node.value.lower()])
 
 
 def to_plain(node: yaml.Node) -> Any:
-    """Return what it stands for as plain values, such as JSON has."""
+    """Return the value of a node as plain Python values, as JSON has them."""
     return SafeConstructor().construct_document(node)
 
 
 def lines_of(node: yaml.Node) -> dict[str, int]:
-    """Return by key, such as `pools[0].name`, the line that each value begins in; of an alias only where it stands."""
+    """Return the line of each value by key, such as `pools[0].name`.
+
+    The content of an alias has no lines of its own.
+    """
     lines: dict[str, int] = {}
     visited: set[int] = set()
 
     def record(child: yaml.Node, key: str) -> None:
         lines[key] = line_of(child)
-        if id(child) in visited:  # an alias, which may even lead back to where it stands
+        if id(child) in visited:  # an alias, which may even contain itself
             return
         visited.add(id(child))
         if isinstance(child, yaml.MappingNode):
@@ -128,14 +131,14 @@ def lines_of(node: yaml.Node) -> dict[str, int]:
 
 
 def line_at(lines: Mapping[str, int], key: str) -> int | None:
-    """Return the line of what stands at `key`, or above it."""
+    """Return the line of the value at `key`, or of its nearest parent."""
     while key and key not in lines:
         key = key[: max(key.rfind("."), key.rfind("["), 0)]
     return lines.get(key) if key else None
 
 
 class JsonLoader(yaml.CSafeLoader):
-    """Reads YAML as JSON has it: what looks like a date is a text."""
+    """Loads YAML with the types of JSON: a date is text."""
 
 
 JsonLoader.yaml_implicit_resolvers = {
@@ -147,7 +150,7 @@ JsonLoader.yaml_implicit_resolvers = {
 def parse_error(
     problem: yaml.YAMLError, text: str, *, file: str, error: type[ConfigError] = ConfigError
 ) -> ConfigError:
-    """Return what PyYAML says about a file as an error of ours."""
+    """Convert a PyYAML error to a ConfigError."""
     mark = getattr(problem, "problem_mark", None)
     message_text = getattr(problem, "problem", None) or getattr(problem, "reason", None) or "it cannot be parsed"
     if _UNEXPECTED_CHARACTER in message_text and mark:

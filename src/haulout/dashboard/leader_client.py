@@ -1,7 +1,7 @@
-"""Asks whoever leads: the holder of the leader lease is a pod, and the pod has an address.
+"""Requests to the leader: the holder of the leader lease is a pod, and the pod has an address.
 
-Everything has a limit: the time it takes all together, and the size of an answer. The environment's proxies are for
-the outside and are not used between pods.
+The total time and the size of a response are limited. Proxies of the environment are for external systems and are not
+used between pods.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from haulout.kube import leases
 from haulout.kube.client import Client
 
 _TIMEOUT = timedelta(seconds=5)
-_MAX_BYTES = 64 << 20  # some thousand nodes with some profiles
+_MAX_BYTES = 64 << 20  # enough for some thousand nodes with some profiles
 
 
 class NoLeader(HauloutError):
@@ -31,18 +31,18 @@ class NoLeader(HauloutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderClient:
-    """The holder of a lease; its identity is `<pod>_<anything>`."""
+    """A client for the holder of a lease, whose identity is `<pod>_<anything>`."""
 
     client: Client
     lease: str
     namespace: str
-    identity: str  # our own
+    identity: str  # of this replica
     port: int = PORT
     within: timedelta = _TIMEOUT
     largest: int = _MAX_BYTES
 
     async def info(self, headers: Mapping[str, str] | None = None) -> bytes:
-        """Return what the leader answers to `/api/v1/info`, to who asks with these headers."""
+        """Return the leader's answer to `/api/v1/info`; `headers` carry the identity of the user."""
         try:
             async with asyncio.timeout(self.within.total_seconds()):
                 return await self._get(await self.base_url() + INFO_PATH, headers or {})
@@ -50,18 +50,18 @@ class LeaderClient:
             raise ExternalError(f"the leader did not answer within {duration.format(self.within)}") from None
 
     async def base_url(self) -> str:
-        """Return how addresses at the leader begin."""
+        """Return the leader's base URL; raise `HauloutError`."""
         try:
             lease = await leases.find(self.client, self.lease, namespace=self.namespace)
             holder = (lease and lease.spec.holder_identity) or ""
             if not holder:
-                raise NoLeader("nobody leads at the moment")
+                raise NoLeader("no replica is the leader at the moment")
             if holder == self.identity:
-                raise HauloutError("this replica is about to lead, and knows nothing yet")
+                raise HauloutError("this replica is becoming the leader and has no data yet")
             pod = holder.partition("_")[0]
             found = await self.client.get(PODS.with_model(RawObject), pod, namespace=self.namespace)
         except KubeError as error:
-            raise HauloutError(f"where the leader is cannot be found out: {error}") from None
+            raise HauloutError(f"cannot find the leader: {error}") from None
         ip = str((found.get("status") or {}).get("podIP") or "")
         if not ip:
             raise HauloutError(f"pod {self.namespace}/{pod}, which leads, has no address")

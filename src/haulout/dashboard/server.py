@@ -1,13 +1,13 @@
-"""The HTTP server that people and Prometheus ask: `/api/v1/info`, `/metrics`, and the dashboard.
+"""The HTTP server of the dashboard and Prometheus: `/api/v1/info`, `/metrics`, and static files.
 
-    /api/v1/info    what was last decided about each node; who does not lead asks the leader
-    /api/v2/…       what the dashboard is fed by (`haulout.dashboard.api.routes`), where it is added
+    /api/v1/info    the last decision about each node; other replicas forward to the leader
+    /api/v2/…       the API of the dashboard (`haulout.dashboard.api.routes`), if it is added
     /metrics        in the text format of Prometheus
-    /static/        the dashboard; every other path leads there
+    /static/        the dashboard; every other path redirects there
 
-Paths, redirects and shapes are those of the SAP maintenance-controller, whose dashboards and scripts go on working.
-What differs is what was wrong there: an answer says that it is JSON, no nodes are `[]`, and if the leader cannot be
-asked the status is 502, with `{"error": …}`.
+Paths, redirects and values are those of the SAP maintenance-controller, so that existing dashboards and scripts
+continue to work. Only its bugs are not kept: responses have the content type JSON, no nodes are `[]`, and if the leader
+is unreachable the status is 502, with `{"error": …}`.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ log = logging.getLogger(__name__)
 
 PORT = 8080
 INFO_PATH = "/api/v1/info"
-# A follower asked, for the client of this address: whoever is asked does not ask on. Anybody can send it; the address
-# counts only from replicas (`haulout.dashboard.auth.replicas`).
+# Set by a replica that forwards for the client with this address; the receiver does not forward again. Any client can
+# send it; the address counts only from replicas (`haulout.dashboard.auth.replicas`).
 FORWARDED_HEADER = "X-Haulout-Forwarded"
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardedIdentity:
-    """How the leader is told who asks: `headers` returns what says so; raises `HauloutError`."""
+    """The headers that carry the user's identity to the leader; `headers` raises `HauloutError` if there are none."""
 
     headers: Callable[[], Mapping[str, str]] = dict
 
@@ -50,15 +50,15 @@ NO_FORWARDED_IDENTITY = ForwardedIdentity()
 
 
 class InfoProvider(Protocol):
-    """Whoever leads."""
+    """The leader."""
 
     async def info(self, headers: Mapping[str, str] | None = None) -> bytes:
-        """Return what it answers to `/api/v1/info`, to who asks with these headers; raises `HauloutError`."""
+        """Return its answer to `/api/v1/info`; `headers` carry the identity of the user. Raise `HauloutError`."""
         ...
 
 
 class DashboardServer:
-    """Answers; `infos` is what we know if we lead, and None if another does."""
+    """The server; `infos` returns the data of this replica if it leads, else None."""
 
     def __init__(
         self,
@@ -76,14 +76,14 @@ class DashboardServer:
 
     @contextlib.asynccontextmanager
     async def serve(self, *, host: str | None = None, port: int = PORT) -> AsyncIterator[int]:
-        """Answer while the context lasts; yields the port."""
+        """Serve while the context lasts; yield the port."""
         async with listen(
             self.app(), host=host, port=port, what="metrics and the API", limits=connections.DASHBOARD
         ) as bound_port:
             yield bound_port
 
     def app(self) -> web.Application:
-        """Return the routes."""
+        """Return the application with all routes."""
         app = web.Application()
         app.router.add_route("*", INFO_PATH, self._info)
         app.router.add_get("/metrics", self._serve_metrics)
@@ -95,7 +95,7 @@ class DashboardServer:
         return app
 
     async def wait_for_scrape(self, timeout: timedelta) -> None:
-        """Wait until the numbers have been read once more, so that the last ones are not lost; not for ever."""
+        """Wait for one more scrape, at most `timeout`, so that the last values are not lost."""
         self._scraped.clear()
         with contextlib.suppress(TimeoutError):
             # Not asyncio.timeout: in Python 3.11 it does not raise TimeoutError in a task that is being cancelled.
@@ -106,12 +106,12 @@ class DashboardServer:
         if infos is not None:
             return _json(msgspec.json.encode(infos))
         if FORWARDED_HEADER in request.headers:
-            return _error("this replica was asked as the leader, and does not lead")
+            return _error("the request was forwarded to this replica as the leader, but it is not the leader")
         try:
             identity_headers = request.get(FORWARDED_IDENTITY, NO_FORWARDED_IDENTITY).headers()
             return _json(await self._leader.info({**identity_headers, FORWARDED_HEADER: request.remote or "unknown"}))
         except HauloutError as error:
-            log.debug("the leader cannot be asked: %s", error)
+            log.debug("cannot reach the leader: %s", error)
             return _error(str(error))
 
     async def _serve_metrics(self, _: web.Request) -> web.Response:

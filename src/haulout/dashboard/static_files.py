@@ -1,8 +1,8 @@
-"""The dashboard's files: what is in `haulout/web/static`, and nothing else.
+"""The static files of the dashboard: those in `haulout/dashboard/static`, and no others.
 
-They are read when they are asked for, as they are small and rarely asked for: a browser keeps them and asks only
-whether they still hold. Their headers let a page load and ask nothing but what comes from here, and run no script
-that stands in it: whatever a node's name or label says, it stays text.
+Files are read on request, because they are small and rarely requested: browsers store them and only revalidate. The
+headers restrict a page to content from here and forbid inline scripts: text from node names and labels can never run as
+a script.
 """
 
 from importlib import resources
@@ -43,7 +43,7 @@ async def _serve(request: web.Request) -> web.Response:
     kind = _TYPES.get(path[path.rfind(".") :])
     file = None if kind is None else find_file(path)
     if file is None or kind is None:
-        return web.Response(status=404, text="there is no such page\n", headers=HEADERS)
+        return web.Response(status=404, text="page not found\n", headers=HEADERS)
     response = await cacheable_response(request, file.read_bytes(), content_type=kind, headers=HEADERS)
     if response.body and not kind.startswith("image/"):
         response.charset = "utf-8"
@@ -51,7 +51,7 @@ async def _serve(request: web.Request) -> web.Response:
 
 
 def find_file(path: str) -> Traversable | None:
-    """Return the file at `path`: each step of the way is a name that is listed there, so no way leads out."""
+    """Return the file at `path`; each path component must be a listed name, so that no path leaves the folder."""
     current: Traversable | None = resources.files("haulout.dashboard") / "static"
     for name in path.split("/"):
         children = current.iterdir() if current is not None and current.is_dir() else ()

@@ -1,1 +1,1 @@
-"""Emptying nodes: which pods must leave, in what order, how they are asked, what they wait for and why."""
+"""Node drains: which pods leave, in which order, how they are evicted, what blocks them and why."""

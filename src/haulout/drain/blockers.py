@@ -1,13 +1,13 @@
-"""Why a pod does not leave: who says no, in numbers where there are any, and what a person can do about it.
+"""Blockers: why a pod does not leave, who prevents it, with numbers if there are any, and what an operator can do.
 
-    blocker = refused(pod, error)              # an eviction that was answered with "not now" or "no"
-    blocker = lingering(pod, node_ready=…)     # one that was accepted, but the pod does not go
+    blocker = refusal_blocker(pod, error)                       # the eviction was refused
+    blocker = overdue_blocker(pod, node_ready=…, now=now)       # the eviction was accepted, but the pod is still there
 
-A blocker is a value. Status, events, the command line, metrics and the dashboard all show the same one. It does not
-know since when it has been there: whoever keeps it does.
+A blocker is a value. Status, events, CLI, metrics and dashboard all show the same one. It does not contain since when
+it blocks; `ActiveBlocker` does.
 
-The texts it reads are those of the eviction subresource (`pkg/registry/core/pod/storage/eviction.go` of Kubernetes) and
-of admission webhooks. What it does not recognise is shown as it came.
+The messages parsed here are those of the eviction subresource (`pkg/registry/core/pod/storage/eviction.go` of
+Kubernetes) and of admission webhooks. An unknown message is shown unchanged.
 """
 
 import re
@@ -35,14 +35,14 @@ _SEVERAL_PDBS_MESSAGE = "has more than one PodDisruptionBudget"
 _KUBEVIRT_EVACUATION_MESSAGES = (
     "Eviction triggered evacuation",
     "Evacuation in progress",
-)  # KubeVirt moves the machine, then the pod goes
+)  # KubeVirt migrates the virtual machine, then the pod ends
 
-# A kubelet kills what does not end within its grace period, and then needs a moment to say so.
+# A kubelet kills what does not end within its grace period, and then needs time to report that.
 _KUBELET_NEEDS = timedelta(seconds=15)
 
 
 class BlockerKind(StrEnum):
-    """What kind of thing stands in the way."""
+    """What kind of object or condition blocks a pod."""
 
     DISRUPTION_BUDGET = "DisruptionBudget"
     SEVERAL_DISRUPTION_BUDGETS = "SeveralDisruptionBudgets"
@@ -69,36 +69,35 @@ PROGRESS_KINDS = (BlockerKind.MIGRATION, BlockerKind.THROTTLING, BlockerKind.COM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:
-    """What a pod waits for, or the drain as a whole. `object` is to blame, `workload` is who owns the pod."""
+    """What a pod or the whole drain waits for. `object` blocks it, `workload` is the pod's controller."""
 
     kind: BlockerKind
-    pod: str  # namespace/name; empty if it is not about a pod
-    uid: str  # of the pod, or of what is waited for
+    pod: str  # namespace/name; empty if the blocker is not about a pod
+    uid: str  # of the pod, or of the object that is waited for
     object: str = ""  # such as `PodDisruptionBudget shop/cart`
     workload: str = ""  # such as `ReplicaSet shop/cart-5d9`
-    reason: str  # a sentence without an end mark
-    advice: str = ""  # likewise; empty if there is nothing to do but wait
+    reason: str  # a sentence without a full stop
+    advice: str = ""  # likewise; empty if waiting is all there is to do
 
     @property
     def is_progress(self) -> bool:
-        """Tell whether waiting is all there is to do."""
+        """Whether the block is expected to end by itself."""
         return self.kind in PROGRESS_KINDS
 
     def __str__(self) -> str:
-        """Return it in one line."""
         prefix = f"{self.pod}: " if self.pod else ""
         return prefix + self.reason + (f"; {self.advice}" if self.advice else "")
 
 
-_POD_DELETION_FORBIDDEN = 'cannot delete resource "pods"'  # in a refusal of RBAC
+_POD_DELETION_FORBIDDEN = 'cannot delete resource "pods"'  # in the message of an RBAC refusal
 GRANT_DELETION = (
-    "the policy deletes pods, which whoever drains must be allowed to: an operator by `rbac.podDeletion` of the chart "
-    "or `haulout manifests --allow-pod-deletion`"
+    "the drain policy needs the permission to delete pods: give it to the operator with `rbac.podDeletion` of the "
+    "chart or `haulout manifests --allow-pod-deletion`"
 )
 
 
 def refusal_blocker(pod: Pod, error: KubeError) -> Blocker:
-    """Return what stands in the way when an eviction of `pod` was answered with `error`."""
+    """Return the blocker of a pod whose eviction or deletion was answered with `error`."""
     if not isinstance(error, ApiError):
         return _new_blocker(BlockerKind.API, pod, object="API server", reason=str(error))
     pdb_message = next((cause.message for cause in error.causes if cause.reason == "DisruptionBudget"), None)
@@ -112,7 +111,7 @@ def refusal_blocker(pod: Pod, error: KubeError) -> Blocker:
             BlockerKind.WEBHOOK_UNAVAILABLE if is_unavailable else BlockerKind.ADMISSION_POLICY,
             pod,
             object=admission.object,
-            reason=f"{admission.object} does not let the pod be evicted: {admission.message}",
+            reason=f"{admission.object} prevents the eviction of the pod: {admission.message}",
             advice=admission.advice,
         )
     if any(cause.reason == "NamespaceTerminating" for cause in error.causes):
@@ -120,78 +119,84 @@ def refusal_blocker(pod: Pod, error: KubeError) -> Blocker:
             BlockerKind.NAMESPACE,
             pod,
             object=f"Namespace {pod.namespace}",
-            reason=f"namespace {pod.namespace} is being deleted, and takes no evictions; its pods go with it",
+            reason=f"namespace {pod.namespace} is being deleted and accepts no evictions; its pods are deleted with it",
         )
     return _api_error_blocker(pod, error)
 
 
 def overdue_blocker(pod: Pod, *, node_ready: bool, now: datetime) -> Blocker | None:
-    """Return why a pod that was told to go is still there; None while it has the right to be."""
+    """Return why a terminating pod is still there; None until it is overdue."""
     ends_at, overdue_since = pod.metadata.deletion_timestamp, overdue_from(pod)
     if ends_at is None or overdue_since is None or now < overdue_since:
         return None
-    overdue = f"it should have been gone since {ends_at:%H:%M:%S} UTC"
+    overdue = f"its grace period ended at {ends_at:%H:%M:%S} UTC"
     if pod.metadata.finalizers:
         names = ", ".join(pod.metadata.finalizers)
         return _new_blocker(
             BlockerKind.FINALIZER,
             pod,
-            reason=f"{overdue}, but finalizers hold it: {names}",
-            advice="find out why their controller does not take them off",
+            reason=f"{overdue}, but finalizers keep the pod: {names}",
+            advice="find out why their controllers do not remove them",
         )
-    reason = f"{overdue}, but its kubelet does not confirm that it ended"
+    reason = f"{overdue}, but the kubelet has not confirmed that the pod has stopped"
     if node_ready:
-        advice = f"look at the kubelet and the container runtime of node {pod.spec.node_name}"
+        advice = f"check the kubelet and the container runtime of node {pod.spec.node_name}"
     else:
-        advice = f"node {pod.spec.node_name} is not ready: once it is known to be off, delete the pod with force"
+        advice = (
+            f"node {pod.spec.node_name} is not ready: once you are sure that it is powered off, force-delete the pod"
+        )
     return _new_blocker(BlockerKind.KUBELET, pod, object=f"Node {pod.spec.node_name}", reason=reason, advice=advice)
 
 
 def overdue_from(pod: Pod) -> datetime | None:
-    """Return the instant from which on a pod that was told to go has no right to be there any more."""
+    """Return from when on a terminating pod is overdue; None if it is not terminating."""
     ends_at = pod.metadata.deletion_timestamp
     return None if ends_at is None else ends_at + _KUBELET_NEEDS
 
 
 def policy_blocker(pod: Pod, problem: str) -> Blocker:
-    """Return the blocker for a pod that came while its node was drained, and that the policy does not let go."""
+    """Return the blocker of a pod that was created during the drain and that the policy must not evict."""
     return _new_blocker(
         BlockerKind.POLICY,
         pod,
-        reason=f"the policy does not let it go: {problem}",
-        advice="delete it yourself, or allow it in the policy",
+        reason=f"the drain policy does not allow to evict it: {problem}",
+        advice="delete the pod yourself, or allow it in the policy",
     )
 
 
 def unknown_state_blocker(pod: Pod, problem: str) -> Blocker:
-    """Return the blocker for a pod of which something must be known that the server does not tell."""
-    return _new_blocker(BlockerKind.API, pod, reason=f"cannot tell what may be done with it: {problem}")
+    """Return the blocker of a pod whose lookups failed."""
+    return _new_blocker(BlockerKind.API, pod, reason=f"cannot decide whether to evict it: {problem}")
 
 
 def completion_blocker(pod: Pod, rule: str, *, object: str = "", until: datetime | None = None) -> Blocker:  # noqa: A002 - the field's name
-    """Return what is waited for when a rule lets a pod finish by itself, at most until it is evicted."""
-    reason = f"{rule} lets it run until it has finished by itself"
+    """Return the blocker of a pod that a rule lets run to completion; at `until`, it is evicted."""
+    reason = f"{rule} waits until the pod has completed"
     if until is not None:
-        reason += f"; if it has not by {until:%Y-%m-%d %H:%M:%S} UTC, it is evicted"
+        reason += f"; it is evicted at {until:%Y-%m-%d %H:%M:%S} UTC if it has not"
     return _new_blocker(BlockerKind.COMPLETION, pod, object=object, reason=reason)
 
 
 def invalid_rule_blocker(pod: Pod, rule: str, problem: str) -> Blocker:
-    """Return the blocker for a pod about which a rule says something that cannot be read."""
+    """Return the blocker of a pod to which an invalid rule applies."""
     return _new_blocker(
         BlockerKind.RULE,
         pod,
         object=rule,
-        reason=f"{rule} says something about it that cannot be read: {problem}",
-        advice="repair it, or take it away",
+        reason=f"{rule} is invalid: {problem}",
+        advice="correct it or remove it",
     )
 
 
 def responder_blocker(pod: Pod, eviction: Eviction, responder: ResponderStatus) -> Blocker:
-    """Return who works on an Eviction of `pod`, and how far that is; what a budget says of it counts as its own."""
+    """Return the blocker for an Eviction that a responder works on.
+
+    If the responder is Kubernetes' imperative eviction and a PodDisruptionBudget refuses it, return the blocker of
+    that.
+    """
     if responder.name == IMPERATIVE_EVICTION_RESPONDER and _PDB_MESSAGE.search(responder.message):
         return _pdb_blocker(pod, responder.message)
-    reason = f"responder {responder.name} makes it leave"
+    reason = f"responder {responder.name} is evicting it"
     if responder.message:
         reason += f": {responder.message.rstrip('.')}"
     if responder.expected_completion_time is not None:
@@ -202,13 +207,13 @@ def responder_blocker(pod: Pod, eviction: Eviction, responder: ResponderStatus) 
 
 
 def workload_of(pod: Pod) -> str:
-    """Return who owns a pod, as `Kind namespace/name`; empty if nobody does."""
+    """Return the pod's controller as `Kind namespace/name`; empty if it has none."""
     owner = controller_of(pod)
     return "" if owner is None else f"{owner.kind} {pod.namespace}/{owner.name}"
 
 
 def blocker_fields(blocker: Blocker) -> dict[str, str]:
-    """Return what is told of a blocker to people and programs, by the names that it has there."""
+    """Return the fields of a blocker that APIs and logs show."""
     names = ("kind", "pod", "object", "workload", "reason", "advice")
     return {name: str(getattr(blocker, name)) for name in names}
 
@@ -228,7 +233,7 @@ def _pdb_blocker(pod: Pod, message: str) -> Blocker:
     if healthy < needed:
         advice = "find out why pods of this workload are not ready"
     else:
-        advice = "run more replicas, or let the budget allow a disruption"
+        advice = "run more replicas, or relax the PodDisruptionBudget"
     return _new_blocker(BlockerKind.DISRUPTION_BUDGET, pod, object=name, reason=reason, advice=advice)
 
 
@@ -239,8 +244,8 @@ def _webhook_blocker(pod: Pod, name: str, message: str) -> Blocker:
         BlockerKind.WEBHOOK,
         pod,
         object=f"webhook {name}",
-        reason=f"webhook {name} denies the eviction: {message or 'it does not say why'}",
-        advice="ask those who run the webhook, or wait if it says that it is at work",
+        reason=f"webhook {name} denies the eviction: {message or 'no reason given'}",
+        advice="ask the owner of the webhook, or wait if its message says that it is working on it",
     )
 
 

@@ -1,29 +1,31 @@
-"""Who keeps a node cordoned, and how it was before: so that only what we did is undone, and only by the last of us.
+"""Cordon ownership: who keeps a node cordoned, and the node's state before.
 
-    change = acquire(node, "NodeMaintenance/patch-n1", Wishes(taints=…, labels=…), now=now)
+The last owner undoes what we did, and no more.
+
+    change = acquire(node, "NodeMaintenance/patch-n1", CordonRequest(taints=…, labels=…), now=now)
     change = release(node, "NodeMaintenance/patch-n1")
 
-Both return a merge patch for the Node, or None if there is nothing to change. It carries the node's uid and
-resourceVersion: cordon, taints, labels and our mark change together, or not at all, and never on a node that somebody
-else has changed meanwhile.
+Both return a merge patch for the Node, or None if there is nothing to change. The patch carries the node's UID and
+resourceVersion: cordon, taints, labels and annotation change together or not at all, and never on a node that has
+changed meanwhile.
 
-The mark is an annotation on the node: all owners of the cordon with what each of them wishes, and how each thing that
-any of them wishes was before the first one came. What was there before stays after the last one has left: a node that a
-person had cordoned stays cordoned, and so do their taints and labels.
+The cordon annotation on the node lists all owners with what each requested, and the state before the first owner of
+everything that any of them requested. What was there before stays after the last owner has left: a node that a person
+had cordoned stays cordoned, and so do their taints and labels.
 
-A person is no owner. What they do by hand counts as how the node was before: who cordons a node that is held finds it
-cordoned when its holders have left, and who takes that back finds it free then (`cordon_by_hand`, `uncordon_by_hand`).
-A node that has our mark and is schedulable was uncordoned by somebody, for instance with `kubectl uncordon`: its owners
-cordon it again, and it is schedulable after the last of them has left.
+A person is no owner. What they do by hand becomes the state before the cordon: if a person cordons a node that has
+owners, it stays cordoned after the owners have left; if they take that back, it becomes schedulable then
+(`cordon_by_hand`, `uncordon_by_hand`). A schedulable node with our annotation was uncordoned by somebody, for instance
+with `kubectl uncordon`: its owners cordon it again, and it is schedulable after the last of them has left.
 
-People edit annotations. Every write of the mark writes the same text into a second annotation, the backup. If the mark
-was removed, emptied or overwritten, the backup counts, as long as the node is still cordoned. What is missing in
-`before` of things that an owner has requested is ours, not how the node was before. So is the cordon of a node that has
-neither annotation and is tainted for a NodeMaintenance. For a node that has lost both annotations there is a third copy
-outside the node: in the status of a NodeMaintenance, whose controller passes it as `before`, or in a ConfigMap
-(`haulout.budget.cordon_copies`), whose controllers pass it as `copy`. `cordon_of` has the order of precedence.
+People edit annotations. Every write of the annotation writes the same text into a second one, the backup. If the
+annotation was removed, emptied or overwritten, the backup counts, as long as the node is still cordoned. If `before`
+lacks something that an owner requested, that is ours, not the state before. The same holds for the cordon of a node
+that has neither annotation and carries the taint of a NodeMaintenance. For a node that lost both annotations there is a
+third copy outside the node: in the status of a NodeMaintenance, whose controller passes it as `before`, or in a
+ConfigMap (`haulout.budget.cordon_copies`), whose controllers pass it as `copy`. `cordon_of` defines the precedence.
 
-A mark without a backup is one of an earlier version: it counts as it is.
+An annotation without a backup was written by an earlier version and counts as it is.
 """
 
 from collections.abc import Collection, Mapping
@@ -39,15 +41,15 @@ CORDON_BACKUP_ANNOTATION = "haulout.dev/cordon-backup"
 DRAIN_TAINT = Taint(key="medik8s.io/drain", effect="NoSchedule")
 EXCLUDE_LABEL = "remediation.medik8s.io/exclude-from-remediation"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNSCHEDULABLE_TAINT_ID = "node.kubernetes.io/unschedulable:NoSchedule"  # kept by the node lifecycle controller
+_UNSCHEDULABLE_TAINT_ID = "node.kubernetes.io/unschedulable:NoSchedule"  # maintained by the node lifecycle controller
 
 
 class InvalidCordonAnnotation(HauloutError):
-    """Somebody has written over our mark, so nobody knows any more how the node was before."""
+    """The cordon annotation was overwritten, so the state of the node before the cordon is unknown."""
 
 
 class CordonRequest(Base, frozen=True):
-    """What an owner of a cordon wants beside it."""
+    """The taints and labels that a cordon owner requests in addition to the cordon."""
 
     taints: tuple[Taint, ...] = ()
     labels: dict[str, str] = msgspec.field(default_factory=dict)
@@ -57,14 +59,17 @@ EMPTY_REQUEST = CordonRequest()
 
 
 class CordonOwnership(Base, frozen=True):
-    """One owner's part in a cordon."""
+    """The entry of one owner in the cordon annotation."""
 
     since: datetime
-    wishes: CordonRequest = EMPTY_REQUEST
+    requested: CordonRequest = EMPTY_REQUEST
 
 
 class StateBeforeCordon(Base, frozen=True, omit_defaults=False):
-    """How the node was, as far as we changed it. A taint is named `key:effect`; a label that was not there is null."""
+    """The node's state before we changed it.
+
+    Taint keys are `key:effect`; the value null means that the label was absent.
+    """
 
     unschedulable: bool = False
     taints: dict[str, bool] = msgspec.field(default_factory=dict)
@@ -72,26 +77,26 @@ class StateBeforeCordon(Base, frozen=True, omit_defaults=False):
 
 
 class Cordon(Base, frozen=True):
-    """Our mark: by whom a node is cordoned, and how it was before."""
+    """The content of the cordon annotation: the owners, and the node's state before the first of them."""
 
     owners: dict[str, CordonOwnership] = msgspec.field(default_factory=dict)
     before: StateBeforeCordon = StateBeforeCordon()
 
 
 class _CordonFields(Base, frozen=True):
-    """Which fields of `before` a mark has."""
+    """For decoding only: which fields of `before` an annotation contains."""
 
     before: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
 
 
 def cordon_of(node: Node, copy: Cordon | None = None) -> Cordon | None:
-    """Return who keeps a node cordoned, and how it was before.
+    """Return the owners of a node's cordon and the node's state before; None if it has no owners.
 
-    None if nobody does. Raise `InvalidCordonAnnotation` if nobody knows.
+    Raise `InvalidCordonAnnotation` if the annotation was overwritten and there is no other source.
 
-    The mark counts, or else the backup, or else `copy`, which is kept outside the node. Owners that only the copy knows
-    were removed from the mark. If they held the node before all others, the copy tells whether it was cordoned before:
-    the others took their cordon for a person's.
+    The annotation counts, or else the backup, or else `copy`, which is stored outside the node. Owners that only the
+    copy contains were removed from the annotation. If they cordoned the node before all others, the copy tells whether
+    it was cordoned before: the others took their cordon for that of a person.
     """
     if copy is None:
         return _cordon_from_annotations(node)
@@ -110,7 +115,7 @@ def cordon_of(node: Node, copy: Cordon | None = None) -> Cordon | None:
 
 
 def _cordon_from_annotations(node: Node) -> Cordon | None:
-    """Return what the annotations of a node say: the mark, or else the backup."""
+    """Return the cordon by the node's annotation, or else by its backup."""
     annotations = node.metadata.annotations
     if CORDON_ANNOTATION not in annotations and CORDON_BACKUP_ANNOTATION not in annotations:
         return None
@@ -119,7 +124,7 @@ def _cordon_from_annotations(node: Node) -> Cordon | None:
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         cordon = _cordon_from_backup(node)
         if cordon is None:
-            problem = f"annotation {CORDON_ANNOTATION} of node {node.name} is not what was written there ({error})"
+            problem = f"annotation {CORDON_ANNOTATION} of node {node.name} is invalid ({error})"
             raise InvalidCordonAnnotation(
                 f"{problem}; remove it, and uncordon the node by hand when its maintenance is over"
             ) from None
@@ -144,16 +149,17 @@ def acquire(
     adopting: bool = False,
     before: StateBeforeCordon | None = None,
 ) -> RawObject | None:
-    """Return the change that makes `owner` one of those who keep the node cordoned, with what it wishes.
+    """Return the patch that makes `owner` a cordon owner with this request.
 
-    With `adopting`, what `owner` wishes and is there already was done in its name by somebody who leaves no mark: it
-    goes when `owner` goes. `before` is the owner's copy of how the node was; it counts if the node does not say that.
+    With `adopting`, what `owner` requests and the node already has was put there in its name by a tool without
+    annotations: it is removed when `owner` releases the node. `before` is the owner's copy of the state before the
+    cordon; it counts if the node's annotations do not tell.
     """
     cordon = cordon_of(node, None if before is None else Cordon(before=before)) or Cordon(
         before=_state_without_annotation(node, requested, adopting=adopting)
     )
     previous = cordon.owners.get(owner)
-    entry = CordonOwnership(since=now if previous is None else previous.since, wishes=requested)
+    entry = CordonOwnership(since=now if previous is None else previous.since, requested=requested)
     extended = Cordon(owners={**cordon.owners, owner: entry}, before=_complete_state_before(cordon, node, requested))
     return _node_patch(node, extended)
 
@@ -166,21 +172,20 @@ def release(
     before: StateBeforeCordon | None = None,
     others: Mapping[str, CordonOwnership] = {},
 ) -> RawObject | None:
-    """Return the change that takes `owner` from those who keep the node cordoned; the last one restores the node.
+    """Return the patch that removes `owner` from the cordon. The last owner restores the node.
 
-    With `before`, somebody has removed `owner` from the mark: then this is how the node was, as far as the mark does
-    not say it, `requested` is what `owner` has put there, and `changed_labels` are owners that may have been removed,
-    too.
+    With `before`, `owner` was removed from the annotation: `before` is the node's state as far as the annotation does
+    not tell, `requested` is what `owner` had put there, and `others` are owners that may have been removed, too.
     """
     cordon = cordon_of(node, None if before is None else Cordon(owners=dict(others), before=before))
     if cordon is None or (before is None and owner not in cordon.owners):
         return None
     entry = cordon.owners.get(owner) or CordonOwnership(since=_EPOCH)
     released = CordonRequest(
-        taints=(*entry.wishes.taints, *requested.taints), labels={**requested.labels, **entry.wishes.labels}
+        taints=(*entry.requested.taints, *requested.taints), labels={**requested.labels, **entry.requested.labels}
     )
     before_release = Cordon(
-        owners={**cordon.owners, owner: msgspec.structs.replace(entry, wishes=released)}, before=cordon.before
+        owners={**cordon.owners, owner: msgspec.structs.replace(entry, requested=released)}, before=cordon.before
     )
     remaining = {name: entry for name, entry in cordon.owners.items() if name != owner}
     return _node_patch(
@@ -191,10 +196,10 @@ def release(
 
 
 def repair(node: Node, owners: Collection[str], *, copy: Cordon | None = None) -> RawObject | None:
-    """Return the change that writes mark and backup of a cordoned node again, where one was lost or edited.
+    """Return the patch that restores the annotation and backup of a cordoned node if one was lost or edited.
 
-    Of `copy`, only `owners` count. None: nothing is lost, or the node is schedulable, or none of `owners` has a part in
-    its cordon.
+    Of `copy`, only `owners` count. None if nothing is lost, the node is schedulable, or none of `owners` owns its
+    cordon.
     """
     copied_owners = {} if copy is None else {name: owner for name, owner in copy.owners.items() if name in owners}
     cordon = cordon_of(
@@ -206,9 +211,9 @@ def repair(node: Node, owners: Collection[str], *, copy: Cordon | None = None) -
 
 
 def state_before(node: Node, requested: CordonRequest) -> StateBeforeCordon:
-    """Return how a node is before an owner with these wishes acquires it.
+    """Return the state of a node before an owner acquires it with this request.
 
-    Raise `InvalidCordonAnnotation` if nobody knows.
+    Raise `InvalidCordonAnnotation` if that is unknown.
     """
     return _complete_state_before(
         cordon_of(node) or Cordon(before=_state_without_annotation(node, requested)), node, requested
@@ -216,7 +221,7 @@ def state_before(node: Node, requested: CordonRequest) -> StateBeforeCordon:
 
 
 def describe_tampering(node: Node, requested: CordonRequest) -> list[str]:
-    """Return what somebody has changed about a node that an owner with these wishes holds, in words."""
+    """Return what others have changed of an owner's cordon, taints and labels, as phrases."""
     found = [annotation_damage] if (annotation_damage := describe_annotation_damage(node)) else []
     if not node.spec.unschedulable:
         found.append("the node was uncordoned")
@@ -231,23 +236,23 @@ def describe_tampering(node: Node, requested: CordonRequest) -> list[str]:
 
 
 def _merge_backup(cordon: Cordon, backup: Cordon, *, has_unschedulable_field: bool) -> Cordon:
-    """Return a mark completed by its backup, if that is about the same hold of the node.
+    """Return the cordon by the annotation, completed by its backup if that belongs to the same ownership.
 
-    Both are always written together, and taints and labels of before never change while a node is held: an owner that
-    is missing, and another taint or label, was edited by somebody. Whether the node was cordoned before may be edited,
-    but not left out: a person's cordon stays unless the mark says that there was none.
+    Both are always written together, and the prior taints and labels never change while a node has owners. So an owner
+    that is missing, or another prior taint or label, is an edit. The prior `unschedulable` may be edited but not
+    removed: a person's cordon stays unless the annotation denies it.
     """
     if not any(
         name in cordon.owners and cordon.owners[name].since == owner.since for name, owner in backup.owners.items()
     ):
-        return cordon  # an earlier version has written this mark, and left a backup of another time
+        return cordon  # written by an earlier version; the backup belongs to an earlier cordon
     was_cordoned = cordon.before.unschedulable if has_unschedulable_field else backup.before.unschedulable
     before = _with_missing_entries(_with_unschedulable(backup.before, unschedulable=was_cordoned), cordon.before)
     return Cordon(owners={**backup.owners, **cordon.owners}, before=before)
 
 
 def _has_unschedulable_field(raw: str | None) -> bool:
-    """Return whether a mark has the field that tells whether the node was cordoned before; we never omit it."""
+    """Return whether an annotation has the field `before.unschedulable`, which we never omit."""
     try:
         return "unschedulable" in msgspec.json.decode(raw or "", type=_CordonFields).before
     except (msgspec.ValidationError, msgspec.DecodeError):
@@ -255,13 +260,13 @@ def _has_unschedulable_field(raw: str | None) -> bool:
 
 
 def _with_missing_entries(before: StateBeforeCordon, fallback: StateBeforeCordon) -> StateBeforeCordon:
-    """Return how a node was, with the taints and labels that only `fallback` knows of."""
+    """Return `before` with the taints and labels that only `fallback` has."""
     taints, labels = {**fallback.taints, **before.taints}, {**fallback.labels, **before.labels}
     return StateBeforeCordon(unschedulable=before.unschedulable, taints=taints, labels=labels)
 
 
 def describe_annotation_damage(node: Node) -> str:
-    """Return what somebody has done to the mark of a node that is held, in words; empty if it can be read."""
+    """Return how the cordon annotation was damaged, as a phrase; empty if it can be read."""
     raw = node.metadata.annotations.get(CORDON_ANNOTATION)
     if raw is None:
         return f"annotation {CORDON_ANNOTATION} was removed"
@@ -272,21 +277,21 @@ def describe_annotation_damage(node: Node) -> str:
 
 
 def has_drain_taint(node: Node) -> bool:
-    """Tell whether a node has the taint of NodeMaintenances."""
+    """Return whether a node has the NodeMaintenance taint."""
     return any((taint.key, taint.effect) == (DRAIN_TAINT.key, DRAIN_TAINT.effect) for taint in node.spec.taints)
 
 
 def _decode(raw: str | None) -> Cordon | None:
-    """Return a mark; None if it has no owners, since we write none without."""
+    """Decode a cordon annotation. None if it has no owners, since we never write one without."""
     cordon = Cordon() if raw is None else msgspec.json.decode(raw, type=Cordon)
     return cordon if cordon.owners else None
 
 
 def _cordon_from_backup(node: Node) -> Cordon | None:
-    """Return the mark by its backup; None if there is none that counts.
+    """Return the cordon by the backup annotation; None if there is none or it does not count.
 
-    An earlier version, which knows of no backup, releases a node and leaves it behind: a node that is schedulable and
-    has no mark is held by nobody.
+    An earlier version does not know the backup and leaves it behind when it releases a node. A schedulable node without
+    the annotation therefore has no owners.
     """
     if not node.spec.unschedulable:
         return None
@@ -297,7 +302,7 @@ def _cordon_from_backup(node: Node) -> Cordon | None:
 
 
 def _state_without_annotation(node: Node, requested: CordonRequest, *, adopting: bool = False) -> StateBeforeCordon:
-    """Return how a node without a mark was before: as it is, unless it carries what an owner with these wishes did."""
+    """Return the prior state of a node without annotation: the current one, unless it carries what `requested` does."""
     is_ours = DRAIN_TAINT in requested.taints and has_drain_taint(node) and node.spec.unschedulable
     if not adopting and not is_ours:
         return StateBeforeCordon(unschedulable=node.spec.unschedulable)
@@ -309,14 +314,14 @@ def _state_without_annotation(node: Node, requested: CordonRequest, *, adopting:
 
 
 def unmodified_state(requested: CordonRequest) -> StateBeforeCordon:
-    """Return how a node was that nobody had cordoned, and that had nothing of what is wished."""
+    """Return the prior state of a node that was schedulable and had none of the requested taints and labels."""
     return StateBeforeCordon(
         taints={_taint_id(taint): False for taint in requested.taints}, labels=dict.fromkeys(requested.labels)
     )
 
 
 def cordon_by_hand(node: Node) -> RawObject | None:
-    """Return the change by which a person cordons a node: it lasts longer than the cordons of all who hold it."""
+    """Return the patch of a person's cordon, which stays after all owners have released the node."""
     cordon = cordon_of(node) or Cordon()
     return _node_patch(
         node, msgspec.structs.replace(cordon, before=_with_unschedulable(cordon.before, unschedulable=True))
@@ -324,9 +329,9 @@ def cordon_by_hand(node: Node) -> RawObject | None:
 
 
 def uncordon_by_hand(node: Node, *, without: Collection[str] = ()) -> RawObject | None:
-    """Return the change by which a person takes their cordon back, and lets go for the owners `without`.
+    """Return the patch that takes a person's cordon back, and removes the owners in `without`.
 
-    If others hold the node it stays cordoned; else it is restored, and schedulable.
+    With further owners, the node stays cordoned. Otherwise it is restored and schedulable.
     """
     cordon = cordon_of(node) or Cordon()
     remaining = {name: owner for name, owner in cordon.owners.items() if name not in without}
@@ -334,14 +339,17 @@ def uncordon_by_hand(node: Node, *, without: Collection[str] = ()) -> RawObject 
         key: value
         for name in without
         if name in cordon.owners
-        for key, value in cordon.owners[name].wishes.labels.items()
+        for key, value in cordon.owners[name].requested.labels.items()
     }
     before = _with_unschedulable(cordon.before, unschedulable=False)
     return _node_patch(node, Cordon(owners=remaining, before=before), released=CordonRequest(labels=labels))
 
 
 def clear_cordon(node: Node) -> RawObject:
-    """Return the change that uncordons a node and takes our mark off, whatever that says; taints and labels stay."""
+    """Return the patch that uncordons a node and removes our annotations, whatever they contain.
+
+    Taints and labels stay.
+    """
     metadata = {
         "annotations": {CORDON_ANNOTATION: None, CORDON_BACKUP_ANNOTATION: None},
         "uid": node.uid,
@@ -355,15 +363,15 @@ def _with_unschedulable(before: StateBeforeCordon, *, unschedulable: bool) -> St
 
 
 def _complete_state_before(cordon: Cordon, node: Node, requested: CordonRequest) -> StateBeforeCordon:
-    """Return how the node was in all that is wished: as the mark says, or as it is now in what nobody has wished yet.
+    """Return the prior state of everything requested: by the annotation, or the current state for new requests.
 
-    What an owner has wished before and the mark says nothing about is ours: somebody has edited the mark.
+    If an owner requested it before and the annotation does not have it, the annotation was edited, and it is ours.
     """
     known, present = cordon.before, {_taint_id(taint) for taint in node.spec.taints}
     taints = {_taint_id(requested_taint): _taint_id(requested_taint) in present for requested_taint in requested.taints}
     labels: dict[str, str | None] = {key: node.metadata.labels.get(key) for key in requested.labels}
     for owner in cordon.owners.values():
-        unmodified = unmodified_state(owner.wishes)
+        unmodified = unmodified_state(owner.requested)
         taints, labels = {**taints, **unmodified.taints}, {**labels, **unmodified.labels}
     taints |= known.taints
     if _UNSCHEDULABLE_TAINT_ID in taints and not known.unschedulable:
@@ -375,9 +383,9 @@ def _node_patch(node: Node, cordon: Cordon, *, released: CordonRequest | None = 
     owners = cordon.owners.values()
     unschedulable = True if cordon.owners else cordon.before.unschedulable
     taints = _desired_taints(
-        node, cordon, {_taint_id(entry): entry for owner in owners for entry in owner.wishes.taints}
+        node, cordon, {_taint_id(entry): entry for owner in owners for entry in owner.requested.taints}
     )
-    requested_labels = {key: value for owner in owners for key, value in owner.wishes.labels.items()}
+    requested_labels = {key: value for owner in owners for key, value in owner.requested.labels.items()}
     labels = {**_restored_labels(node, cordon.before, {} if released is None else released.labels), **requested_labels}
     encoded = msgspec.json.encode(cordon, order="sorted").decode() if cordon.owners else None
     spec: RawObject = {}
@@ -401,10 +409,10 @@ def _node_patch(node: Node, cordon: Cordon, *, released: CordonRequest | None = 
 
 
 def _desired_taints(node: Node, cordon: Cordon, requested: Mapping[str, Taint]) -> tuple[Taint, ...]:
-    """Return the node's taints as they should be: those wished first, then the others in their order.
+    """Return the desired taints: requested ones first, then the others in their order.
 
-    Kubernetes has a taint of its own on a node for as long as it is unschedulable: who took that away while others
-    hold the node would see it come back at once, without an end.
+    Kubernetes keeps its own unschedulable taint on a cordoned node. It is not removed while the node has owners,
+    because it would come back at once, again and again.
     """
     present = {_taint_id(taint): taint for taint in node.spec.taints}
     requested_taints = [present.get(name, taint) for name, taint in requested.items()]
@@ -419,7 +427,7 @@ def _desired_taints(node: Node, cordon: Cordon, requested: Mapping[str, Taint]) 
 
 
 def _restored_labels(node: Node, before: StateBeforeCordon, released: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the labels that were set for one who leaves, as they were before; not those that others changed since."""
+    """Return the prior values of a released owner's labels. Labels that others changed since are left alone."""
     current = node.metadata.labels
     return {key: before.labels.get(key) for key, value in released.items() if current.get(key) == value}
 

@@ -1,20 +1,22 @@
-"""What a drain does next: a decision from what is on the node, what is remembered, the policy and the time.
+"""What a drain does next: a pure function of the pods on the node, the tracked state, the policy and the time.
 
-    plan = decide(view, memory, policy, now=now)
-    plan.actions      pods to evict, delete or kill now
-    plan.chores       EvictionRequests to withdraw or delete, for they are not needed any more
-    plan.questions    what must be asked before some pod can be judged
-    plan.verifies     list the node's pods, for the copy that was decided on may have missed something
-    plan.wakes_at     when to decide again if nothing happens before
-    plan.needs_volumes  VolumeAttachments count now
-    plan.ending       a verdict, if it is over: `DRAINED` is yet to be confirmed by a list
+    decision = decide(observation, state, policy, now=now)
+    decision.actions       pods to evict, delete or force-delete now
+    decision.cleanups      EvictionRequests to withdraw or delete because they are not needed any more
+    decision.lookups       objects to read before some pod can be judged
+    decision.needs_list    list the node's pods: the cache may have missed an event
+    decision.requeue_at    when to decide again if nothing changes before
+    decision.needs_volumes VolumeAttachments must be watched now
+    decision.result        set when the drain is over; a list has yet to confirm `DRAINED`
 
-It does no input or output and keeps nothing; the executor (`haulout.drain.drainer`) decides nothing.
+This module does no I/O and keeps no state. The executor (`haulout.drain.drainer`) decides nothing.
 
-The steps: judge each pod (kubectl's filters, then the first matching rule); if the policy forbids the drain, say so
-before any pod is touched; find the wave whose turn it is; find for each of its pods the rung of its ladder; ask as many
-as may be asked at once, the one that waited longest first. When no pod is left, wait until volumes are detached, if the
-policy says so; pods of DaemonSets that leave last do so after that, for one of them may be needed to detach.
+1. Judge each pod: kubectl's filters, then the first matching rule.
+2. If the policy refuses the drain, report that before any pod is evicted.
+3. Find the group of the drain order whose turn it is, and the escalation step of each of its pods.
+4. Choose as many actions as may be in flight at once, the pod with the longest wait first.
+5. When no pod is left, wait until volumes are detached, if the policy asks for that. DaemonSet pods that leave last do
+   so after the detach, because one of them may be needed to detach.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,54 +40,54 @@ from haulout.drain.progress import ActiveBlocker, DrainProgress, OutcomeResult, 
 from haulout.drain.state import Retry, TrackedDrain, TrackedPod, retry_key_of
 from haulout.drain.volumes import VolumeAttachment
 
-# A pod whose time to end is up should be gone by then: if the copy still shows it, the copy may be wrong.
+# A pod should be gone when its grace period is over. If the cache still has it, the cache may have missed the deletion.
 _VERIFY_TERMINATING_AFTER = timedelta(seconds=5)
-# The same for a pod that was told to go, but is not shown as going.
+# The same for a pod whose eviction was accepted but that has no deletionTimestamp in the cache.
 _VERIFY_ACCEPTED_AFTER = timedelta(seconds=10)
-_TIMESTAMP_TRUNCATION = timedelta(seconds=1)  # Kubernetes writes instants without the fraction of their second
-_MAX_NAMED_VOLUMES = 5  # volumes
-_MAX_UNCONFIRMED_PERCENT = 99  # percent, until a list has shown that nothing is left
+_TIMESTAMP_TRUNCATION = timedelta(seconds=1)  # Kubernetes truncates timestamps to seconds
+_MAX_NAMED_VOLUMES = 5
+_MAX_UNCONFIRMED_PERCENT = 99  # until a list confirms that no pod is left
 _VERIFY_FIRST, _VERIFY_LATEST = timedelta(seconds=5), timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainObservation:
-    """What is known about a node's pods at one moment."""
+    """The state of a node's pods, and of what decides about them, at one moment."""
 
     node: str
     pods: Sequence[Pod]
     daemon_sets: Mapping[str, DaemonSetInfo] = field(default_factory=dict)  # by namespace/name
-    namespaces: Mapping[str, Mapping[str, str] | str] = field(default_factory=dict)  # labels, or why they are not known
-    node_ready: bool | None = None  # None: not asked of late
-    taints: tuple[Taint, ...] | str | None = None  # of the node, or why they are not known; None: not asked yet
+    namespaces: Mapping[str, Mapping[str, str] | str] = field(default_factory=dict)  # labels, or why they are unknown
+    node_ready: bool | None = None  # None: not looked up recently
+    taints: tuple[Taint, ...] | str | None = None  # of the node, or why they are unknown; None: not looked up yet
     evictions: EvictionRequestView = eviction_api.UNKNOWN_EVICTION_REQUESTS
-    attachments: tuple[VolumeAttachment, ...] | None = None  # of the node; None: not known
-    attachments_problem: str = ""  # why not
-    claims: Mapping[str, str] = field(default_factory=dict)  # by PersistentVolume: its claim, empty if none is known
+    attachments: tuple[VolumeAttachment, ...] | None = None  # of the node; None: unknown
+    attachments_problem: str = ""  # why attachments are unknown
+    claims: Mapping[str, str] = field(default_factory=dict)  # PersistentVolume name to its claim, empty if it has none
     stale_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PodAction:
-    """One request about one pod."""
+    """One request for one pod."""
 
     step: EscalationStep
     pod: Pod
-    grace: timedelta | None  # None: the pod's own
+    grace: timedelta | None  # None: the pod's own grace period
     retry_key: str
-    api: EvictionApi = EvictionApi.EVICTION  # of asking it to leave
+    api: EvictionApi = EvictionApi.EVICTION  # for step EVICT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainDecision:
-    """What is to be done, how things stand, and when to look again."""
+    """Actions, progress, and the time to decide again."""
 
     state: TrackedDrain
     progress: DrainProgress
     actions: tuple[PodAction, ...] = ()
     cleanups: tuple[EvictionRequestCleanup, ...] = ()
-    needs_eviction_requests: bool = False  # what is known of EvictionRequests counts
-    needs_volumes: bool = False  # what is known of VolumeAttachments counts
+    needs_eviction_requests: bool = False  # EvictionRequests must be watched now
+    needs_volumes: bool = False  # VolumeAttachments must be watched now
     lookups: tuple[LookupRequest, ...] = ()
     needs_list: bool = False
     requeue_at: datetime | None = None
@@ -110,7 +112,7 @@ def decide(observation: DrainObservation, state: TrackedDrain, policy: DrainPoli
 
 
 class _DecisionBuilder:
-    """One decision in the making."""
+    """Builds one decision."""
 
     def __init__(
         self,
@@ -130,7 +132,7 @@ class _DecisionBuilder:
         self.requeue_times += selection.requeue_times
         self.verify_times: list[datetime] = []
         self.needs_node = False
-        self.candidates: list[tuple[datetime, PodAction]] = []  # with when they were asked the last time
+        self.candidates: list[tuple[datetime, PodAction]] = []  # with the time of the last attempt
         self.rows: list[PodProgress] = []
         self.waits_for_volumes = self.needs_volumes = False
         self.volumes: tuple[ActiveBlocker, ...] = ()
@@ -138,7 +140,6 @@ class _DecisionBuilder:
         self.volume_lookups: tuple[LookupRequest, ...] = ()
 
     def build(self) -> DrainDecision:
-        """Return the decision."""
         if not self.state.passed_precheck and self._is_forbidden():
             self._report_refused_pods()
             return self._decision_with_result(OutcomeResult.REFUSED)
@@ -166,12 +167,12 @@ class _DecisionBuilder:
     # Volumes of pods that have left
 
     def _has_only_volumes_left(self) -> bool:
-        """Tell whether all pods left in time, and no more than volumes were waited for since."""
+        """Return whether all pods left in time and the drain has only waited for volumes since."""
         pods = self.selection.pods_to_evict or self.selection.refused or self.selection.lookups
         return not pods and self.state.detaching_since is not None
 
     def _check_volumes(self) -> None:
-        """Find out whether the drain waits for volumes: from when no pod is left but daemons that leave last."""
+        """Find out whether the drain waits for volumes: once only DaemonSet pods that leave last remain."""
         limit, state = self.policy.volume_detach_timeout, self.state
         leaving_last = [selected for selected in self.selection.pods_to_evict if leaves_last(selected.pod, self.policy)]
         has_more = (
@@ -196,7 +197,7 @@ class _DecisionBuilder:
             self.state = replace(self.state, is_detached=True)
 
     def _attached_volumes(self) -> tuple[VolumeAttachment, ...] | None:
-        """Return what is attached to the node and used by no pod there; None if that is not known."""
+        """Return the volumes that are attached to the node and not in use by its pods; None if unknown."""
         if self.observation.attachments is None:
             return None
         used = set(volumes.claims_in_use(self.observation.pods))
@@ -209,7 +210,7 @@ class _DecisionBuilder:
         return self.observation.claims.get(attachment.volume, "")
 
     def _detaching_since(self, awaited: tuple[VolumeAttachment, ...]) -> datetime:
-        """Return since when volumes are waited for: be it by a predecessor, for one that is still attached."""
+        """Return since when the drain waits for volumes, including a predecessor's wait for a volume still attached."""
         inherited = {} if self.state.inherited is None else self.state.inherited.since
         return min(
             [
@@ -219,7 +220,7 @@ class _DecisionBuilder:
         )
 
     def _detach_deadline(self, until: datetime, leaving_last: Sequence[PodToEvict]) -> datetime:
-        """Return until when volumes are waited for: so that daemons have the time to leave before the deadline."""
+        """Return when the wait for volumes ends, early enough for DaemonSet pods to leave before the deadline."""
         if self.deadline is None:
             return until
         graces = [
@@ -232,7 +233,7 @@ class _DecisionBuilder:
     ) -> None:
         self.waits_for_volumes, self.volumes_until = True, until
         self._requeue(until)
-        until_text = f"this is waited for until {until:%Y-%m-%d %H:%M:%S} UTC"
+        until_text = f"the drain waits for it until {until:%Y-%m-%d %H:%M:%S} UTC"
         if awaited is not None:
             found = [
                 volumes.attached_volume_blocker(attachment, self._claim(attachment), until=until_text)
@@ -255,21 +256,21 @@ class _DecisionBuilder:
         self.volumes = tuple(ActiveBlocker(blocker, since) for blocker in found)
 
     def _volumes_given_up_message(self, awaited: tuple[VolumeAttachment, ...] | None, after: timedelta) -> str:
-        """Return what is said of volumes that the drain does not wait for any longer."""
+        """Return the warning about volumes for which the drain does not wait any longer."""
         waited = duration.format(timedelta(seconds=round(after.total_seconds())))
         if awaited is None:
-            problem = self.observation.attachments_problem or "the server does not answer"
-            return f"whether volumes are still attached could not be found out within {waited}: {problem}"
+            problem = self.observation.attachments_problem or "the API server does not answer"
+            return f"could not check whether volumes are still attached within {waited}: {problem}"
         names = format_list(
             (volumes.describe_volume(attachment, self._claim(attachment)) for attachment in awaited),
             max_names=_MAX_NAMED_VOLUMES,
         )
         return f"still attached after {waited}: {names}"
 
-    # Whose turn it is
+    # Turns
 
     def _record_turns(self) -> None:
-        """Note since when pods have had their turn, and that they count."""
+        """Record since when each pod has its turn, and count the pod in the progress."""
         changed: dict[str, TrackedPod] = {}
         for selected in self.selection.pods_to_evict:
             tracked = self.state.tracked_pods[selected.pod.uid]
@@ -283,7 +284,7 @@ class _DecisionBuilder:
             return False
         return selected.order_key <= self.selection.current_order_key and selected.blocker is None
 
-    # How it stands with each pod
+    # Progress of each pod
 
     def _report_all_pods(self) -> None:
         owner_retry_keys = self._pdb_retry_keys_by_owner()
@@ -301,7 +302,10 @@ class _DecisionBuilder:
             )
 
     def _pdb_retry_keys_by_owner(self) -> Mapping[str, str]:
-        """Return by owner the pace of its pods that a budget refused: the others would fare no better."""
+        """Return by owner the retry key of a pod that a PodDisruptionBudget refused.
+
+        Pods of the same owner share that key, because the PodDisruptionBudget would refuse them, too.
+        """
         return {
             tracked.owner: retry_key_of(tracked)
             for selected in self.selection.pods_to_evict
@@ -323,8 +327,12 @@ class _DecisionBuilder:
                 selected.pod, state, selected.blocker.reason, next_at=selected.until, active_blocker=active_blocker
             )
         if not self._has_turn(selected):
-            after = "volumes are detached" if self.waits_for_volumes else f"those of {self.selection.current_order_key}"
-            return _new_pod_progress(selected.pod, PodDrainState.QUEUED, f"leaves after {after}")
+            after = (
+                "volumes to be detached"
+                if self.waits_for_volumes
+                else f"earlier pods to leave: {self.selection.current_order_key}"
+            )
+            return _new_pod_progress(selected.pod, PodDrainState.QUEUED, f"waiting for {after}")
         since = tracked.turn_since or self.now
         escalation = escalation_for(
             self.policy.limits_for(selected.pod, selected.rule), since=since, deadline=self.deadline
@@ -333,7 +341,7 @@ class _DecisionBuilder:
             selected.pod, tracked, policy=self.policy, view=self.observation.evictions, now=self.now
         )
         next_at = self._plan_eviction(selected, tracked, escalation, owner_retry_keys, eviction_plan)
-        message = eviction_plan.message or "is asked to leave"
+        message = eviction_plan.message or "is being evicted"
         row = _new_pod_progress(
             selected.pod,
             PodDrainState.EVICTING,
@@ -343,7 +351,9 @@ class _DecisionBuilder:
             step=_requested_step(tracked),
         )
         if tracked.accepted_at is not None:
-            row = msgspec.structs.replace(row, state=PodDrainState.LEAVING, message="was told to go")
+            row = msgspec.structs.replace(
+                row, state=PodDrainState.LEAVING, message="removal accepted by the API server"
+            )
             self.verify_times.append(tracked.accepted_at + _VERIFY_ACCEPTED_AFTER)
         if tracked.needs_verification:
             self.verify_times.append(self.now)
@@ -368,7 +378,10 @@ class _DecisionBuilder:
         owner_retry_keys: Mapping[str, str],
         eviction_plan: EvictionPlan,
     ) -> datetime | None:
-        """Note that the pod is to be asked, now or later; return when, if it is not under way."""
+        """Add the pod to the candidates if its next request is due; return when it is due otherwise.
+
+        Return None while a request is in flight or the request is due now.
+        """
         step = escalation.step_at(self.now)
         next_step_at = escalation.next_step_after(self.now)
         self._requeue(next_step_at)
@@ -379,7 +392,7 @@ class _DecisionBuilder:
             and escalation.evict_at is not None
             and not (tracked.attempts or eviction_plan.is_requested)
         ):
-            step = EscalationStep.EVICT  # nobody is deleted who was not asked first
+            step = EscalationStep.EVICT  # never delete a pod before an eviction was tried
         api = eviction_plan.api if step is EscalationStep.EVICT else EvictionApi.EVICTION
         if api is None:
             self._requeue(eviction_plan.until)
@@ -406,7 +419,7 @@ class _DecisionBuilder:
         return None
 
     def _is_accepted(self, tracked: TrackedPod) -> bool:
-        """Tell whether the pod was told to go, and that has not proved to be without effect."""
+        """Return whether an eviction or deletion was accepted and is not known to be without effect."""
         if tracked.accepted_at is None:
             return False
         verified_at = self.state.verified_at
@@ -462,10 +475,10 @@ class _DecisionBuilder:
             action = PodAction(EscalationStep.FORCE_DELETE, pod, timedelta(), retry_key)
             self.candidates.append((tracked.last_attempt_at or self.state.started, action))
 
-    # What is done about it
+    # Actions
 
     def _chosen_actions(self) -> tuple[PodAction, ...]:
-        """Return those to ask now: one of each pace, and of all no more than may be under way."""
+        """Return the actions to send now: one per retry key, and not more than the policy's `parallel`."""
         free = self.policy.parallel - self.state.requests_in_flight
         busy_retry_keys = {
             tracked.retry_key for tracked in self.state.tracked_pods.values() if tracked.in_flight is not None
@@ -478,7 +491,7 @@ class _DecisionBuilder:
         return tuple(chosen)
 
     def _eviction_request_cleanups(self) -> tuple[EvictionRequestCleanup, ...]:
-        """Return which EvictionRequests are to be cleared away: those for pods that are not to leave by one now."""
+        """Return the EvictionRequests to remove: those for pods that should not be evicted by a request now."""
         uses_requests = self.policy.eviction_requests and not self.policy.disable_eviction
         wanted = {
             selected.pod.uid for selected in self.selection.pods_to_evict if uses_requests and self._has_turn(selected)
@@ -488,13 +501,13 @@ class _DecisionBuilder:
         )
 
     def _needs_eviction_requests(self) -> bool:
-        """Tell whether EvictionRequests count; where they are used, even those that a predecessor left behind do."""
+        """Return whether EvictionRequests must be watched, including those that a predecessor left behind."""
         return self.policy.eviction_requests or any(
             eviction_api.uses_eviction_requests(selected.pod, self.policy) for selected in self.selection.pods_to_evict
         )
 
     def _needs_list(self) -> bool:
-        """Tell whether the copy is in doubt, and was not verified of late."""
+        """Return whether to list the pods because the cache is in doubt. Repeated lists back off."""
         if not self.verify_times:
             self.state = replace(self.state, verifications=0)
             return False
@@ -510,7 +523,7 @@ class _DecisionBuilder:
         if instant is not None and instant > self.now:
             self.requeue_times.append(instant)
 
-    # How it is told
+    # The decision
 
     def _decision_with_result(self, result: OutcomeResult) -> DrainDecision:
         decision = self._decision()
@@ -563,10 +576,10 @@ class _DecisionBuilder:
 
 
 def termination_of(pod: Pod) -> Termination:
-    """Return when a pod that is leaving was told to, and until when it has time."""
+    """Return start and end of a terminating pod's grace period. Raise ValueError if it is not terminating."""
     ends_at = pod.metadata.deletion_timestamp
     if ends_at is None:
-        raise ValueError(f"{pod.key} was not told to go")
+        raise ValueError(f"{pod.key} is not terminating")
     ends_at += _TIMESTAMP_TRUNCATION
     return Termination(ends_at - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0), ends_at)
 
@@ -597,24 +610,24 @@ def _new_pod_progress(
 
 @lru_cache(maxsize=256)
 def _time_left_message(until: datetime) -> str:
-    """Return it in words; of pods that were told together it is the same, at each look."""
-    return f"has time to end until {until:%H:%M:%S} UTC"
+    """Return the message of a terminating pod. Cached, since many pods terminate at the same time."""
+    return f"is terminating; its grace period ends at {until:%H:%M:%S} UTC"
 
 
 def _requested_step(tracked: TrackedPod) -> EscalationStep | None:
-    """Return by what a pod was told to go, or is being told right now; None if that was not us."""
+    """Return the step by which we requested the pod's removal, or request it right now; None if we did not."""
     return tracked.in_flight or tracked.accepted_step or (EscalationStep.EVICT if tracked.requested_at else None)
 
 
 def _longest_wait_first(candidate: tuple[datetime, PodAction]) -> tuple[datetime, int]:
-    """Sort by who was asked longest ago, and then by who may need the longest to end."""
+    """Sort by last attempt, oldest first, and then by grace period, longest first."""
     last_attempt_at, action = candidate
     return last_attempt_at, -action.pod.spec.termination_grace_period_seconds
 
 
 def _next_step_message(escalation: Escalation, now: datetime) -> str:
-    """Return what will be done about it, if anything will."""
-    for at, step_text in ((escalation.delete_at, "it is deleted"), (escalation.force_delete_at, "it is killed")):
+    """Return when the next escalation step follows; empty if none does."""
+    for at, step_text in ((escalation.delete_at, "it is deleted"), (escalation.force_delete_at, "it is force-deleted")):
         if at is not None and at > now:
-            return f"; {step_text} at {at:%H:%M:%S} UTC if that does not change"
+            return f"; {step_text} at {at:%H:%M:%S} UTC unless this changes"
     return ""

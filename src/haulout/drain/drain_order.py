@@ -1,12 +1,12 @@
-"""In which waves pods leave: all of one wave are gone before the next begins.
+"""The drain order: pods leave in groups, and all pods of a group are gone before the next group begins.
 
-A pod's place is decided by the order of its rule first; then, if asked for, by what it is (pods with storage after the
-others) and by its priority, the least important first. Pods of DaemonSets leave after all others, if asked for,
-whatever the orders of rules are; these count among them. Waiting for pods that finish by themselves holds up only
-higher orders, as in Cluster API, not the pods beside them.
+The group is decided by the order of the pod's rule; then, if requested, by kind (pods with storage leave after others)
+and by priority, lowest first. If requested, DaemonSet pods leave after all others, whatever the orders of rules; those
+orders apply among them. Waiting for pods that run to completion blocks only higher orders, as in Cluster API, not pods
+of the same order.
 
-Pods that are scheduled as a group leave a node together, with the last of them: the others could do nothing meanwhile.
-That holds whatever the disruption mode of their PodGroup is, for it harms none of those who could leave on their own.
+Pods of one scheduling group leave together with the last of them, because the others could not work without it. That
+holds for any disruption mode of their PodGroup, since it harms none of the pods that could leave alone.
 """
 
 import math
@@ -16,18 +16,19 @@ from haulout.api.objects import Pod
 from haulout.drain.pod_filters import belongs_to_daemon_set
 from haulout.drain.policy import Behavior, DrainOrder, DrainRule
 
-_DAEMON_SET_ORDER_OFFSET = 2**33  # is added to the order of their pods, which then is above the order of any other rule
+# Added to the order of DaemonSet pods, so that it is above the order of any other rule.
+_DAEMON_SET_ORDER_OFFSET = 2**33
 
 
 class OrderKey(NamedTuple):
-    """Where a pod stands in the row; lower leaves first."""
+    """The position of a pod in the drain order; lower leaves first."""
 
     order: int
-    rank: float = 0  # 1: has storage, 2: belongs to a DaemonSet
+    rank: float = 0  # 1: has storage, 2: DaemonSet pod
     priority: float = 0
 
     def __str__(self) -> str:
-        """Return it in words, as far as it says anything."""
+        """Return the position as text for messages, without default parts."""
         order = self.order - _DAEMON_SET_ORDER_OFFSET if self.order > _DAEMON_SET_ORDER_OFFSET // 2 else self.order
         parts = [f"order {order}"] if order else []
         parts += [{1: "pods with storage", 2: "pods of DaemonSets"}[int(self.rank)]] if self.rank in (1, 2) else []
@@ -36,7 +37,7 @@ class OrderKey(NamedTuple):
 
 
 def order_key_of(pod: Pod, rule: DrainRule, order: DrainOrder) -> OrderKey:
-    """Return the place of a pod that its rule makes leave, or waits for."""
+    """Return the position of a pod that leaves or is waited for by its rule."""
     if rule.behavior is Behavior.WAIT_COMPLETED:
         return OrderKey(0, math.inf, math.inf)
     priority = pod.spec.priority if order.by_priority else 0
@@ -46,11 +47,11 @@ def order_key_of(pod: Pod, rule: DrainRule, order: DrainOrder) -> OrderKey:
 
 
 def pod_group_of(pod: Pod) -> str:
-    """Return the PodGroup with which a pod is scheduled, as namespace/name; empty if with none."""
+    """Return the PodGroup of a pod as namespace/name; empty if it has none."""
     name = (pod.spec.scheduling_group or {}).get("podGroupName")
     return f"{pod.namespace}/{name}" if name else ""
 
 
 def has_storage(pod: Pod) -> bool:
-    """Tell whether the pod has a volume that outlives it, which its replacement will want."""
+    """Return whether the pod has a PersistentVolumeClaim, which its replacement needs as well."""
     return any(volume.persistent_volume_claim is not None for volume in pod.spec.volumes)

@@ -1,27 +1,27 @@
-"""One drain: does what `haulout.drain.decision` decides, from the first look at a node's pods until it is empty.
+"""One drain: executes the decisions of `haulout.drain.decision` from the first pod list until the node is empty.
 
-    drain = Drain(client, "n1", policy, lane=lane, on_progress=show)
-    outcome = await drain.run()
+    drainer = Drainer(client, "n1", policy, on_progress=show)
+    outcome = await drainer.run()
 
-It follows the node's pods by a watch, decides whenever something changed or an instant has come, and sends requests in
-parallel. It polls nothing. It reports values, and leaves logs, events and status to whoever runs it.
+It watches the node's pods, decides when something changed or `requeue_at` has come, and sends requests in parallel. It
+does not poll. It reports values; the caller writes logs, events and status.
 
-While all pods that are left were told to go, or are being told, there is nothing to do but to count them: changes are
-then gathered for a moment, unless the last pod has gone, or somebody refuses. A decision about twenty pods costs more
-than all else about one of them.
+While all remaining pods are terminating or being evicted, a decision can only update the count. Pod changes are then
+batched for a moment, unless the last pod has gone or a request is refused. A decision about twenty pods costs more than
+all other work for one of them.
 
-- It ends when a list from the server, made after the last pod had been seen to go, shows that nothing is left; or
-  with a verdict. What it cannot do it tries again, at a pace that spares the server.
-- It asks pods the way that `haulout.drain.eviction_api` says, and leaves none of its EvictionRequests behind.
-- `set_policy` gives it another policy and `stop` ends it, at any time: nothing is sent after that, and `run` returns as
-  soon as the requests under way are answered. Cancelling the task of `run` does not even wait for these.
-- One that is made `waiting` looks and reports, and touches nothing until `begin`; `taints` are those that the node gets
-  until then, which decide whether pods of DaemonSets leave. One that is `keep_running` goes on after
-  the node is empty, and makes those leave that come later: `outcome` tells whether the node is empty right now.
-- All its tasks end with `run`. What a successor needs to go on is in `DrainProgress.checkpoint`.
-- `on_pod_requested` hears of each pod that is asked to leave, told to, or ended: once of each, however many tries it
-takes.
-  `on_response` hears what came of each try: nothing, or who said no.
+- The drain ends when a list from the API server, made after the last pod was gone from the cache, shows that no pod is
+  left, or when the decision has another result. Failed requests are retried with a backoff that spares the API server.
+- Pods are evicted by the API that `haulout.drain.eviction_api` chooses. No EvictionRequest is left behind.
+- `set_policy` and `stop` may be called at any time. After `stop`, nothing is sent, and `run` returns as soon as the
+  requests in flight are answered. Cancelling the task of `run` does not wait for them.
+- With `waiting`, the drain watches and reports, and evicts nothing until `begin`. `taints` are those that the node gets
+  until then; they decide whether DaemonSet pods leave.
+- With `keep_running`, the drain continues after the node is empty and evicts pods that come later. `outcome` tells
+  whether the node is empty right now.
+- All tasks of the drain end with `run`. A successor continues from `DrainProgress.checkpoint`.
+- `on_pod_requested` is called once per pod and step, however many attempts the step takes.
+- `on_response` is called after each attempt, with the blocker or None.
 """
 
 import asyncio
@@ -57,20 +57,20 @@ from haulout.errors import ApiError, KubeError
 from haulout.kube.client import Client
 
 _RETRY = Backoff(first=timedelta(seconds=5), factor=1.5, limit=timedelta(seconds=30), jitter=0.2)
-_RETRY_WHEN_WATCHED = timedelta(seconds=30)  # for pods whose budget is watched
+_RETRY_WHEN_WATCHED = timedelta(seconds=30)  # for pods whose PodDisruptionBudget is watched
 _MAX_RETRY_AFTER = timedelta(minutes=5)
 _LIST_RETRY = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)
-_STALENESS_REPORT_INTERVAL = timedelta(seconds=5)  # nobody tells when it is over
-_BATCH_INTERVAL = timedelta(milliseconds=250)  # while nothing but the going of pods is waited for
-_STOP_TIMEOUT = timedelta(seconds=5)  # once it is to stop
-_SENDING = "sending"  # the name of tasks
+_STALENESS_REPORT_INTERVAL = timedelta(seconds=5)  # the end of staleness triggers no event
+_BATCH_INTERVAL = timedelta(milliseconds=250)  # while the drain only waits for pods to terminate
+_STOP_TIMEOUT = timedelta(seconds=5)  # for requests in flight
+_SENDING = "sending"  # name of the tasks that send requests
 _WAITING_MESSAGE = "leaves when the drain begins"
 
 
 class Drainer:
-    """One node being emptied. `run` may be called once."""
+    """Drains one node. Call `run` at most once."""
 
-    def __init__(  # noqa: PLR0913 - what drains may differ in
+    def __init__(  # noqa: PLR0913 - one per option of a drain
         self,
         client: Client,
         node: str,
@@ -89,7 +89,7 @@ class Drainer:
         on_response: Callable[[EscalationStep, EvictionApi, Blocker | None], object] | None = None,
     ) -> None:
         if not node:
-            raise ValueError("a drain needs the name of a node: pods that are on none would be meant otherwise")
+            raise ValueError("a drain needs the name of a node: without it, all unscheduled pods would match")
         self.node = node
         self._client = client
         self._clock = client.clock
@@ -102,9 +102,9 @@ class Drainer:
         self._reported_requests: set[tuple[str, EscalationStep]] = set()
         self._wake = asyncio.Event()
         self._batch_timer: asyncio.TimerHandle | None = None
-        self._batch_until = 0.0  # by the monotonic clock
+        self._batch_until = 0.0  # monotonic
         self._clock_offset = wall_clock_offset(client.clock)
-        self._awaited_pods: set[str] = set()  # uids of pods, if nothing but their going is waited for
+        self._awaited_pods: set[str] = set()  # UIDs, while the drain only waits for these pods to terminate
         self._present_pods = PresentPods(self._source, on_change=self._handle_pod_change)
         self._lookups = LookupCache(client)
         self._pdb_watch = PodDisruptionBudgetWatch(client, on_allowed=self._handle_pdb_allows)
@@ -128,42 +128,41 @@ class Drainer:
         self._is_stopping = False
         self._is_handed_over = False
         self._is_listing = False
-        self._is_confirmed = False  # by a list that was made when nothing seemed to be left
+        self._is_confirmed = False  # by a list that was made when no pod seemed to be left
         self._list_failures = 0
-        self._list_again_at = 0.0  # by the monotonic clock
+        self._list_again_at = 0.0  # monotonic
         self._list_problem = ""
 
-    # For others, at any time
+    # Callable at any time
 
     def set_policy(self, policy: DrainPolicy) -> None:
-        """Go on by another policy."""
+        """Continue with another policy."""
         self._policy = policy
         self._wake.set()
 
     def begin(self) -> None:
-        """Let pods leave from now on, if it waited with that."""
+        """Start evicting pods if the drain was created with `waiting`."""
         if self._is_waiting:
             self._is_waiting = False
             self._lookups.forget_node()
-            self._state = self._initial_state()  # what was noted down while it waited does not count
+            self._state = self._initial_state()  # the state tracked while waiting does not count
             self._wake.set()
 
     @property
     def is_waiting(self) -> bool:
-        """Tell whether it has yet to begin."""
         return self._is_waiting
 
     def stop(self, *, hands_over: bool = False) -> None:
-        """Ask no further pod to leave, and let `run` return.
+        """Stop evicting pods, and let `run` return.
 
-        EvictionRequests are withdrawn, unless a successor goes on: then what was begun because of them goes on, too.
+        EvictionRequests are withdrawn unless `hands_over`: a successor then continues with them.
         """
         self._is_stopping = True
         self._is_handed_over = hands_over
         self._wake.set()
 
     def retry_namespace(self, namespace: str) -> None:
-        """Ask pods of a namespace again that wait for a disruption budget: a pod became ready there."""
+        """Retry pods of the namespace that wait for a PodDisruptionBudget, because a pod there became ready."""
         now = self._now()
         self._state = self._state.retry_now(f"{PDB_PREFIX}{namespace}/", at=now)
         self._wake.set()
@@ -171,9 +170,9 @@ class Drainer:
     # The drain
 
     async def run(self) -> DrainOutcome:
-        """Drain the node; return how that ended."""
+        """Drain the node and return the outcome."""
         if self._group is not None:
-            raise RuntimeError(f"the drain of node {self.node} has run already: make another")
+            raise RuntimeError(f"the drain of node {self.node} has already run: create another one")
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -215,7 +214,7 @@ class Drainer:
             await self._wait_for_change(decision, observed_at)
 
     def _now(self) -> datetime:
-        """Return the wall time; if that was set, what was noted by it is moved along before anything else is."""
+        """Return the wall time. If the clock was set, shift all recorded times first."""
         now = self._clock.now()
         clock_offset = wall_clock_offset(self._clock)
         shift = timedelta(seconds=clock_offset - self._clock_offset)
@@ -247,7 +246,7 @@ class Drainer:
         return decide(observation, self._state, self._policy, now=now)
 
     def _watch_volumes(self, *, is_needed: bool) -> None:
-        """Have VolumeAttachments followed while they count."""
+        """Subscribe to VolumeAttachments while the drain waits for them."""
         if is_needed and self._unsubscribe_volumes is None:
             self._unsubscribe_volumes = self._volumes.subscribe(self.node, on_change=self._wake.set)
         elif not is_needed and self._unsubscribe_volumes is not None:
@@ -259,7 +258,7 @@ class Drainer:
         return (*known, *self._taints) if self._is_waiting and isinstance(known, tuple) else known
 
     def _decide_after_empty(self, observation: DrainObservation) -> DrainDecision:
-        """Decide about a node that was empty: for pods that came since, the time that the drain may take begins now."""
+        """Decide about a node that was empty before. For pods that came since, the drain's timeout starts now."""
         now = self._now()
         decision = decide(observation, self._state, replace(self._policy, timeout=None), now=now)
         if decision.result is OutcomeResult.DRAINED:
@@ -317,7 +316,7 @@ class Drainer:
             self._start_task(self._list_pods())
 
     async def _wait_for_change(self, decision: DrainDecision, observed_at: float) -> None:
-        """Wait until something happened, or an instant has come, be it since the look."""
+        """Wait until something changed or a requeue time has come, even one that came during the last decision."""
         now, monotonic_now = self._now(), self._clock.monotonic()
         staleness_report_at = now + _STALENESS_REPORT_INTERVAL if decision.progress.stale_reason else None
         waits = [
@@ -326,7 +325,7 @@ class Drainer:
         retry_times = (self._lookups.next_retry_at, self._list_again_at)
         waits += [value - monotonic_now for value in retry_times if value is not None and value > observed_at]
         wait = max(min(waits), 0.0) if waits else None
-        # Lengths of time stay the same when the wall clock is set.
+        # A timer is not affected when the wall clock is set.
         timer = None if wait is None else asyncio.get_running_loop().call_later(wait, self._wake.set)
         try:
             await self._wake.wait()
@@ -337,7 +336,7 @@ class Drainer:
             self._batch_timer = None
 
     def _handle_pod_change(self, uid: str, *, is_gone: bool) -> None:
-        """Look at once if that can make a difference, and else when more has come together."""
+        """Decide at once if the change can matter, and in a batch otherwise."""
         if is_gone:
             self._awaited_pods.discard(uid)
         if self._awaited_pods and (is_gone or uid in self._awaited_pods):
@@ -353,7 +352,7 @@ class Drainer:
             self._batch_timer = asyncio.get_running_loop().call_later(wait, self._wake.set)
 
     async def _finish_stop(self) -> DrainOutcome:
-        """Let the requests under way be answered, so that what is told is true."""
+        """Wait for the requests in flight, so that the reported progress is true."""
         await self._wait_for_responses()
         if self._is_synced:
             self._report(self._decide().progress)
@@ -367,7 +366,7 @@ class Drainer:
             await asyncio.wait(sending, timeout=_STOP_TIMEOUT.total_seconds())
 
     async def _clean_up(self, outcome: DrainOutcome) -> DrainOutcome:
-        """Clear away the EvictionRequests of a drain that is over."""
+        """Remove the EvictionRequests of a drain that is over."""
         if self._is_handed_over or not self._eviction_requests.is_enabled:
             return outcome
         self._is_stopping = True
@@ -381,11 +380,11 @@ class Drainer:
             if self._on_progress is not None:
                 self._on_progress(progress)
 
-    # What runs beside it
+    # Background tasks
 
     def _start_task(self, coroutine: Coroutine[Any, Any, None], *, name: str | None = None) -> None:
         if self._group is None:
-            raise RuntimeError("a drain that does not run starts nothing")
+            raise RuntimeError("the drain is not running")
         task = self._group.create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -403,7 +402,7 @@ class Drainer:
         self._wake.set()
 
     async def _list_pods(self) -> None:
-        """Have the server tell which pods are on the node right now."""
+        """List the node's pods from the API server, to confirm or correct the cache."""
         try:
             page = await self._client.list(PODS, fields=node_field_selector(self.node))
         except KubeError as error:
@@ -422,7 +421,7 @@ class Drainer:
             self._wake.set()
 
     async def _execute(self, action: PodAction) -> None:
-        """Send one request, and remember what came of it."""
+        """Send one request, and record its result."""
         uid, problem = action.pod.uid, ""
         try:
             async with self._eviction_client.limiter:
@@ -443,7 +442,7 @@ class Drainer:
             if action.step is EscalationStep.EVICT:
                 self._handle_pod_change(uid, is_gone=False)
             else:
-                self._wake.set()  # a pod that is deleted may be gone at once, and how is to be told
+                self._wake.set()  # a deleted pod may be gone at once, and the progress must tell how it went
         finally:
             if self._pdb_watch.allows_disruption(pdb_of_retry_key(action.retry_key)):
                 self._handle_pdb_allows(pdb_of_retry_key(action.retry_key))
@@ -481,14 +480,14 @@ class Drainer:
         self._state = self._state.record_refusal(uid, blocker, at=now, wait=wait)
 
     def _handle_pdb_allows(self, pdb: str) -> None:
-        """Ask the next pod that waits for a budget, which has room."""
+        """Retry the next pod that waits for the PodDisruptionBudget, which allows a disruption now."""
         now = self._now()
         self._state = self._state.retry_now(pdb, at=now)
         self._wake.set()
 
 
 def _awaited_pods(decision: DrainDecision) -> set[str]:
-    """Return the pods that are left, if there is nothing to do but to wait for them."""
+    """Return the remaining pods if all of them were requested to leave; otherwise an empty set."""
     requested = {action.pod.uid for action in decision.actions}
     remaining = decision.progress.pods
     if decision.lookups or not all(pod.requested_step is not None or pod.uid in requested for pod in remaining):
@@ -497,7 +496,7 @@ def _awaited_pods(decision: DrainDecision) -> set[str]:
 
 
 def _observe_only(decision: DrainDecision) -> DrainDecision:
-    """Return how things stand before the drain begins: nothing is done, and nothing has ended."""
+    """Return the decision of a drain that has not begun: progress without actions or result."""
     queued = {"state": PodDrainState.QUEUED, "message": _WAITING_MESSAGE, "turn_since": None, "next_at": None}
     pods = tuple(msgspec.structs.replace(pod, **queued) for pod in decision.progress.pods)
     progress = replace(decision.progress, pods=pods, deadline=None, volumes=(), volumes_until=None)

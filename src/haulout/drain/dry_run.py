@@ -1,8 +1,8 @@
-"""A drain that is only tried out: what would leave, what would be said about it, and what would stand in the way.
+"""The dry run of a drain: which pods would leave, what the API server would answer, and what would block.
 
-Each pod is asked to leave as a dry run, which brings out what webhooks, permissions and budgets say of it alone; what
-the budgets say of all together, on however many nodes, is counted here (`haulout.drain.pdb_simulation`). Nothing is
-changed.
+Each eviction is sent as a dry run, which shows the answers of webhooks, RBAC and PodDisruptionBudgets for that pod
+alone. What PodDisruptionBudgets allow for all pods together, on any number of nodes, is computed by
+`haulout.drain.pdb_simulation`. Nothing is changed.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ from haulout.kube.client import Client
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDryRun:
-    """What would happen on one node."""
+    """The result for one node."""
 
     node: str
-    leaving: tuple[str, ...]  # pods, as namespace/name
+    leaving: tuple[str, ...]  # namespace/name
     refusals: tuple[str, ...]  # why the drain would not begin, in kubectl's words
     warning: str
-    blockers: tuple[Blocker, ...]  # what was said to the pods that were asked
+    blockers: tuple[Blocker, ...]  # answers to the dry-run evictions
 
 
 @dataclass(frozen=True, slots=True)
 class DrainDryRun:
-    """What would happen if these nodes were drained at once."""
+    """The result for nodes that are drained at the same time."""
 
     nodes: tuple[NodeDryRun, ...]
     pdbs: PdbSimulations
@@ -52,9 +52,9 @@ async def dry_run_drain(
     eviction_client: EvictionClient,
     asks_server: bool = True,
 ) -> DrainDryRun:
-    """Try out the drain of nodes; raises `KubeError` if the server does not even tell what is there.
+    """Dry-run the drain of nodes. Raise `KubeError` if the pods cannot be listed.
 
-    Without `asks_server` it only looks which pods would leave: nobody is asked whether they may, and no budget is read.
+    Without `asks_server`, only select the pods: no eviction is tried, and no PodDisruptionBudget is read.
     """
     selections = [await _select_pods(client, node, with_machine_drain_rules(policy, node)) for node in nodes]
     nodes_with_selections = list(zip((node.name for node in nodes), selections, strict=True))
@@ -115,7 +115,7 @@ async def _select_pods(client: Client, node: Node, policy: DrainPolicy) -> PodSe
 async def _dry_run_evictions(
     pods: Sequence[Pod], policy: DrainPolicy, eviction_client: EvictionClient
 ) -> dict[str, Blocker]:
-    """Return by uid what stands in the way of pods."""
+    """Return by pod UID the blocker of each dry-run eviction that was refused."""
     blockers_by_uid: dict[str, Blocker] = {}
 
     async def dry_run_eviction(pod: Pod) -> None:

@@ -1,12 +1,12 @@
-"""How far a drain goes with one pod, and when: it is asked to leave, then told to, then gets no more time.
+"""Escalation: how far a drain goes with one pod, and when.
 
-    evict    while the disruption budget allows it
-    delete   whatever the budget says, with the pod's whole grace period
-    kill     with no grace at all, for a pod that was told to go and did not
+    evict         as long as the PodDisruptionBudget allows it
+    delete        regardless of PodDisruptionBudgets, with the pod's whole grace period
+    force-delete  with grace period 0, for a pod that is terminating and does not end
 
-Each rung begins at an instant. Those instants are chosen so that a pod's grace period fits before the deadline of the
-drain: the later rungs begin early if the deadline is near. They never begin so early that a grace period is cut short:
-a pod is killed only after the time that it was given. No rung is there that the policy does not allow.
+Each step begins at a time that is chosen so that the pod's grace period fits before the deadline of the drain: later
+steps begin early if the deadline is near. They never cut a grace period short: a pod is force-deleted only after its
+grace period. Steps that the policy does not allow do not exist.
 """
 
 from datetime import datetime, timedelta
@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import msgspec
 
-# From the end of a grace period until the pod is gone: its kubelet kills what is left, and tells the API server.
+# From the end of a grace period until the pod is gone: the kubelet kills it and reports to the API server.
 TIME_TO_TERMINATE = timedelta(seconds=15)
-# For a last request before the deadline.
+# For the last request before the deadline.
 TIME_TO_FORCE_DELETE = timedelta(seconds=5)
 
 
 class EscalationStep(StrEnum):
-    """What is done to make a pod leave."""
+    """How a pod is made to leave."""
 
     EVICT = "evict"
     DELETE = "delete"
@@ -32,29 +32,29 @@ class EscalationStep(StrEnum):
 class EscalationLimits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How far a policy lets a drain go with one pod."""
 
-    grace: timedelta  # that the pod has once it is told to go
-    grace_override: timedelta | None = None  # the same, if it is not the pod's own
+    grace: timedelta  # grace period, counted from the eviction or deletion
+    grace_override: timedelta | None = None  # set if it is not the pod's own
     may_evict: bool = True
-    eviction_timeout: timedelta | None = None  # None: it is never deleted
-    deletion_timeout: timedelta | None = None  # None: it is never killed
+    eviction_timeout: timedelta | None = None  # None: never deleted
+    deletion_timeout: timedelta | None = None  # None: never force-deleted
 
 
 class Termination(NamedTuple):
-    """When a pod was told to go, and until when it has time for that."""
+    """Begin and end of a terminating pod's grace period."""
 
     started_at: datetime
     ends_at: datetime
 
 
 class Escalation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """When each rung begins for one pod; None: never."""
+    """When each step begins for one pod; None: never."""
 
     evict_at: datetime | None = None
     delete_at: datetime | None = None
     force_delete_at: datetime | None = None
 
     def step_at(self, now: datetime) -> EscalationStep | None:
-        """Return what is to be done by now, if anything."""
+        """Return the latest step that has begun, if any."""
         reached = None
         for at, step in self._steps():
             if at is not None and at <= now:
@@ -62,7 +62,7 @@ class Escalation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return reached
 
     def next_step_after(self, now: datetime) -> datetime | None:
-        """Return when the next rung begins."""
+        """Return when the next step begins."""
         first = None
         for at, _ in self._steps():
             if at is not None and at > now and (first is None or at < first):
@@ -80,7 +80,7 @@ class Escalation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def escalation_for(
     limits: EscalationLimits, *, since: datetime, deadline: datetime | None, termination: Termination | None = None
 ) -> Escalation:
-    """Return the ladder of a pod whose turn to leave came at `since`; one that was told to go has one rung left."""
+    """Return the escalation of a pod whose turn came at `since`. For a terminating pod only force-deletion is left."""
     if termination is not None:
         return Escalation(force_delete_at=_force_deletion_time(limits, termination, deadline))
     if not limits.may_evict:
@@ -91,7 +91,7 @@ def escalation_for(
 def completion_deadline(
     limits: EscalationLimits, timeout: timedelta, *, started: datetime, deadline: datetime | None
 ) -> datetime:
-    """Return until when a pod may run to completion in a drain that began at `started`, before it is evicted."""
+    """Return until when a pod may run to completion, before it is evicted, in a drain that began at `started`."""
     return _before_grace_period(started + timeout, limits, since=started, deadline=deadline)
 
 
@@ -104,7 +104,7 @@ def _deletion_time(limits: EscalationLimits, since: datetime, deadline: datetime
 def _before_grace_period(
     at: datetime, limits: EscalationLimits, *, since: datetime, deadline: datetime | None
 ) -> datetime:
-    """Return `started_at`, or so much earlier that the pod's grace period fits before the deadline."""
+    """Return `at`, or an earlier time so that the pod's grace period fits before the deadline; never before `since`."""
     if deadline is not None:
         at = min(at, deadline - limits.grace - TIME_TO_TERMINATE)
     return max(at, since)

@@ -1,18 +1,17 @@
-"""Which way a pod is asked to leave: by the classic eviction, or by an EvictionRequest (`haulout.api.evictionrequest`).
+"""Which API evicts a pod: the Eviction API or an EvictionRequest (`haulout.api.evictionrequest`).
 
-    course = course_of(pod, trace, policy=policy, seen=evictions, now=now)
-    course.way       how to ask it now; None: it is not asked, for somebody is at work on it or is about to be
-    course.until     when that changes if nothing happens before
+    plan = plan_eviction(pod, tracked, policy=policy, view=view, now=now)
+    plan.api         which API to use now; None: none, because a responder works on the pod or is about to
+    plan.until       when that changes if nothing happens before
 
-A policy that says so has pods asked by requests. That needs a cluster that serves them and a controller that takes them
-up; if either is not there, and for pods that cannot leave this way, the classic eviction is what remains. All of this
-is decided anew each time from what the cluster shows, so it turns to the better way as soon as that is open.
+With `eviction_requests` in the policy, pods are evicted by requests. That needs a cluster that serves them and a
+controller that acts on them. If either is missing, and for pods whose request fails, the Eviction API is used. Each
+decision starts from the current state of the cluster, so requests are used as soon as that is possible.
 
-Without that policy only one thing counts: while a responder that the pod itself names works on an Eviction that
-somebody else asked for, the pod is left alone.
+Without `eviction_requests`, only one thing matters: while a responder that the pod itself names works on somebody
+else's Eviction, the drain leaves the pod alone.
 
-What becomes of requests that are not needed any more is decided here too (`eviction_request_cleanups`). Nothing here
-does any of it.
+`eviction_request_cleanups` decides what happens to requests that are not needed any more. This module does no I/O.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -40,13 +39,13 @@ from haulout.drain.blockers import Blocker
 from haulout.drain.policy import DrainPolicy
 from haulout.drain.state import TrackedPod
 
-PICKUP_TIMEOUT = timedelta(seconds=30)  # or the pod is evicted directly
-# The controller passes over a responder that is silent for too long. If that does not happen it is not there any more.
+PICKUP_TIMEOUT = timedelta(seconds=30)  # then the pod is evicted directly
+# The controller skips a responder without heartbeats. If that does not happen, the controller itself is gone.
 _HEARTBEAT_TIMEOUT = HEARTBEAT_TIMEOUT + timedelta(minutes=1)
 
 
 class EvictionApi(StrEnum):
-    """How a pod is asked to leave."""
+    """How a pod is evicted."""
 
     EVICTION = "Eviction"
     REQUEST = "EvictionRequest"
@@ -55,19 +54,19 @@ class EvictionApi(StrEnum):
 class EvictionRequestAvailability(StrEnum):
     """Whether EvictionRequests can be used."""
 
-    UNKNOWN = "Unknown"  # it is being found out
+    UNKNOWN = "Unknown"  # the lookup has not finished
     READY = "Ready"
     UNAVAILABLE = "Out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionRequestView:
-    """What is known of EvictionRequests and Evictions at one moment, by the uid of the pod they are about."""
+    """The known EvictionRequests and Evictions at one moment, by pod UID."""
 
     availability: EvictionRequestAvailability = EvictionRequestAvailability.UNKNOWN
-    unavailable_reason: str = ""  # they are out of reach
+    unavailable_reason: str = ""  # why requests are unavailable
     requests: Mapping[str, EvictionRequest] = field(default_factory=dict)  # those of this drain
-    evictions: Mapping[str, tuple[Eviction, ...]] = field(default_factory=dict)  # whoever asked for them
+    evictions: Mapping[str, tuple[Eviction, ...]] = field(default_factory=dict)  # those of all requesters
 
 
 UNKNOWN_EVICTION_REQUESTS = EvictionRequestView()
@@ -75,32 +74,32 @@ UNKNOWN_EVICTION_REQUESTS = EvictionRequestView()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionPlan:
-    """How it stands with one pod that is to leave."""
+    """How one pod is evicted now, or what its eviction waits for."""
 
     api: EvictionApi | None
-    is_requested: bool = False  # somebody has been asked to make it leave, if not the pod's own eviction
+    is_requested: bool = False  # an EvictionRequest or Eviction for the pod is pending
     until: datetime | None = None
     message: str = ""
-    blocker: Blocker | None = None  # who is at work, and how far that is
-    since: datetime | None = None  # when that began
+    blocker: Blocker | None = None  # which responder works on it, and its progress
+    since: datetime | None = None  # when the responder began
 
 
 DIRECT_EVICTION = EvictionPlan(api=EvictionApi.EVICTION)
 
 
 def uses_eviction_requests(pod: Pod, policy: DrainPolicy) -> bool:
-    """Tell whether EvictionRequests matter to how a pod leaves."""
+    """Return whether EvictionRequests matter for this pod."""
     return bool(pod.spec.eviction_responders) or _may_request(pod, policy)
 
 
 def plan_eviction(
     pod: Pod, tracked: TrackedPod, *, policy: DrainPolicy, view: EvictionRequestView, now: datetime
 ) -> EvictionPlan:
-    """Return the way for a pod whose turn to leave has come."""
+    """Return how to evict a pod whose turn has come."""
     if not uses_eviction_requests(pod, policy):
         return DIRECT_EVICTION
     if view.availability is EvictionRequestAvailability.UNKNOWN:
-        return EvictionPlan(api=None, message="waits until it is known whether the cluster takes EvictionRequests")
+        return EvictionPlan(api=None, message="checking whether the cluster serves EvictionRequests")
     may_request = _may_request(pod, policy)
     if view.availability is EvictionRequestAvailability.UNAVAILABLE:
         return _direct_eviction(view.unavailable_reason) if may_request else DIRECT_EVICTION
@@ -108,12 +107,12 @@ def plan_eviction(
 
 
 def _may_request(pod: Pod, policy: DrainPolicy) -> bool:
-    # Kubernetes refuses requests for pods that are scheduled as a group.
+    # Kubernetes refuses EvictionRequests for pods with a scheduling group.
     return policy.eviction_requests and not policy.disable_eviction and pod.spec.scheduling_group is None
 
 
 def _defer_to_responder(pod: Pod, view: EvictionRequestView, now: datetime) -> EvictionPlan:
-    """Leave a pod alone while a responder of its own is at work."""
+    """Wait while a responder of the pod itself is at work, and evict the pod directly otherwise."""
     active = _active_eviction(view.evictions.get(pod.uid, ()))
     if (
         active is None
@@ -138,20 +137,20 @@ def _plan_by_request(pod: Pod, tracked: TrackedPod, view: EvictionRequestView, n
     until = _last_heartbeat(*active) + _HEARTBEAT_TIMEOUT
     if until <= now:
         return _direct_eviction(
-            f"responder {active[1].name} has said nothing since {_last_heartbeat(*active):%H:%M:%S} UTC"
+            f"responder {active[1].name} has sent no heartbeat since {_last_heartbeat(*active):%H:%M:%S} UTC"
         )
     return _wait_for_responder(pod, *active, until=until)
 
 
 def _failure_reason(request: EvictionRequest, evictions: Iterable[Eviction]) -> str:
-    """Return why nobody will make a pod leave because of our request; empty if somebody may."""
+    """Return why our request will not evict the pod; empty if it still may."""
     failed = true_condition(request.status.conditions, FAILED)
     if failed is not None and failed.reason == Reason.INVALID:
         return f"EvictionRequest {request.key} is refused: {failed.message}".rstrip(".")
     for eviction in evictions:
         failed = true_condition(eviction.status.conditions, FAILED)
         if failed is not None and failed.reason == Reason.EXHAUSTED:
-            return f"all responders of Eviction {eviction.key} had their turn"
+            return f"all responders of Eviction {eviction.key} have ended without evicting the pod"
     return ""
 
 
@@ -160,10 +159,11 @@ def _plan_until_pickup(request: EvictionRequest, tracked: TrackedPod, now: datet
     until = requested_at + PICKUP_TIMEOUT
     if until <= now:
         return _direct_eviction(
-            f"nobody took up EvictionRequest {request.key} within {duration.format(PICKUP_TIMEOUT)}"
+            f"no controller accepted EvictionRequest {request.key} within {duration.format(PICKUP_TIMEOUT)}"
         )
-    message = f"EvictionRequest {request.key} waits to be taken up; the pod is evicted directly at {until:%H:%M:%S} UTC"
-    return EvictionPlan(api=None, is_requested=True, until=until, message=f"{message} if nobody does")
+    fallback = f"the pod is evicted directly at {until:%H:%M:%S} UTC if none does"
+    message = f"EvictionRequest {request.key} is not accepted by a controller yet; {fallback}"
+    return EvictionPlan(api=None, is_requested=True, until=until, message=message)
 
 
 def _wait_for_responder(pod: Pod, eviction: Eviction, responder: ResponderStatus, *, until: datetime) -> EvictionPlan:
@@ -177,7 +177,7 @@ def _direct_eviction(reason: str) -> EvictionPlan:
 
 
 def _active_eviction(evictions: Iterable[Eviction]) -> tuple[Eviction, ResponderStatus] | None:
-    """Return the Eviction that is under way, and whose turn it is."""
+    """Return the Eviction in progress and its active responder."""
     for eviction in evictions:
         status = eviction.status
         if true_condition(status.conditions, FAILED) or true_condition(status.conditions, EVICTED):
@@ -206,7 +206,7 @@ def _is_observed(request: EvictionRequest) -> bool:
 
 
 class CleanupVerb(StrEnum):
-    """What is to be done with a request."""
+    """What to do with a request."""
 
     WITHDRAW = "withdraw"
     DELETE = "delete"
@@ -214,7 +214,7 @@ class CleanupVerb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvictionRequestCleanup:
-    """One request that is to be withdrawn or deleted."""
+    """One request to withdraw or delete."""
 
     verb: CleanupVerb
     request: EvictionRequest
@@ -223,9 +223,10 @@ class EvictionRequestCleanup:
 def eviction_request_cleanups(
     view: EvictionRequestView, *, wanted: Collection[str], present: Collection[str]
 ) -> tuple[EvictionRequestCleanup, ...]:
-    """Return what to do with requests, given the uids of pods that are to leave by request and of those that are here.
+    """Return which requests to withdraw or delete.
 
-    A request is withdrawn before it is deleted, so that its responders hear of it and can stop.
+    `wanted` are the UIDs of pods to evict by request, `present` those of all pods on the node. A request is withdrawn
+    before it is deleted, so that its responders notice and can stop.
     """
     found: list[EvictionRequestCleanup] = []
     for uid, request in view.requests.items():
@@ -240,7 +241,7 @@ def eviction_request_cleanups(
 
 
 def is_final(request: EvictionRequest) -> bool:
-    """Tell whether the controller has said its last word on a request, as it is now."""
+    """Return whether the controller is done with the request in its current generation."""
     conditions = request.status.conditions
     final_condition = true_condition(conditions, EVICTED) or true_condition(conditions, FAILED)
     return _is_observed(request) and (final_condition is not None or request.spec.intent == Intent.WITHDRAWN)

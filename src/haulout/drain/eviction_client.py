@@ -1,8 +1,8 @@
-"""The requests that make pods leave: eviction, deletion, deletion without grace; each for one pod and no other.
+"""The requests that make pods leave: eviction, deletion and force-deletion, each for one pod.
 
-The uid of the pod is a precondition of each, so that nothing happens to another pod of the same name. `EvictionClient`
-is what all drains of a process share: how many such requests may be under way at once, and which evictions the server
-speaks.
+The UID of the pod is a precondition of each request, so that no other pod of the same name is affected. All drains of a
+process share an `EvictionClient`: it limits the requests in flight, and knows which eviction API version the server
+supports.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from haulout.kube import responses
 from haulout.kube.client import Client
 from haulout.kube.transport import Request
 
-# The one is said by evictions and by the start of a deletion, the other by the storage below.
+# Messages of the UID precondition: from evictions and the start of a deletion, and from the storage layer.
 _UID_MISMATCH = re.compile(r"UID in (the )?precondition")
 _POLICY_V1 = "policy/v1"
 _POLICY_V1BETA1 = "policy/v1beta1"
 
 
 class EvictionClient:
-    """What the drains of a process share; `max_in_flight` requests may be under way at once."""
+    """Sends evictions and deletions for all drains; at most `max_in_flight` at once."""
 
     def __init__(self, client: Client, *, max_in_flight: int = 32) -> None:
         self.limiter = asyncio.Semaphore(max_in_flight)
@@ -34,18 +34,18 @@ class EvictionClient:
         self._version: str | None = None
 
     async def eviction_version(self) -> str:
-        """Return the version in which the server takes evictions; empty if it takes none, so that pods are deleted."""
+        """Return the API version of evictions; empty if the server has none, so that pods are deleted instead."""
         async with self._discovery_lock:
             if self._version is None:
                 self._version = await self._discover()
             return self._version
 
     async def send(self, action: PodAction) -> None:
-        """Ask the server for what `action` says; raises what it answers, if that is not yes."""
+        """Send the request of `action`; raise the API server's error if it is refused."""
         await self._send(action.pod, evicts=action.step is EscalationStep.EVICT, grace=action.grace)
 
     async def dry_run(self, pod: Pod, *, evicts: bool, grace: timedelta | None) -> None:
-        """Ask the server whether a pod may leave, and change nothing; raises what it answers, if that is not yes."""
+        """Dry-run the eviction or deletion of a pod; raise the API server's error if it is refused."""
         async with self.limiter:
             await self._send(pod, evicts=evicts, grace=grace, dry_run=True)
 
@@ -61,7 +61,7 @@ class EvictionClient:
             )
 
     async def _discover(self) -> str:
-        doing = "discovering which evictions the server takes"
+        doing = "discovering the eviction API of the server"
         response = await self._client.request(Request(method="GET", path="/api/v1"), doing=doing)
         found = responses.decode(_Resources, response.body, doing=doing).resources or ()
         eviction = next(
@@ -73,7 +73,7 @@ class EvictionClient:
 
 
 def is_gone(error: KubeError) -> bool:
-    """Tell whether the server says that the pod is not there any more, or is another one."""
+    """Return whether the error means that the pod does not exist, or that another pod has its name."""
     return isinstance(error, NotFound) or (
         isinstance(error, Conflict) and _UID_MISMATCH.search(error.message) is not None
     )

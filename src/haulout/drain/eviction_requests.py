@@ -1,16 +1,16 @@
-"""The EvictionRequests of one drain: finding out whether there are any, following them, sending and clearing them.
+"""The EvictionRequests of one drain: discovers the API, watches, creates, withdraws and deletes them.
 
-    requests = EvictionRequests(client, Owner(name="n1"), gate=lane.gate, changed=bell.set)
-    requests.want()                    # from then on `run` follows them
-    requests.seen(pods)                # what `haulout.drain.eviction_api` decides on
-    problem = await requests.ask(pod)
+    manager = EvictionRequestManager(client, RequestOwner(name="n1"), limiter=limiter, on_change=wake.set)
+    manager.enable()                    # from then on `run` watches them
+    manager.observe(pods)               # input for `haulout.drain.eviction_api`
+    problem = await manager.create(pod)
 
-There is one request for each pod, with a name that only this pod and this owner have. So whoever goes on with a drain
-finds by the owner's label what was asked before, and a request that was sent twice is one. What was written shows at
-once, though the watch may tell of it later.
+There is one request per pod, with a name derived from the pod's UID and the owner. A successor finds existing requests
+by the owner's label, and a repeated create finds the request that exists. `observe` includes our own writes before the
+watch delivers them.
 
-`finish` leaves nothing behind: what still stands is withdrawn, and deleted once the controller has seen that. Whoever
-ends without it (a crash, a handover) leaves it to a successor, or to `withdraw_all`.
+`finish` leaves nothing behind: remaining requests are withdrawn, and deleted once the controller has observed that. A
+drain that ends without it (a crash, a handover) leaves them to its successor or to `withdraw_all`.
 """
 
 import asyncio
@@ -53,32 +53,31 @@ OWNER_LABEL = "haulout.dev/drain-owner"
 
 _BY_POD = "pod"
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_MAX_NAME_PREFIX = 200  # of a name, to which some letters are added
+_MAX_NAME_PREFIX = 200  # of the pod name, followed by a digest
 _BACKOFF = Backoff(first=timedelta(seconds=2), limit=timedelta(minutes=1), jitter=0.2)
 _FINISH_TIMEOUT = timedelta(seconds=10)
-_MAX_PARALLEL_WITHDRAWALS = 10  # requests
-_PERMANENT_ERRORS = (BadRequest, Forbidden, NotFound, Invalid)  # answers that would be the same the next time
+_MAX_PARALLEL_WITHDRAWALS = 10
+_PERMANENT_ERRORS = (BadRequest, Forbidden, NotFound, Invalid)  # retrying would get the same answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOwner:
-    """On whose behalf pods are asked to leave: what is the same for a successor, and for nobody else."""
+    """On whose behalf pods are evicted: the same for a successor, and different for every other owner."""
 
     name: str
-    reference: RawObject | None = None  # of a cluster-wide object: with it requests go when it is deleted
+    reference: RawObject | None = None  # of a cluster-scoped object, for garbage collection
 
     @property
     def label(self) -> str:
-        """The name, as far as it can be the value of a label."""
+        """The name as a label value; a digest if it is not a valid one."""
         return self.name if _LABEL_VALUE.fullmatch(self.name) else _digest(self.name)
 
     def request_name(self, pod: Pod) -> str:
-        """Return the name of the request for a pod."""
         return f"{pod.name[:_MAX_NAME_PREFIX].rstrip('.-')}-haulout-{_digest(f'{self.name} {pod.uid}')}"
 
 
 class EvictionRequestManager:
-    """The requests of one owner, as far as they are known."""
+    """The EvictionRequests of one owner."""
 
     def __init__(
         self,
@@ -94,9 +93,9 @@ class EvictionRequestManager:
         self._limiter = limiter
         self._on_change = on_change
         self._enabled = asyncio.Event()
-        self._changed_event = asyncio.Event()  # something is new
+        self._changed_event = asyncio.Event()  # set on every change
         self._availability, self._unavailable_reason = EvictionRequestAvailability.UNKNOWN, ""
-        self._is_served = True  # unless the server says otherwise
+        self._is_served = True  # until discovery tells otherwise
         selection = ListWatch(EVICTION_REQUESTS, labels=f"{OWNER_LABEL}={owner.label}")
         self._requests: Informer[EvictionRequest] = Informer(client, selection, transform=as_is)
         self._evictions: Informer[Eviction] = Informer(
@@ -105,20 +104,20 @@ class EvictionRequestManager:
             transform=as_is,
             indexes={_BY_POD: lambda eviction: (eviction.spec.target.pod.uid,)},
         )
-        self._written: dict[str, EvictionRequest] = {}  # until the cache shows it
-        self._deleted: set[str] = set()  # uids
-        self._busy: set[str] = set()  # keys of those about which a chore is under way
+        self._written: dict[str, EvictionRequest] = {}  # by key, until the informer has them
+        self._deleted: set[str] = set()  # UIDs
+        self._busy: set[str] = set()  # keys of requests that are being cleaned up
 
-    # Following
+    # Watching
 
     @property
     def is_enabled(self) -> bool:
-        """Whether they are followed."""
+        """Whether EvictionRequests are or will be watched."""
         return self._enabled.is_set()
 
     @property
     def problem(self) -> str:
-        """Why nothing is known of them, though there may be some; empty if there is no trouble."""
+        """Why requests are unknown although the cluster may have some; empty if there is no problem."""
         return (
             self._unavailable_reason
             if self._is_served and self._availability is not EvictionRequestAvailability.READY
@@ -126,11 +125,11 @@ class EvictionRequestManager:
         )
 
     def enable(self) -> None:
-        """Begin to follow them, if that has not happened yet."""
+        """Start watching, if not started yet."""
         self._enabled.set()
 
     async def run(self) -> None:
-        """Follow them once they are wanted, until cancelled or it is clear that there are none."""
+        """Wait for `enable`, then watch until cancelled. Return if the cluster does not serve EvictionRequests."""
         await self._enabled.wait()
         timeout = asyncio.get_running_loop().call_later(PICKUP_TIMEOUT.total_seconds(), self._mark_unavailable)
         try:
@@ -151,13 +150,13 @@ class EvictionRequestManager:
             timeout.cancel()
 
     async def wait_available(self) -> bool:
-        """Return whether requests can be used, once that is known."""
+        """Wait until availability is known; return whether requests can be used."""
         while self._availability is EvictionRequestAvailability.UNKNOWN:
             await self._wait_for_change()
         return self._availability is EvictionRequestAvailability.READY
 
     def observe(self, pods: Iterable[Pod]) -> EvictionRequestView:
-        """Return what is known of the requests of this drain, and of all Evictions of these pods."""
+        """Return the requests of this drain, and all Evictions of these pods."""
         if self._availability is not EvictionRequestAvailability.READY:
             return EvictionRequestView(availability=self._availability, unavailable_reason=self._unavailable_reason)
         return EvictionRequestView(
@@ -177,13 +176,11 @@ class EvictionRequestManager:
                 await self._clock.sleep(_BACKOFF.delay(failures, self._client.random))
 
     def _mark_unavailable(self) -> None:
-        """Let pods leave the other way, until requests can be followed after all."""
+        """Evict pods directly until the watch is available."""
         if self._availability is EvictionRequestAvailability.UNKNOWN:
             problems = (self._requests.health().problem, self._evictions.health().problem, self._unavailable_reason)
-            reason = next((problem for problem in problems if problem), "the server does not answer")
-            self._set_availability(
-                EvictionRequestAvailability.UNAVAILABLE, f"EvictionRequests cannot be followed: {reason}"
-            )
+            reason = next((problem for problem in problems if problem), "the API server does not answer")
+            self._set_availability(EvictionRequestAvailability.UNAVAILABLE, f"cannot watch EvictionRequests: {reason}")
 
     def _set_availability(self, availability: EvictionRequestAvailability, reason: str = "") -> None:
         self._availability, self._unavailable_reason = availability, reason
@@ -204,10 +201,10 @@ class EvictionRequestManager:
         known = {request.key: request for request in self._requests.all()} | self._written
         return [request for request in known.values() if request.uid not in self._deleted]
 
-    # Acting
+    # Writing
 
     async def create(self, pod: Pod) -> str:
-        """Ask for a pod to leave; return why that cannot be asked for this way, if so."""
+        """Request the eviction of a pod. Return the error if a retry would fail as well, empty on success."""
         name = self._owner.request_name(pod)
         try:
             try:
@@ -217,11 +214,11 @@ class EvictionRequestManager:
             except AlreadyExists:
                 await self._set_intent(pod.namespace, name, Intent.EVICTION)
         except _PERMANENT_ERRORS as error:
-            return f"EvictionRequest {pod.namespace}/{name} is not taken: {error.message}"
+            return f"EvictionRequest {pod.namespace}/{name} was rejected: {error.message}"
         return ""
 
     async def clean_up(self, cleanup: EvictionRequestCleanup) -> None:
-        """Withdraw or delete a request; one about which something is under way is left alone."""
+        """Withdraw or delete a request, unless another cleanup of it is in progress."""
         request = cleanup.request
         if request.key in self._busy:
             return
@@ -230,21 +227,23 @@ class EvictionRequestManager:
             async with self._limiter:
                 await (self._delete(request) if cleanup.verb is CleanupVerb.DELETE else self._withdraw(request))
         except KubeError:
-            await self._clock.sleep(_BACKOFF.first)  # then what is seen leads here again
+            await self._clock.sleep(_BACKOFF.first)  # the next decision requests the cleanup again
         finally:
             self._busy.discard(request.key)
             self._on_change()
 
     async def finish(self, present: Collection[str] | None = None) -> str:
-        """Clear all requests away, given which pods are here (None: any may be); return what is left, if anything."""
+        """Withdraw and delete all requests; return a message about what is left, empty if nothing is.
+
+        `present` are the UIDs of the pods on the node; None if unknown.
+        """
         try:
             async with asyncio.timeout(_FINISH_TIMEOUT.total_seconds()):
                 if not await self.wait_available():
                     return ""
         except TimeoutError:
             return (
-                "whether EvictionRequests are left behind could not be "
-                f"found out: {self._unavailable_reason or 'no answer'}"
+                f"could not check whether EvictionRequests are left behind: {self._unavailable_reason or 'no answer'}"
             )
         problems: list[str] = []
         active = [
@@ -262,7 +261,7 @@ class EvictionRequestManager:
         await self._for_each(self._known_requests(), self._delete, problems)
         remaining = [request.key for request in self._known_requests()]
         return (
-            f"EvictionRequests are left behind: {', '.join(remaining)}: {problems[-1]}"
+            f"could not delete EvictionRequests {', '.join(remaining)}: {problems[-1]}"
             if remaining and problems
             else ""
         )
@@ -313,7 +312,7 @@ class EvictionRequestManager:
             },
             "spec": {
                 "target": {"pod": {"name": pod.name, "uid": pod.uid}},
-                # The alpha has had both names; a server drops the one that it does not know.
+                # The alpha API has had both names; a server drops the unknown one.
                 "requester": REQUESTER,
                 "requesterName": REQUESTER,
                 "intent": str(Intent.EVICTION),
@@ -322,7 +321,7 @@ class EvictionRequestManager:
 
 
 async def withdraw_all(client: Client, owner: RequestOwner) -> str:
-    """Clear away what drains of this owner asked for and nobody goes on with; return what is left, if anything."""
+    """Withdraw and delete all requests of an owner without a running drain; return a message about what is left."""
     requests = EvictionRequestManager(
         client, owner, limiter=asyncio.Semaphore(_MAX_PARALLEL_WITHDRAWALS), on_change=lambda: None
     )

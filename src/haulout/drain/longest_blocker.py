@@ -1,9 +1,9 @@
-"""What stood in a drain's way longest: told when it is over, when nobody can see it any more.
+"""What blocked a drain longest, for the history and metrics after the drain has ended.
 
-    hindrances = hindrances.seeing(progress.blockers, now=now)
-    hindrances.longest
+    tracker = tracker.observe(progress.blockers, now=now)
+    tracker.longest
 
-Several pods that wait for the same thing are one hindrance, from the first that had to wait to the last.
+Several pods that wait for the same object count as one blocker, from the first pod's wait to the end of the last.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from haulout.drain.progress import ActiveBlocker
 
 @dataclass(frozen=True, slots=True)
 class LongestBlocker:
-    """A thing that stood in the way, and for how long."""
+    """A blocking object, and how long it blocked."""
 
     object: str
     duration: timedelta
@@ -23,13 +23,13 @@ class LongestBlocker:
 
 @dataclass(frozen=True, slots=True)
 class LongestBlockerTracker:
-    """What stands in the way, and what did so longest."""
+    """The current blockers, and the longest so far."""
 
     longest: LongestBlocker | None = None
-    since: Mapping[str, datetime] = field(default_factory=dict)  # of those that are there now
+    since: Mapping[str, datetime] = field(default_factory=dict)  # current blockers
 
     def observe(self, blockers: Iterable[ActiveBlocker], *, now: datetime) -> "LongestBlockerTracker":
-        """Return it after a look at what stands in the way."""
+        """Return the tracker with these current blockers."""
         current: dict[str, datetime] = {}
         for active in blockers:
             if active.blocker.is_progress:

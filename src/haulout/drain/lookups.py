@@ -1,7 +1,7 @@
-"""What the server was asked about things around the pods: their DaemonSets, namespaces and volumes, the node.
+"""Lookups of objects that decide about pods: DaemonSets, namespaces, PersistentVolumes and the node.
 
-An answer is kept for as long as the drain lasts. A question that failed counts as answered with the failure, which
-holds up only the pods that it is about, and is asked again after a while.
+A result is kept for the whole drain. A failure is stored as result, too: it affects only the pods concerned, and the
+lookup is retried with backoff.
 """
 
 import asyncio
@@ -45,37 +45,37 @@ _DAEMON_SETS = DAEMON_SETS.with_model(_DaemonSet)
 
 
 class LookupCache:
-    """The answers of one drain."""
+    """The lookup results of one drain."""
 
     def __init__(self, client: Client) -> None:
         self.daemon_sets: dict[str, DaemonSetInfo] = {}
         self.namespaces: dict[str, Mapping[str, str] | str] = {}
-        self.claims: dict[str, str] = {}  # by PersistentVolume: namespace/name, empty if it has none or that is unknown
-        self.taints: tuple[Taint, ...] | str | None = None  # of the node, or why they are not known
+        self.claims: dict[str, str] = {}  # by PersistentVolume: namespace/name, empty if it has none or it is unknown
+        self.taints: tuple[Taint, ...] | str | None = None  # of the node, or why they are unknown
         self._client = client
         self._clock = client.clock
-        self._node_readiness: tuple[bool, float] | None = None  # and when that was, by the monotonic clock
-        self._failures: dict[LookupRequest, tuple[int, float]] = {}  # how many in a row, when to ask again
+        self._node_readiness: tuple[bool, float] | None = None  # with the monotonic time of the lookup
+        self._failures: dict[LookupRequest, tuple[int, float]] = {}  # failures in a row, and when to retry
         self._in_flight: set[LookupRequest] = set()
 
     @property
     def node_ready(self) -> bool | None:
-        """Whether the node is ready; None if that was not asked of late."""
+        """Whether the node is ready; None if that was not looked up within the last minute."""
         if self._node_readiness is None or self._clock.monotonic() >= self._node_readiness[1] + _NODE_MAX_AGE:
             return None
         return self._node_readiness[0]
 
     @property
     def next_retry_at(self) -> float | None:
-        """When the next question is to be repeated, by the monotonic clock."""
+        """When the next lookup is due for a retry, on the monotonic clock."""
         return min((at for request, (_, at) in self._failures.items() if request not in self._in_flight), default=None)
 
     def forget_node(self) -> None:
-        """Ask for the node anew when it is needed next: it was changed."""
+        """Discard the node's results, because the node was changed."""
         self._node_readiness, self.taints = None, None
 
     def due_requests(self, requests: tuple[LookupRequest, ...]) -> list[LookupRequest]:
-        """Return what is to be asked now: what is wanted, and what failed some time ago; each is then under way."""
+        """Return the lookups to start now: new requests and due retries. They count as in flight from now on."""
         now = self._clock.monotonic()
         due = [failed_request for failed_request, (_, at) in self._failures.items() if at <= now]
         started = [request for request in dict.fromkeys((*requests, *due)) if request not in self._in_flight]
@@ -84,7 +84,7 @@ class LookupCache:
         return started
 
     async def look_up(self, request: LookupRequest) -> None:
-        """Get one answer."""
+        """Perform one lookup and store its result or failure."""
         try:
             async with asyncio.timeout(_REQUEST_TIMEOUT.total_seconds()):
                 problem = await self._look_up(request)
@@ -101,7 +101,7 @@ class LookupCache:
         self._failures[request] = failures, retry_at
 
     async def _look_up(self, request: LookupRequest) -> str:
-        """Get one answer; return why there is none."""
+        """Perform one lookup; return the error message, empty on success."""
         try:
             await self._fetch(request)
         except KubeError as error:
@@ -135,7 +135,6 @@ class LookupCache:
             return ""
 
     async def _fetch_node(self, name: str) -> tuple[bool, tuple[Taint, ...]]:
-        """Return whether the node is ready, and its taints."""
         try:
             node: Node = await self._client.get(NODES, name)
         except NotFound:

@@ -1,15 +1,15 @@
-"""What Cluster API's MachineDrainRules, and labels of pods, say about how pods leave a node.
+"""Cluster API's MachineDrainRules, and the drain label of pods.
 
-The rules are objects of a management cluster. Those that hold for a Machine are written by the hub into an annotation
-of its Node, so whoever drains that node finds them there:
+The rules are objects of a management cluster. The hub writes those that apply to a Machine into an annotation of its
+Node:
 
-    policy = honoured(policy, node)
+    policy = with_machine_drain_rules(policy, node)
 
-The label `cluster.x-k8s.io/drain` of a pod wins over all rules: `skip` or `wait-completed`, however that is written.
+The pod label `cluster.x-k8s.io/drain` takes precedence over all rules: `skip` or `wait-completed`, in any case.
 
-When in doubt nobody leaves. What is said of a pod and cannot be read makes that pod wait, with a reason: those that a
-rule with an unknown behavior is about; if it cannot be read which these are, all that no earlier rule is about; and if
-the annotation is no JSON at all, all pods. Cluster API drains a pod whose label has an unknown value; we ask first.
+When in doubt, pods stay. What cannot be parsed makes the pods concerned wait, with a reason: the pods of a rule with an
+unknown behavior; if the selectors cannot be parsed, all pods without an earlier match; if the annotation is no JSON,
+all pods. Cluster API drains a pod whose label has an unknown value; Haulout makes it wait.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,24 +33,24 @@ _ANNOTATION = f"annotation {DRAIN_RULES} of the node"
 
 
 class _InvalidRule(ValueError):
-    """What cannot be read, and what was expected."""
+    """A rule that cannot be parsed; the message tells what was found and expected."""
 
 
 def with_machine_drain_rules(policy: DrainPolicy, node: Node) -> DrainPolicy:
-    """Return a policy that keeps to the rules of the node's Machine, too."""
+    """Return the policy with the MachineDrainRules of the node's Machine."""
     rules = parse_annotation(node.metadata.annotations.get(DRAIN_RULES, ""))
     return policy if policy.machine_drain_rules == rules else replace(policy, machine_drain_rules=rules)
 
 
 def rule_from_pod_label(pod: Pod) -> DrainRule | None:
-    """Return what the label of a pod says, None without one."""
+    """Return the rule that the label of a pod sets; None without the label."""
     value = pod.metadata.labels.get(DRAIN)
     return None if value is None else _rule_from_label_value(value)
 
 
 @lru_cache(maxsize=64)
 def _rule_from_label_value(value: str) -> DrainRule:
-    """Return what a value of the label means; as in Cluster API case does not count, nor does the dash."""
+    """Return the rule for a label value. As in Cluster API, case does not matter, nor does the dash."""
     behaviors = {
         "skip": Behavior.SKIP,
         "wait-completed": Behavior.WAIT_COMPLETED,
@@ -64,13 +64,13 @@ def _rule_from_label_value(value: str) -> DrainRule:
 
 @lru_cache(maxsize=256)
 def parse_annotation(text: str) -> tuple[DrainRule, ...]:
-    """Return the rules that an annotation holds, in their order; one that cannot be read keeps what it may be about."""
+    """Return the rules of an annotation in their order. An invalid rule makes all pods wait that it may concern."""
     if not text:
         return ()
     try:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        return (_invalid_annotation_rule(f"it is no JSON: {error}"),)
+        return (_invalid_annotation_rule(f"invalid JSON: {error}"),)
     match document:
         case {"rules": list(rules), **rest} if not rest:
             found = [rule for raw_rule in rules for rule in _parse_rule(raw_rule)]
@@ -81,7 +81,7 @@ def parse_annotation(text: str) -> tuple[DrainRule, ...]:
 
 
 def _parse_rule(raw: Any) -> Iterator[DrainRule]:
-    """Yield a rule, once for each of its selections of pods: whichever of them is about a pod, it says the same."""
+    """Yield one rule for each pod selection of a MachineDrainRule, with the same behavior."""
     if not isinstance(raw, Mapping) or not isinstance(raw.get("name"), str) or not raw["name"]:
         yield _invalid_annotation_rule(f"found {_format_value(raw)}, expected a rule with a name")
         return
@@ -106,7 +106,7 @@ def _parse_rule(raw: Any) -> Iterator[DrainRule]:
 
 
 def _rule_problem(raw: Mapping[str, Any]) -> str:
-    """Return what cannot be read of what a rule says."""
+    """Return why a rule is invalid; empty if it is valid."""
     if problem := raw.get("problem"):
         return str(problem)
     if unknown := [key for key in raw if key not in _KEYS]:
@@ -128,7 +128,7 @@ def _order_problem(order: Any, behavior: str) -> str:
 
 
 def _parse_selections(raw: Any) -> Iterator[tuple[Selector, Selector | None]]:
-    """Yield which pods are meant: by their labels, and by those of their namespace."""
+    """Yield pairs of pod selector and namespace selector."""
     if raw is None or raw == []:
         yield EVERYTHING, None
         return
@@ -157,7 +157,7 @@ def _parse_selector(raw: Any, path: str) -> Selector:
 
 
 def _invalid_annotation_rule(problem: str) -> DrainRule:
-    """Return a rule that is about all pods, before all others."""
+    """Return a rule that makes all pods wait, sorted before all others."""
     return DrainRule(name="", source=_ANNOTATION, problem=problem)
 
 

@@ -1,10 +1,10 @@
-"""Drains that somebody keeps: each is a task of its own, so that one stuck pod delays nobody.
+"""The running drains. Each is a task of its own, so that one stuck pod delays no other node.
 
-    drains = Drains(client, changed=queue.add)
-    drains.start("n1", node, policy, owner=Owner(name="n1"))
-    drains.seen("n1")
+    drains = DrainManager(client, on_change=queue.add)
+    drains.start("n1", node, policy, owner=RequestOwner(name="n1"))
+    drains.snapshot("n1")
 
-Who owns them runs `run` in a task group; all of them end with it.
+The caller runs `run` in a task group. All drains end with it.
 """
 
 import asyncio
@@ -32,20 +32,20 @@ from haulout.kube.client import Client
 
 log = logging.getLogger(__name__)
 
-_APART = 32  # drains that have a watch of their own; any others share one
+_APART = 32  # drains with a pod watch of their own; all further drains share one watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainSnapshot:
-    """How it stands with a drain."""
+    """The state of a drain at one moment."""
 
     node_uid: str
     policy: DrainPolicy
     progress: DrainProgress
-    outcome: DrainOutcome | None = None  # the node is empty, or the drain has ended
+    outcome: DrainOutcome | None = None  # set once the node is empty or the drain has ended
     is_waiting: bool = False
-    pods_on_node: int = 0  # all pods
-    longest_blocker: LongestBlocker | None = None  # what stood in the way longest, as far as this process saw
+    pods_on_node: int = 0  # all pods, including those that stay
+    longest_blocker: LongestBlocker | None = None  # the longest block that this process observed
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class _RunningDrain:
     pods: PodSource
     metrics: SingleDrainMetrics | None = None
     task: asyncio.Task[None] | None = None
-    outcome: DrainOutcome | None = None  # once it has ended
+    outcome: DrainOutcome | None = None  # set once the drain has ended
     crash: Exception | None = None
     blocker_tracker: LongestBlockerTracker = field(default_factory=LongestBlockerTracker)
 
@@ -64,9 +64,8 @@ class _RunningDrain:
 class DrainManager:
     """The running drains, by key.
 
-    `on_change` is called with the key when a drain has news, `on_pod_requested` when a pod is asked to leave.
-
-    `metrics` counts them.
+    `on_change` is called with the key when the progress of a drain changes, `on_pod_requested` when a pod is evicted or
+    deleted.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class DrainManager:
         self._volumes = VolumeAttachmentInformer(client)
 
     async def run(self) -> None:
-        """Let drains run, until cancelled: with the group, all drains and the pool are."""
+        """Run until cancelled. All drains and the shared pod informer are cancelled with it."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             group.create_task(self._volumes.run(), name="volume attachments")
@@ -111,12 +110,12 @@ class DrainManager:
         keep_running: bool = False,
         taints: tuple[Taint, ...] = (),
     ) -> None:
-        """Drain a node, by the rules of its Machine, too; `waiting` looks, and lets no pod leave before `begin`.
+        """Drain a node by `policy` and the MachineDrainRules of its Machine.
 
-        `taints` are those that the node gets before that.
+        With `waiting`, no pod is evicted before `begin`; `taints` are those that the node gets until then.
         """
         if self._group is None:
-            raise RuntimeError("drains start only while they run")
+            raise RuntimeError("drains can start only while the drain manager runs")
         policy = with_machine_drain_rules(policy, node)
         pods = self._pod_source(node.name, self._group)
         drainer = Drainer(
@@ -139,13 +138,11 @@ class DrainManager:
         running = _RunningDrain(drainer, node.uid, policy, pods, drain_metrics)
         self._running[key] = running
         running.task = self._group.create_task(self._drain(key, running), name=f"drain for {key}")
-        if (
-            drain_metrics is not None
-        ):  # a task that is cancelled before its first step does not even come to its `finally`
+        if drain_metrics is not None:  # a task that is cancelled before its first step never reaches its `finally`
             running.task.add_done_callback(lambda _: drain_metrics.discard())
 
     def _pod_source(self, node: str, group: asyncio.TaskGroup) -> PodSource:
-        """Return the pods of a node, by a watch of their own unless there are many of these already."""
+        """Return the pod informer of a node: one of its own, or the shared one if there are many drains already."""
         if sum(isinstance(running.pods, NodePodInformer) for running in self._running_drains()) < _APART:
             return NodePodInformer(self._client, node)
         if self._shared_informer is None:
@@ -157,7 +154,7 @@ class DrainManager:
         return (running for running in self._running.values() if running.task is not None and not running.task.done())
 
     def _close_shared_informer(self, ending: _RunningDrain) -> None:
-        """Give up the watch of all pods when the last drain ends that needs it."""
+        """Stop the shared pod informer when the last drain that needs it ends."""
         others = (running for running in self._running_drains() if running is not ending)
         if self._shared_informer_task is not None and all(
             isinstance(running.pods, NodePodInformer) for running in others
@@ -166,17 +163,16 @@ class DrainManager:
             self._shared_informer = self._shared_informer_task = None
 
     def begin(self, key: str) -> None:
-        """Let the pods leave."""
         self._running[key].drainer.begin()
 
     def set_policy(self, key: str, policy: DrainPolicy) -> None:
-        """Go on by another policy, in which the rules of the node's Machine are as they are to be from now on."""
+        """Continue with another policy, which must already include the MachineDrainRules of the node."""
         running = self._running[key]
         running.policy = policy
         running.drainer.set_policy(policy)
 
     async def stop(self, key: str) -> None:
-        """Ask no further pod to leave, and forget the drain; returns when nothing of it is under way."""
+        """Stop evicting pods and remove the drain. Return when no request of it is in flight any more."""
         running = self._running.get(key)
         if running is None:
             return
@@ -187,22 +183,22 @@ class DrainManager:
             del self._running[key]
 
     def has_ended(self, key: str) -> bool:
-        """Tell whether a drain is over, or its node is empty; also if there is none."""
+        """Return whether the drain has ended or its node is empty; True if there is no such drain."""
         running = self._running.get(key)
         return running is None or bool(running.outcome or running.drainer.outcome or running.crash)
 
     def snapshot(self, key: str) -> DrainSnapshot | None:
-        """Return how it stands with a drain; raise what ended it against its will."""
+        """Return the state of a drain, None if there is none. Raise its error if it crashed, and remove it."""
         running = self._running.get(key)
         if running is None:
             return None
         if running.crash is not None:
-            del self._running[key]  # the next look starts another
+            del self._running[key]  # the next reconcile starts another drain
             raise running.crash
         return self._snapshot(running)
 
     def peek(self, key: str) -> DrainSnapshot | None:
-        """Return the same to somebody who only looks on; nothing of a drain that ended against its will."""
+        """Return the state of a drain without raising or changing anything; None if it crashed."""
         running = self._running.get(key)
         return None if running is None or running.crash is not None else self._snapshot(running)
 
@@ -229,10 +225,10 @@ class DrainManager:
             running.outcome = await running.drainer.run()
             self._count_end(running, running.outcome)
         except LeadershipLost:
-            return  # all that we do is about to be cancelled
+            return  # the process is about to cancel everything
         except Exception as error:
-            running.crash = error if isinstance(error, HauloutError) else RuntimeError(f"the drain broke: {error!r}")
-            log.warning("the drain for %s ended against its will", key, exc_info=error)
+            running.crash = error if isinstance(error, HauloutError) else RuntimeError(f"the drain crashed: {error!r}")
+            log.warning("the drain for %s crashed", key, exc_info=error)
             self._count_end(running, None)
         finally:
             self._close_shared_informer(running)

@@ -1,12 +1,12 @@
-"""What is counted about drains, for `/metrics`: how long they take, what they do to pods, and what holds them up.
+"""Drain metrics: how long drains take, how pods leave, and what blocks them.
 
-    meter = tallies.of("order")                  # who drains: a person's order, or a profile
-    observed = meter.begin()
-    observed.sees(progress, outcome, now=now)    # whenever there is something new
-    observed.end()
+    initiator_metrics = metrics.for_initiator("order")           # NodeMaintenances, or `profile`
+    drain_metrics = initiator_metrics.start_drain()
+    drain_metrics.update(progress, outcome, blockers=blockers, is_waiting=False, now=now)
+    drain_metrics.finish(result, progress, now=now)
 
-The tallies are the process's, and outlive its leadership. A drain that is taken over by another replica is counted
-there, from its beginning; one that finds its node empty is none.
+The metrics belong to the process and outlive its leadership. A drain that another replica takes over is counted there,
+from its start. A drain that finds its node empty is not counted.
 """
 
 from collections.abc import Iterable
@@ -20,13 +20,13 @@ from haulout.drain.eviction_api import EvictionApi
 from haulout.drain.progress import ActiveBlocker, DrainOutcome, DrainProgress, OutcomeResult
 
 ORDER, PROFILE, ESX, KUBERNIKUS = "order", "profile", "esx", "kubernikus"
-CRASHED = "Broke"  # the result of a drain that ended against its will; it is begun again
+CRASHED = "Broke"  # result of a drain that crashed; the controller starts another
 _BY_LABEL_HELP = "`by` is `order`, `profile`, `esx` or `kubernikus`"
 _MINUTE, _HOUR = 60.0, 3600.0
 
 DURATION = Metric(
     "haulout_drain_duration_seconds",
-    "How long drains took that are over.",
+    "How long completed drains took.",
     ("by", "result"),
     kind=Type.HISTOGRAM,
     unit="seconds",
@@ -35,35 +35,41 @@ DURATION = Metric(
 )
 RUNNING = Metric(
     "haulout_drains_running",
-    "How many drains are under way.",
+    "How many drains are in progress.",
     ("by",),
     kind=Type.GAUGE,
-    details="only the leader has it",
+    details="only the leader reports it",
 )
 PODS_LEFT = Metric(
-    "haulout_drain_pods_left", "How many pods are still to leave by drains under way.", ("by",), kind=Type.GAUGE
+    "haulout_drain_pods_left",
+    "How many pods drains in progress have yet to remove from their nodes.",
+    ("by",),
+    kind=Type.GAUGE,
 )
 BLOCKED = Metric(
     "haulout_drains_blocked",
-    "How many drains are under way in which a pod, or the drain, waits for something of this kind.",
+    "How many drains in progress have a blocker of this kind.",
     ("by", "kind"),
     kind=Type.GAUGE,
     details="`kind` is that of a [blocker](drain.md), such as `DisruptionBudget`",
 )
 BLOCKED_SECONDS = Metric(
     "haulout_drain_blocked_seconds_total",
-    "How long drains had a pod that waits for something of this kind, all together.",
+    "How long drains were blocked by a blocker of this kind, in total.",
     ("by", "kind"),
     unit="seconds",
 )
 PODS = Metric(
     "haulout_drain_pods_total",
-    "How many pods were made to leave.",
+    "How many pods drains removed from their nodes.",
     ("by", "how"),
-    details="`how` is `evict`, `delete`, `kill`, or `request` if somebody else was asked to see to it",
+    details="`how` is `evict`, `delete`, `kill`, or `request` if by an EvictionRequest",
 )
 REFUSALS = Metric(
-    "haulout_drain_refusals_total", "How often a pod could not be made to leave.", ("by", "kind"), details="tries count"
+    "haulout_drain_refusals_total",
+    "How often the eviction or deletion of a pod was refused.",
+    ("by", "kind"),
+    details="each attempt counts",
 )
 METRICS = (DURATION, RUNNING, PODS_LEFT, BLOCKED, BLOCKED_SECONDS, PODS, REFUSALS)
 
@@ -71,7 +77,7 @@ _REQUEST = "request"
 
 
 class DrainMetrics:
-    """All that is counted."""
+    """All drain metrics of the process."""
 
     def __init__(self) -> None:
         self.duration = Histogram(DURATION)
@@ -86,7 +92,7 @@ class DrainMetrics:
             self.for_initiator(initiator)
 
     def for_initiator(self, initiator: str) -> "InitiatorDrainMetrics":
-        """Return what counts the drains that somebody has made."""
+        """Return the metrics of the drains of one initiator; create them if needed."""
         if initiator not in self._by_initiator:
             self._by_initiator[initiator] = InitiatorDrainMetrics(self, initiator)
             self.duration.initialize(initiator, OutcomeResult.DRAINED)
@@ -96,7 +102,7 @@ class DrainMetrics:
         return self._by_initiator[initiator]
 
     def collect(self, *, now: datetime) -> tuple[MetricVec | Histogram, ...]:
-        """Return all of them, as they are now."""
+        """Return all metrics with current gauges."""
         for gauge in (self.running, self.pods_left, self.blocked):
             gauge.values.clear()
         for initiator_metrics in self._by_initiator.values():
@@ -106,7 +112,7 @@ class DrainMetrics:
 
 
 class InitiatorDrainMetrics:
-    """Counts the drains of one controller."""
+    """The metrics of one initiator's drains."""
 
     def __init__(self, metrics: DrainMetrics, initiator: str) -> None:
         self.metrics = metrics
@@ -114,20 +120,19 @@ class InitiatorDrainMetrics:
         self.running: dict[int, SingleDrainMetrics] = {}  # by id
 
     def start_drain(self) -> "SingleDrainMetrics":
-        """Return what counts one drain, until its `end`."""
+        """Return the metrics of a new drain; call `finish` or `discard` at its end."""
         drain = SingleDrainMetrics(self)
         self.running[id(drain)] = drain
         return drain
 
     def count_response(self, step: EscalationStep, api: EvictionApi, blocker: Blocker | None) -> None:
-        """Count that a pod was made to leave, or what stands in its way."""
+        """Count an accepted request, or a refusal by `blocker`."""
         if blocker is not None:
             self.metrics.refusals.add(self.initiator, blocker.kind)
         else:
             self.metrics.pods.add(self.initiator, _REQUEST if api is EvictionApi.REQUEST else step)
 
     def update_gauges(self, *, now: datetime) -> None:
-        """Bring the numbers up to date."""
         metrics, initiator = self.metrics, self.initiator
         running = [drain for drain in self.running.values() if drain.pods or drain.kinds]
         metrics.running.add(initiator, amount=len(running))
@@ -140,7 +145,7 @@ class InitiatorDrainMetrics:
 
 
 class SingleDrainMetrics:
-    """One drain."""
+    """The metrics of one drain."""
 
     __slots__ = ("_at", "_had_pods", "_is_counted", "_meter", "kinds", "pods")
 
@@ -149,8 +154,8 @@ class SingleDrainMetrics:
         self._at: datetime | None = None
         self._is_counted = False
         self._had_pods = False
-        self.pods = 0  # that are still to leave
-        self.kinds: frozenset[BlockerKind] = frozenset()  # of what stands in the way
+        self.pods = 0  # that have yet to leave
+        self.kinds: frozenset[BlockerKind] = frozenset()  # of current blockers
 
     def update(
         self,
@@ -161,7 +166,7 @@ class SingleDrainMetrics:
         is_waiting: bool,
         now: datetime,
     ) -> None:
-        """Take note of how it stands."""
+        """Update the metrics after a change of the progress."""
         self.add_blocked_time(now)
         is_idle = is_waiting or (outcome is not None and not outcome.is_drained)
         self.pods = 0 if is_idle else len(progress.pods)
@@ -172,18 +177,18 @@ class SingleDrainMetrics:
             self._count_result(outcome.result, progress, now)
 
     def finish(self, result: OutcomeResult | None, progress: DrainProgress, *, now: datetime) -> None:
-        """Take note of its end; None: it broke."""
+        """Record the end of the drain. `result` is None if it crashed."""
         self.add_blocked_time(now)
         self._count_result(CRASHED if result is None else result, progress, now)
         self.discard()
 
     def discard(self) -> None:
-        """Count it no more: it is over, or another replica goes on with it."""
+        """Stop counting the drain: it has ended, or another replica continues it."""
         self._meter.running.pop(id(self), None)
         self.pods, self.kinds = 0, frozenset()
 
     def add_blocked_time(self, now: datetime) -> None:
-        """Count the time since the last look for what stands in the way."""
+        """Count the time since the last update for each current kind of blocker."""
         if self.kinds and self._at is not None:
             elapsed = max(now - self._at, timedelta()).total_seconds()
             for kind in self.kinds:
@@ -191,7 +196,7 @@ class SingleDrainMetrics:
         self._at = now
 
     def _count_result(self, result: str, progress: DrainProgress, now: datetime) -> None:
-        if self._is_counted or not self._had_pods:  # it goes on for pods that come later, or there was nothing to do
+        if self._is_counted or not self._had_pods:  # counted before, or there was nothing to do
             return
         self._is_counted = True
         took = max(now - progress.started, timedelta()).total_seconds()

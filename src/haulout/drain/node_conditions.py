@@ -1,12 +1,12 @@
-"""How a node's maintenance stands, as conditions of the node that everybody can read (KEP-5683).
+"""The state of a node's maintenance as node conditions (KEP-5683).
 
-    change = published(node, Stage.DRAINING, "NodeMaintenance patch-n1", now=now)
+    change = conditions_patch(node, LifecycleState.DRAINING, "NodeMaintenance patch-n1", now=now)
 
-returns a strategic merge patch for the status of the node, or None if it says so already. Other controllers,
-autoscalers and people learn from it that a node is going to be emptied, is being emptied, is empty, is worked on.
+returns a strategic merge patch for the node's status, or None if it is up to date. Other controllers, autoscalers and
+users learn from these conditions that a node will be drained, is being drained, is drained, or is in maintenance.
 
-Any writer may write these conditions, and there is no lock. So what somebody else has written is left alone: ours begin
-with a word that tells them apart.
+Any client may write these conditions, and there is no lock. Conditions that others wrote are left alone: ours are
+identified by a prefix of the message.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ MESSAGE_PREFIX = "Haulout: "
 
 
 class NodeConditionType(StrEnum):
-    """The types; `kubernetes/api/core/v1` has them from 1.37 on."""
+    """The condition types; `kubernetes/api/core/v1` has them from 1.37 on."""
 
     PLANNED = "MaintenancePlanned"
     DRAINING = "DrainInProgress"
@@ -29,12 +29,12 @@ class NodeConditionType(StrEnum):
 
 
 class LifecycleState(StrEnum):
-    """How far a maintenance is."""
+    """The lifecycle of a maintenance."""
 
     PLANNED = "planned"
     DRAINING = "draining"
     DRAINED = "drained"
-    STUCK = "stuck"  # the drain was given up, and the node is still held
+    STUCK = "stuck"  # the drain has failed, and the node is still cordoned
     OVER = "over"
 
 
@@ -55,7 +55,10 @@ _REASONS = {
 
 
 def conditions_patch(node: Node, state: LifecycleState, message: str, *, now: datetime) -> RawObject | None:
-    """Return the change that makes the node's conditions say that `message` is at `state`; None if they do."""
+    """Return the status patch that sets the node's conditions to `state`; None if they are up to date.
+
+    `message` names the maintenance.
+    """
     found = {condition.type: condition for condition in node.status.conditions}
     changed = [
         _condition(condition_type, state, message, now)

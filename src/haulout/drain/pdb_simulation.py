@@ -1,12 +1,12 @@
-"""What disruption budgets allow when several pods are to leave at once: the sums that the server does not make.
+"""What PodDisruptionBudgets allow when several pods leave at once, which a dry run does not tell.
 
-A server that is asked whether a pod may be evicted (dry run) answers for that pod alone. Asked for two pods under a
-budget that allows one disruption it says yes twice. So whoever plans a drain, of one node or of many, must count by
-himself: which pods a budget would be charged for, and how many disruptions it allows now.
+The API server answers a dry-run eviction for that pod alone. For two pods under a PodDisruptionBudget that allows one
+disruption, both dry runs succeed. A dry run of a drain, of one node or many, must therefore count itself: which pods
+each PodDisruptionBudget is charged for, and how many disruptions it allows now.
 
 The rules are those of the eviction subresource (`pkg/registry/core/pod/storage/eviction.go` of Kubernetes): pods that
-have finished, have not started or are leaving already are not charged for, and pods that are not ready may be free,
-depending on the budget's `unhealthyPodEvictionPolicy`.
+have finished, have not started or are terminating are not charged, and unready pods may be free, depending on
+`unhealthyPodEvictionPolicy`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,14 +26,14 @@ _UNCHARGED_PHASES = (*FINISHED, "Pending")
 
 
 class PodDisruptionBudgetSpec(Base, frozen=True):
-    """Which pods a budget is about."""
+    """The spec fields that evictions depend on."""
 
     selector: RawObject | None = None
     unhealthy_pod_eviction_policy: str | None = None
 
 
 class PodDisruptionBudgetStatus(Base, frozen=True):
-    """What a budget allows now."""
+    """The status fields that evictions depend on."""
 
     disruptions_allowed: int = 0
     current_healthy: int = 0
@@ -42,7 +42,7 @@ class PodDisruptionBudgetStatus(Base, frozen=True):
 
 
 class PodDisruptionBudget(Object, frozen=True):
-    """A disruption budget."""
+    """A PodDisruptionBudget."""
 
     spec: PodDisruptionBudgetSpec = msgspec.field(default_factory=PodDisruptionBudgetSpec)
     status: PodDisruptionBudgetStatus = msgspec.field(default_factory=PodDisruptionBudgetStatus)
@@ -54,30 +54,30 @@ POD_DISRUPTION_BUDGETS = Resource(
 
 
 class PdbOutcome(StrEnum):
-    """How pods get past their budget."""
+    """How the pods of a PodDisruptionBudget can leave."""
 
     AT_ONCE = "AtOnce"
-    IN_TURN = "InTurn"  # some wait until others have been replaced
-    NEVER = "Never"  # it allows no disruption even when all is well
+    IN_TURN = "InTurn"  # some wait until others are replaced
+    NEVER = "Never"  # it allows no disruption even when all pods are healthy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdbSimulation:
-    """What one budget is asked for, and what it allows."""
+    """The result for one PodDisruptionBudget."""
 
     pdb: str  # namespace/name
     allowed: int
-    charged: tuple[str, ...]  # pods that it is charged for, as namespace/name, in the order in which they would leave
-    uncharged: tuple[str, ...]  # pods that it lets go for nothing
+    charged: tuple[str, ...]  # pods that use a disruption, as namespace/name, in drain order
+    uncharged: tuple[str, ...]  # pods that leave without using a disruption
     outcome: PdbOutcome
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """The pods that cannot leave now, even though each of them alone could."""
+        """The pods that cannot leave now, although each alone could."""
         return self.charged[self.allowed :]
 
     def __str__(self) -> str:
-        """Return it in a sentence without an end mark."""
+        """Return the result as a sentence without a full stop."""
         name = f"PodDisruptionBudget {self.pdb}"
         match self.outcome:
             case PdbOutcome.AT_ONCE:
@@ -92,16 +92,16 @@ class PdbSimulation:
 
 @dataclass(frozen=True, slots=True)
 class PdbSimulations:
-    """What all budgets are asked for."""
+    """The results for all PodDisruptionBudgets."""
 
     pdbs: tuple[PdbSimulation, ...]
     pods_with_several_pdbs: tuple[
         tuple[str, tuple[str, ...]], ...
-    ]  # pods under more than one budget, which nobody can evict
+    ]  # pods selected by more than one PodDisruptionBudget: the Eviction API refuses them
 
 
 def simulate_evictions(pods: Sequence[Pod], pdbs: Iterable[PodDisruptionBudget]) -> PdbSimulations:
-    """Return what budgets are asked for if these pods, of whichever nodes, leave."""
+    """Return what each PodDisruptionBudget allows if these pods leave at once; they may be on any nodes."""
     pdbs_with_selectors = [(listed_pdb, _selector(listed_pdb)) for listed_pdb in pdbs]
     by_pod = {
         pod.uid: [
@@ -146,7 +146,7 @@ def _needs_no_pdb(pod: Pod) -> bool:
 
 
 def _selector(pdb: PodDisruptionBudget) -> Selector | None:
-    """Return whom a budget is about; None is nobody, as for a budget that has no selector."""
+    """Return the selector of a PodDisruptionBudget; None if it has none or an invalid one, and selects no pod."""
     if pdb.spec.selector is None:
         return None
     try:

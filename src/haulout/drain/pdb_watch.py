@@ -1,10 +1,10 @@
-"""Noticing at once that a disruption budget has room again, instead of asking until it has.
+"""Watches PodDisruptionBudgets that refuse evictions, to retry as soon as they allow a disruption.
 
-While a budget refuses pods of a drain, the budget itself is watched: one object, which says how many disruptions it
-allows. When it allows one, the next pod is asked; when it says that it allows another, the one after that. So each pod
-is asked once in vain and once with success, and no time is lost in between.
+While a PodDisruptionBudget refuses pods of a drain, that object is watched. When its status allows a disruption, the
+next pod is tried; when the status changes and allows another, the pod after that. Thus each pod is tried once without
+and once with success, and no time is lost in between.
 
-It is a help and nothing depends on it: where budgets may not be watched, pods are asked again at the usual pace.
+This is an optimization only: without the permission to watch, pods are retried with the usual backoff.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from haulout.drain.pdb_simulation import POD_DISRUPTION_BUDGETS, PodDisruptionBu
 from haulout.errors import Forbidden, KubeError, NotFound
 from haulout.kube.client import Client
 
-PDB_PREFIX = "PodDisruptionBudget "  # of a blocker's object, before namespace and name
+PDB_PREFIX = "PodDisruptionBudget "  # prefix of `Blocker.object`, before namespace/name
 
-_MAX_WATCHES = 20  # watches of one drain
+_MAX_WATCHES = 20  # per drain
 _WATCH_TIMEOUT = timedelta(minutes=5)
 _BACKOFF = Backoff(first=timedelta(seconds=2), limit=timedelta(minutes=1), jitter=0.5)
 _STABLE_AFTER = timedelta(seconds=30)
@@ -28,16 +28,16 @@ _STABLE_AFTER = timedelta(seconds=30)
 
 @dataclass(slots=True)
 class _WatchedBudget:
-    """What is known of one budget."""
+    """The state of one watched PodDisruptionBudget."""
 
     task: asyncio.Task[None]
     is_synced: bool = False
     disruptions_allowed: int = 0
-    is_used: bool = True  # what it last said was acted upon
+    is_used: bool = True  # its last status has been used for an attempt
 
 
 class PodDisruptionBudgetWatch:
-    """The budgets that stand in the way of one drain, by the object that blockers name."""
+    """The PodDisruptionBudgets that block one drain, by `Blocker.object`."""
 
     def __init__(self, client: Client, *, on_allowed: Callable[[str], None]) -> None:
         self._client = client
@@ -47,7 +47,7 @@ class PodDisruptionBudgetWatch:
         self._given_up: set[str] = set()
 
     def watch(self, names: Iterable[str], group: asyncio.TaskGroup) -> None:
-        """Watch these budgets and no others, in tasks of `group`."""
+        """Watch exactly these PodDisruptionBudgets, in tasks of `group`."""
         wanted = [name for name in dict.fromkeys(names) if name.startswith(PDB_PREFIX) and name not in self._given_up]
         for name in [name for name in self._watched if name not in wanted]:
             self._watched.pop(name).task.cancel()
@@ -56,21 +56,21 @@ class PodDisruptionBudgetWatch:
                 self._watched[name] = _WatchedBudget(group.create_task(self._watch(name)))
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop all watches."""
         while self._watched:
             self._watched.popitem()[1].task.cancel()
 
     def is_watched(self, name: str) -> bool:
-        """Tell whether it would be noticed if the budget had room."""
+        """Return whether the watch would report an allowed disruption."""
         return name in self._watched and self._watched[name].is_synced
 
     def mark_used(self, name: str) -> None:
-        """Note that a pod is being asked because of what the budget said."""
+        """Record that a pod is tried because of the last status."""
         if name in self._watched:
             self._watched[name].is_used = True
 
     def allows_disruption(self, name: str) -> bool:
-        """Tell whether the budget has said since then that it has room."""
+        """Return whether the status has allowed a disruption since the last attempt."""
         watched = self._watched.get(name)
         return watched is not None and watched.disruptions_allowed > 0 and not watched.is_used
 
@@ -105,7 +105,7 @@ class PodDisruptionBudgetWatch:
         watched, pdb = self._watched.get(name), event.object
         if watched is None or isinstance(pdb, UndecodableObject):
             return
-        # A budget that is gone forbids nothing, and says nothing any more either.
+        # A deleted PodDisruptionBudget forbids nothing and sends no more events.
         is_deleted = event.type == "DELETED"
         watched.is_synced, watched.is_used = not is_deleted, False
         watched.disruptions_allowed = 1 if is_deleted else pdb.status.disruptions_allowed

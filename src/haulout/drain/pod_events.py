@@ -1,10 +1,10 @@
-"""What is told of a pod that a drain makes leave, by an event about it.
+"""Events about pods that a drain evicts or deletes.
 
-Reasons and notes of the first and the last are the SAP maintenance-controller's. It deletes no pod that its budget
-keeps.
+Reasons and notes of the first and the last are those of the SAP maintenance-controller, which never deletes a pod that
+its PodDisruptionBudget protects.
 
-A successor of a killed process asks the same pods again. Each event is therefore recorded once per pod and cordon of
-the node: the instant at which the node was cordoned, which the node itself carries, is part of the event's name.
+The successor of a killed process evicts the same pods again. Each event is therefore recorded once per pod and cordon:
+the time of the cordon, which the node's annotation contains, is part of the event's name.
 """
 
 from typing import NamedTuple
@@ -25,7 +25,7 @@ class _PodEvent(NamedTuple):
 _EVENTS = {
     EscalationStep.EVICT: _PodEvent("Normal", "Evicting", "Evicting pod during node drain"),
     EscalationStep.DELETE: _PodEvent(
-        "Warning", "Deleting", "Deleting pod during node drain, whatever its disruption budget says"
+        "Warning", "Deleting", "Deleting pod during node drain, bypassing PodDisruptionBudgets"
     ),
     EscalationStep.FORCE_DELETE: _PodEvent(
         "Normal", "ForceDeleting", "Force deleting pod that exceeded grace period during node drain"
@@ -34,7 +34,7 @@ _EVENTS = {
 
 
 def record_pod_event(recorder: EventRecorder, node: Node, pod: Pod, step: EscalationStep) -> None:
-    """Tell that a pod is made to leave a node."""
+    """Record that a pod is evicted, deleted or force-deleted."""
     event = _EVENTS[step]
     recorder.event(
         object_reference(PODS, pod),
@@ -48,7 +48,7 @@ def record_pod_event(recorder: EventRecorder, node: Node, pod: Pod, step: Escala
 
 
 def _cordoned_at(node: Node) -> str:
-    """Return when the first owner of the cordon came, which tells one maintenance from the next; empty if unknown."""
+    """Return when the first owner cordoned the node, which identifies the cordon; empty if unknown."""
     try:
         cordon = cordon_of(node)
     except InvalidCordonAnnotation:

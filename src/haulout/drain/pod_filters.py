@@ -1,9 +1,8 @@
-"""Which pods of a node a drain makes leave: the rules of `kubectl drain`, in its order and with its words.
+"""The pod filters of `kubectl drain`, in its order and with its messages.
 
-A pod meets the rules one after the other until one says that it stays. It stays for a reason that is fine (`STAYS`: a
-DaemonSet's pod, a static pod, one that was given up), or for one that forbids the drain (`REFUSED`: it would be lost
-for good and nobody said that it may be). kubectl remembers only what the last rule said of a pod; here all that was
-said is kept, since a pod can have local storage and no controller as well.
+Each pod passes the filters until one keeps it. `STAYS` is fine: a DaemonSet pod, a static pod, one past
+skip-wait-for-delete. `REFUSED` refuses the drain: the pod would be lost without permission. kubectl keeps only the last
+filter's result for a pod; here all warnings are kept, since a pod can have local storage and no controller.
 
 Follows `kubectl/pkg/drain/filters.go` of Kubernetes 1.36.
 """
@@ -32,7 +31,7 @@ _UNKNOWN = "unexpected error"
 
 
 class PodDisposition(StrEnum):
-    """What becomes of a pod."""
+    """What happens to a pod."""
 
     LEAVES = "Leaves"
     STAYS = "Stays"
@@ -41,47 +40,48 @@ class PodDisposition(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFilters:
-    """What a drain may do; the names are those of kubectl's flags."""
+    """The settings of the filters, named like kubectl's flags."""
 
-    force: bool = False  # make pods leave that nobody will start again elsewhere
+    force: bool = False  # evict pods without a controller
     ignore_daemonsets: bool = False
     delete_emptydir_data: bool = False
-    skip_wait_for_delete: timedelta = timedelta()  # after which a pod that does not end is given up; zero: never
-    keep_any_daemonset: bool = False  # no flag of kubectl: see `is_owned_by_any_daemon_set`
+    # Since deletionTimestamp; longer terminating pods are ignored; zero: never.
+    skip_wait_for_delete: timedelta = timedelta()
+    keep_any_daemonset: bool = False  # not in kubectl: see `is_owned_by_any_daemon_set`
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonSetInfo:
-    """What the server said when it was asked for a pod's DaemonSet; no problem if that exists."""
+    """The lookup result of a pod's DaemonSet; no problem if it exists."""
 
     problem: str = ""
     is_missing: bool = False
-    tolerations: tuple[Toleration, ...] = ()  # of its template
+    tolerations: tuple[Toleration, ...] = ()  # of its pod template
 
 
 class PodDeleteStatus(msgspec.Struct, frozen=True, gc=False):
-    """What becomes of a pod, and what is to be said about it, in the order of the rules."""
+    """What happens to a pod, with the warnings in the order of the filters."""
 
     pod: Pod
     disposition: PodDisposition
     warnings: tuple[str, ...] = ()
-    problem: str = ""  # why it is refused
+    problem: str = ""  # why it refuses the drain
 
 
 @dataclass(frozen=True, slots=True)
 class PodDeleteList:
-    """The verdicts on all pods of a node."""
+    """The results for all pods of a node."""
 
     statuses: tuple[PodDeleteStatus, ...]
 
     @property
     def pods(self) -> tuple[Pod, ...]:
-        """The pods to make leave."""
+        """The pods to evict."""
         return tuple(status.pod for status in self.statuses if status.disposition is PodDisposition.LEAVES)
 
     @property
     def refusals(self) -> tuple[str, ...]:
-        """Why the drain must not begin, one sentence for each reason; empty if it may."""
+        """Why the drain must not begin, one sentence per reason; empty if it may."""
         problems = (
             (status.problem or _UNKNOWN, status.pod)
             for status in self.statuses
@@ -91,7 +91,7 @@ class PodDeleteList:
 
     @property
     def warning(self) -> str:
-        """What people should know before it begins, in one line; empty if nothing."""
+        """The warning before the drain begins, in one line; empty if there is none."""
         warnings = ((text, status.pod) for status in self.statuses for text in status.warnings)
         return "; ".join(f"{text}: {pods}" for text, pods in _group_by_text(warnings))
 
@@ -99,7 +99,7 @@ class PodDeleteList:
 def filter_pods(
     pods: Iterable[Pod], filters: PodFilters, *, daemon_set: Callable[[Pod], DaemonSetInfo], now: datetime
 ) -> PodDeleteList:
-    """Judge all pods of a node; `daemon_set` is asked about those that a DaemonSet controls."""
+    """Filter all pods of a node. `daemon_set` returns the lookup result for pods that a DaemonSet controls."""
     return PodDeleteList(tuple(filter_pod(pod, filters, daemon_set=daemon_set, now=now) for pod in pods))
 
 
@@ -111,10 +111,10 @@ def filter_pod(
     now: datetime,
     taints: Sequence[Taint] | None = None,
 ) -> PodDeleteStatus:
-    """Judge one pod.
+    """Filter one pod.
 
-    Beyond kubectl: if `taints`, those of the node, are given, pods of DaemonSets leave that these keep from coming
-    back.
+    Beyond kubectl: with the node's `taints`, DaemonSet pods leave if these taints keep the DaemonSet from recreating
+    them.
     """
     warnings: list[str] = []
     for disposition, text in _filter_results(pod, filters, daemon_set=daemon_set, now=now, taints=taints):
@@ -134,7 +134,7 @@ def _filter_results(
     now: datetime,
     taints: Sequence[Taint] | None,
 ) -> Iterator[tuple[PodDisposition, str]]:
-    """Yield what the rules have to say, in their order; whoever reads on has accepted what was said before."""
+    """Yield the result of each filter in order. A caller that continues after a result has accepted it."""
     if is_past_wait_for_delete(pod, filters.skip_wait_for_delete, now=now):
         yield PodDisposition.STAYS, ""
     is_running = not is_finished(pod)
@@ -173,22 +173,22 @@ def _daemon_set_results(
 
 
 def is_finished(pod: Pod) -> bool:
-    """Tell whether a pod has come to its end by itself."""
+    """Return whether the phase of a pod is final."""
     return pod.status.phase in FINISHED
 
 
 def is_static(pod: Pod) -> bool:
-    """Tell whether only its kubelet can stop a pod."""
+    """Return whether the pod is a mirror pod, which only its kubelet can stop."""
     return MIRROR_ANNOTATION in pod.metadata.annotations
 
 
 def has_local_storage(pod: Pod) -> bool:
-    """Tell whether data is lost with the pod."""
+    """Return whether the pod has an emptyDir volume, whose data is lost with it."""
     return any(volume.empty_dir is not None for volume in pod.spec.volumes)
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:
-    """Return who replaces the pod when it is gone."""
+    """Return the controller of the pod, which creates its replacement."""
     for owner in pod.metadata.owner_references:
         if owner.controller:
             return owner
@@ -196,30 +196,31 @@ def controller_of(pod: Pod) -> OwnerReference | None:
 
 
 def belongs_to_daemon_set(pod: Pod) -> bool:
-    """Tell whether one of Kubernetes' own DaemonSets controls the pod; those of other groups are not meant."""
+    """Return whether a DaemonSet of API group apps controls the pod; other groups do not count."""
     owner = controller_of(pod)
     return owner is not None and (owner.api_version, owner.kind) == ("apps/v1", "DaemonSet")
 
 
 def is_owned_by_any_daemon_set(pod: Pod, filters: PodFilters) -> bool:
-    """Tell whether a pod stays because one of its owners calls itself a DaemonSet.
+    """Return whether a pod stays because any of its owners has the kind DaemonSet.
 
-    This is the rule of controllers that may not read DaemonSets: of any group, there or gone, and for finished pods.
+    This is the rule of controllers without the permission to read DaemonSets: any API group, existing or not, and also
+    for finished pods.
     """
     return filters.keep_any_daemonset and any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)
 
 
 def is_past_wait_for_delete(pod: Pod, timeout: timedelta, *, now: datetime) -> bool:
-    """Tell whether a pod should have been gone for longer than `timeout`, in whole seconds; never if that is zero.
+    """Return whether a pod is terminating for longer than `timeout`, in whole seconds; never if that is zero.
 
-    The deletionTimestamp is the end of its grace period, so the patience counts from there.
+    The deletionTimestamp is the end of the grace period, and `timeout` counts from there.
     """
     ended = pod.metadata.deletion_timestamp
     return bool(timeout) and ended is not None and (now - ended) // _SECOND > timeout // _SECOND
 
 
 def aggregate_errors(problems: Sequence[str]) -> str:
-    """Return several problems in one line, as Kubernetes' tools join them."""
+    """Return several problems in one line, in the format of Kubernetes' error aggregates."""
     distinct = list(dict.fromkeys(problems))
     return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
 
@@ -228,7 +229,7 @@ _SECOND = timedelta(seconds=1)
 
 
 def _group_by_text(texts: Iterable[tuple[str, Pod]]) -> Iterator[tuple[str, str]]:
-    """Yield each text with the pods it is about, in the order in which they came."""
+    """Yield each text once with its pods, in the order of the input."""
     groups: dict[str, list[str]] = {}
     for text, pod in texts:
         groups.setdefault(text, []).append(f"{pod.namespace}/{pod.name}")

@@ -1,13 +1,12 @@
-"""Where a drain learns which pods are on its node.
+"""The pods on a node, from a watch and from lists.
 
-There are two sources. `NodePodInformer` opens one watch on the pods of the node; a `haulout.drain.shared_pod_informer`
-has one for all its members. Either may be old, and that of an operator which was deposed without knowing it surely is.
-That is safe: each request carries the uid of the pod it is about, and a drain ends only after a list from the server
-has confirmed that it may.
+There are two sources. `NodePodInformer` has a watch on the pods of one node; `haulout.drain.shared_pod_informer` has
+one for many drains. Either may be stale, and that of an operator that was deposed without noticing certainly is. That
+is safe: each request carries the UID of its pod, and a drain ends only after a list from the API server has confirmed
+that.
 
-`PresentPods` puts together what the source shows and what the last list showed. Of two states of one pod the newer
-counts, and a pod that was seen to go stays gone, since no uid comes twice. So an event that was lost delays a drain,
-and cannot mislead it.
+`PresentPods` merges the source with the last list. The newer state of a pod counts, and a pod that was deleted stays
+deleted, since UIDs are never reused. So a lost event delays a drain, and cannot mislead it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -22,45 +21,40 @@ from haulout.kube.reflector import ListWatch
 
 
 def node_field_selector(node: str) -> str:
-    """Return the field selector for the pods of a node."""
     return f"spec.nodeName={node}"
 
 
 class PodSource(Protocol):
-    """The pods of one node, as far as they are known."""
+    """The pods of one node."""
 
     async def run(self) -> object:
-        """Follow them until cancelled."""
+        """Watch the pods until cancelled."""
         ...
 
     async def wait_synced(self) -> None:
-        """Return when all were seen once."""
+        """Wait until the first list is complete."""
         ...
 
-    def pods(self) -> Iterable[Pod]:
-        """Return them."""
-        ...
+    def pods(self) -> Iterable[Pod]: ...
 
     def subscribe(self, handler: Callable[[Pod | None, Pod | None], None]) -> Callable[[], None]:
-        """Call `handler(old, new)` for each change of one of them; returns what ends that."""
+        """Call `handler(old, new)` for each change; return the function to unsubscribe."""
         ...
 
     @property
     def stale_reason(self) -> str:
-        """Why they may be out of date; empty if they are not."""
+        """Why the pods may be stale; empty if they are not."""
         ...
 
 
 class PodChangeHandler(Protocol):
-    """Whoever hears of changes of pods."""
+    """Handles changes of pods."""
 
-    def __call__(self, uid: str, *, is_gone: bool) -> object:
-        """Hear of one."""
-        ...
+    def __call__(self, uid: str, *, is_gone: bool) -> object: ...
 
 
 class NodePodInformer:
-    """The pods of a node, by a watch of their own."""
+    """The pods of a node, by a watch of its own."""
 
     def __init__(self, client: Client, node: str) -> None:
         self._cache: Informer[Pod] = Informer(
@@ -68,31 +62,26 @@ class NodePodInformer:
         )
 
     async def run(self) -> None:
-        """Follow them until cancelled."""
         await self._cache.run()
 
     async def wait_synced(self) -> None:
-        """Return when all were seen once."""
         await self._cache.wait_synced()
 
     def pods(self) -> Iterable[Pod]:
-        """Return them."""
         return self._cache.all()
 
     def subscribe(self, handler: Callable[[Pod | None, Pod | None], None]) -> Callable[[], None]:
-        """Call `handler(old, new)` for each change."""
         return self._cache.subscribe(handler)
 
     @property
     def stale_reason(self) -> str:
-        """Why they may be out of date."""
         health = self._cache.health()
         misfits = "; ".join(f"pod {key} cannot be read: {problem}" for key, problem in health.undecodable.items())
         return health.problem or misfits
 
 
 class PresentPods:
-    """The pods that are on a node, by all that is known."""
+    """The pods on a node by watch and list together."""
 
     def __init__(self, source: PodSource, *, on_change: PodChangeHandler) -> None:
         self._source = source
@@ -102,7 +91,7 @@ class PresentPods:
 
     @contextmanager
     def subscribed(self) -> Iterator[None]:
-        """Take note of changes while the context lasts."""
+        """Subscribe to changes while the context lasts."""
         unsubscribe = self._source.subscribe(self._handle_change)
         try:
             yield
@@ -110,7 +99,7 @@ class PresentPods:
             unsubscribe()
 
     def pods(self) -> list[Pod]:
-        """Return the pods, in the order of their names."""
+        """Return the pods, sorted by namespace and name."""
         known = {pod.uid: pod for pod in self._source.pods()}
         for uid, pod in self._listed.items():
             if uid not in known or _revision(known[uid]) < _revision(pod):
@@ -118,7 +107,7 @@ class PresentPods:
         return sorted((pod for uid, pod in known.items() if uid not in self._gone), key=lambda pod: pod.key)
 
     def confirm(self, page: Page[Pod]) -> None:
-        """Take what a list showed: what it lacks, and is not newer than it, is gone."""
+        """Merge a list: pods that it lacks, and that are not newer than it, are gone."""
         self._listed = {pod.uid: pod for pod in page.items}
         list_revision = revision(page.resource_version)
         self._gone |= {
@@ -134,7 +123,7 @@ class PresentPods:
 
 
 def _relevant_fields(pod: Pod) -> tuple[object, ...]:
-    """Return what a decision may rest on: what a kubelet says while a pod starts or ends is mostly not of interest."""
+    """Return the fields on which decisions depend. Most status changes of starting and ending pods are irrelevant."""
     metadata = pod.metadata
     ends = metadata.deletion_timestamp, metadata.deletion_grace_period_seconds
     return pod.uid, pod.spec, pod.status.phase, ends, metadata.finalizers, metadata.labels, metadata.annotations

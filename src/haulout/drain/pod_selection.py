@@ -1,16 +1,15 @@
-"""Who leaves, who stays, who forbids the drain: all pods of a node, judged and put into their waves.
+"""Which pods leave, which stay, and which refuse the drain.
 
-kubectl's filters judge first, then the pod's own label, then the first rule that matches. A pod that is to be kept by a
-rule is never a reason to refuse the drain: nothing happens to it. Where the server must be asked before a pod can be
-judged (is its DaemonSet still there, which labels has its namespace), the question is returned, and only that pod waits
-for the answer.
+kubectl's filters apply first, then the pod's own label, then the first rule that matches. A pod that a rule keeps never
+refuses the drain: nothing happens to it. If an object must be read before a pod can be judged (does its DaemonSet
+exist, which labels has its namespace), a lookup request is returned, and only that pod waits.
 
-A policy may have pods of DaemonSets leave, after all others (`daemon_sets_last`). Then those stay that tolerate all
-taints of the node, for they would come back at once. Nobody waits for daemons to complete: a rule with `WaitCompleted`
-keeps them where they are.
+With `daemon_sets_last`, DaemonSet pods leave after all others, except those that tolerate all taints of the node, since
+they would come back at once. The drain does not wait for DaemonSet pods to complete: a rule with `WaitCompleted` keeps
+them on the node.
 
-Pods that came back stay as well: one was made to leave, one like it came, was made to leave, and here is the next. More
-of the same would be an endless game, so they are told of instead.
+Pods that keep coming back stay as well: a pod was evicted, its replacement came to the node and was evicted, and the
+next replacement came. Evicting it again would never end, so it is reported instead.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,39 +41,39 @@ from haulout.drain.policy import DEFAULT_RULE, Behavior, DrainPolicy, DrainRule
 from haulout.drain.state import TrackedDrain
 
 _FIRST_ORDER_KEY = OrderKey(-(2**32))
-_MAX_REPLACEMENTS = 2  # the generation of pods from which on they are not made to leave again
+_MAX_REPLACEMENTS = 2  # replacements from this generation on are not evicted any more
 _SECOND = timedelta(seconds=1)
 
 
 class LookupRequest(NamedTuple):
-    """What must be asked: about a `daemonset`, a `namespace`, a `volume` or the `node`, by its key."""
+    """An object to read, by key; `kind` is `daemonset`, `namespace`, `volume` or `node`."""
 
     kind: str
     key: str
 
 
 class PodToEvict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A pod that leaves, or is waited for."""
+    """A pod that must leave, now or later."""
 
     pod: Pod
     rule: DrainRule
     order_key: OrderKey
-    blocker: Blocker | None = None  # why nobody asks it to leave now
-    until: datetime | None = None  # when that ends, whatever happens
+    blocker: Blocker | None = None  # why it is not evicted now
+    until: datetime | None = None  # when that ends at the latest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSelection:
-    """All pods of a node."""
+    """The judgement of all pods of a node."""
 
-    delete_list: PodDeleteList  # what kubectl's filters say of those that no rule keeps
+    delete_list: PodDeleteList  # kubectl's judgement of the pods that no rule keeps
     pods_to_evict: tuple[PodToEvict, ...]
     refused: tuple[tuple[Pod, Blocker], ...]
-    staying: frozenset[str]  # uids of those that the drain does not touch, and that have not finished either
+    staying: frozenset[str]  # UIDs of running pods that the drain does not touch
     returning: tuple[str, ...]
     lookups: tuple[LookupRequest, ...]
-    requeue_times: tuple[datetime, ...]  # when pods will be given up, or have waited long enough
-    current_order_key: OrderKey  # whose turn it is
+    requeue_times: tuple[datetime, ...]  # when a wait for a pod ends
+    current_order_key: OrderKey  # the lowest key of the pods to evict
 
 
 def select_pods(
@@ -87,7 +86,10 @@ def select_pods(
     taints: tuple[Taint, ...] | str | None = None,
     now: datetime,
 ) -> PodSelection:
-    """Return who leaves and who does not; `taints` are those of the node, why they are not known, or None."""
+    """Return which pods leave.
+
+    `taints` are those of the node, or why they are unknown, or None if not looked up yet.
+    """
     selector = _PodSelector(state, policy, daemon_sets, namespaces, taints, now)
     for pod in pods:
         if policy.pod_selector.matches(pod.metadata.labels):
@@ -98,7 +100,7 @@ def select_pods(
 
 
 class _PodSelector:
-    """Takes pods one by one."""
+    """Builds a selection, pod by pod."""
 
     def __init__(
         self,
@@ -124,7 +126,6 @@ class _PodSelector:
         self.requeue_times: list[datetime] = []
 
     def selection(self) -> PodSelection:
-        """Return where all of them belong."""
         pods_to_evict = _align_pod_groups(self.pods_to_evict)
         return PodSelection(
             delete_list=PodDeleteList(tuple(self.statuses)),
@@ -138,7 +139,7 @@ class _PodSelector:
         )
 
     def add(self, pod: Pod) -> None:
-        """Put one pod where it belongs."""
+        """Judge one pod."""
         wait_for_delete = self.policy.filters.skip_wait_for_delete
         if is_past_wait_for_delete(pod, wait_for_delete, now=self.now):
             return
@@ -202,7 +203,7 @@ class _PodSelector:
             self.requeue_times.append(until)
 
     def _completion_deadline(self, rule: DrainRule, pod: Pod) -> datetime | None:
-        """Return until when a rule lets a pod run to completion; None: without limit, or it lets it run not at all."""
+        """Return until when a rule lets a pod run to completion; None: no limit, or no such rule."""
         limit = self.policy.wait_completed_limit(rule)
         if limit is None or leaves_last(pod, self.policy):
             return None
@@ -212,7 +213,7 @@ class _PodSelector:
         return completion_deadline(limits, limit, started=started, deadline=deadline)
 
     def _completion_wait_is_over(self, rule: DrainRule, pod: Pod) -> bool:
-        """Tell whether a pod had all the time to complete that a rule gives it, and has not."""
+        """Return whether a pod has used up its time to complete without completing."""
         until = self._completion_deadline(rule, pod)
         return until is not None and until <= self.now and not is_finished(pod)
 
@@ -227,7 +228,7 @@ class _PodSelector:
         leaving = pod.metadata.deletion_timestamp is not None
         return not leaving and self.state.tracked_pods[pod.uid].replacement_count >= _MAX_REPLACEMENTS
 
-    # What the server must be asked
+    # Lookups
 
     def _needs_lookup(self, pod: Pod) -> bool:
         missing = []
@@ -259,7 +260,7 @@ class _PodSelector:
         return self.daemon_sets[_daemon_set_key(pod)]
 
     def _is_daemon_set_unknown(self, pod: Pod) -> bool:
-        """Tell whether the pod is refused only because the server did not say whether its DaemonSet exists."""
+        """Return whether the pod is refused only because the lookup of its DaemonSet failed."""
         if not self._needs_daemon_set(pod):
             return False
         info = self._daemon_set_info(pod)
@@ -270,12 +271,15 @@ class _PodSelector:
 
 
 def leaves_last(pod: Pod, policy: DrainPolicy) -> bool:
-    """Tell whether a pod leaves after all others, if the node's taints keep its DaemonSet from putting it back."""
+    """Return whether a pod leaves after all others.
+
+    It does so only if the node's taints keep its DaemonSet from recreating it.
+    """
     return policy.order.daemon_sets_last and belongs_to_daemon_set(pod) and not is_finished(pod)
 
 
 def _align_pod_groups(pods_to_evict: list[PodToEvict]) -> list[PodToEvict]:
-    """Put pods that are scheduled as a group into one wave: that of the last of them."""
+    """Give pods of one scheduling group the same order key: the highest of them."""
     last_order_keys: dict[str, OrderKey] = {}
     for pod_to_evict in pods_to_evict:
         if pod_to_evict.blocker is None and (group := pod_group_of(pod_to_evict.pod)):

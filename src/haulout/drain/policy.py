@@ -1,22 +1,23 @@
-"""How a node is to be emptied: what may be done to pods, in what order, and how long who may take.
+"""The drain policy: what a drain may do to pods, in which order, and how long each may take.
 
-A policy is a value. By default it tries for ever and does nothing that a disruption budget forbids. Whoever wants more
-says so twice: with what may be done (`force`, `force_delete`) and with when (`eviction_timeout`, `deletion_timeout`).
+A policy is a value. By default a drain tries for ever and does nothing that a PodDisruptionBudget forbids. To go
+further, a policy must say what is allowed (`force`, `force_delete`) and when (`eviction_timeout`, `deletion_timeout`).
 
-With `eviction_requests` (`evictionRequests: true` in a document) pods are asked to leave by EvictionRequests, where the
-cluster serves them (Kubernetes 1.37 and later, behind a feature gate) and a controller takes them up; where not, and
-for each pod whose request comes to nothing, by the classic eviction. All limits in time hold in both ways.
+With `eviction_requests` (`evictionRequests: true` in a document) pods are evicted by EvictionRequests if the cluster
+serves them (Kubernetes 1.37 and later, behind a feature gate) and a controller acts on them. If not, and for each pod
+whose request fails, the Eviction API is used. All timeouts apply to both.
 
-Rules are about some of the pods and have the meaning of Cluster API's MachineDrainRules: sorted by name, the first one
-that matches a pod counts; a pod that none matches is drained with order 0; lower orders leave first, and all of one
-order are gone before the next begins. A rule never makes a pod leave that kubectl's filters keep.
+Rules apply to some of the pods, with the meaning of Cluster API's MachineDrainRules: sorted by name, the first match
+counts; a pod without a match is drained with order 0; lower orders leave first, and all pods of one order are gone
+before the next begins. A rule never evicts a pod that kubectl's filters keep.
 
-Real MachineDrainRules (`haulout.drain.machine_drain_rules`) come on top of the policy's own: a pod leaves only if both
-let it go. If both keep it, the MachineDrainRule says how; the order is the MachineDrainRule's, if that gives one;
-times are always the policy's.
+Real MachineDrainRules (`haulout.drain.machine_drain_rules`) apply in addition to the policy's rules: a pod leaves only
+if both let it. If both keep it, the MachineDrainRule decides how. The order is that of the MachineDrainRule if it sets
+one. Timeouts are always those of the policy.
 
-Without `wait_completed_timeout` the drain waits without limit for pods that are to complete (`WaitCompleted`); only its
-own `timeout` ends that, as Cluster API's nodeDrainTimeout does. With it these pods are evicted after so long.
+Without `wait_completed_timeout` the drain waits without limit for pods that run to completion (`WaitCompleted`); only
+its own `timeout` ends the wait, as Cluster API's nodeDrainTimeout does. With it, these pods are evicted after that
+time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,50 +38,49 @@ _NO_FILTERS = PodFilters()
 
 
 class Behavior(StrEnum):
-    """What becomes of the pods of a rule; the words are Cluster API's."""
+    """What happens to the pods of a rule, in the words of Cluster API."""
 
     DRAIN = "Drain"
     SKIP = "Skip"  # they stay
-    WAIT_COMPLETED = "WaitCompleted"  # nobody asks them to leave, but the drain waits until they have finished
+    WAIT_COMPLETED = "WaitCompleted"  # no eviction, but the drain waits until they have finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainOrder:
-    """Who leaves first within one order of the rules; pods of DaemonSets leave after all orders."""
+    """Which pods leave first within one order of the rules. DaemonSet pods leave after all orders."""
 
-    by_priority: bool = False  # the least important first
-    storage_last: bool = False  # pods with a volume that moves with them
+    by_priority: bool = False  # lowest priority first
+    storage_last: bool = False  # pods with a volume that moves with them leave last
     daemon_sets_last: bool = False  # they leave, too, if the node's taints keep them from coming back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainRule:
-    """What holds for some of the pods. What it does not say is as the policy says."""
+    """A rule for some of the pods. Fields that are None take the value of the policy."""
 
     name: str
     pods: Selector = EVERYTHING
     namespaces: tuple[str, ...] = ()  # empty: all
     namespace_selector: Selector | None = None
     behavior: Behavior = Behavior.DRAIN
-    order: int | None = None  # None: 0, and only Drain may say another
+    order: int | None = None  # None: 0; only with Drain
     grace_period: timedelta | None = None
     eviction_timeout: timedelta | None = None
     deletion_timeout: timedelta | None = None
-    wait_completed_timeout: timedelta | None = None  # only WaitCompleted may say one
-    source: str = ""  # who says so, if that is not the policy: `MachineDrainRule keep-db`
-    problem: str = ""  # why it cannot be told what becomes of its pods: they wait
+    wait_completed_timeout: timedelta | None = None  # only with WaitCompleted
+    source: str = ""  # origin if not the policy itself: `MachineDrainRule keep-db`
+    problem: str = ""  # why the rule is invalid; its pods wait
 
     def __str__(self) -> str:
-        """Return who says so."""
         return self.source or f"rule {self.name}"
 
     @property
     def keeps_pods(self) -> bool:
-        """Tell whether nobody may ask its pods to leave."""
+        """Whether its pods must not be evicted."""
         return bool(self.problem) or self.behavior is not Behavior.DRAIN
 
     def matches(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
-        """Tell whether the rule is about `pod`, whose namespace has these labels."""
+        """Return whether the rule applies to `pod`, whose namespace has these labels."""
         if self.namespaces and pod.namespace not in self.namespaces:
             return False
         if self.namespace_selector is not None and not self.namespace_selector.matches(namespace_labels):
@@ -93,25 +93,25 @@ DEFAULT_RULE = DrainRule(name="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPolicy:
-    """How a node is to be emptied."""
+    """How a node is drained."""
 
     filters: PodFilters = _NO_FILTERS
-    pod_selector: Selector = EVERYTHING  # other pods are not the drain's business
-    grace_period: timedelta | None = None  # instead of what each pod asks for
-    timeout: timedelta | None = None  # of the whole drain, which then ends with a verdict
-    eviction_timeout: timedelta | None = None  # of a pod, which is then deleted, whatever its budget says
-    deletion_timeout: timedelta | None = None  # of a pod that was told to go, which then gets no more time to end
-    wait_completed_timeout: timedelta | None = None  # from the start of the drain; then those pods are evicted
-    volume_detach_timeout: timedelta | None = None  # how long to wait for volumes after pods have left; None: not
+    pod_selector: Selector = EVERYTHING  # other pods stay and are not counted
+    grace_period: timedelta | None = None  # instead of each pod's own
+    timeout: timedelta | None = None  # of the whole drain
+    eviction_timeout: timedelta | None = None  # per pod; then it is deleted regardless of PodDisruptionBudgets
+    deletion_timeout: timedelta | None = None  # per pod; then it is force-deleted without further grace
+    wait_completed_timeout: timedelta | None = None  # from the start of the drain; then these pods are evicted
+    volume_detach_timeout: timedelta | None = None  # wait for volumes after all pods have left; None: do not wait
     force_delete: bool = False
     disable_eviction: bool = False
-    eviction_requests: bool = False  # ask by EvictionRequests (KEP-4563) where the cluster takes them
-    parallel: int = 20  # requests under way for one node
+    eviction_requests: bool = False  # use EvictionRequests (KEP-4563) where the cluster supports them
+    parallel: int = 20  # requests in flight per node
     order: DrainOrder = DrainOrder()
     rules: tuple[DrainRule, ...] = ()
     machine_drain_rules: tuple[
         DrainRule, ...
-    ] = ()  # of the node's Machine, in their order: see `machine_rules.honoured`
+    ] = ()  # of the node's Machine, in their order: see `machine_drain_rules.with_machine_drain_rules`
     _sorted_rules: tuple[DrainRule, ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
@@ -119,17 +119,16 @@ class DrainPolicy:
 
     @classmethod
     def like_nmo(cls) -> "DrainPolicy":
-        """Return what the Node Maintenance Operator does: all pods but those of DaemonSets, for as long as it takes."""
+        """Return the policy of the Node Maintenance Operator: all pods except DaemonSet pods, without a timeout."""
         return cls(filters=PodFilters(force=True, ignore_daemonsets=True, delete_emptydir_data=True))
 
     @classmethod
     def like_smc(
         cls, *, eviction_timeout: timedelta | None = None, deletion_timeout: timedelta | None = None
     ) -> "DrainPolicy":
-        """Return what the SAP maintenance-controller does: all pods but those of anything called DaemonSet.
+        """Return the policy of the SAP maintenance-controller: all pods except those of any owner of kind DaemonSet.
 
-        With a time for evictions and one for deletions it is forceful: it deletes after the one, and kills after the
-        other.
+        With `eviction_timeout` and `deletion_timeout` it deletes after the first and force-deletes after the second.
         """
         return cls(
             filters=PodFilters(force=True, ignore_daemonsets=True, delete_emptydir_data=True, keep_any_daemonset=True),
@@ -148,7 +147,7 @@ class DrainPolicy:
         pod_selector: Selector = EVERYTHING,
         disable_eviction: bool = False,
     ) -> "DrainPolicy":
-        """Return what `kubectl drain` does with these flags."""
+        """Return the policy of `kubectl drain` with these flags."""
         return cls(
             filters=filters,
             grace_period=grace_period,
@@ -159,12 +158,12 @@ class DrainPolicy:
 
     @property
     def needs_namespaces(self) -> bool:
-        """Tell whether the labels of namespaces must be known to apply the rules."""
+        """Whether the rules need the labels of namespaces."""
         return any(rule.namespace_selector is not None for rule in (*self.rules, *self.machine_drain_rules))
 
     @property
     def may_delete(self) -> bool:
-        """Tell whether pods may be deleted, and not only be asked to leave."""
+        """Whether pods may be deleted, and not only evicted."""
         with_timeouts: tuple[DrainPolicy | DrainRule, ...] = (self, *self.rules)
         deletes_after_timeout = self.filters.force and any(
             limits.eviction_timeout is not None for limits in with_timeouts
@@ -175,7 +174,7 @@ class DrainPolicy:
         return self.disable_eviction or deletes_after_timeout or force_deletes_after_timeout
 
     def rule_for(self, pod: Pod, namespace_labels: Mapping[str, str]) -> DrainRule:
-        """Return the rule that counts for `pod`."""
+        """Return the rule that applies to `pod`."""
         policy_rule = _first_match(self._sorted_rules, pod, namespace_labels)
         if not self.machine_drain_rules:
             return policy_rule
@@ -186,9 +185,9 @@ class DrainPolicy:
         return policy_rule if machine_rule.order is None else replace(policy_rule, order=machine_rule.order)
 
     def rule_after_completion(self, pod: Pod, namespace_labels: Mapping[str, str]) -> DrainRule:
-        """Return the rule that counts for `pod` when nobody waits for its completion any more.
+        """Return the rule that applies to `pod` once the wait for its completion is over.
 
-        What another rule keeps stays: the end of the wait allows no more than the other rules do.
+        A pod that another rule keeps stays: the end of the wait permits no more than the other rules do.
         """
         policy_rule = _first_match(self._sorted_rules, pod, namespace_labels)
         machine_rule = _first_match(self.machine_drain_rules, pod, namespace_labels)
@@ -199,13 +198,13 @@ class DrainPolicy:
         return times if machine_rule.order is None else replace(times, order=machine_rule.order)
 
     def wait_completed_limit(self, rule: DrainRule) -> timedelta | None:
-        """Return for how long the drain waits for pods of a rule to complete; None: without limit."""
+        """Return how long the drain waits for pods of a rule to complete; None: without limit."""
         if rule.problem or rule.behavior is not Behavior.WAIT_COMPLETED:
             return None
         return _specific_or_general(rule.wait_completed_timeout, self.wait_completed_timeout)
 
     def limits_for(self, pod: Pod, rule: DrainRule) -> EscalationLimits:
-        """Return how far the drain may go with `pod`, and when; never further than the policy allows."""
+        """Return which escalation steps the policy allows for `pod`, and after what time."""
         grace_override = _specific_or_general(rule.grace_period, self.grace_period)
         pod_grace = timedelta(seconds=pod.spec.termination_grace_period_seconds)
         may_delete = self.filters.force
@@ -221,7 +220,7 @@ class DrainPolicy:
 
     @property
     def without_completion_limits(self) -> "DrainPolicy":
-        """The policy before its drain begins: until then no pod's time to complete passes."""
+        """The policy before its drain begins: the time to complete does not start yet."""
         with_timeouts: tuple[DrainPolicy | DrainRule, ...] = (self, *self.rules)
         if all(limits.wait_completed_timeout is None for limits in with_timeouts):
             return self
@@ -229,10 +228,10 @@ class DrainPolicy:
         return replace(self, wait_completed_timeout=None, rules=rules)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense: the key, as it stands in a document, and what is wrong with it."""
+        """Yield the key in the document and the description of each error in the policy."""
         yield from self._escalation_problems("", self.eviction_timeout, self.deletion_timeout, self.grace_period)
         if self.force_delete and not any((self.deletion_timeout, *(rule.deletion_timeout for rule in self.rules))):
-            yield "forceDelete", "found true, expected a deletionTimeout beside it that says when"
+            yield "forceDelete", "found true, expected deletionTimeout to be set as well"
         escalation = (self.eviction_timeout or timedelta()) + (self.deletion_timeout or timedelta())
         if self.timeout is not None and self.timeout <= escalation:
             expected = f"more than evictionTimeout and deletionTimeout together, {duration.format(escalation)}"
@@ -278,7 +277,7 @@ class DrainPolicy:
         self, path: str, eviction: timedelta | None, deletion: timedelta | None, grace: timedelta | None
     ) -> Iterator[tuple[str, str]]:
         if eviction is not None and not self.filters.force:
-            yield f"{path}evictionTimeout", "found without force, expected force: true, or no deletion after a time"
+            yield f"{path}evictionTimeout", "found without force, expected force: true, or no evictionTimeout"
         if eviction is not None and self.disable_eviction:
             yield f"{path}evictionTimeout", "found with disableEviction, expected one of the two"
         if deletion is not None and not self.force_delete:
@@ -288,7 +287,6 @@ class DrainPolicy:
 
 
 def _first_match(rules: tuple[DrainRule, ...], pod: Pod, namespace_labels: Mapping[str, str]) -> DrainRule:
-    """Return the first rule that is about `pod`."""
     return next((rule for rule in rules if rule.matches(pod, namespace_labels)), DEFAULT_RULE)
 
 

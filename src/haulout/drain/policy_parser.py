@@ -1,10 +1,10 @@
-"""A drain policy as people write it: `spec.drain` of a custom resource, or a YAML file.
+"""Parses a drain policy: `spec.drain` of a custom resource, or a YAML file.
 
-    policy = read(document, base=Policy.like_nmo(), path="spec.drain")
-    policy = load(Path("night.yaml").read_bytes(), file="night.yaml")
+    policy = parse_policy(document, base=DrainPolicy.like_nmo(), path="spec.drain")
+    policy = load_policy(Path("night.yaml").read_bytes(), file="night.yaml")
 
-Whatever is wrong is told at once, each with where it stands, what was found and what was expected. A key that nobody
-knows is wrong too: a `timeuot` that is silently ignored is a drain that never ends. What is left out is as in `base`.
+All errors are reported at once, each with its path, the value found and the value expected. An unknown key is an error,
+too: a `timeuot` that is silently ignored is a drain that never ends. Missing keys have the value of `base`.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ _LARGEST_ORDER = 2**31 - 1  # as in Cluster API
 
 
 class _InvalidValue(ValueError):
-    """A value that is not what its key wants; `path` is where, within the value."""
+    """An invalid value. `path` is the place within the value."""
 
     def __init__(self, found: Any, expected: str, path: str = "") -> None:
         self.path = path
@@ -36,7 +36,7 @@ class _InvalidValue(ValueError):
 
 
 def parse_policy(data: Any, *, base: DrainPolicy | None = None, path: str = "", file: str | None = None) -> DrainPolicy:
-    """Return the policy that `data` describes; raise `PolicyError` with all that is wrong."""
+    """Return the policy in `data`; raise `PolicyError` with all problems."""
     policy, problems = _parse(data, DrainPolicy() if base is None else base, path)
     if problems:
         raise PolicyError([f"{key}: {problem}" if key else problem for key, problem in problems], file=file)
@@ -44,7 +44,7 @@ def parse_policy(data: Any, *, base: DrainPolicy | None = None, path: str = "", 
 
 
 def load_policy(data: bytes, *, file: str) -> DrainPolicy:
-    """Return the policy that a YAML file describes; raise `ConfigErrors`, each with its line."""
+    """Return the policy in a YAML file; raise `ConfigErrors`, each with its line."""
     node = yaml_nodes.compose_first(data, file=file)
     if node is None:
         raise ConfigError("expected a drain policy, found nothing", file=file)
@@ -65,7 +65,7 @@ def load_policy(data: bytes, *, file: str) -> DrainPolicy:
 
 
 def _parse(data: Any, base: DrainPolicy, path: str) -> tuple[DrainPolicy, list[tuple[str, str]]]:
-    """Return the policy, and what is wrong with it: where, and what."""
+    """Return the policy and its problems as pairs of path and message."""
     reader = _ProblemCollector(path)
     policy = _parse_policy_section(reader.section(data), base)
     found_problems = reader.problems or [(_join_path(path, key), problem) for key, problem in policy.problems()]
@@ -129,7 +129,7 @@ def _parse_rule(section: "_Section") -> DrainRule:
     return rule
 
 
-# What values mean
+# Values
 
 
 def _parse_flag(value: Any) -> bool:
@@ -196,18 +196,18 @@ def _parse_selector(value: Any) -> Selector:
     raise _InvalidValue(value, "a label selector, as text or with matchLabels and matchExpressions")
 
 
-# How a document is walked through
+# Sections of a document
 
 
 class _ProblemCollector:
-    """Collects what is wrong."""
+    """Collects problems."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.problems: list[tuple[str, str]] = []  # where, and what
+        self.problems: list[tuple[str, str]] = []  # path and message
 
     def section(self, data: Any, path: str | None = None) -> "_Section":
-        """Return `data` as a section, an empty one if it is none."""
+        """Return `data` as a section; an empty one, with a problem recorded, if it is no mapping."""
         path = self.path if path is None else path
         if data is None:
             data = {}
@@ -217,12 +217,11 @@ class _ProblemCollector:
         return _Section(self, path, data)
 
     def add_problem(self, path: str, problem: str) -> None:
-        """Remember a problem."""
         self.problems.append((path, problem))
 
 
 class _Section:
-    """Some keys and values, of which those that are asked for are known."""
+    """A mapping. The keys that are read become the known ones."""
 
     def __init__(self, reader: _ProblemCollector, path: str, data: Mapping[Any, Any]) -> None:
         self._reader = reader
@@ -231,7 +230,7 @@ class _Section:
         self._known_keys: list[str] = []
 
     def get(self, key: str, parse: Callable[[Any], T], default: T, *, required: bool = False) -> T:
-        """Return what `key` means, or `default` if it is not there or wrong."""
+        """Return the parsed value of `key`; `default` if it is missing or invalid."""
         self._known_keys.append(key)
         value = self._data.get(key)
         if value is None and not required:
@@ -243,12 +242,10 @@ class _Section:
             return default
 
     def subsection(self, key: str) -> "_Section":
-        """Return the section under `key`."""
         self._known_keys.append(key)
         return self._reader.section(self._data.get(key), _join_path(self._path, key))
 
     def items(self, key: str) -> list["_Section"]:
-        """Return the sections in the list under `key`."""
         self._known_keys.append(key)
         path, value = _join_path(self._path, key), self._data.get(key)
         if value is not None and not isinstance(value, list):
@@ -257,7 +254,7 @@ class _Section:
         return [self._reader.section(element, f"{path}[{number}]") for number, element in enumerate(value or ())]
 
     def report_unknown_keys(self) -> None:
-        """Note the keys that nobody asked for."""
+        """Record a problem for each key that was never read."""
         for key in self._data:
             if key not in self._known_keys:
                 suggestion = _did_you_mean(key, self._known_keys) or f", expected one of {', '.join(self._known_keys)}"

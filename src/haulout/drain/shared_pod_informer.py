@@ -1,12 +1,12 @@
-"""One watch of all pods for very many drains, instead of one for each.
+"""One watch of all pods for many drains, instead of one for each.
 
-    pool = PodPool(client)
-    drain = Drain(client, "n1", policy, pods=pool.of("n1"))
+    informer = SharedPodInformer(client)
+    drainer = Drainer(client, "n1", policy, pods=informer.for_node("n1"))
 
-A watch costs a connection and a quarter of a megabyte, here and at the server: too much for the thousand nodes that a
-cloud may want to reboot at the same hour. The watch of the pool brings the pods of all nodes, and only those are kept
-whose node is being drained. Who joins later asks for the pods of its node once; all that happens from then on the watch
-tells. Somebody runs `run` for as long as there is anybody in the pool.
+A watch costs a connection and a quarter of a megabyte, in this process and at the API server: too much for a thousand
+nodes that a cloud may want to reboot in the same hour. The shared watch delivers the pods of all nodes, and only those
+on nodes with a drain are kept. A drain that joins later lists the pods of its node once; the watch delivers all later
+changes. The caller runs `run` as long as there are members.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ Handler = Callable[[Pod | None, Pod | None], None]
 
 
 class SharedPodInformer:
-    """The pods of all nodes that somebody has joined for."""
+    """The pods of all nodes with a member."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -45,11 +45,11 @@ class SharedPodInformer:
         self._cache.subscribe(self._handle_change)
 
     async def run(self) -> None:
-        """Follow all pods, until cancelled."""
+        """Watch all pods until cancelled."""
         await self._cache.run()
 
     def for_node(self, node: str) -> "_SharedPodSource":
-        """Return the pods of a node; they are followed while its `run` runs."""
+        """Return a source for the pods of a node. It is a member while its `run` runs."""
         return _SharedPodSource(self, node)
 
     def __len__(self) -> int:
@@ -58,15 +58,15 @@ class SharedPodInformer:
     # For members
 
     async def add_member(self, member: "_SharedPodSource") -> None:
-        """Have the pods of a member's node; return when all were seen."""
+        """Add a member, and return when all pods of its node are known."""
         self._members.setdefault(member.node, []).append(member)
         await self._cache.wait_synced()
-        # The list with which the watch began may have come before we joined.
+        # The list that started the watch may be older than this membership, and its pods were not kept.
         for pod in (await self._client.list(PODS, fields=node_field_selector(member.node))).items:
             self._cache.update(pod)
 
     def remove_member(self, member: "_SharedPodSource") -> None:
-        """Forget about a member, and about the pods of its node unless others need them."""
+        """Remove a member, and the pods of its node unless another member needs them."""
         remaining = [other for other in self._members.get(member.node, ()) if other is not member]
         if remaining:
             self._members[member.node] = remaining
@@ -74,16 +74,15 @@ class SharedPodInformer:
             self._cache.remove(self.pods(member.node))
 
     def pods(self, node: str) -> Iterable[Pod]:
-        """Return the pods of a node."""
         return self._cache.by_index(_BY_NODE, node)
 
     async def back_off(self, failures: int) -> None:
-        """Wait before the server is asked again."""
+        """Wait before the next attempt to join."""
         await self._client.clock.sleep(_BACKOFF.delay(failures, self._client.random))
 
     @property
     def problem(self) -> str:
-        """Why what is known may be old."""
+        """Why the pods may be stale."""
         return self._cache.health().problem or ""
 
     def _handle_change(self, old: Pod | None, new: Pod | None) -> None:
@@ -104,7 +103,7 @@ class _SharedPodSource:
         self._problem = ""
 
     async def run(self) -> None:
-        """Be in the pool until cancelled."""
+        """Join with retries, and stay a member until cancelled."""
         failures = 0
         try:
             while not self._synced.is_set():
@@ -123,15 +122,14 @@ class _SharedPodSource:
             self._informer.remove_member(self)
 
     async def wait_synced(self) -> None:
-        """Return when all were seen once."""
+        """Wait until all pods of the node are known."""
         await self._synced.wait()
 
     def pods(self) -> Iterable[Pod]:
-        """Return them."""
         return self._informer.pods(self.node)
 
     def subscribe(self, handler: Handler) -> Callable[[], None]:
-        """Call `handler(old, new)` for each that there is, and for each change."""
+        """Call `handler(old, new)` for each existing pod and each change; return the function to unsubscribe."""
         self._handlers.append(handler)
         for pod in list(self.pods()):
             handler(None, pod)
@@ -139,10 +137,9 @@ class _SharedPodSource:
 
     @property
     def stale_reason(self) -> str:
-        """Why they may be out of date."""
+        """Why the pods may be stale."""
         return self._problem or self._informer.problem
 
     def handle_change(self, old: Pod | None, new: Pod | None) -> None:
-        """Hear of a change."""
         for handler in tuple(self._handlers):
             handler(old, new)

@@ -1,15 +1,16 @@
-"""What a drain remembers of the pods it has seen: a value, from which the next decision is made.
+"""The state of a drain: an immutable value, from which the next decision is made.
 
-    memory = Memory(started=now)
-    memory = memory.ask(uid, Rung.EVICT, at=now, pace=uid).refused(uid, blocker, at=now, wait=…)
+    state = TrackedDrain(started=now)
+    state = state.record_attempt(uid, EscalationStep.EVICT, at=now, retry_key=uid)
+    state = state.record_refusal(uid, blocker, at=now, wait=…)
 
-Little of it matters: a successor that starts with nothing but a `Checkpoint` asks a pod or two once more than needed,
-and comes to the same end. Pods are known by their uid: another pod of the same name is another pod.
+Losing it costs little: a successor with only a `Checkpoint` repeats a request or two, and reaches the same end. Pods
+are identified by UID: a pod with the same name and another UID is another pod.
 
-**Pace.** Pods that were refused for the same reason by the same thing (one disruption budget, an API server that cannot
-be reached) share one pace: only one of them, the one that was asked longest ago, is asked again when the pace says so.
-When it is accepted the next is asked at once, unless somebody watches for when that makes sense
-(`haulout.drain.pdb_watch`). So twenty pods behind one budget cost the server one request now and then.
+**Retry keys.** Pods that were refused by the same object for the same reason (one PodDisruptionBudget, an unreachable
+API server) share a retry key: only the one with the oldest attempt is retried when the key is due. When it is accepted,
+the next is tried at once, unless `haulout.drain.pdb_watch` tells when the next try makes sense. Twenty pods behind one
+PodDisruptionBudget thus cost the API server one request now and then.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,24 +22,25 @@ from haulout.drain.blockers import Blocker, BlockerKind
 from haulout.drain.escalation import EscalationStep
 from haulout.drain.pod_filters import controller_of
 
-# Trouble that is not about one pod: who else would be refused by the same object, or in the same namespace.
+# Blockers that concern more than one pod: the others would be refused by the same object or in the same namespace.
 _SHARED_RETRY_KINDS = (BlockerKind.DISRUPTION_BUDGET, BlockerKind.API, BlockerKind.NAMESPACE, BlockerKind.THROTTLING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What a successor needs to go on where a drain stood."""
+    """What a successor needs to continue a drain."""
 
     started: datetime
-    since: Mapping[str, datetime] = field(default_factory=dict)  # by uid: when its turn to leave or be detached came
+    # By UID of a pod or VolumeAttachment: when its turn came.
+    since: Mapping[str, datetime] = field(default_factory=dict)
     gone: int = 0
     percent: int = 0
-    is_drained: bool = False  # the node was empty: its volumes are not waited for again
+    is_drained: bool = False  # the node was empty, so there is no further wait for its volumes
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """When one of several pods that are refused alike is asked again."""
+    """When the pods that share a retry key are tried again."""
 
     refusals: int  # in a row
     next_at: datetime
@@ -46,30 +48,30 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedPod:
-    """What is known of one pod."""
+    """The drain's knowledge of one pod."""
 
     uid: str
     owner: str
     first_seen_at: datetime
     replacement_count: int = (
-        0  # 0: there from the beginning; 1: came later; 2: came after one that came later was told to go
+        0  # 0: present from the start; 1: came later; 2: came after one of generation 1 was evicted
     )
-    is_counted: bool = False  # it was to leave at some time
-    turn_since: datetime | None = None  # when its turn to leave came
+    is_counted: bool = False  # it had to leave at some time, so the progress counts it
+    turn_since: datetime | None = None  # when its turn came
     attempts: int = 0
     last_attempt_at: datetime | None = None
-    in_flight: EscalationStep | None = None  # a request is under way
-    retry_key: str = ""  # in which it was made
+    in_flight: EscalationStep | None = None  # the request in flight
+    retry_key: str = ""  # of its last attempt
     requested_at: datetime | None = None  # when its EvictionRequest was last sent
-    request_problem: str = ""  # why it cannot be asked by one
+    request_problem: str = ""  # why it cannot be evicted by an EvictionRequest
     accepted_at: datetime | None = None
-    accepted_step: EscalationStep | None = None  # by what it was told to go
-    blocker: Blocker | None = None  # why it was refused the last time
+    accepted_step: EscalationStep | None = None  # step of the accepted request
+    blocker: Blocker | None = None  # why its last request was refused
     blocked_since: datetime | None = None
-    needs_verification: bool = False  # the server said that there is no such pod
+    needs_verification: bool = False  # the API server answered 404, which a list must confirm
 
     def shift_clock(self, by: timedelta, *, is_inherited: bool) -> "TrackedPod":
-        """Return it after the wall clock was set by so much."""
+        """Return the pod with its times shifted after the wall clock was set. Inherited times are not shifted."""
         return replace(
             self,
             first_seen_at=self.first_seen_at + by,
@@ -83,23 +85,23 @@ class TrackedPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedDrain:
-    """What is known of all pods, by uid."""
+    """The drain's knowledge of all pods, by UID."""
 
     started: datetime
-    passed_precheck: bool = False  # the pods were looked through, and none forbade the drain
+    passed_precheck: bool = False  # all pods were judged, and none refused the drain
     tracked_pods: Mapping[str, TrackedPod] = field(default_factory=dict)
     retries: Mapping[str, Retry] = field(default_factory=dict)
     inherited: Checkpoint | None = None
     percent: int = 0
-    verified_at: datetime | None = None  # when a list last confirmed what is there
-    verifications: int = 0  # in a row, that changed nothing
-    detaching_since: datetime | None = None  # when the drain began to wait for volumes
-    is_detached: bool = False  # nobody waits for volumes any more
-    left_attached: str = ""  # what is to be said of volumes that were given up
+    verified_at: datetime | None = None  # when a list last confirmed the pods
+    verifications: int = 0  # lists in a row that changed nothing
+    detaching_since: datetime | None = None  # when the wait for volumes began
+    is_detached: bool = False  # the wait for volumes is over
+    left_attached: str = ""  # warning about volumes for which the drain stopped waiting
 
     @classmethod
     def resume(cls, checkpoint: Checkpoint) -> "TrackedDrain":
-        """Return the memory of one who goes on from there."""
+        """Return the state from which a successor continues."""
         return cls(
             started=checkpoint.started,
             inherited=checkpoint,
@@ -109,16 +111,15 @@ class TrackedDrain:
 
     @property
     def requests_in_flight(self) -> int:
-        """How many requests are under way."""
         return sum(tracked.in_flight is not None for tracked in self.tracked_pods.values())
 
     @property
     def gone_before_takeover(self) -> int:
-        """How many pods went in a predecessor's time."""
+        """The number of pods that left during a predecessor's drain."""
         return 0 if self.inherited is None else self.inherited.gone
 
     def observe(self, pods: Iterable[Pod], *, now: datetime) -> "TrackedDrain":
-        """Return it with a trace for each of the pods."""
+        """Return the state with an entry for each new pod."""
         new = [pod for pod in pods if pod.uid not in self.tracked_pods]
         if not new:
             return self
@@ -126,7 +127,10 @@ class TrackedDrain:
         return replace(self, tracked_pods=tracked_pods)
 
     def shift_clock(self, by: timedelta) -> "TrackedDrain":
-        """Return it after the wall clock was set by so much; what a predecessor has noted was by another clock."""
+        """Return the state with its times shifted after the wall clock was set.
+
+        Inherited times are not shifted: another process recorded them by its own clock.
+        """
         inherited = {} if self.inherited is None else self.inherited.since
         return replace(
             self,
@@ -140,11 +144,10 @@ class TrackedDrain:
         )
 
     def with_tracked_pods(self, changed: Mapping[str, TrackedPod]) -> "TrackedDrain":
-        """Return it with some traces replaced."""
         return replace(self, tracked_pods={**self.tracked_pods, **changed}) if changed else self
 
     def record_attempt(self, uid: str, step: EscalationStep, *, at: datetime, retry_key: str) -> "TrackedDrain":
-        """Return it with a request under way."""
+        """Return the state with a request in flight."""
         tracked = self.tracked_pods[uid]
         return self.with_tracked_pods(
             {
@@ -155,7 +158,7 @@ class TrackedDrain:
         )
 
     def record_accepted(self, uid: str, *, at: datetime, wait: timedelta = timedelta()) -> "TrackedDrain":
-        """Return it after a pod was told to go; the next of those that wait for the same thing is due after `wait`."""
+        """Return the state after a request was accepted. The next pod of the same retry key is due after `wait`."""
         tracked = self.tracked_pods[uid]
         accepted = replace(
             tracked,
@@ -170,7 +173,7 @@ class TrackedDrain:
         )
 
     def record_eviction_request(self, uid: str, *, at: datetime, problem: str) -> "TrackedDrain":
-        """Return it after an EvictionRequest was sent, or could not be, which would be the same the next time."""
+        """Return the state after an EvictionRequest was created. If `problem`, it failed and would fail again."""
         tracked = self.tracked_pods[uid]
         requested = replace(
             tracked, in_flight=None, requested_at=at, request_problem=problem, blocker=None, blocked_since=None
@@ -180,14 +183,14 @@ class TrackedDrain:
         )
 
     def record_not_found(self, uid: str, *, at: datetime, wait: timedelta) -> "TrackedDrain":
-        """Return it after the server said that there is no such pod, which a list is to confirm."""
+        """Return the state after the API server answered 404 for a pod. A list must confirm that the pod is gone."""
         tracked = self.tracked_pods[uid]
         retries = {**self.retries, tracked.retry_key: Retry(0, at), uid: Retry(1, at + wait)}
         not_found = replace(tracked, in_flight=None, blocker=None, blocked_since=None, needs_verification=True)
         return replace(self.with_tracked_pods({uid: not_found}), retries=retries)
 
     def record_refusal(self, uid: str, blocker: Blocker, *, at: datetime, wait: timedelta) -> "TrackedDrain":
-        """Return it after a request was refused; all that wait for the same thing wait at least as long."""
+        """Return the state after a request was refused. All pods of the same retry key wait at least as long."""
         tracked = self.tracked_pods[uid]
         is_same_blocker = tracked.blocker is not None and _is_same_blocker(tracked.blocker, blocker)
         refused = replace(
@@ -198,29 +201,29 @@ class TrackedDrain:
         )
         retry_key = _refusal_retry_key(tracked, blocker)
         retry = self.retries.get(retry_key)
-        # Of several that were refused at the same time only the first counts.
+        # If several pods of a key were refused at the same time, only the first refusal counts.
         counts = retry is None or (tracked.last_attempt_at or at) >= retry.next_at
         next_retry = Retry((retry.refusals if retry else 0) + 1, at + wait) if counts or retry is None else retry
         return replace(self.with_tracked_pods({uid: refused}), retries={**self.retries, retry_key: next_retry})
 
     def record_not_sent(self, uid: str) -> "TrackedDrain":
-        """Return it after a request was given up before it was sent."""
+        """Return the state after a request was dropped before it was sent."""
         tracked = self.tracked_pods[uid]
         return self.with_tracked_pods({uid: replace(tracked, in_flight=None, attempts=tracked.attempts - 1)})
 
     def refusal_count(self, uid: str, blocker: Blocker) -> int:
-        """Return how often in a row was refused what waits for the same thing."""
+        """Return how many refusals in a row the retry key of the pod has."""
         retry = self.retries.get(_refusal_retry_key(self.tracked_pods[uid], blocker))
         return retry.refusals if retry else 0
 
     def retry_now(self, pdb_prefix: str, *, at: datetime) -> "TrackedDrain":
-        """Return it with the next pod due of those that wait for budgets whose name begins like this."""
+        """Return the state with all retry keys due whose PodDisruptionBudget has this prefix."""
         prefix = f"{BlockerKind.DISRUPTION_BUDGET} {pdb_prefix}"
         due = {retry_key: Retry(0, at) for retry_key in self.retries if retry_key.startswith(prefix)}
         return replace(self, retries={**self.retries, **due}) if due else self
 
     def record_verified(self, *, at: datetime) -> "TrackedDrain":
-        """Return it after a list confirmed what is there."""
+        """Return the state after a list confirmed the pods."""
         verified = {
             uid: replace(tracked, needs_verification=False)
             for uid, tracked in self.tracked_pods.items()
@@ -229,7 +232,7 @@ class TrackedDrain:
         return replace(self.with_tracked_pods(verified), verified_at=at, verifications=self.verifications + 1)
 
     def restart_volume_wait(self) -> "TrackedDrain":
-        """Return it after pods came to a node whose volumes were waited for: that begins anew when they have left."""
+        """Return the state after new pods came during the wait for volumes. The wait restarts when they have left."""
         inherited = self.inherited
         if inherited is not None:
             inherited = replace(
@@ -241,7 +244,7 @@ class TrackedDrain:
         owner = owner_of(pod)
         since = None if self.inherited is None else self.inherited.since.get(pod.uid)
         created = pod.metadata.creation_timestamp
-        # Whoever takes over a drain has not seen the beginning: then the pods themselves tell how old they are.
+        # A successor did not see the start of the drain: creationTimestamp tells which pods were there.
         is_original = not self.passed_precheck and (since is not None or created is None or created <= self.started)
         replacement_count = (
             0
@@ -261,13 +264,13 @@ class TrackedDrain:
 
 
 def owner_of(pod: Pod) -> str:
-    """Return who makes pods like this one, so that its successor can be told; a pod without owner is its own."""
+    """Return the identity of the pod's controller, which its replacements share; the pod's key if it has none."""
     owner = controller_of(pod)
     return pod.key if owner is None else owner.uid or f"{owner.kind} {pod.namespace}/{owner.name}"
 
 
 def retry_key_of(tracked: TrackedPod) -> str:
-    """Return the name of the pace of a pod: shared by those that wait for the same thing."""
+    """Return the retry key of a pod: shared by pods with the same blocker, the pod's UID otherwise."""
     blocker = tracked.blocker
     if blocker is None:
         return tracked.uid
@@ -279,13 +282,16 @@ def retry_key_of(tracked: TrackedPod) -> str:
 
 
 def pdb_of_retry_key(retry_key: str) -> str:
-    """Return the budget, as blockers name it, for which the pods of a pace wait; empty if it is something else."""
+    """Return the PodDisruptionBudget of a retry key, named as in `Blocker.object`; empty if there is none."""
     kind, _, name = retry_key.partition(" ")
     return name if kind == BlockerKind.DISRUPTION_BUDGET else ""
 
 
 def _refusal_retry_key(tracked: TrackedPod, blocker: Blocker) -> str:
-    """Return the pace of a pod whose request was refused; no budget has a say in a deletion, so that has its own."""
+    """Return the retry key of a refused request.
+
+    Deletions keep their own, since no PodDisruptionBudget applies to them.
+    """
     is_deletion = tracked.in_flight in (EscalationStep.DELETE, EscalationStep.FORCE_DELETE)
     return tracked.retry_key if is_deletion else retry_key_of(replace(tracked, blocker=blocker))
 

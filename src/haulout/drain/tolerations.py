@@ -1,10 +1,10 @@
-"""Whether the DaemonSet controller puts a pod back onto a node from which it was evicted.
+"""Whether the DaemonSet controller recreates an evicted pod on its node.
 
 It does unless the node has a taint that the DaemonSet's template does not tolerate (`NodeShouldRunDaemonPod` in
-`pkg/controller/daemon/daemon_controller.go` of Kubernetes). A cordon alone never keeps it away: the controller lets all
-its pods tolerate that (`AddOrUpdateDaemonPodTolerations` in `pkg/controller/daemon/util`).
+`pkg/controller/daemon/daemon_controller.go` of Kubernetes). A cordon alone never prevents it: the controller adds a
+toleration for it to all its pods (`AddOrUpdateDaemonPodTolerations` in `pkg/controller/daemon/util`).
 
-In doubt the answer is that the pod comes back: to evict it would be in vain.
+In doubt the answer is yes, because evicting the pod would be useless then.
 """
 
 from collections.abc import Iterable
@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from haulout.api.objects import Base, Taint
 
 _REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
-# Kubernetes sets and removes these itself, as conditions of the node come and go. The DaemonSet controller adds
-# tolerations for most of them.
+# Kubernetes itself sets and removes these as node conditions change. The DaemonSet controller adds tolerations for most
+# of them.
 _KUBERNETES_TAINT_PREFIX = "node.kubernetes.io/"
 
 
 class Toleration(Base, frozen=True):
-    """Lets a pod run on a node in spite of some of its taints."""
+    """A toleration of a pod spec."""
 
     key: str = ""
     operator: str = ""
@@ -26,14 +26,14 @@ class Toleration(Base, frozen=True):
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Tell whether it is about a taint; an operator that we do not know may be."""
+        """Return whether it tolerates a taint; an unknown operator counts as yes."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator not in ("", "Equal") or self.value == taint.value
 
 
 def daemon_set_recreates_pod(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
-    """Tell whether a DaemonSet whose template has these tolerations puts its pod back onto a node with these taints."""
+    """Return whether a DaemonSet with these tolerations recreates its pod on a node with these taints."""
     known = tuple(tolerations)
     return all(
         taint.effect not in _REPELLING_EFFECTS

@@ -1,12 +1,12 @@
-"""The VolumeAttachments of a cluster, followed while a drain waits for volumes and at no other time.
+"""The VolumeAttachments of a cluster, watched only while a drain waits for volumes.
 
-    attachments = VolumeAttachments(client)      # one for all drains of a process; its `run` is a task of their owner
-    leave = attachments.join("n1", changed=bell.set)
-    attachments.on("n1")                         # None until all were seen
+    informer = VolumeAttachmentInformer(client)      # one for all drains of a process; the caller runs its `run`
+    unsubscribe = informer.subscribe("n1", on_change=wake.set)
+    informer.of_node("n1")                           # None until the first list is complete
 
-The API server cannot select them by node: `spec.nodeName` is no selectable field of VolumeAttachments
-(`pkg/registry/storage/volumeattachment` of Kubernetes 1.36 defines none). So all of them come, by one watch for all who
-wait, and only the fields that are used are kept.
+The API server cannot select VolumeAttachments by node: `spec.nodeName` is no selectable field
+(`pkg/registry/storage/volumeattachment` of Kubernetes 1.36 defines none). So one watch for all subscribers delivers all
+of them, and only the fields in use are kept.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ _BY_NODE = "node"
 
 
 class VolumeAttachmentInformer:
-    """The VolumeAttachments of all nodes, for those who have joined."""
+    """The VolumeAttachments of all nodes, while there are subscribers."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._subscribers: dict[int, tuple[str, Callable[[], object]]] = {}  # by number: the node, and whom to tell
+        self._subscribers: dict[int, tuple[str, Callable[[], object]]] = {}  # by number: node and callback
         self._last_subscriber = 0
         self._wanted, self._unwanted = asyncio.Event(), asyncio.Event()
         self._cache: Informer[VolumeAttachment] | None = None
 
     async def run(self) -> NoReturn:
-        """Follow them whenever somebody has joined, until cancelled."""
+        """Watch whenever there are subscribers, until cancelled."""
         while True:
             await self._wanted.wait()
             self._cache = cache = Informer(
@@ -53,7 +53,7 @@ class VolumeAttachmentInformer:
                 self._cache = None
 
     def subscribe(self, node: str, *, on_change: Callable[[], object]) -> Callable[[], None]:
-        """Have them followed, and be told of changes on a node; returns what ends that."""
+        """Call `on_change` for changes on a node; return the function to unsubscribe."""
         self._last_subscriber += 1
         number = self._last_subscriber
         self._subscribers[number] = node, on_change
@@ -62,14 +62,14 @@ class VolumeAttachmentInformer:
         return lambda: self._unsubscribe(number)
 
     def of_node(self, node: str) -> tuple[VolumeAttachment, ...] | None:
-        """Return those of a node; None if they are not known yet."""
+        """Return the VolumeAttachments of a node; None if they are not known yet."""
         if self._cache is None or not self._cache.health().has_synced:
             return None
         return tuple(sorted(self._cache.by_index(_BY_NODE, node), key=lambda attachment: attachment.name))
 
     @property
     def problem(self) -> str:
-        """Why they are not known, or may be old."""
+        """Why VolumeAttachments are unknown or may be stale."""
         return "" if self._cache is None else self._cache.health().problem or ""
 
     def _unsubscribe(self, number: int) -> None:

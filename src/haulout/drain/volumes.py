@@ -1,10 +1,10 @@
-"""Which volumes are attached to a node, and for which of them a drain waits.
+"""Which volumes are attached to a node, and for which a drain waits.
 
-A pod that is gone may leave its volume attached: the kubelet unmounts it, then a controller of the storage driver
-detaches it, and removes its VolumeAttachment. Whoever switches a machine off before that may corrupt the volume, and a
-replacement of the pod on another node waits for minutes. Cluster API waits for it as well (`nodeVolumeDetachTimeout`).
+A deleted pod may leave its volume attached: the kubelet unmounts it, then the storage driver's controller detaches it
+and removes its VolumeAttachment. Powering a machine off before that may corrupt the volume, and delays the replacement
+pod on another node for minutes. Cluster API waits for the detach as well (`nodeVolumeDetachTimeout`).
 
-Volumes of claims that a pod on the node uses are not waited for: nobody detaches them.
+Volumes whose claims are in use by a pod on the node are not waited for: nothing detaches them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,18 +14,18 @@ from haulout.api.resources import Resource
 from haulout.drain.blockers import Blocker, BlockerKind
 from haulout.drain.pod_filters import is_finished
 
-_MAX_ERROR_CHARACTERS = 300  # characters of what a driver says
-_PERMISSION_ADVICE = "let whoever drains list and watch volumeattachments.storage.k8s.io"
+_MAX_ERROR_CHARACTERS = 300  # of a driver's error message
+_PERMISSION_ADVICE = "grant the permission to list and watch volumeattachments.storage.k8s.io"
 
 
 class VolumeSource(Base, frozen=True):
-    """What is attached; nothing here for a volume that a pod's spec describes in place."""
+    """The attached volume; empty for an inline volume of a pod spec."""
 
     persistent_volume_name: str = ""
 
 
 class VolumeAttachmentSpec(Base, frozen=True):
-    """Who attaches what, and where."""
+    """The driver, the node and the volume of an attachment."""
 
     attacher: str = ""
     node_name: str = ""
@@ -33,27 +33,27 @@ class VolumeAttachmentSpec(Base, frozen=True):
 
 
 class VolumeError(Base, frozen=True):
-    """What went wrong."""
+    """An error reported by the driver."""
 
     message: str = ""
 
 
 class VolumeAttachmentStatus(Base, frozen=True):
-    """How it stands."""
+    """The state of an attachment."""
 
     attached: bool = False
     detach_error: VolumeError | None = None
 
 
 class VolumeAttachment(Object, frozen=True):
-    """A volume on its way to a node, there, or on its way back."""
+    """A VolumeAttachment."""
 
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
     status: VolumeAttachmentStatus = VolumeAttachmentStatus()
 
     @property
     def volume(self) -> str:
-        """The name of its PersistentVolume; empty if it has none."""
+        """The name of the PersistentVolume; empty if it has none."""
         return self.spec.source.persistent_volume_name
 
 
@@ -65,19 +65,19 @@ class ClaimReference(Base, frozen=True):
 
 
 class PersistentVolumeSpec(Base, frozen=True):
-    """What a volume is."""
+    """The spec of a PersistentVolume, reduced to its claim."""
 
     claim_ref: ClaimReference | None = None
 
 
 class PersistentVolume(Object, frozen=True):
-    """A volume, of which only its claim is of interest."""
+    """A PersistentVolume, reduced to its claim."""
 
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
 
     @property
     def claim(self) -> str:
-        """Its claim, as namespace/name; empty if it has none."""
+        """The claim as namespace/name; empty if it has none."""
         claim = self.spec.claim_ref
         return "" if claim is None else f"{claim.namespace}/{claim.name}"
 
@@ -96,12 +96,12 @@ def claims_in_use(pods: Iterable[Pod]) -> Iterator[str]:
         for volume in () if is_finished(pod) else pod.spec.volumes:
             if volume.persistent_volume_claim is not None:
                 yield f"{pod.namespace}/{volume.persistent_volume_claim.get('claimName', '')}"
-            elif volume.ephemeral is not None:  # the ephemeral volume controller names the claim so
+            elif volume.ephemeral is not None:  # the name that the ephemeral volume controller uses
                 yield f"{pod.namespace}/{pod.name}-{volume.name}"
 
 
 def attached_volume_blocker(attachment: VolumeAttachment, claim: str, *, until: str) -> Blocker:
-    """Return the blocker for a volume that is still attached; `until` tells how long that is waited for."""
+    """Return the blocker of a volume that is still attached. `until` is a text with the end of the wait."""
     reason = f"{describe_volume(attachment, claim)} is still attached to node {attachment.spec.node_name}; {until}"
     error = attachment.status.detach_error
     if error is not None and error.message:
@@ -120,15 +120,15 @@ def attached_volume_blocker(attachment: VolumeAttachment, claim: str, *, until: 
 
 
 def unknown_volumes_blocker(node: str, problem: str, *, until: str) -> Blocker:
-    """Return the blocker for a node of which cannot be told which volumes are attached to it."""
-    reason = f"which volumes are attached to node {node} is not known: {problem}; {until}"
+    """Return the blocker of a node whose VolumeAttachments are unknown."""
+    reason = f"cannot list the volumes attached to node {node}: {problem}; {until}"
     return Blocker(
         kind=BlockerKind.VOLUME, pod="", uid="", object="VolumeAttachments", reason=reason, advice=_PERMISSION_ADVICE
     )
 
 
 def describe_volume(attachment: VolumeAttachment, claim: str) -> str:
-    """Return which volume it is: `PersistentVolume pv-1 (claim shop/data, driver ebs.csi.aws.com)`."""
+    """Return a text such as `PersistentVolume pv-1 (claim shop/data, driver ebs.csi.aws.com)`."""
     volume = (
         f"PersistentVolume {attachment.volume}"
         if attachment.volume

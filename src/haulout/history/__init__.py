@@ -1,1 +1,4 @@
-"""What happened to each node, who or what did it, and why: kept in the API server, bounded, oldest first out."""
+"""The history of each node: what happened, who or what did it, and why.
+
+Stored in the API server, oldest entries dropped.
+"""

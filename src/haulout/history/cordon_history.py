@@ -1,10 +1,10 @@
-"""The history of who holds a node for a while by our mark on it, and has no object of its own to tell of that.
+"""The history of cordon owners without an API object of their own.
 
     Running → Ended
 
-Since when a node is held is in the mark, and tells this hold from others. So whoever looks says the same, and it is the
-same entry, whatever its clock says. Of a node that is seen for the first time it is said where it stands, and what a
-predecessor could not write down any more is completed. What is done between, such as a drain, is noted when it is done.
+The cordon annotation contains since when an owner holds the node, which identifies the hold. Every process thus records
+the same entry, whatever its clock says. For a node that is observed for the first time, the current state is recorded,
+which completes what a predecessor could not write. Actions in between, such as a drain, are recorded when they happen.
 """
 
 from datetime import datetime
@@ -20,36 +20,36 @@ RUNNING = "Running"
 
 
 class CordonHistory:
-    """Notes what `what` does, which is its name in marks, too."""
+    """Records the actions of the cordon owner `what`."""
 
     def __init__(self, what: str, history: History, clock: Clock) -> None:
         self._what = what
         self._history = history
         self._clock = clock
-        self._completed: dict[str, str] = {}  # uids by node: of those whose history is complete, or being completed
-        self._drained: dict[str, datetime] = {}  # by node: the beginning of the drain that was noted last
+        self._completed: dict[str, str] = {}  # by node: UID, once its state is recorded or queued
+        self._drained: dict[str, datetime] = {}  # by node: start of the last recorded drain
         history.subscribe(self._completed.clear)
 
     def observe(self, node: Node) -> None:
-        """Have the history of a node completed, unless it is."""
+        """Record the current state of a node once."""
         if self._completed.get(node.name) != node.uid:
             self._completed[node.name] = node.uid
             self._history.ensure_state(node, state_claim(node, self._what, now=self._clock.now()))
 
     def record_start(self, node: Node, why: str) -> None:
-        """Note that a node is held, which has our mark by now."""
+        """Record that a node is held. `node` already has our cordon annotation."""
         since = _since(node, self._what)
         if since is not None:
             self._history.add(node, _running_claim(self._what, since, why))
 
     def record_action(self, node: Node, result: str, why: str) -> None:
-        """Note what is done to it."""
+        """Record an action on the node."""
         entry = Entry(time=self._clock.now(), what=self._what, why=why, result=result)
         self._history.add(node, NewEntry(entry=entry))
 
     def record_drain(self, node: Node, drain: DrainSnapshot | None) -> None:
-        """Note what a drain took, once it is over."""
-        if drain is None or drain.outcome is None or not drain.outcome.progress.total:  # there was nothing to do
+        """Record duration, pods and longest blocker of a drain once it has ended."""
+        if drain is None or drain.outcome is None or not drain.outcome.progress.total:  # no pod had to leave
             return
         if self._drained.get(node.name) == drain.progress.started:
             return
@@ -65,22 +65,21 @@ class CordonHistory:
         self._history.add(node, NewEntry(entry=entry))
 
     def record_end(self, before: Node, why: str) -> None:
-        """Note that a node is held no more; `before` is the node as it was before that."""
+        """Record that a node is not held any more; `before` is the node before its release."""
         since = _since(before, self._what)
         entry = Entry(
             time=self._clock.now(), what=self._what, from_=RUNNING, to=ENDED, why=why, instance=_instance(since)
         )
-        begins_in = RUNNING if since is None else ""  # without a mark nobody knows when it began
+        begins_in = RUNNING if since is None else ""  # without an annotation the start is unknown
         self._history.add(before, NewEntry(entry=entry, initial_state=begins_in, is_state_claim=True, created_at=since))
 
     def forget(self, name: str) -> None:
-        """Forget a node."""
         self._completed.pop(name, None)
         self._drained.pop(name, None)
 
 
 def state_claim(node: Node, what: str, *, now: datetime) -> NewEntry:
-    """Return what a node says about whether it is held."""
+    """Return the entry with the current state of a node: held or not."""
     since = _since(node, what)
     if since is not None:
         return _running_claim(what, since, RECONSTRUCTED_REASON)
@@ -89,7 +88,7 @@ def state_claim(node: Node, what: str, *, now: datetime) -> NewEntry:
 
 
 def drain_facts(drain: DrainSnapshot, now: datetime) -> DrainFacts:
-    """Return what a drain took until now."""
+    """Return duration, pods and longest blocker of the drain until now."""
     progress = drain.progress if drain.outcome is None else drain.outcome.progress
     blocker = drain.longest_blocker
     return DrainFacts(
@@ -101,7 +100,7 @@ def drain_facts(drain: DrainSnapshot, now: datetime) -> DrainFacts:
 
 
 def _running_claim(what: str, since: datetime, why: str) -> NewEntry:
-    """Return that it began, and not where one of this name had ended before."""
+    """Return the start of a hold. It does not continue an earlier hold by the same owner."""
     entry = Entry(
         time=since, what=what, to=RUNNING, why=why, instance=_instance(since), reconstructed=why == RECONSTRUCTED_REASON
     )

@@ -1,4 +1,4 @@
-"""Whether the server has the definition of MaintenanceRecords. While it has none, it is asked once a minute."""
+"""Whether the API server has the CRD of MaintenanceRecords. While it is missing, discovery is queried once a minute."""
 
 import asyncio
 import logging
@@ -12,15 +12,15 @@ from haulout.kube.client import Client
 
 log = logging.getLogger(__name__)
 
-PROBE_INTERVAL = timedelta(minutes=1)  # whether there is a definition by now
-_CONFIRM_AFTER = timedelta(seconds=5)  # that there is none when it begins
+PROBE_INTERVAL = timedelta(minutes=1)  # while the CRD is missing
+_CONFIRM_AFTER = timedelta(seconds=5)  # at the start, before history is disabled
 
 
 class CrdProbe:
-    """Asks for the definition, and calls `on_installed` and `on_missing` when the answer is another than before."""
+    """Queries discovery for the CRD, and calls `on_installed` and `on_missing` when that changes."""
 
     def __init__(self, client: Client, *, on_installed: Callable[[], object], on_missing: Callable[[], object]) -> None:
-        self.missing = asyncio.Event()  # set while there is no definition
+        self.missing = asyncio.Event()  # set while the CRD is missing
         self._client = client
         self._clock = client.clock
         self._on_installed = on_installed
@@ -28,33 +28,32 @@ class CrdProbe:
 
     @property
     def is_missing(self) -> bool:
-        """Tell whether there is no definition, as far as is known."""
+        """Whether the CRD is missing as far as known."""
         return self.missing.is_set()
 
     async def probe_at_start(self) -> None:
-        """Be off from the start without a definition, but not because of a server that has just started itself."""
+        """Disable history at the start if the CRD is missing. Confirm that first: the API server may be starting."""
         try:
             if await discovery.serves(self._client, MAINTENANCE_RECORDS):
                 return
         except KubeError as error:
-            log.debug("whether a history is kept is not known yet: %s", error)
+            log.debug("cannot check whether the history is installed: %s", error)
             return
         await self._clock.sleep(_CONFIRM_AFTER)
         await self.probe()
 
     async def run(self) -> None:
-        """Ask while there is none, until cancelled."""
+        """Query once a minute while the CRD is missing, until cancelled."""
         while True:
             await self.missing.wait()
             await self._clock.sleep(PROBE_INTERVAL)
             await self.probe()
 
     async def probe(self) -> None:
-        """Ask the server once."""
         try:
             is_installed = await discovery.serves(self._client, MAINTENANCE_RECORDS)
         except KubeError as error:
-            log.debug("whether a history is kept is not known yet: %s", error)
+            log.debug("cannot check whether the history is installed: %s", error)
             return
         if is_installed and self.is_missing:
             self._on_installed()

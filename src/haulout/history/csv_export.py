@@ -1,11 +1,11 @@
-"""The history of many nodes as CSV (RFC 4180), for spreadsheets and scripts: the same from the CLI and the dashboard.
+"""The history of nodes as CSV (RFC 4180), for spreadsheets and scripts: the same from CLI and dashboard.
 
     HEADER                              # the first line; columns are only ever added, at the end
     row("n1", entry, deleted=None)      # a line
 
-Lines end with CRLF. A cell that a spreadsheet would take for a formula, because it begins with `=`, `+`, `-`, `@`, a
-tab or a carriage return, gets an apostrophe in front: whoever can write the reason of a NodeMaintenance must not run
-anything on the machine of whoever opens the file.
+Lines end with CRLF. A cell that a spreadsheet would interpret as a formula, because it begins with `=`, `+`, `-`, `@`,
+a tab or a carriage return, gets an apostrophe in front: the author of a NodeMaintenance's reason must not be able to
+run anything on the machine of a user who opens the file.
 """
 
 from datetime import datetime
@@ -66,7 +66,7 @@ def row(node: str, entry: Entry, *, deleted: datetime | None = None) -> str:
 
 
 def cell(text: str) -> str:
-    """Return a text as a cell: no formula, no control characters, and quoted where that is needed."""
+    """Return a text as a cell: no formula, no control characters, quoted if needed."""
     if text.startswith(_FORMULAS):
         text = f"'{text}"
     text = "".join(

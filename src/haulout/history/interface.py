@@ -1,4 +1,4 @@
-"""What controllers tell the history, and a history that remembers nothing."""
+"""The interface through which controllers record history, and an implementation that records nothing."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
@@ -7,64 +7,57 @@ from typing import Protocol
 from haulout.api.maintenancerecord import NewEntry
 from haulout.api.objects import Node
 
-IsGone = Callable[[str, str], Awaitable[bool]]  # by name and instance
+IsGone = Callable[[str, str], Awaitable[bool]]  # called with name and instance
 
 
 class History(Protocol):
-    """Where controllers tell what happened."""
+    """Where controllers record what happened to nodes."""
 
     def add(self, node: Node, *new_entries: NewEntry) -> None:
-        """Have it written down some time soon."""
+        """Append entries to a node's record soon, without blocking."""
         ...
 
     def ensure_state(self, node: Node, *claims: NewEntry) -> None:
-        """Have it completed, if it says something else about where things stand."""
+        """Append those claims that the node's record does not contain yet."""
         ...
 
     def register_kind(self, kind: str, is_gone: IsGone) -> None:
-        """Have the end written down of objects of this kind that are gone, and of whose end nobody knows."""
+        """Register a kind whose objects may end unobserved: their end is recorded when `is_gone` is true."""
         ...
 
     def subscribe(self, callback: Callable[[], object]) -> None:
-        """Have `callback` called when history is switched on, so that it is told where everything stands."""
+        """Call `callback` whenever history becomes enabled, so that it supplies the current states again."""
         ...
 
     def has_pending(self, node: str) -> bool:
-        """Tell whether something of a node is not written down yet."""
+        """Return whether entries of a node are pending."""
         ...
 
     def problems(self) -> Iterable[str]:
-        """Return why entries cannot be written, in a line each."""
+        """Return one line for each reason why entries cannot be written."""
         ...
 
     async def wait_written(self, node: str, *, within: timedelta) -> None:
-        """Return when all that was noted of a node is written down, or cannot be for now, or after `within`."""
+        """Wait until all entries of a node are written, cannot be written for now, or `within` has passed."""
         ...
 
 
 class NoHistory:
-    """Remembers nothing."""
+    """A history that records nothing."""
 
-    def add(self, node: Node, *notes: NewEntry) -> None:
-        """Forget it."""
+    def add(self, node: Node, *notes: NewEntry) -> None: ...
 
-    def ensure_state(self, node: Node, *claims: NewEntry) -> None:
-        """Forget it."""
+    def ensure_state(self, node: Node, *claims: NewEntry) -> None: ...
 
-    def register_kind(self, kind: str, is_gone: IsGone) -> None:
-        """Forget it."""
+    def register_kind(self, kind: str, is_gone: IsGone) -> None: ...
 
-    def subscribe(self, callback: Callable[[], object]) -> None:
-        """Forget it."""
+    def subscribe(self, callback: Callable[[], object]) -> None: ...
 
     def has_pending(self, node: str) -> bool:
-        """Tell that nothing ever will."""
         del node
         return False
 
     def problems(self) -> Iterable[str]:
-        """Return nothing."""
         return ()
 
-    async def wait_written(self, node: str, *, within: timedelta) -> None:
-        """Return at once."""
+    async def wait_written(self, node: str, *, within: timedelta) -> None: ...

@@ -1,13 +1,12 @@
-"""What the history must be allowed to do. Whoever adds a request there adds its line here."""
+"""The permissions of the history. Add a line here for every new kind of request."""
 
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS
 from haulout.kube.rbac import Permission
 
 
 def permissions() -> tuple[Permission, ...]:
-    """Return what whoever writes the history needs."""
     group, plural = MAINTENANCE_RECORDS.group, MAINTENANCE_RECORDS.plural
     return (
-        Permission(("get", "list", "create", "patch", "delete"), group, plural, None, "keep the history of nodes"),
-        Permission(("get",), "", "nodes", None, "see whether a node was deleted"),
+        Permission(("get", "list", "create", "patch", "delete"), group, plural, None, "write the history of nodes"),
+        Permission(("get",), "", "nodes", None, "check whether a node was deleted"),
     )

@@ -1,4 +1,4 @@
-"""A MaintenanceRecord as the server has it: how it is created, patched, and read if somebody has edited it."""
+"""MaintenanceRecords as API objects: create, patch, and decode even if they were edited by hand."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +24,7 @@ from haulout.kube.timestamps import whole_seconds
 
 
 class UntypedRecord(Object, frozen=True):
-    """A record of which somebody wrote something that we do not understand."""
+    """A record with content that does not decode."""
 
     total: Any = 0
     entries: Any = ()
@@ -32,7 +32,7 @@ class UntypedRecord(Object, frozen=True):
 
 
 def decode_leniently(stored: UntypedRecord, *, now: datetime) -> MaintenanceRecord:
-    """Return a record with a gap in place of each entry that cannot be read."""
+    """Return a record with a gap in place of each entry that cannot be decoded."""
     found = stored.entries if isinstance(stored.entries, list) else []
     entries = tuple(_decode_entry(raw_entry, now) for raw_entry in found)
     total = stored.total if isinstance(stored.total, int) else 0
@@ -47,7 +47,7 @@ def _decode_entry(raw: Any, now: datetime) -> Entry:
 
 
 def new_record(node: str, uid: str, content: RecordContent) -> RawObject:
-    """Return the record of a node as it is made. It has no owner: it outlives the node."""
+    """Return the body of a node's new record. It has no owner reference, because it outlives the node."""
     return {
         "apiVersion": MAINTENANCE_RECORDS.api_version,
         "kind": MAINTENANCE_RECORDS.kind,
@@ -59,11 +59,12 @@ def new_record(node: str, uid: str, content: RecordContent) -> RawObject:
 
 
 def append_patch(found: MaintenanceRecord, after: RecordContent) -> Patch:
-    """Return the patch that makes this of a record, and of nothing else than it was: only what is new is sent."""
+    """Return the JSON patch that appends new entries, with the resourceVersion that was read as precondition."""
     kept = max(len(after.entries) - (after.total - found.total), 0)
     removed, appended = len(found.entries) - kept, after.entries[kept:]
     operations = [
-        patches.replace("/metadata/resourceVersion", found.resource_version),  # another is a conflict
+        # The API server answers 409 if another version is stored.
+        patches.replace("/metadata/resourceVersion", found.resource_version),
         *(patches.remove("/entries/0") for _ in range(removed)),
         *(patches.add("/entries/-", entry) for entry in appended),
         *_digest_operations(found, after),
@@ -74,7 +75,7 @@ def append_patch(found: MaintenanceRecord, after: RecordContent) -> Patch:
 
 
 def rewrite_patch(found: MaintenanceRecord, after: RecordContent) -> Patch:
-    """Return the patch that replaces all entries of a record of which some cannot be read."""
+    """Return the patch that replaces all entries of a record with entries that cannot be decoded."""
     return patches.json_patch(
         patches.replace("/metadata/resourceVersion", found.resource_version),
         patches.add("/entries", after.entries),
@@ -85,7 +86,7 @@ def rewrite_patch(found: MaintenanceRecord, after: RecordContent) -> Patch:
 
 
 def _digest_operations(found: MaintenanceRecord, after: RecordContent) -> Iterator[Operation]:
-    """Yield what makes the digests of entries that have given way those that they are to be."""
+    """Yield the operations that update the digests of removed entries."""
     if after.past == found.past:
         return
     removed = len(found.past) + (after.total - found.total) + len(found.entries) - len(after.entries) - len(after.past)
@@ -98,7 +99,7 @@ def _digest_operations(found: MaintenanceRecord, after: RecordContent) -> Iterat
 
 
 def _metadata_operations(found: MaintenanceRecord, after: RecordContent) -> Iterator[Operation]:
-    """Yield what makes the metadata say where things stand, and which node the record is about."""
+    """Yield the operations that update last states and node in the annotations."""
     for index in reversed(records.node_owner_indexes(found.metadata)):
         yield patches.remove(patches.pointer("metadata", "ownerReferences", index))
     known, desired = found.metadata.annotations, _annotations(after)

@@ -1,6 +1,6 @@
-"""Reads and writes the MaintenanceRecord of a node, and tries again when somebody else was faster.
+"""Reads and writes the MaintenanceRecord of a node, with retries after conflicts.
 
-A record is read when it is needed and forgotten again. A write is bound to the version that was read.
+A record is read when needed and not cached. Each write has the resourceVersion that was read as precondition.
 """
 
 import logging
@@ -22,7 +22,7 @@ _BACKOFF = Backoff(first=timedelta(milliseconds=50), limit=timedelta(seconds=1),
 
 
 class CrdMissing(Exception):
-    """The server does not know the kind."""
+    """The API server does not know the kind."""
 
     def __init__(self, cause: KubeError) -> None:
         super().__init__(cause)
@@ -30,7 +30,7 @@ class CrdMissing(Exception):
 
 
 class RecordStore:
-    """The records of all nodes on the server; `on_created` hears of each node for which one is made."""
+    """The records of all nodes. `on_created` is called with the node's name when a record is created."""
 
     def __init__(self, client: Client, *, on_created: Callable[[str], object] = lambda _: None) -> None:
         self._client = client
@@ -38,11 +38,11 @@ class RecordStore:
         self._on_created = on_created
 
     async def append(self, node: str, uid: str, new_entries: Sequence[NewEntry]) -> None:
-        """Add notes to the record of a node."""
+        """Append entries to the record of a node; retry if another process was faster."""
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
                 await self._append_once(node, uid, new_entries)
-            except (AlreadyExists, Conflict, NotFound):  # somebody was faster
+            except (AlreadyExists, Conflict, NotFound):  # another process was faster
                 if attempt == _MAX_ATTEMPTS:
                     raise
             else:
@@ -63,41 +63,41 @@ class RecordStore:
             await self.update(found, after, is_readable=is_readable)
 
     def _content_for_node(self, content: RecordContent, uid: str) -> RecordContent:
-        """Return what a record holds, for the node with this uid."""
+        """Return the content of a record, adapted to the node with this UID."""
         if content.node_uid == uid or records.is_uid_of_earlier_node(content, uid):
             return content
-        if not content.node_uid:  # somebody removed the annotation
+        if not content.node_uid:  # the annotation was removed
             return replace(content, node_uid=uid)
         return records.continue_for_new_node(content, uid, at=self._clock.now())
 
     async def update(self, found: MaintenanceRecord, after: RecordContent, *, is_readable: bool = True) -> None:
-        """Make this of a record, if it is still as it was found."""
+        """Update a record that has not changed since `found` was read."""
         patch = append_patch(found, after) if is_readable else rewrite_patch(found, after)
         await self._client.patch(MAINTENANCE_RECORDS, found.name, patch)
 
     async def get(self, node: str) -> tuple[MaintenanceRecord | None, bool]:
-        """Return a record, and whether all of it can be read: what cannot be is a gap."""
+        """Return a record, and whether all of it could be decoded: what could not is a gap."""
         try:
             return await self._client.get(MAINTENANCE_RECORDS, node), True
         except NotFound:
             return None, True
         except MalformedResponse:
-            # Half an answer is no JSON, and is raised once more.
+            # An incomplete response is no JSON, and raises MalformedResponse again.
             stored = await self._client.get(MAINTENANCE_RECORDS.with_model(UntypedRecord), node)
             return decode_leniently(stored, now=self._clock.now()), False
 
     async def delete(self, found: MaintenanceRecord) -> None:
-        """Delete a record, if it is still as it was found."""
+        """Delete a record that has not changed since `found` was read."""
         try:
             await self._client.delete(
                 MAINTENANCE_RECORDS, found.name, uid=found.uid, resource_version=found.resource_version
             )
         except NotFound:
-            log.debug("the record of node %s is gone already", found.name)
+            log.debug("the record of node %s was already deleted", found.name)
 
     async def _create(self, node: str, uid: str, content: RecordContent) -> None:
         try:
             await self._client.create(MAINTENANCE_RECORDS, new_record(node, uid, content))
-        except NotFound as error:  # there is no such kind: one object cannot be missed where it is made
+        except NotFound as error:  # a create returns 404 only if the kind is unknown
             raise CrdMissing(error) from error
         self._on_created(node)

@@ -1,7 +1,7 @@
-"""Where everything stands by all records, without their entries: a list as a table, whose rows carry only metadata.
+"""Summaries of all records, without their entries: a list as Table, whose rows contain only metadata.
 
-A record is up to 32 KiB long, and there is one for each node. What is needed of it to see whether it is complete is in
-an annotation, so that a look at all of them costs a few hundred bytes each.
+A record is up to 32 KiB long, and there is one per node. Its last states are in an annotation, so that a list of all
+records costs a few hundred bytes each.
 """
 
 from collections.abc import Mapping
@@ -20,12 +20,12 @@ _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class RecordSummary:
-    """Where things stand by one record; `node_uid` is that of its node, and `node_deleted` when that was deleted."""
+    """The last states in one record, with UID and deletion time of its node."""
 
     node_uid: str
     last_states: Mapping[str, LastState]
     node_deleted: datetime | None = None
-    is_owned: bool = False  # by the Node object, as older versions have it: the server deletes it with the node
+    is_owned: bool = False  # by the Node object, as older versions have it: garbage-collected with the node
 
 
 class _Row(Base, frozen=True):
@@ -38,7 +38,7 @@ class _Table(Base, frozen=True):
 
 
 async def list_summaries(client: Client) -> dict[str, RecordSummary]:
-    """Return by node where things stand; raises `NotFound` if there are no records here at all."""
+    """Return the summaries by node. Raise `NotFound` if the CRD is missing."""
     doing = f"listing {MAINTENANCE_RECORDS}"
     query = (("limit", str(PAGE_SIZE)), ("includeObject", "Metadata"))
     summaries: dict[str, RecordSummary] = {}

@@ -1,21 +1,21 @@
 """Keeps the records of deleted nodes for a time, and a bounded number of them.
 
-    retention = Retention(client, nodes, is_off=lambda: keeper.is_off, settings=RetentionSettings())
-    keeper = Keeper(client, created=retention.add)
-    await retention.run()                    # until cancelled; the owner runs the cache of nodes
+    retention = Retention(client, nodes, is_off=lambda: writer.is_off, settings=RetentionSettings())
+    writer = HistoryWriter(client, on_created=retention.enqueue)
+    await retention.run()                    # until cancelled; the caller runs the node informer
 
 **What it writes.** When a node is deleted, its record, if there is one, gets an entry and an annotation with the time.
-That is one write for each node that had entries. When the time is over, or newer records of deleted nodes exceed the
-limit, the record is deleted. Both carry the resourceVersion that was read: a node of the same name that continues the
-record meanwhile makes them fail, and the record is read again.
+That is one write per node with entries. When the retention time is over, or newer records of deleted nodes exceed the
+limit, the record is deleted. Both writes have the resourceVersion that was read as precondition: a node of the same
+name that continues the record meanwhile makes them fail, and the record is read again.
 
-**No polling.** The cache of nodes tells of deletions, and each record sleeps until the exact time at which it expires.
+**No polling.** The node informer reports deletions, and each record is requeued for the exact time at which it expires.
 A new leader lists all records once, without entries: it finds nodes that were deleted while no operator ran, and what
-its predecessor did not finish. Records of older versions belong to their Node object, so that the API server would
-delete them with it: they are released then.
+its predecessor did not finish. Records of older versions have an owner reference to their Node, so that they would be
+garbage-collected with it: it is removed then.
 
-**What it must never do**: delete the record of a node that exists. That a node is gone is confirmed by the API server
-before that is written down, because a cache may be old.
+**What it must never do**: delete the record of a node that exists. Before a record is marked, the API server confirms
+that the node is gone, because a cache may be stale.
 """
 
 import bisect
@@ -44,33 +44,33 @@ log = logging.getLogger(__name__)
 
 RETENTION = timedelta(days=90)
 MAX_DELETED = 1_000
-_RELIST_KEY = ""  # the key of the look at all records: no node is called so
+_RELIST_KEY = ""  # work queue key for listing all records; no node has an empty name
 _WORKERS = 2
-# What was noted just before a node was deleted is written first.
+# Entries from right before the deletion of a node are written first.
 _DELETION_DELAY = 2 * BATCH_DELAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionSettings:
-    """For how long the record of a deleted node is kept, and how many of these there may be; 0: none."""
+    """How long the record of a deleted node is kept, and how many of them; 0: none."""
 
     keep_for: timedelta = RETENTION
     most: int = MAX_DELETED
 
 
 class RetentionAction(StrEnum):
-    """What is done about a record."""
+    """What to do with a record."""
 
     KEEP = "keep"
-    RELEASE = "release"  # from the Node object that owns it
-    MARK_DELETED = "mark"  # as one of a node that was deleted
+    RELEASE = "release"  # remove the owner reference to its Node
+    MARK_DELETED = "mark"  # the node was deleted
     UNMARK_DELETED = "unmark"
     DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionDecision:
-    """What is done about a record, and when to decide again."""
+    """What to do with a record, and when to decide again."""
 
     action: RetentionAction
     requeue_at: datetime | None = None
@@ -84,7 +84,7 @@ def decide(
     settings: RetentionSettings,
     is_surplus: bool = False,
 ) -> RetentionDecision:
-    """Decide about a record; `node_uid` is that of the node of this name, None if there is none."""
+    """Decide about a record. `node_uid` is that of the current node of this name, None if there is none."""
     exists = node_uid is not None and record.is_about(node_uid)
     if record.node_deleted is None:
         if exists:
@@ -93,7 +93,7 @@ def decide(
             )
         is_kept = settings.keep_for > timedelta() and settings.most > 0
         return RetentionDecision(RetentionAction.MARK_DELETED if is_kept else RetentionAction.DELETE)
-    if exists and record.node_uid:  # etcd was restored from a backup, or somebody wrote the annotation
+    if exists and record.node_uid:  # etcd was restored from a backup, or the annotation was edited
         return RetentionDecision(RetentionAction.UNMARK_DELETED)
     expires = expires_at(record.node_deleted, settings)
     if is_surplus or (expires is not None and now >= expires):
@@ -102,7 +102,7 @@ def decide(
 
 
 def expires_at(deleted: datetime, settings: RetentionSettings) -> datetime | None:
-    """Return when the record of a node that was deleted then expires; None: never."""
+    """Return when the record of a deleted node expires; None: never."""
     try:
         return deleted + settings.keep_for
     except OverflowError:
@@ -110,7 +110,7 @@ def expires_at(deleted: datetime, settings: RetentionSettings) -> datetime | Non
 
 
 class DeletedNodes:
-    """Which records are of deleted nodes, the one deleted first at the front."""
+    """The records of deleted nodes, ordered by time of deletion."""
 
     def __init__(self) -> None:
         self._deleted_at: dict[str, datetime] = {}
@@ -120,29 +120,27 @@ class DeletedNodes:
         return len(self._order)
 
     def put(self, name: str, deleted: datetime) -> None:
-        """Know of one."""
         self.discard(name)
         self._deleted_at[name] = deleted
         bisect.insort(self._order, (deleted, name))
 
     def discard(self, name: str) -> None:
-        """Forget one."""
         if (deleted := self._deleted_at.pop(name, None)) is not None:
             del self._order[bisect.bisect_left(self._order, (deleted, name))]
 
     def surplus(self, limit: int) -> Iterator[str]:
-        """Yield those that are too many, the one deleted first at the front."""
+        """Yield the names beyond the limit, the oldest deletion first."""
         for _, name in self._order[: max(len(self._order) - limit, 0)]:
             yield name
 
     def is_surplus(self, name: str, limit: int) -> bool:
-        """Tell whether this one is among them."""
+        """Return whether this name is beyond the limit."""
         deleted = self._deleted_at.get(name)
         return deleted is not None and bisect.bisect_left(self._order, (deleted, name)) < len(self._order) - limit
 
 
 class Retention:
-    """Sees to the records of deleted nodes; the owner runs `run`, and the cache of nodes."""
+    """Applies the retention to the records of deleted nodes. The caller runs `run` and the node informer."""
 
     def __init__(
         self,
@@ -160,7 +158,7 @@ class Retention:
         self._store = RecordStore(client)
         self._write_backoff = WriteBackoff(client.clock, client.random)
         self._deleted = DeletedNodes()
-        self._deleted_at: dict[str, datetime] = {}  # of nodes whose deletion was seen, until it is written down
+        self._deleted_at: dict[str, datetime] = {}  # by node: deletions observed but not yet written to the record
         self._queue: WorkQueue[str] = WorkQueue(
             self._reconcile_or_relist,
             clock=client.clock,
@@ -172,7 +170,7 @@ class Retention:
         )
 
     async def run(self) -> None:
-        """See to them until cancelled."""
+        """Run until cancelled."""
         await self._nodes.wait_synced()
         unsubscribe = self._nodes.subscribe(self._on_node_change)
         self.relist()
@@ -182,17 +180,17 @@ class Retention:
             unsubscribe()
 
     def enqueue(self, node: str) -> None:
-        """Look at the record of a node soon."""
+        """Enqueue the record of a node."""
         self._queue.add(node)
 
     def relist(self) -> None:
-        """Look at all records soon."""
+        """Enqueue a list of all records."""
         self._queue.add(_RELIST_KEY)
 
     def problems(self) -> Iterator[str]:
-        """Yield why records of deleted nodes are not seen to, in a line each."""
+        """Yield one line for each reason why retention does not work."""
         if self._write_backoff.failure is not None:
-            yield f"the history of deleted nodes is not seen to: {self._write_backoff.failure.error}"
+            yield f"cannot update the history of deleted nodes: {self._write_backoff.failure.error}"
 
     def _on_node_change(self, old: Node | None, new: Node | None) -> None:
         if old is not None and new is None:
@@ -206,23 +204,23 @@ class Retention:
         if self._is_off():
             self._deleted_at.clear()
             self._write_backoff.failure = None
-            return None  # `relist` is called when history is switched on
+            return None  # `relist` is called when history becomes enabled
         try:
             requeue_at = await (self._relist() if name == _RELIST_KEY else self._reconcile(name))
         except LeadershipLost:
             return None
         except SINGLE_RECORD_ERRORS:
-            raise  # such as a conflict: the queue backs off, for this one alone
+            raise  # such as a conflict: the work queue backs off for this record only
         except KubeError as error:
             return self._write_backoff.record_failure(error)
         self._write_backoff.failure = None
         return requeue_at
 
     async def _relist(self) -> datetime | None:
-        """List all records without entries, and have those looked at about which there may be something to do."""
+        """List all records without entries, and enqueue those that may need an action."""
         try:
             summaries = await record_summaries.list_summaries(self._client)
-        except NotFound:  # there is no definition, or not yet
+        except NotFound:  # the CRD is missing, perhaps for a moment only
             return self._clock.now() + PROBE_INTERVAL
         for name, summary in summaries.items():
             if summary.node_deleted is not None:
@@ -272,7 +270,7 @@ class Retention:
                 return expires_at(deleted_at, self._settings)
             case RetentionAction.DELETE:
                 await self._store.delete(record)
-                log.info("the history of node %s, which was deleted, is deleted", name, extra={"node": name})
+                log.info("deleted the history of node %s, which no longer exists", name, extra={"node": name})
         self._deleted_at.pop(name, None)
         if decision.action is RetentionAction.KEEP and record.node_deleted is not None:
             self._deleted.put(name, record.node_deleted)
@@ -281,7 +279,7 @@ class Retention:
         return decision.requeue_at
 
     def _latest_possible_deletion(self, successor: Node | None) -> datetime:
-        """Return the latest time at which a node can have been deleted, of whose deletion nobody knows."""
+        """Return the latest time at which a node can have been deleted whose deletion was not observed."""
         created = None if successor is None else successor.metadata.creation_timestamp
         now = self._clock.now()
         return now if created is None else min(created, now)

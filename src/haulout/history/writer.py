@@ -1,25 +1,25 @@
-"""Writes down what happened to nodes: in the background, a node at a time, and never in the way of what happens.
+"""Writes the history of nodes in the background, one node at a time, and never blocks a maintenance.
 
-    keeper.note(node, Note(Entry(…)))        # returns at once
-    await keeper.run()                       # until cancelled
+    writer.add(node, NewEntry(entry=Entry(…)))      # returns at once
+    await writer.run()                              # until cancelled
 
-**Cost.** Nothing while nothing happens. What happens to a node within a second is one read and one write: the record is
-read when it is needed and forgotten again, and a JSON patch appends to it, bound to the version that was read. Of two
-who write at once, one is refused and looks again. No record is watched.
+**Cost.** None while nothing happens. All entries of a node within a second cost one read and one write: the record is
+read when needed, not cached, and a JSON patch appends to it with the resourceVersion that was read as precondition. If
+two processes write at once, one gets a conflict and tries again. Records are not watched.
 
-**Taking over.** `ensure_state` hears at the beginning where everything stands, and `register_kind` how to learn
-whether an object is gone. All records are then listed once, without their entries, and only those that say something
-else are read and completed.
+**Takeover.** At the start, `ensure_state` supplies the current state of each object, and `register_kind` a function
+that tells whether an object is gone. All records are then listed once, without their entries, and only those that
+differ are read and completed.
 
-**Trouble** is waited out, whatever it is: no answer, half an answer, 403, 5xx. Nothing that waits is dropped for it.
-After a failure that may concern all nodes, a few writes are tried, less and less often, until one succeeds; then all
-are tried. What waits is bounded for each node and for all of them together. What does not fit becomes a gap: an entry
-that says how many are missing, written in front of those that are left. An entry that the server refuses as invalid
-becomes a gap, too, so that it holds up no other.
+**Failures** are retried, whatever they are: no response, an incomplete response, 403, 5xx. No pending entry is dropped
+because of them. After a failure that may concern all nodes, a few writes are tried with backoff until one succeeds;
+then all are tried. Pending entries are bounded per node and in total. What exceeds a bound becomes a gap: an entry with
+the number of missing entries, written before the remaining ones. An entry that the API server rejects as invalid
+becomes a gap, too, so that it does not block others.
 
-**Without the definition** history is off: notes are dropped. A definition that is missing for a moment (a server that
-has just started) is trouble like any other. While history is off, discovery is asked once a minute; when the definition
-is there, whoever subscribed tells again where everything stands.
+**Without the CRD** history is disabled, and entries are dropped. A CRD that is missing for a short time (the API server
+has just started) is a failure like any other. While history is disabled, discovery is queried once a minute; when the
+CRD is installed, subscribers supply the current states again.
 """
 
 import asyncio
@@ -52,18 +52,19 @@ from haulout.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-BATCH_DELAY = timedelta(seconds=1)  # so that what happens together is written together
-DISABLED_AFTER = timedelta(minutes=1)  # without the definition
-WARNING_INTERVAL = timedelta(hours=1)  # of permissions that are missing
-_RELIST_KEY = ""  # the key of the look at all records: no node is called so
+BATCH_DELAY = timedelta(seconds=1)  # batches entries of the same moment
+DISABLED_AFTER = timedelta(minutes=1)  # time without the CRD
+WARNING_INTERVAL = timedelta(hours=1)  # for missing permissions
+_RELIST_KEY = ""  # work queue key for listing all records; no node has an empty name
 _WORKERS = 4
-_REFUSED = (BadRequest, Invalid)  # for what an entry says
+_REFUSED = (BadRequest, Invalid)  # because of the content of an entry
 
 
 class HistoryWriter:
-    """Keeps the history of nodes; the owner runs `run`. `warn` hears of missing permissions, at most once an hour.
+    """Writes the history of nodes. The caller runs `run`.
 
-    `on_created` hears of each node for which a record is made: the node may be gone by then.
+    `warn` is called for missing permissions, at most once an hour. `on_created` is called with the name of each node
+    whose record was created; the node may be deleted by then.
     """
 
     def __init__(
@@ -81,12 +82,12 @@ class HistoryWriter:
         self._subscribers: list[Callable[[], object]] = []
         self._is_relisted = False
         self._crd_probe = CrdProbe(client, on_installed=self._enable, on_missing=self._disable)
-        self._crd_missing_since: float | None = None  # the definition, on the monotonic clock
+        self._crd_missing_since: float | None = None  # monotonic
         self._write_backoff = WriteBackoff(client.clock, client.random)
         self._store = RecordStore(client, on_created=on_created)
         self._warn = warn
-        self._warned_at: float | None = None  # on the monotonic clock
-        self._failing_nodes: dict[str, KubeError] = {}  # by node: why its record cannot be written, though others can
+        self._warned_at: float | None = None  # monotonic
+        self._failing_nodes: dict[str, KubeError] = {}  # by node: why its record cannot be written although others can
         self._write_locks: dict[str, asyncio.Lock] = {}
         self._queue: WorkQueue[str] = WorkQueue(
             self._reconcile,
@@ -102,16 +103,16 @@ class HistoryWriter:
 
     @property
     def dropped(self) -> int:
-        """How many notes were given up."""
+        """The number of dropped entries."""
         return self._pending.dropped
 
     @property
     def is_off(self) -> bool:
-        """Tell whether there is no definition, as far as is known."""
+        """Whether the CRD is missing as far as known."""
         return self._crd_probe.is_missing
 
     def problems(self) -> Iterator[str]:
-        """Yield why entries cannot be written, in a line each."""
+        """Yield one line for each reason why entries cannot be written."""
         if self._write_backoff.failure is not None:
             yield (
                 f"history cannot be written, {format_entries(self._pending.count())} "
@@ -128,16 +129,16 @@ class HistoryWriter:
             group.create_task(self._crd_probe.run())
 
     def add(self, node: Node, *notes: NewEntry) -> None:
-        """Have it written down some time soon."""
+        """Append entries to a node's record soon. Entries are dropped while history is disabled."""
         if not notes or self.is_off:
             return
-        claims = self._pending.claims.pop(node.name, None)  # they come first, and the record is read anyway
+        claims = self._pending.claims.pop(node.name, None)  # earlier claims go first, since the record is read anyway
         before = claims.all() if claims is not None and claims.uid == node.uid else ()
         self._pending.add(self._pending.backlog, node, (*before, *notes))
         self._queue.add_at(node.name, self._clock.now() + BATCH_DELAY)
 
     def ensure_state(self, node: Node, *claims: NewEntry) -> None:
-        """Have it completed, if it says something else about where things stand."""
+        """Append those claims that the node's record does not contain yet."""
         if not claims or self.is_off:
             return
         if self._is_relisted or node.name in self._pending.backlog:
@@ -147,51 +148,51 @@ class HistoryWriter:
         self._queue.add_at(_RELIST_KEY, self._clock.now() + BATCH_DELAY)
 
     def register_kind(self, kind: str, is_gone: IsGone) -> None:
-        """Have the end written down of objects of this kind that are gone, and of whose end nobody knows."""
+        """Register a kind whose objects may end unobserved: their end is recorded when `is_gone` is true."""
         self._is_gone[kind] = is_gone
         self._is_relisted = False
         self._queue.add_at(_RELIST_KEY, self._clock.now() + BATCH_DELAY)
 
     def subscribe(self, callback: Callable[[], object]) -> None:
-        """Have `callback` called when history is switched on, so that it is told where everything stands."""
+        """Call `callback` whenever history becomes enabled, so that it supplies the current states again."""
         self._subscribers.append(callback)
 
     def has_pending(self, node: str) -> bool:
-        """Tell whether something of a node is not written down yet, and can be."""
+        """Return whether entries of a node are pending and can be written."""
         return not self.is_off and (node in self._pending.backlog or node in self._pending.claims)
 
     async def wait_written(self, node: str, *, within: timedelta) -> None:
-        """Return when all that was noted of a node is written down, or cannot be for now, or after `within`."""
+        """Wait until all entries of a node are written, cannot be written for now, or `within` has passed."""
         if node in self._pending.backlog:
             await self._write_now([node], within)
 
     async def flush(self, within: timedelta) -> None:
-        """Write all that waits; give up after `within`. For the end of a process."""
+        """Write all pending entries at the end of the process; give up after `within`."""
         if self._pending.backlog:
             if self._write_backoff.failure is not None:
-                self._write_backoff.failure.until = 0  # it is now or never
+                self._write_backoff.failure.until = 0  # last chance, so ignore the backoff
             await self._write_now(list(self._pending.backlog), within)
 
-    # Work
+    # Work queue
 
     async def _write_now(self, nodes: Collection[str], within: timedelta) -> None:
         try:
             # Not asyncio.timeout: see haulout.kube.recorder.
             await asyncio.wait_for(self._reconcile_all(nodes), within.total_seconds())
         except TimeoutError:
-            log.info("history of %s is not written yet after %s", ", ".join(nodes), within)
+            log.info("the history of %s could not be written within %s", ", ".join(nodes), within)
 
     async def _reconcile_all(self, nodes: Collection[str]) -> None:
         for node in nodes:
             try:
                 await self._reconcile(node)
             except KubeError as error:
-                log.info("history of node %s: %s", node, error)
-            except Exception:  # no history is worth failing for
-                log.exception("history of node %s", node)
+                log.info("cannot write the history of node %s: %s", node, error)
+            except Exception:  # the history must never fail a maintenance
+                log.exception("cannot write the history of node %s", node)
 
     async def _reconcile(self, node: str) -> datetime | None:
-        """Write what waits for a node; return when to try again. What concerns this node alone is raised."""
+        """Write the pending entries of a node; return when to try again. Raise errors that concern this node only."""
         if (retry_at := self._write_backoff.retry_at()) is not None:
             return retry_at
         lock = self._write_locks.setdefault(node, asyncio.Lock())
@@ -199,14 +200,14 @@ class HistoryWriter:
             async with lock:
                 was_written = await (self._relist() if node == _RELIST_KEY else self._write(node))
         except LeadershipLost:
-            return None  # all that we do is about to be cancelled
+            return None  # the process is about to cancel everything
         except CrdMissing as error:
             return await self._handle_missing_crd(error.cause)
         except SINGLE_RECORD_ERRORS as error:
             if node == _RELIST_KEY:
                 return self._write_backoff.record_failure(error)
             self._log_failure(node, error)
-            raise  # the queue backs off, for this node alone
+            raise  # the work queue backs off for this node only
         except KubeError as error:
             await self._warn_if_forbidden(error)
             return self._write_backoff.record_failure(error)
@@ -217,10 +218,10 @@ class HistoryWriter:
             self._record_success(node)
         return None
 
-    # Trouble
+    # Failures
 
     async def _warn_if_forbidden(self, error: KubeError) -> None:
-        """Warn of missing permissions, unless that was done within the last hour."""
+        """Warn of missing permissions, at most once per `WARNING_INTERVAL`."""
         if not isinstance(error, Forbidden | Unauthorized):
             return
         now = self._clock.monotonic()
@@ -229,12 +230,14 @@ class HistoryWriter:
             return
         self._warned_at = now
         advice = "`haulout cluster-info` shows what to grant"
-        await self._warn(f"the history of nodes cannot be written: {error}; entries are kept until it can; {advice}")
+        await self._warn(
+            f"the history of nodes cannot be written: {error}; entries are kept in memory until it can; {advice}"
+        )
 
     def _log_failure(self, node: str, error: KubeError) -> None:
         if type(self._failing_nodes.get(node)) is not type(error) and not isinstance(error, Conflict | AlreadyExists):
             log.warning(
-                "what happened to node %s cannot be written down for now, and is tried again: %s",
+                "cannot write the history of node %s, retrying: %s",
                 node,
                 error,
                 extra={"node": node},
@@ -251,10 +254,13 @@ class HistoryWriter:
         for name in (*self._pending.backlog, *((_RELIST_KEY,) if self._pending.claims else ())):
             self._queue.add(name)
 
-    # The definition
+    # The CRD
 
     async def _handle_missing_crd(self, error: KubeError) -> datetime | None:
-        """Wait for a definition that is missing; be off if it has been for a while. A server that starts has none."""
+        """Wait for a missing CRD, and disable history after `DISABLED_AFTER`.
+
+        A starting API server serves no CRDs yet.
+        """
         now = self._clock.monotonic()
         if self._crd_missing_since is None:
             self._crd_missing_since = now
@@ -284,7 +290,10 @@ class HistoryWriter:
     # Reading and writing
 
     async def _relist(self) -> bool:
-        """Look at all records, and have those completed that say something else than is so; tell whether it did."""
+        """List all records and queue entries for those that differ from the current state.
+
+        Return whether the records were listed.
+        """
         if self.is_off or self._is_relisted or not (self._pending.claims or self._is_gone):
             return False
         try:
@@ -301,17 +310,18 @@ class HistoryWriter:
             if new_entries:
                 self._requeue(
                     name, summaries[name].node_uid, new_entries, is_first=False
-                )  # how it ended may be waiting
+                )  # appended, because the observed end may be pending already
         for name, pending in claims.items():
             summary = summaries.get(name)
             known = summary.last_states if summary is not None and summary.node_uid == pending.uid else {}
             if not all(records.is_recorded(new_entry, known) for new_entry in pending.all()):
-                # All of them: what is told by where things stand now may not be after the others are written.
+                # Requeue all of them: an entry that matches the current state may not match after the others are
+                # written.
                 self._requeue(name, pending.uid, list(pending.all()))
         return True
 
     async def _unobserved_ends(self, last_states: Mapping[str, LastState]) -> AsyncIterator[NewEntry]:
-        """Yield the ends of what is open by a record, and gone."""
+        """Yield an end for each object that is gone and whose record has no end."""
         for what, last_state in last_states.items():
             kind, _, name = what.partition("/")
             is_gone = self._is_gone.get(kind)
@@ -327,7 +337,7 @@ class HistoryWriter:
         self._queue.add(name)
 
     async def _write(self, node: str) -> bool:
-        """Write what waits for a node; tell whether anything did."""
+        """Write the pending entries of a node; return whether there were any."""
         pending = self._pending.backlog.get(node)
         if pending is None or self.is_off:
             return False
@@ -344,13 +354,15 @@ class HistoryWriter:
         return True
 
     async def _write_one(self, node: str, uid: str, new_entry: NewEntry) -> None:
-        """Write one entry; if the server refuses what it says, a gap in its place."""
+        """Write one entry. If the API server rejects its content, write a gap instead."""
         try:
             await self._store.append(node, uid, (new_entry,))
         except _REFUSED as error:
             await self._store.append(node, uid, (NewEntry(entry=_refused_gap(new_entry.entry, error)),))
             self._pending.count_dropped(1)
-            log.warning("an entry in the history of node %s is refused: %s", node, error, extra={"node": node})
+            log.warning(
+                "the API server refused an entry in the history of node %s: %s", node, error, extra={"node": node}
+            )
 
 
 def _refused_gap(entry: Entry, error: KubeError) -> Entry:

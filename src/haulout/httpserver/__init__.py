@@ -1,1 +1,1 @@
-"""What all HTTP ports share: listener, connection limits, serving certificates, health probes, metrics."""
+"""HTTP infrastructure of all ports: listener, connection limits, serving certificates, health probes, metrics."""

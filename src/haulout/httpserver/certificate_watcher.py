@@ -1,9 +1,10 @@
-"""A certificate from a mounted folder, taken anew when the files change.
+"""Reload a serving certificate from a mounted folder when the files change.
 
-A kubelet changes a mounted Secret by switching a symbolic link, so what is compared is the files that the paths lead
-to, not the paths: a look costs two `stat` calls, and there is one every few seconds. No files yet, one of two, a pair
-that does not fit (somebody is writing): what was shown stays shown, the trouble is told, and the next look may find
-better.
+The kubelet updates a mounted Secret by switching a symbolic link. The watcher therefore compares the files that the
+paths resolve to, not the paths. A poll costs two `stat` calls and runs every POLL_INTERVAL.
+
+If the files are missing, incomplete or do not match (a write is in progress), the watcher keeps serving the previous
+certificate, reports the problem, and tries again at the next poll.
 """
 
 import logging
@@ -25,25 +26,24 @@ _FileVersions = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class CertificateFiles:
-    """Where a certificate and its key are."""
+    """The paths of a certificate and its private key."""
 
     certificate: Path
     key: Path
 
     @classmethod
     def in_folder(cls, folder: Path) -> "CertificateFiles":
-        """Return them as Kubernetes names them."""
+        """Return the paths of a mounted Secret of type `kubernetes.io/tls`."""
         return cls(folder / "tls.crt", folder / "tls.key")
 
     def exist(self) -> bool:
-        """Tell whether both are there."""
         return self.certificate.is_file() and self.key.is_file()
 
     def __str__(self) -> str:
         return f"{self.certificate} and {self.key}"
 
 
-# Where the Operator Lifecycle Manager mounts them.
+# Where the Operator Lifecycle Manager mounts the certificate.
 OLM = CertificateFiles(
     Path("/apiserver.local.config/certificates/apiserver.crt"),
     Path("/apiserver.local.config/certificates/apiserver.key"),
@@ -51,24 +51,24 @@ OLM = CertificateFiles(
 
 
 class CertificateWatcher:
-    """Shows what is in the files."""
+    """Keep a ServingCertificate equal to the content of the files."""
 
     def __init__(self, files: CertificateFiles, serving_certificate: ServingCertificate, *, clock: Clock) -> None:
-        self.problem: str | None = None  # why what is in the files is not shown
-        self.trust_problem: str | None = None  # whoever mounted them has the authority trusted as well
+        self.problem: str | None = None  # why the files on disk are not served
+        self.trust_problem: str | None = None  # always None: the party that mounts the files also injects the CA bundle
         self._files = files
         self._serving_certificate = serving_certificate
         self._clock = clock
         self._loaded_versions: _FileVersions | None = None
 
     async def run(self) -> NoReturn:
-        """Look again and again, until cancelled."""
+        """Poll the files until cancelled."""
         while True:
             self.reload()
             await self._clock.sleep(POLL_INTERVAL)
 
     def reload(self) -> None:
-        """Show what is there now, if it is not what was there before."""
+        """Load the files if they changed since the last successful load."""
         try:
             versions = _file_versions(self._files)
             if versions == self._loaded_versions and self.problem is None:
@@ -78,12 +78,12 @@ class CertificateWatcher:
         except (OSError, InvalidCertificate) as error:
             self._set_problem(f"no certificate in {self._files}: {error}")
             return
-        log.info("the webhook shows the certificate in %s", self._files.certificate)
+        log.info("the webhook serves the certificate in %s", self._files.certificate)
         self._loaded_versions, self.problem = versions, None
 
     def _set_problem(self, problem: str) -> None:
         if problem != self.problem:
-            log.warning("%s; looking again every %g s", problem, POLL_INTERVAL.total_seconds())
+            log.warning("%s; checking again every %g s", problem, POLL_INTERVAL.total_seconds())
         self.problem = problem
 
 

@@ -1,17 +1,17 @@
-"""Connections to our ports: how many may be open, how long each may take, and how much memory all of them may hold.
+"""Connection limits of our HTTP ports: how many connections, for how long, and with how much buffered data.
 
-Every connection is counted from the moment it is accepted, before its TLS handshake. A port has a limit for all
-connections and one for each remote address, which is half of it. At a limit the new connection replaces the one that
-has waited longest for its peer: one in its handshake, without a complete request, idle between two requests, or not
-read by its peer. If the port is full, the address with most connections loses one. So a new connection is refused only
-if every other one is being answered, and a probe gets through however many idle connections there are, even from its
-own address (a node's address may be shared by pods behind SNAT).
+Every connection counts from the moment it is accepted, before its TLS handshake. A port has a limit for all
+connections, and a limit per remote address, which is half of it. At a limit, a new connection replaces the connection
+that has waited longest for its peer: in its handshake, without a complete request, idle between two requests, or with
+an unread response. If the whole port is full, the address with the most connections loses one. A new connection is
+refused only if the server is answering requests on all others. A probe therefore succeeds however many idle connections
+exist, even from its own address (pods behind SNAT may share the address of a node).
 
 Each wait for a peer has a deadline: for the handshake, for the headers of the first and of every later request, between
-requests, for the body, and for reading the answer. What peers have sent and what they have not read yet is bounded for
-all ports together: beyond that, the connection that holds most is closed.
+requests, for the body, and for reading the response. Received and unread bytes are bounded over all ports: beyond the
+bound, the connection with the most buffered bytes is closed.
 
-Nothing here may log or echo what a peer has sent: it may be a token.
+Nothing here may log or echo what a peer sent: it may be a token.
 """
 
 import asyncio
@@ -43,21 +43,21 @@ log = logging.getLogger(__name__)
 HANDSHAKE_TIMEOUT = timedelta(seconds=5)
 HEADERS_TIMEOUT = timedelta(seconds=10)
 BODY_TIMEOUT = timedelta(seconds=30)
-READ_TIMEOUT = timedelta(seconds=30)  # the peer reads something of the answer
-CLOSE_TIMEOUT = timedelta(seconds=2)  # after we have closed our side
+READ_TIMEOUT = timedelta(seconds=30)  # without progress by the peer in reading the response
+CLOSE_TIMEOUT = timedelta(seconds=2)  # after the server has closed its side
 IDLE_TIMEOUT = timedelta(seconds=90)  # between two requests
-MAX_BUFFERED_BYTES = 32 << 20  # by all ports: request bytes, and answers that are not read yet
+MAX_BUFFERED_BYTES = 32 << 20  # over all ports: received request bytes plus unread response bytes
 
 SWEEP_EVERY = timedelta(seconds=1)
-_STALLED_AFTER = 3  # seconds between two sweeps: the process was stopped, and peers could not be heard
-_CHECK_EVERY = 256 << 10  # received bytes
-_BUFFER = 32 << 10  # of a transport, before it pauses
-_MANY_CONNECTIONS = 64  # connections whose memory is worth giving back
+_STALLED_AFTER = 3  # seconds between two sweeps: the process was suspended and could not read from its peers
+_CHECK_EVERY = 256 << 10  # received bytes between two checks of the limit
+_BUFFER = 32 << 10  # bytes in a transport's buffer before it pauses
+_MANY_CONNECTIONS = 64  # peak of connections from which on free memory is returned to the system
 _RELEASE_INTERVAL = timedelta(seconds=20)
 _NEVER = timedelta(days=365).total_seconds()
-_HEADERS = {"X-Content-Type-Options": "nosniff", "Server": "haulout"}  # aiohttp would name its version, and Python's
+_HEADERS = {"X-Content-Type-Options": "nosniff", "Server": "haulout"}  # aiohttp's default names its version
 
-_BAD_REQUEST_ERRORS = HttpProcessingError, web.RequestPayloadError  # both quote the request
+_BAD_REQUEST_ERRORS = HttpProcessingError, web.RequestPayloadError  # the messages of both quote the request
 
 OPEN = Metric(
     "haulout_http_connections",
@@ -77,7 +77,7 @@ METRICS = (OPEN, CLOSED, BAD_REQUESTS)
 
 
 class CloseReason(StrEnum):
-    """Why we close a connection."""
+    """Why the server closes a connection."""
 
     REFUSED = "refused"
     REPLACED = "replaced"
@@ -92,9 +92,9 @@ class CloseReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """What the connections of one port may do."""
+    """The limits and deadlines of the connections of one port."""
 
-    server: str  # in metrics and logs
+    server: str  # value of the label in metrics, and the name in logs
     max_connections: int
     handshake: timedelta = HANDSHAKE_TIMEOUT
     headers: timedelta = HEADERS_TIMEOUT
@@ -104,11 +104,14 @@ class ConnectionLimits:
 
     @property
     def max_connections_per_address(self) -> int:
-        """Half of them. Users behind one Ingress share an address, and one API server may be the only caller."""
+        """Half of all connections.
+
+        Not less: users behind one Ingress share an address, and one API server may be the only caller.
+        """
         return max(1, self.max_connections // 2)
 
 
-# With TLS a connection costs about 55 KiB, without about 12 KiB: all of these together less than 35 MiB.
+# A connection costs about 55 KiB with TLS and about 12 KiB without. All of these together cost less than 35 MiB.
 WEBHOOK = ConnectionLimits(server="webhook", max_connections=256)
 SECURE_METRICS = ConnectionLimits(server="metrics", max_connections=64)
 HEALTH = ConnectionLimits(server="health", max_connections=128, idle=timedelta(seconds=15))
@@ -118,7 +121,7 @@ DASHBOARD = ConnectionLimits(
 
 
 class BufferLimit:
-    """What connections hold of their peers' bytes, over all ports."""
+    """Limits the buffered bytes of all connections, over all ports."""
 
     def __init__(self, max_bytes: int = MAX_BUFFERED_BYTES) -> None:
         self.max_bytes = max_bytes
@@ -127,11 +130,9 @@ class BufferLimit:
         self._released_at = -math.inf
 
     def add(self, connection: "Connection") -> None:
-        """Count this one."""
         self._open.add(connection)
 
     def discard(self, connection: "Connection") -> None:
-        """Do not count it any more."""
         self._open.discard(connection)
 
     def received(self, count: int) -> None:
@@ -141,7 +142,7 @@ class BufferLimit:
             self.check()
 
     def check(self) -> None:
-        """Close connections, those that hold most first, until the rest is within the limit."""
+        """Close the connections with the most buffered bytes until the rest is within the limit."""
         self._unchecked = 0
         buffered = {connection: connection.buffered_bytes for connection in self._open}
         total = sum(buffered.values())
@@ -151,15 +152,16 @@ class BufferLimit:
             largest.slot.close(CloseReason.MEMORY)
 
     def release_free_memory(self, now: float) -> bool:
-        """Give free memory back to the system, unless that was done just now.
+        """Return free memory to the system, at most once per _RELEASE_INTERVAL; return whether it did.
 
-        glibc keeps what lies below memory that is in use until it is asked for it. Connections are cycles of objects.
+        glibc keeps free memory below memory that is in use until `malloc_trim`. Connections are reference cycles, so
+        collect garbage first.
         """
         if now - self._released_at < _RELEASE_INTERVAL.total_seconds():
             return False
         self._released_at = now
         gc.collect()
-        with suppress(AttributeError, OSError):  # another C library
+        with suppress(AttributeError, OSError):  # another C library, without malloc_trim
             ctypes.CDLL(None).malloc_trim(0)
         return True
 
@@ -170,7 +172,7 @@ _TABLES: set["ConnectionTable"] = set()
 
 
 def collect() -> Iterator[MetricVec]:
-    """Yield what is counted, as it is now."""
+    """Yield the metrics of all ports."""
     opened = MetricVec(OPEN)
     for table in _TABLES:
         opened.add(table.limits.server, amount=len(table))
@@ -180,31 +182,31 @@ def collect() -> Iterator[MetricVec]:
 
 
 class ConnectionSlot:
-    """One connection's place among those of its port, from accept to its end."""
+    """One connection in the table of its port, from accept to close."""
 
     __slots__ = ("_socket", "address", "connection", "since", "table")
 
     def __init__(self, table: "ConnectionTable", accepted: socket.socket, address: str, *, since: float) -> None:
         self.table = table
         self.address = address
-        self.since = since  # when its peer or we began what now goes on
-        self.connection: Connection | None = None  # None: in its handshake
+        self.since = since  # monotonic start of the current wait or request
+        self.connection: Connection | None = None  # None during the TLS handshake
         self._socket = accepted
 
     @property
     def is_waiting_for_peer(self) -> bool:
-        """Whether the peer is to do something, and not we."""
+        """Whether the server waits for the peer, not the peer for the server."""
         return self.connection is None or self.connection.is_waiting_for_peer
 
     def close(self, reason: CloseReason) -> None:
-        """Close it at once."""
+        """Close the connection at once."""
         _CLOSED.add(self.table.limits.server, reason)
         log.debug("a connection of %s to %s is closed: %s", self.address, self.table.limits.server, reason)
         self.table.discard(self)
         if self.connection is not None:
             self.connection.abort()
             return
-        with suppress(OSError):  # the handshake ends with an error, and whoever waits for it closes the socket
+        with suppress(OSError):  # the handshake then fails, and its awaiting task closes the socket
             self._socket.shutdown(socket.SHUT_RDWR)
 
 
@@ -214,7 +216,7 @@ class ConnectionTable:
     def __init__(self, limits: ConnectionLimits, *, memory: BufferLimit | None = None) -> None:
         self.limits = limits
         self.memory = memory or _MEMORY
-        self.clock = RealClock()  # deadlines are about peers, whose time runs at its usual speed in a sandbox, too
+        self.clock = RealClock()  # peers run in real time, even if a sandbox simulates time
         self._slots: set[ConnectionSlot] = set()
         self._by_address: Counter[str] = Counter()
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -225,11 +227,11 @@ class ConnectionTable:
         return len(self._slots)
 
     def open(self) -> None:
-        """Show these in metrics, until `close`."""
+        """Export the metrics of this port until `close`."""
         _TABLES.add(self)
 
     def close(self) -> None:
-        """Stop the sweeps, and end all handshakes: what the server knows, it closes by itself."""
+        """Stop the sweeps and abort all handshakes; the aiohttp server closes the connections that have a protocol."""
         _TABLES.discard(self)
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
@@ -238,11 +240,11 @@ class ConnectionTable:
                 slot.close(CloseReason.CLOSING)
 
     def admit(self, accepted: socket.socket, address: str) -> ConnectionSlot | None:
-        """Return the slot of a connection that was accepted just now, at the cost of another; None: refuse it."""
+        """Return the slot of a newly accepted connection, closing another one if necessary; None: refuse it."""
         now = self.clock.monotonic()
         if not self._ensure_capacity(address, now):
             _CLOSED.add(self.limits.server, CloseReason.REFUSED)
-            log.debug("a connection of %s to %s is refused: all others are being answered", address, self.limits.server)
+            log.debug("a connection of %s to %s is refused: all connections are in use", address, self.limits.server)
             return None
         slot = ConnectionSlot(self, accepted, address, since=now)
         self._slots.add(slot)
@@ -254,7 +256,7 @@ class ConnectionTable:
         return slot
 
     def discard(self, slot: ConnectionSlot) -> None:
-        """Do not count it any more; harmless if it is not counted."""
+        """Remove a connection from the table; a no-op if it is not in there."""
         if slot not in self._slots:
             return
         self._slots.remove(slot)
@@ -281,7 +283,7 @@ class ConnectionTable:
     def _sweep(self) -> None:
         now = self.clock.monotonic()
         is_late, self._swept_at = now - self._swept_at > _STALLED_AFTER, now
-        if not is_late:  # else what peers have sent meanwhile is to be read first
+        if not is_late:  # after a suspension, first read what the peers sent meanwhile
             self._close_overdue(now)
             self.memory.check()
         if (
@@ -305,7 +307,7 @@ class ConnectionTable:
 
 
 class Connection(web.RequestHandler):
-    """One connection after its handshake."""
+    """One connection after its TLS handshake."""
 
     __slots__ = ("_body", "_headers_since", "_opened", "_received", "_unread", "_unread_since", "slot")
 
@@ -314,31 +316,31 @@ class Connection(web.RequestHandler):
             server,
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type] # as aiohttp's own runner does
-            keepalive_timeout=_NEVER,  # idle connections are closed by `overdue`
+            keepalive_timeout=_NEVER,  # `overdue` closes idle connections
             lingering_time=slot.table.limits.headers.total_seconds(),
             read_bufsize=_BUFFER,
-            auto_decompress=False,  # no caller of ours compresses, and a body could grow a thousandfold
+            auto_decompress=False,  # none of our callers compresses, and a compressed body could expand a thousandfold
         )
         self.slot = slot
-        self._opened: asyncio.Transport | None = None  # aiohttp forgets its own when it begins to close it
-        self._body: StreamReader | None = None  # of the request that is being answered
-        self._received = 0  # bytes since the last answer
+        self._opened: asyncio.Transport | None = None  # aiohttp drops its own when it begins to close
+        self._body: StreamReader | None = None  # of the request in progress
+        self._received = 0  # bytes since the last response
         self._headers_since: float | None = None
         self._unread = 0
         self._unread_since = 0.0
 
     @property
     def buffered_bytes(self) -> int:
-        """How much it holds of what its peer has sent, and of what its peer has not read."""
+        """Received bytes of the current request plus response bytes that the peer has not read."""
         return self._received + self._unread_bytes
 
     @property
     def is_waiting_for_peer(self) -> bool:
-        """Whether the peer is to send or read something before we go on."""
+        """Whether the peer has to send or read something before the server can continue."""
         return self._body is None or not self._body.is_eof() or bool(self._unread_bytes)
 
     def overdue(self, now: float) -> CloseReason | None:
-        """Return which deadline has passed, if any."""
+        """Return the deadline that has passed, if any."""
         limits, since = self.slot.table.limits, self.slot.since
         if self._opened is None or self._opened.is_closing():
             return CloseReason.CLOSING if now - since > CLOSE_TIMEOUT.total_seconds() else None
@@ -351,44 +353,44 @@ class Connection(web.RequestHandler):
         return CloseReason.IDLE if now - since > limits.idle.total_seconds() else None
 
     def abort(self) -> None:
-        """Close it without waiting for its peer."""
+        """Close the connection without waiting for its peer."""
         if self._opened is not None:
             self._opened.abort()
 
     def begin_request(self, request: web.BaseRequest) -> None:
-        """Take note that a request has its headers."""
+        """Record that the headers of a request are complete."""
         self._restart_timer()
         self._body = request.content
 
-    # What aiohttp calls
+    # Callbacks of aiohttp and asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for the first request."""
+        """Start the deadline for the first request."""
         super().connection_made(transport)
         self._opened = cast("asyncio.Transport", transport)
         self._opened.set_write_buffer_limits(high=_BUFFER)
         if (limit_reads := getattr(transport, "set_read_buffer_limits", None)) is not None:
-            limit_reads(high=_BUFFER)  # that of TLS: 256 KiB
+            limit_reads(high=_BUFFER)  # the default for TLS is 256 KiB
         self._restart_timer()
         self._headers_since = self.slot.since
         self.slot.connection = self
         self.slot.table.memory.add(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Give the slot back."""
+        """Release the slot."""
         super().connection_lost(exc)
         self._opened = None
         self.slot.table.discard(self.slot)
         self.slot.table.memory.discard(self)
 
     def data_received(self, data: bytes) -> None:
-        """Take what the peer has sent; whatever that is, nothing of it is logged."""
+        """Parse what the peer sent; never log any of it."""
         if self._body is None and self._headers_since is None:
             self._headers_since = self.slot.table.clock.monotonic()
         self._received += len(data)
         try:
             super().data_received(data)
-        except Exception as error:  # noqa: BLE001 - the event loop would log it with what was received
+        except Exception as error:  # noqa: BLE001 - the event loop would log the error together with the received bytes
             log.error("a request cannot be parsed: %s at %s", type(error).__name__, _raise_location(error))  # noqa: TRY400
             self.abort()
         self.slot.table.memory.received(len(data))
@@ -396,10 +398,10 @@ class Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send it, and wait for the next request."""
+        """Send a response, then start the deadline for the next request."""
         self.slot.table.memory.check()
         if isinstance(resp, web.HTTPExpectationFailed):
-            resp.text = "expectation failed\n"  # it would quote the header
+            resp.text = "expectation failed\n"  # the default text quotes the header
         try:
             return await super().finish_response(request, resp, start_time)
         finally:
@@ -413,7 +415,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - it quotes the request
     ) -> web.StreamResponse:
-        """Return the answer to what is not HTTP, or to a request whose handler failed."""
+        """Return the response to invalid HTTP, or to a request whose handler failed."""
         if isinstance(exc, _BAD_REQUEST_ERRORS):
             status = HTTPStatus.BAD_REQUEST
         self.log_exception("a request cannot be answered", exc_info=exc)
@@ -424,7 +426,7 @@ class Connection(web.RequestHandler):
         return answer
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """Log a defect with where it is, and what is wrong with a request without anything of it."""
+        """Log a programming error with its traceback, and a bad request without any of its content."""
         server, error = self.slot.table.limits.server, kw.get("exc_info")
         if isinstance(error, _BAD_REQUEST_ERRORS):
             _BAD_REQUESTS.add(server)
@@ -442,7 +444,7 @@ class Connection(web.RequestHandler):
         return 0 if self._opened is None else self._opened.get_write_buffer_size()
 
     def _is_unread(self, now: float, timeout: timedelta) -> bool:
-        """Tell whether the peer has read nothing of an answer for so long."""
+        """Return whether the peer has read nothing of a response for `timeout`."""
         unread, before = self._unread_bytes, self._unread
         if not unread or not before or unread < before:
             self._unread_since = now
@@ -451,7 +453,7 @@ class Connection(web.RequestHandler):
 
 
 def harden(app: web.Application) -> None:
-    """Have all that an application answers carry our headers, and its connections know what they do."""
+    """Add our headers to all responses of an application, and notify connections when a request begins."""
 
     @web.middleware
     async def begin(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -467,6 +469,6 @@ def harden(app: web.Application) -> None:
 
 
 def _raise_location(error: BaseException) -> str:
-    """Return where an error was raised."""
+    """Return the file and line where an error was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"

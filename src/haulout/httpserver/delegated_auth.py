@@ -1,8 +1,8 @@
-"""Who calls, and whether they may: the API server is asked about both, as it would decide about a call to itself.
+"""Authenticate and authorize callers against the API server, with TokenReview and SubjectAccessReview.
 
-A token is looked up by a TokenReview, and what its holder may do by a SubjectAccessReview. The answers are remembered
-for a short while, under a digest of the token: Prometheus calls every few seconds, and so does who guesses. Valid and
-wrong tokens are remembered apart, so that no number of wrong ones makes a valid one forgotten.
+Results are cached for a short while under a digest of the token, because Prometheus calls every few seconds, and so may
+an attacker who guesses tokens. Valid and rejected tokens have separate caches, so that no number of rejected tokens
+evicts a valid one.
 """
 
 import asyncio
@@ -38,19 +38,18 @@ _BEARER = "bearer "
 
 @dataclass(frozen=True, slots=True)
 class AccessDecision:
-    """Whether a call is answered, and if not, how it is refused."""
+    """Whether a request is allowed, and if not, with which status and reason it is refused."""
 
     status: HTTPStatus
     reason: str = ""
 
     @property
     def is_allowed(self) -> bool:
-        """Tell whether it is answered."""
         return self.status is HTTPStatus.OK
 
 
 class DelegatedAuth:
-    """Judges calls by their `Authorization` header."""
+    """Authenticates and authorizes requests by their `Authorization` header."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -64,7 +63,7 @@ class DelegatedAuth:
         self._access_reviews = asyncio.Semaphore(_MAX_CONCURRENT_REVIEWS)
 
     async def authorize_get(self, path: str, *, authorization: str) -> AccessDecision:
-        """Return whether whoever sent this header may read a path that is no resource, such as `/metrics`."""
+        """Return whether the sender of this header may GET a non-resource path such as `/metrics`."""
         token = bearer_token(authorization)
         if not token:
             return AccessDecision(HTTPStatus.UNAUTHORIZED, "expected a bearer token")
@@ -72,22 +71,22 @@ class DelegatedAuth:
         return user if isinstance(user, AccessDecision) else await self.authorize(path, user)
 
     def is_known(self, token: str) -> bool:
-        """Tell whether a token is remembered, or was valid in the last hours: it is not a new guess."""
+        """Return whether a token is cached or was valid within the last hours, so that it is no new guess."""
         key = _digest(token)
         return self._cached(key) is not None or self._recently_valid.get(key) is not None
 
     async def authenticate(self, token: str) -> User | AccessDecision:
-        """Return whose a token is, or how they are refused."""
+        """Return the user of a token, or the decision that refuses it."""
         key = _digest(token)
         if (found := self._cached(key)) is not None:
             return found
         async with self._token_reviews:
-            if (found := self._cached(key)) is not None:  # asked by somebody else meanwhile
+            if (found := self._cached(key)) is not None:  # a concurrent request has filled the cache meanwhile
                 return found
             try:
                 found = await self._review_token(token)
             except KubeError as error:
-                return _unavailable("who somebody is", error)
+                return _unavailable("authenticate a token", error)
         if isinstance(found, AccessDecision):
             self._recently_valid.delete(key)
             return self._refused.put(key, found, ttl=_REFUSED_TTL)
@@ -98,7 +97,7 @@ class DelegatedAuth:
         return self._users.get(key) or self._refused.get(key)
 
     async def authorize(self, path: str, user: User) -> AccessDecision:
-        """Return whether somebody may read a path that is no resource."""
+        """Return whether a user may GET a non-resource path."""
         key = user, path
         if (decision := self._decisions.get(key)) is not None:
             return decision
@@ -108,24 +107,24 @@ class DelegatedAuth:
             try:
                 decision = await self._review_access(path, user)
             except KubeError as error:
-                return _unavailable(f"who may read {path}", error)
+                return _unavailable(f"authorize a request for {path}", error)
         return self._decisions.put(key, decision, ttl=_ALLOWED_TTL if decision.is_allowed else _REFUSED_TTL)
 
     @property
     def cached_count(self) -> int:
-        """How many answers are remembered."""
+        """The number of cached results."""
         return len(self._users) + len(self._refused) + len(self._decisions)
 
     async def _review_token(self, token: str) -> User | AccessDecision:
-        found = await self._create_review(TOKEN_REVIEWS, {"token": token}, "whose a token is")
+        found = await self._create_review(TOKEN_REVIEWS, {"token": token}, "for the user of a token")
         if not found.authenticated:
-            return AccessDecision(HTTPStatus.UNAUTHORIZED, "the API server does not know this token")
+            return AccessDecision(HTTPStatus.UNAUTHORIZED, "the API server does not accept this token")
         user = found.user
         try:
             return User.of(user.username, groups=user.groups, extra=user.extra, uid=user.uid)
         except ValueError as error:
             return AccessDecision(
-                HTTPStatus.UNAUTHORIZED, f"the API server knows this token by a name of no use: {error}"
+                HTTPStatus.UNAUTHORIZED, f"the API server returned an invalid user name for this token: {error}"
             )
 
     async def _review_access(self, path: str, user: User) -> AccessDecision:
@@ -136,7 +135,7 @@ class DelegatedAuth:
             "extra": dict(user.extra),
             "nonResourceAttributes": {"path": path, "verb": "get"},
         }
-        status = await self._create_review(SUBJECT_ACCESS_REVIEWS, spec, f"whether somebody may read {path}")
+        status = await self._create_review(SUBJECT_ACCESS_REVIEWS, spec, f"whether a user may read {path}")
         if not status.allowed:
             return AccessDecision(HTTPStatus.FORBIDDEN, f"{user.name} may not get {path}")
         return AccessDecision(HTTPStatus.OK)
@@ -150,14 +149,14 @@ class DelegatedAuth:
 
 
 def bearer_token(authorization: str) -> str:
-    """Return the token of an `Authorization` header, or nothing."""
+    """Return the token of an `Authorization` header, or ""."""
     token = authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
     return token if token.isascii() and token.isprintable() else ""
 
 
 def permissions() -> tuple[Permission, ...]:
-    """Return what judging callers takes."""
-    why = "tell who may read metrics"
+    """Return the permissions that delegated authentication and authorization need."""
+    why = "authorize readers of metrics"
     return tuple(
         Permission(("create",), resource.group, resource.plural, None, why)
         for resource in (TOKEN_REVIEWS, SUBJECT_ACCESS_REVIEWS)
@@ -169,8 +168,8 @@ def _digest(token: str) -> bytes:
 
 
 def _unavailable(what: str, error: KubeError) -> AccessDecision:
-    log.warning("%s cannot be told: %s", what, error)
-    return AccessDecision(HTTPStatus.SERVICE_UNAVAILABLE, "the API server cannot be asked who you are")
+    log.warning("cannot %s: %s", what, error)
+    return AccessDecision(HTTPStatus.SERVICE_UNAVAILABLE, "the API server cannot check this token now")
 
 
 class _User(Base, frozen=True):
@@ -181,7 +180,7 @@ class _User(Base, frozen=True):
 
 
 class _Status(Base, frozen=True):
-    """Of either review."""
+    """The status of a TokenReview or a SubjectAccessReview."""
 
     authenticated: bool = False
     user: _User = _User()

@@ -1,4 +1,4 @@
-"""Answers that count for a while: a bounded number of them, of which the oldest goes first."""
+"""A bounded cache whose entries expire; the oldest entry is evicted first."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class ExpiringCache(Generic[K, V]):
-    """Remembers `max_size` answers."""
+    """Holds at most `max_size` entries, each with its own TTL."""
 
     def __init__(self, clock: Clock, *, max_size: int) -> None:
         self._clock = clock
@@ -20,16 +20,15 @@ class ExpiringCache(Generic[K, V]):
         self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many are remembered."""
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return an answer that still counts."""
+        """Return the value of an entry that has not expired, else None."""
         found = self._entries.get(key)
         return found[1] if found is not None and self._clock.monotonic() < found[0] else None
 
     def put(self, key: K, value: V, *, ttl: timedelta) -> V:
-        """Remember an answer; return it."""
+        """Store a value and return it."""
         self._entries[key] = self._clock.monotonic() + ttl.total_seconds(), value
         self._entries.move_to_end(key)
         if len(self._entries) > self._max_size:
@@ -37,5 +36,4 @@ class ExpiringCache(Generic[K, V]):
         return value
 
     def delete(self, key: K) -> None:
-        """Ask anew the next time."""
         self._entries.pop(key, None)

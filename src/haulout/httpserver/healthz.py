@@ -1,11 +1,11 @@
-"""Whether we are well, for kubelets: `/healthz` and `/readyz` over plain HTTP.
+"""Health probes for the kubelet: `/healthz` and `/readyz` over plain HTTP.
 
-`/healthz` answers for as long as the event loop turns; that is what a restart can mend. `/readyz` says what a check
-that somebody else brought says: 200 and `ok`, or 503 and the reasons, a line each. What somebody should look after
-though we can be used is told after the `ok`: with a 503 Kubernetes would take us out of service as a whole.
+`/healthz` succeeds as long as the event loop runs, because a restart repairs only that. `/readyz` returns 200 and `ok`,
+or 503 and one reason per line. Warnings that do not affect readiness follow the `ok`: a 503 would remove the pod from
+its Services.
 
-With `?verbose` both tell people how it stands. `/healthz/healthz` and `/readyz/readyz`, as the SAP
-maintenance-controller has them, are the same.
+`?verbose` adds the details of both. `/healthz/healthz` and `/readyz/readyz` are aliases, as in the SAP
+maintenance-controller.
 """
 
 import contextlib
@@ -33,10 +33,10 @@ async def serve(
     host: str | None = None,
     port: int = PORT,
 ) -> AsyncIterator[int]:
-    """Answer while the context lasts; yields the port.
+    """Serve the probes while the context lasts; yield the port.
 
-    `not_ready` says why we are not ready, a line each; nothing if we are. `warnings` says what is worth a look,
-    `details` how it stands.
+    `not_ready` returns one line per reason, and nothing if we are ready. `warnings` returns lines that need attention
+    but do not affect readiness. `details` returns the lines of `?verbose`.
     """
 
     def verbose_lines(request: web.Request) -> Sequence[str]:

@@ -1,7 +1,7 @@
-"""A port that listens while a context lasts, and an error that says why it cannot.
+"""Listen on a port while a context lasts, with an error that says why the port is not available.
 
-We accept connections ourselves, on asyncio's loop and on uvloop, so that each is counted before its TLS handshake
-(`haulout.httpserver.connections`). An error of a handshake comes back to us, and not to the loop's exception handler.
+We accept connections ourselves, on asyncio's loop and on uvloop, so that each connection counts before its TLS
+handshake (`haulout.httpserver.connections`). Errors of a handshake then reach us and not the loop's exception handler.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from haulout.httpserver.connections import (
 log = logging.getLogger(__name__)
 
 _MAX_PORT = 65_535
-_SHUTDOWN_TIMEOUT = timedelta(seconds=5)  # for requests that are being answered when we are told to stop
-_BACKLOG = 1024  # connections that the kernel keeps until we accept them
-_BATCH = 32  # accepted in one turn of the loop, so that other ports have theirs
-_RECEIVED_BYTES, _SENT_BYTES = 32 << 10, 128 << 10  # that the kernel keeps for a connection; it doubles them
+_SHUTDOWN_TIMEOUT = timedelta(seconds=5)  # for requests in progress at shutdown
+_BACKLOG = 1024  # connections that the kernel queues until they are accepted
+_BATCH = 32  # connections accepted per turn of the loop, so that other ports get their turn
+_RECEIVED_BYTES, _SENT_BYTES = 32 << 10, 128 << 10  # socket buffers of a connection; the kernel doubles them
 _EXHAUSTED_ERRNOS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _NO_SUCH_FAMILY = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
 _EXHAUSTED_RETRY_DELAY = timedelta(seconds=1)
@@ -44,14 +44,14 @@ _EXHAUSTED_RETRY_DELAY = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where to listen."""
+    """The address to listen on."""
 
     port: int
-    host: str | None = None  # all addresses
+    host: str | None = None  # None: all addresses
 
     @classmethod
     def parse(cls, text: str) -> "ListenAddress":
-        """Return what Go calls an address: `:8080`, `127.0.0.1:8080` or `[::1]:8080`; raises `UsageError`."""
+        """Parse an address as Go writes it: `:8080`, `127.0.0.1:8080` or `[::1]:8080`. Raise `UsageError`."""
         host, colon, port = text.rpartition(":")
         if not colon or not port.isascii() or not port.isdecimal() or not 1 <= int(port) <= _MAX_PORT:
             raise UsageError(f"expected an address with a port such as :8080, found {text!r}")
@@ -69,7 +69,7 @@ async def listen(
     tls: ssl.SSLContext | None = None,
     shutdown_timeout: timedelta = _SHUTDOWN_TIMEOUT,
 ) -> AsyncIterator[int]:
-    """Listen on `host`, or on all addresses; yields the port. Leaving lets those finish who are being answered."""
+    """Listen on `host`, or on all addresses; yield the port. On exit, finish the requests in progress."""
     harden(app)
     runner = web.AppRunner(app, shutdown_timeout=shutdown_timeout.total_seconds(), handler_cancellation=True)
     await runner.setup()
@@ -81,7 +81,7 @@ async def listen(
                 sockets = await _bind(stack, host, port)
             except OSError as error:
                 reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
-                raise UsageError(f"cannot listen on port {port} for {what}: {reason}; name another") from None
+                raise UsageError(f"cannot listen on port {port} for {what}: {reason}; choose another port") from None
             async with _Acceptor(runner.server, ConnectionTable(limits), tls).accepting(sockets):
                 yield sockets[0].getsockname()[1]
     finally:
@@ -89,13 +89,13 @@ async def listen(
 
 
 class _Acceptor:
-    """Accepts connections and has each of them served."""
+    """Accepts connections and starts to serve each of them."""
 
     def __init__(self, server: web.Server, connections: ConnectionTable, tls: ssl.SSLContext | None) -> None:
         self._server = server
         self._connections = connections
         self._loop = asyncio.get_running_loop()
-        # Not a TaskGroup: it would wrap what is raised while the port listens into an ExceptionGroup.
+        # Not a TaskGroup: it would wrap an exception raised inside the context into an ExceptionGroup.
         self._tasks: set[asyncio.Task[None]] = set()
         self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
         self._tls: dict[str, Any] = {}
@@ -104,7 +104,7 @@ class _Acceptor:
 
     @contextlib.asynccontextmanager
     async def accepting(self, sockets: list[socket.socket]) -> AsyncIterator[None]:
-        """Accept while the context lasts. All that was accepted is known to the server, or closed, when it ends."""
+        """Accept while the context lasts. On exit, each accepted connection is closed or known to aiohttp."""
         self._connections.open()
         for listener in sockets:
             self._loop.add_reader(listener, self._accept, listener)
@@ -138,7 +138,7 @@ class _Acceptor:
             task.add_done_callback(self._tasks.discard)
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
-        """Wait before the next accept: the process or its machine has no more files or memory for sockets."""
+        """Pause accepting: the process or the machine is out of file descriptors or memory for sockets."""
         if error.errno not in _EXHAUSTED_ERRNOS:
             raise error
         log.error("no connection can be accepted: %s; trying again", os.strerror(error.errno))
@@ -147,12 +147,12 @@ class _Acceptor:
         self._retries[listener] = self._loop.call_later(delay, self._loop.add_reader, listener, self._accept, listener)
 
     async def _serve(self, accepted: socket.socket, slot: ConnectionSlot) -> None:
-        """Bring a connection to where it has a protocol that speaks with its peer."""
+        """Perform the TLS handshake and attach the protocol to a connection."""
         try:
             await self._loop.connect_accepted_socket(partial(Connection, self._server, slot), accepted, **self._tls)
         except OSError as error:
             log.debug("a TLS handshake with %s failed: %s", slot.address, type(error).__name__)
-            error.__traceback__ = None  # a frame in it refers to the error: until a collection both would keep 256 KiB
+            error.__traceback__ = None  # a frame refers to the error: until a collection the cycle keeps 256 KiB
             self._connections.discard(slot)
         except Exception:
             log.exception("a connection cannot be served")
@@ -161,7 +161,7 @@ class _Acceptor:
 
 
 async def _bind(stack: contextlib.ExitStack, host: str | None, port: int) -> list[socket.socket]:
-    """Return sockets that listen until the stack is closed: one for each address of `host`; raises `OSError`."""
+    """Return listening sockets, one per address of `host`; the stack closes them. Raise `OSError`."""
     listeners: list[socket.socket] = []
     loop = asyncio.get_running_loop()
     infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -170,11 +170,11 @@ async def _bind(stack: contextlib.ExitStack, host: str | None, port: int) -> lis
             listener = stack.enter_context(socket.socket(family, kind, protocol))
             _prepare(listener, (address[0], port, *address[2:]))
         except OSError as error:
-            if host is None and error.errno in _NO_SUCH_FAMILY:  # a machine without IPv6, or without IPv4
+            if host is None and error.errno in _NO_SUCH_FAMILY:  # a machine without IPv6 or without IPv4
                 continue
             raise
         listeners.append(listener)
-        port = listener.getsockname()[1]  # if any port will do, the same one on all addresses
+        port = listener.getsockname()[1]  # for port 0: use the same port on all addresses
     if not listeners:
         raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
     return listeners

@@ -1,7 +1,7 @@
-"""`/metrics`: what is counted, in the text format of Prometheus.
+"""`/metrics` in the text format of Prometheus.
 
-It is written here and not by Prometheus' library: that cannot tell a counter whose name does not end in `_total`, and
-the names of the SAP maintenance-controller, which dashboards and alerts know, do not.
+We do not use Prometheus' client library: it cannot expose a counter whose name does not end in `_total`. The counters
+of the SAP maintenance-controller, which existing dashboards and alerts use, do not.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,26 +17,22 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class Collector(Protocol):
-    """What has numbers to tell: a Tally or a Histogram."""
+    """A source of samples for one metric: a MetricVec or a histogram."""
 
     @property
-    def metric(self) -> Metric:
-        """What they are about."""
-        ...
+    def metric(self) -> Metric: ...
 
-    def samples(self) -> Iterator[Sample]:
-        """Yield the lines."""
-        ...
+    def samples(self) -> Iterator[Sample]: ...
 
 
 class Exposition:
-    """Writes tallies, as they are whenever it is asked, and what is known of this process."""
+    """Renders the metrics of the collectors and of this process."""
 
     def __init__(self, collect: Callable[[], Iterable[Collector]]) -> None:
         self._collect = collect
 
     def text(self) -> bytes:
-        """Return all numbers as they are now."""
+        """Return the current values in the text format."""
         collectors = chain(self._collect(), process_metrics.collect())
         return "".join(f"{line}\n" for collector in collectors for line in _lines(collector)).encode()
 

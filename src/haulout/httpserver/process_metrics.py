@@ -1,7 +1,7 @@
-"""What this process takes of its machine: for people, and for Prometheus.
+"""Resource usage of this process, for people and for Prometheus.
 
-Numbers have the names that the client libraries of Prometheus give to them, so that dashboards that people have for any
-process show ours, too. What a system does not tell is left out.
+The metrics have the names of Prometheus' client libraries, so that generic dashboards work. Values that the system does
+not provide are left out.
 """
 
 import gc
@@ -18,24 +18,29 @@ from haulout.core.metrics import Metric, MetricKind, MetricVec
 
 INFO = Metric(
     "python_info",
-    "Which Python this is.",
+    "The version of Python.",
     ("implementation", "major", "minor", "patchlevel", "version"),
     kind=MetricKind.GAUGE,
 )
 COLLECTED = Metric("python_gc_objects_collected_total", "Objects that the garbage collector freed.", ("generation",))
-UNCOLLECTABLE = Metric("python_gc_objects_uncollectable_total", "Objects that it could not free.", ("generation",))
-COLLECTIONS = Metric("python_gc_collections_total", "How often it looked.", ("generation",))
-CPU = Metric("process_cpu_seconds_total", "Time on a processor, in seconds.", unit="seconds")
-OPEN_FILES = Metric("process_open_fds", "Files and connections that are open.", kind=MetricKind.GAUGE)
-MAX_FILES = Metric("process_max_fds", "How many may be open.", kind=MetricKind.GAUGE)
+UNCOLLECTABLE = Metric(
+    "python_gc_objects_uncollectable_total", "Objects that the garbage collector could not free.", ("generation",)
+)
+COLLECTIONS = Metric("python_gc_collections_total", "How often the garbage collector ran.", ("generation",))
+CPU = Metric("process_cpu_seconds_total", "CPU time, in seconds.", unit="seconds")
+OPEN_FILES = Metric("process_open_fds", "Open file descriptors.", kind=MetricKind.GAUGE)
+MAX_FILES = Metric("process_max_fds", "The limit of open file descriptors.", kind=MetricKind.GAUGE)
 RESIDENT_MEMORY = Metric(
-    "process_resident_memory_bytes", "Memory that is held, in bytes.", kind=MetricKind.GAUGE, unit="bytes"
+    "process_resident_memory_bytes", "Resident memory, in bytes.", kind=MetricKind.GAUGE, unit="bytes"
 )
 VIRTUAL_MEMORY = Metric(
-    "process_virtual_memory_bytes", "Memory that is reserved, in bytes.", kind=MetricKind.GAUGE, unit="bytes"
+    "process_virtual_memory_bytes", "Virtual memory, in bytes.", kind=MetricKind.GAUGE, unit="bytes"
 )
 START_TIME = Metric(
-    "process_start_time_seconds", "When it started, in seconds since 1970.", kind=MetricKind.GAUGE, unit="seconds"
+    "process_start_time_seconds",
+    "When the process started, in seconds since 1970.",
+    kind=MetricKind.GAUGE,
+    unit="seconds",
 )
 
 METRICS = (
@@ -52,14 +57,14 @@ METRICS = (
 )
 
 _PROC = Path("/proc")
-_START_TIME_FIELD = 19  # the field of /proc/self/stat, after the name, in which anything may stand
+_START_TIME_FIELD = 19  # of /proc/self/stat, counted after the name, because the name may contain anything
 _KIB = 1024
 _GC_METRICS = {"collected": COLLECTED, "uncollectable": UNCOLLECTABLE, "collections": COLLECTIONS}
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """What this process takes."""
+    """What this process uses."""
 
     python: str
     memory_bytes: int
@@ -67,17 +72,16 @@ class ResourceUsage:
 
 
 def resource_usage() -> ResourceUsage:
-    """Return what this process takes at the moment."""
     rusage = resource.getrusage(resource.RUSAGE_SELF)
     max_rss = rusage.ru_maxrss if sys.platform == "darwin" else rusage.ru_maxrss * _KIB
-    pages = _memory_bytes()  # not told: not Linux, and all that is known is the most that it ever took
+    pages = _memory_bytes()  # None if not on Linux: then only the peak is known
     return ResourceUsage(
         platform.python_version(), pages[1] if pages else max_rss, round(rusage.ru_utime + rusage.ru_stime, 3)
     )
 
 
 def collect() -> Iterator[MetricVec]:
-    """Yield all numbers, as they are now."""
+    """Yield the current values of all metrics."""
     major, minor, patch = platform.python_version_tuple()
     yield _single_sample(INFO, 1, platform.python_implementation(), major, minor, patch, platform.python_version())
     for key, metric in _GC_METRICS.items():
@@ -97,7 +101,7 @@ def collect() -> Iterator[MetricVec]:
 
 
 def _memory_bytes() -> tuple[int, int] | None:
-    """Return the bytes that are reserved and held; None if the system does not tell them this way."""
+    """Return virtual and resident memory in bytes; None if the system has no /proc."""
     try:
         reserved, resident = (_PROC / "self" / "statm").read_text(encoding="ascii").split()[:2]
     except (OSError, ValueError):
@@ -107,7 +111,7 @@ def _memory_bytes() -> tuple[int, int] | None:
 
 @cache
 def _start_time() -> float | None:
-    """Return when this process started, which Linux tells in ticks since the machine did."""
+    """Return the start of this process in seconds since 1970; Linux reports it in clock ticks since boot."""
     try:
         ticks = int((_PROC / "self" / "stat").read_text(errors="replace").rpartition(")")[2].split()[_START_TIME_FIELD])
         boot_line = next(line for line in (_PROC / "stat").read_text().splitlines() if line.startswith("btime "))

@@ -1,8 +1,7 @@
-"""`/metrics` over HTTPS, for those who may read it: where monitoring of the Node Maintenance Operator looks for it.
+"""`/metrics` over HTTPS with authentication, where the monitoring of the Node Maintenance Operator scrapes it.
 
-The certificate is the webhook's. Who calls is judged by `haulout.httpserver.delegated_auth`: the permission that
-counts is `get` on the URL `/metrics`, which the ClusterRole `node-maintenance-operator-metrics-reader` grants there
-and here.
+The server uses the webhook's certificate. `haulout.httpserver.delegated_auth` requires the permission to `get` the
+non-resource URL `/metrics`, which the ClusterRole `node-maintenance-operator-metrics-reader` grants.
 """
 
 import contextlib
@@ -17,7 +16,7 @@ from haulout.httpserver.delegated_auth import DelegatedAuth
 from haulout.httpserver.listener import listen
 from haulout.httpserver.metrics import CONTENT_TYPE
 
-if TYPE_CHECKING:  # takes eight megabytes, which only those need who serve the webhook
+if TYPE_CHECKING:  # this import costs 8 MB of memory, which only replicas that serve the webhook should pay
     from haulout.httpserver.serving_certificate import ServingCertificate
 
 PORT = 8443
@@ -27,7 +26,7 @@ READER_ROLE = "node-maintenance-operator-metrics-reader"
 
 
 class SecureMetricsServer:
-    """Answers with what `metrics` returns."""
+    """Serves the result of `metrics` to authorized callers."""
 
     def __init__(self, auth: DelegatedAuth, *, metrics: Callable[[], bytes]) -> None:
         self._auth = auth
@@ -37,14 +36,14 @@ class SecureMetricsServer:
     async def serve(
         self, serving_certificate: "ServingCertificate", *, host: str | None = None, port: int = PORT
     ) -> AsyncIterator[int]:
-        """Listen while the context lasts; yields the port."""
+        """Listen while the context lasts; yield the port."""
         app = web.Application()
         app.router.add_get(PATH, self._handle)
         async with listen(
             app,
             host=host,
             port=port,
-            what="guarded metrics",
+            what="secure metrics",
             limits=connections.SECURE_METRICS,
             tls=serving_certificate.context,
         ) as bound_port:

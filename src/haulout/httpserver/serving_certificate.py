@@ -1,8 +1,8 @@
-"""The certificate that a server shows, which may be exchanged while it serves.
+"""The certificate of a TLS server, replaceable while the server runs.
 
-Each new connection gets the one of the moment; those that stand keep theirs. Whole contexts are exchanged, not the
-certificate within one: OpenSSL keeps one certificate for each kind of key, so that after a change from RSA to EC the
-old one would still be shown to some. The choice is made when a client has said hello, with a server name or without.
+Each new connection gets the current certificate; open connections keep theirs. We replace whole contexts, not the
+certificate inside one: OpenSSL keeps one certificate per key type, so after a change from RSA to EC some clients would
+still get the old one. The choice happens at the ClientHello, with or without a server name.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from haulout.core.key_pair import KeyPair
 
 
 class ServingCertificate:
-    """What new connections are shown: nothing at first, and then what `update` was told last."""
+    """The certificate for new connections: none at first, then the one of the last `update`."""
 
     def __init__(self) -> None:
         self.identity: KeyPair | None = None
@@ -22,7 +22,10 @@ class ServingCertificate:
         self._available = asyncio.Event()
 
     def update(self, identity: KeyPair) -> None:
-        """Show this from now on; `InvalidCertificate`, and the former is kept, if its two parts do not fit."""
+        """Use this certificate from now on; on a mismatch of certificate and key, keep the previous one.
+
+        Raise `InvalidCertificate` on a mismatch.
+        """
         if identity == self.identity:
             return
         try:
@@ -33,12 +36,12 @@ class ServingCertificate:
         self._available.set()
 
     async def wait(self) -> None:
-        """Return when there is something to show."""
+        """Wait until there is a certificate."""
         await self._available.wait()
 
 
 def swappable_context(current: Callable[[], ssl.SSLContext | None]) -> ssl.SSLContext:
-    """Return a context of which each new connection gets the one of the moment; None: it is refused."""
+    """Return a context that hands each new connection to `current()`; if that is None, the connection is refused."""
 
     def choose(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:
         chosen = current()
@@ -54,7 +57,7 @@ def swappable_context(current: Callable[[], ssl.SSLContext | None]) -> ssl.SSLCo
 
 
 class InvalidCertificate(ValueError):
-    """A certificate and a key that no server can use; the message says why."""
+    """A certificate and key that no server can use; the message says why."""
 
 
 def _describe_error(error: ssl.SSLError) -> str:

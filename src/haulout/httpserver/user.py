@@ -1,4 +1,4 @@
-"""Who somebody is, as the API server or a proxy says; and how the API server is asked for something in their name."""
+"""A user as the API server or a proxy reports it, and clients that impersonate the user."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from haulout.kube import impersonation
 from haulout.kube.client import Client
 
-FIELD_MANAGER = "haulout-dashboard"  # who changed something, as `managedFields` tells
+FIELD_MANAGER = "haulout-dashboard"  # as shown in `managedFields`
 
 _AUTHENTICATED = "system:authenticated"
 _SERVICE_ACCOUNT = re.compile(r"system:serviceaccount:([^:]+):[^:]+")
 _CREDENTIAL_EXTRA_PREFIX = (
-    "authentication.kubernetes.io/"  # what they tell is where a token comes from, and grants nothing
+    "authentication.kubernetes.io/"  # such entries describe the origin of a token and grant nothing
 )
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who is known."""
+    """An authenticated user."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class User:
     def of(
         cls, name: str, *, groups: Iterable[str] = (), extra: Mapping[str, Iterable[str]] | None = None, uid: str = ""
     ) -> "User":
-        """Return a user; raises `ValueError` if nobody can act in their name, as headers cannot say it."""
+        """Return a user; raise `ValueError` if impersonation headers cannot carry its name, groups or extra."""
         extra_items = {key: tuple(values) for key, values in sorted((extra or {}).items())}
         groups = tuple(dict.fromkeys(groups))
         if not name:
@@ -38,11 +38,11 @@ class User:
         return cls(name, groups, tuple(extra_items.items()), uid)
 
     def impersonating_client(self, client: Client) -> Client:
-        """Return a client that asks in this user's name.
+        """Return a client that impersonates this user.
 
-        The API server adds by itself what all users have, and all service accounts: it is left out, as rights to act
-        in the name of a service account may be for its bare name only. Everything else counts, such as the scopes of
-        an OpenShift token: whoever has a token for less must not get more here.
+        The API server adds the groups of all users and of all service accounts itself. They are left out, because RBAC
+        may allow to impersonate a service account by name only. Everything else is sent, such as the scopes of an
+        OpenShift token: a restricted token must not gain rights here.
         """
         account = _SERVICE_ACCOUNT.fullmatch(self.name)
         implicit_groups = {_AUTHENTICATED}

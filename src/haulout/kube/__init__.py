@@ -1,11 +1,11 @@
-"""Talking to Kubernetes: transport, client, objects, caches, work queue, leases, events.
+"""The Kubernetes client: transport, typed requests, informers, work queue, leader election, events.
 
-A small client of our own, because what the operator needs is little and must be fast. From the bottom up:
+Haulout has its own small client because the operator needs few features and must be fast. From the bottom up:
 
-- `transport` is the seam, `transports` the way over the network: kubeconfig, credentials, TLS, HTTP;
-- `resources` and `objects` say what there is, `client` asks for it, `patches` builds changes;
-- `informer` keeps an indexed copy by list and watch (`reflector`, `indexer`), `pod_transform` makes that copy small;
-- `workqueue` decides which key is worked on when;
-- `leaderelection` and `lease_lock` keep several processes apart, `recorder` tells people what happened;
-- `discovery` says what a cluster serves, `rbac` what we may do in it.
+- `transport` is the interface; `transports` implements it over the network: kubeconfig, credentials, TLS, HTTP.
+- `client` sends typed requests for the resources and objects of `haulout.api`; `patches` builds patch bodies.
+- `informer` keeps an indexed cache by list and watch (`reflector`, `indexer`); `pod_transform` keeps that cache small.
+- `workqueue` decides when each key is reconciled.
+- `leaderelection` and `lease_lock` keep several processes from acting at once; `recorder` records Kubernetes Events.
+- `discovery` returns the resources that a cluster serves; `rbac` returns what the operator may do in it.
 """

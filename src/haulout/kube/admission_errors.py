@@ -1,8 +1,8 @@
-"""Which admission policy or webhook is behind an answer of the API server, by the words that the server uses for it.
+"""Recognizes errors of admission policies and webhooks by the text of the API server's message.
 
-A Status has no field for that. The words are those of `ToStatusErr` and `newFailedWebhookError` in
-staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook, and of the dispatcher in plugin/policy/validating. An answer
-with other words is none of these.
+A Status has no field for that. The texts are those of `ToStatusErr` and `newFailedWebhookError` in
+staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook, and of the dispatcher in plugin/policy/validating. A message
+with another text is not recognized.
 """
 
 import re
@@ -26,15 +26,15 @@ _DENIED: dict[type[ApiError], type[ApiError]] = {
 
 @dataclass(frozen=True, slots=True)
 class AdmissionFailure:
-    """Who stands in the way of a write."""
+    """The admission policy or webhook that prevents a write."""
 
-    object: str  # such as `ValidatingAdmissionPolicy no-drains`
+    object: str  # for example `ValidatingAdmissionPolicy no-drains`
     message: str
     advice: str
 
 
 def error_type(kind: type[ApiError], message: str) -> type[ApiError]:
-    """Return the type of the error with this message, which would be a `kind` by its status code alone."""
+    """Return the error type for this message. `kind` is the type that the status code alone implies."""
     if _DENIED_BY_WEBHOOK.search(message) or _DENIED_BY_POLICY.search(message):
         return _DENIED.get(kind, kind)
     if kind is errors.ServerFailure and _UNAVAILABLE.search(message):
@@ -43,14 +43,14 @@ def error_type(kind: type[ApiError], message: str) -> type[ApiError]:
 
 
 def admission_failure_of(error: BaseException) -> AdmissionFailure | None:
-    """Return who is behind an error; None if that is no admission policy or webhook."""
+    """Return the policy or webhook that caused an error; None if neither did."""
     if not isinstance(error, errors.AdmissionDenied | errors.AdmissionWebhookUnavailable):
         return None
     if denied := _DENIED_BY_POLICY.search(error.message):
         advice = f"change it or its binding {denied['binding']}, or exempt the operator from it"
         return AdmissionFailure(f"ValidatingAdmissionPolicy {denied['name']}", denied["says"], advice)
     if denied := _DENIED_BY_WEBHOOK.search(error.message):
-        advice = "ask those who run the webhook, or exempt the operator from it"
+        advice = "ask the owner of the webhook, or exempt the operator from it"
         return AdmissionFailure(f"webhook {denied['name']}", denied["says"], advice)
     if unavailable := _UNAVAILABLE.search(error.message):
         advice = "repair its Service and pods, or delete its webhook configuration"
@@ -59,5 +59,5 @@ def admission_failure_of(error: BaseException) -> AdmissionFailure | None:
 
 
 def condition_reason(error: BaseException) -> str:
-    """Return the word for an error in conditions and events; empty if it needs none of its own."""
+    """Return the reason of an error for conditions and events; empty if it has no reason of its own."""
     return error.REASON if isinstance(error, errors.AdmissionDenied | errors.AdmissionWebhookUnavailable) else ""

@@ -1,18 +1,18 @@
-"""Asking a cluster for things and telling it what to change.
+"""A Kubernetes API client: get, list, watch, create, update, patch, delete, evict.
 
-The client prepares requests and understands answers; a `Transport` moves the bytes. It holds no state that matters, so
-a process may have as many as it has clusters.
+The client builds requests and decodes responses; a `Transport` moves the bytes. The client keeps no state that a
+process depends on, so a process may have one for each cluster.
 
-It repeats a request by itself only where that cannot do harm, a bounded number of times, and never sooner than the
-server asked for:
+The client repeats a request only where that is safe, a bounded number of times, and never before the server's
+Retry-After has passed:
 
-- the request never left (connection refused): whatever it was;
-- the server turned it away unprocessed (429): whatever it was, but an eviction, whose 429 is an answer;
-- it may have taken effect (time-out, an answer cut short, 5xx): only if it was a read.
+- The request was never sent (connection refused): any request.
+- The server rejected the request unprocessed (429): any request except an eviction, whose 429 is an answer.
+- The request may have taken effect (timeout, truncated response, 5xx): reads only.
 
-Everything else is the caller's business, because only the caller knows what a write that may have happened means. A
-client made with `with_fence` has each write ask for leave when it is about to go out: this is how a process that lost
-its leadership while its event loop stood still is kept from writing in the name of a leader it no longer is.
+All other failures are raised, because only the caller knows what a write that may have happened means. A client made by
+`with_fence` calls the fence immediately before each write is sent. This prevents writes of a process that lost
+leadership while its event loop was blocked.
 """
 
 import logging
@@ -55,20 +55,22 @@ Query = tuple[tuple[str, str], ...]
 PAGE_SIZE = 500
 _MAX_ATTEMPTS = 4
 _PAGE_TIMEOUT = timedelta(seconds=30)
-_UNPAGED_LIST_TIMEOUT = timedelta(minutes=5)  # and once: what takes so long must not be asked for over and over
-_LIST_TIMEOUT = timedelta(minutes=15)  # all pages together: servers forget the moment that a list shows after five
-_PAGE_SIZE_DIVISOR = 5  # times fewer objects are asked for when a page is too large
-_MAX_EMPTY_PAGES = 100  # in a row: servers send none
-_MAX_RETRY_AFTER = timedelta(seconds=30)  # a longer Retry-After is the caller's to schedule
+# a single attempt: a list that takes this long must not be requested repeatedly
+_UNPAGED_LIST_TIMEOUT = timedelta(minutes=5)
+# for all pages together: servers compact the revision of a list after 5 minutes by default
+_LIST_TIMEOUT = timedelta(minutes=15)
+_PAGE_SIZE_DIVISOR = 5  # page size is divided by this when a page is too large
+_MAX_EMPTY_PAGES = 100  # in a row; a correct server sends none
+_MAX_RETRY_AFTER = timedelta(seconds=30)  # the caller handles a longer Retry-After
 _BACKOFF = Backoff(first=timedelta(milliseconds=200), factor=2, limit=timedelta(seconds=5), jitter=0.5)
 _OK = 200
 _FIRST_NON_SUCCESS = 300
 
 
 class Client:
-    """One cluster's API, as seen by one user."""
+    """A client for the API of one cluster, with the credentials of one user."""
 
-    def __init__(  # noqa: PLR0913 - what clients of one cluster differ in
+    def __init__(  # noqa: PLR0913
         self,
         transport: Transport,
         *,
@@ -86,37 +88,34 @@ class Client:
         self.clock = clock
         self.random = random
         self.field_manager = field_manager
-        self.request_metrics = request_metrics or RequestMetrics(
-            clock
-        )  # what was asked so far, and how it was answered
+        self.request_metrics = request_metrics or RequestMetrics(clock)  # requests and their outcome so far
         self.metrics = metrics or KubeMetrics()
-        self.fence = fence  # asked before each write leaves
-        self.cache_quota = cache_quota or CacheQuota(OWN_CLUSTER)  # what all caches of the cluster keep
+        self.fence = fence  # called before each write is sent; may raise
+        self.cache_quota = cache_quota or CacheQuota(OWN_CLUSTER)  # shared by all caches of this cluster
         self.limits = self.cache_quota.limits
-        self._headers = headers  # of each request
-        self._token = token  # of whoever asks, instead of the transport's own credentials
+        self._headers = headers  # added to each request
+        self._token = token  # sent instead of the transport's credentials
 
     def with_fence(self, fence: Callable[[], None]) -> "Client":
-        """Return a client over the same transport whose every write calls `fence` as it leaves, which may raise."""
+        """Return a client over the same transport that calls `fence` before each write is sent. `fence` may raise."""
         return self._copy(fence=fence)
 
     def with_fence_of(self, other: "Client") -> "Client":
-        """Return a client over the same transport whose writes ask for the same leave as those of another client."""
+        """Return a client over the same transport that has the fence of another client."""
         return self._copy(fence=other.fence)
 
     def with_transport(self, transport: Transport) -> "Client":
-        """Return a client that differs in its transport only."""
         return self._copy(transport=transport)
 
     def impersonate(self, headers: Headers, *, field_manager: str) -> "Client":
-        """Return a client over the same transport that asks for everything in the name of somebody else.
+        """Return a client over the same transport that impersonates a user in all requests.
 
-        For `headers` see `haulout.kube.impersonation`.
+        `haulout.kube.impersonation` builds the `headers`.
         """
         return self._copy(headers=headers, field_manager=field_manager)
 
     def with_token(self, token: Token, *, field_manager: str) -> "Client":
-        """Return a client over the same transport that shows this token, and none of the transport's credentials."""
+        """Return a client over the same transport that sends this token instead of the transport's credentials."""
         return self._copy(token=token, field_manager=field_manager)
 
     def _copy(
@@ -142,13 +141,12 @@ class Client:
         )
 
     async def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
         await self.transport.close()
 
     # Reading
 
     async def get(self, resource: Resource[T], name: str, *, namespace: str | None = None, subresource: str = "") -> T:
-        """Return one object as it is now."""
         path = resource.path(name, namespace=namespace, subresource=subresource)
         doing = f"getting {_describe(resource, name, namespace, subresource)}"
         kind = _request_kind("get", resource, subresource)
@@ -166,22 +164,22 @@ class Client:
         from_cache: bool = False,
         page_size: int = PAGE_SIZE,
     ) -> Page[T]:
-        """Return all objects, of one moment.
+        """Return all objects, at one resource version.
 
-        That moment is now, unless `from_cache` allows the server to answer from its memory, which is cheaper for it
-        and may be some seconds old.
+        The list is current. With `from_cache` the server may answer from its watch cache, which is cheaper and may be
+        some seconds old.
         """
         read = partial(self.pages, resource, namespace=namespace, labels=labels, fields=fields, from_cache=from_cache)
         try:
             pages = [page async for page in read(page_size=page_size)]
         except Expired:
-            # The moment that the first page showed was compacted away before the last was read: take it in one piece.
+            # The revision of the first page was compacted before the last page was read: list again without pages.
             pages = [page async for page in read(page_size=0)]
         items = [item for page in pages for item in page.items]
         for item in items:
             if isinstance(item, UndecodableObject):
-                raise MalformedResponse(f"listing {resource}: {item.key} does not fit its kind: {item.problem}")
-        return Page(metadata=pages[-1].metadata, items=tuple(items))  # type: ignore[arg-type]  # no misfit is left
+                raise MalformedResponse(f"listing {resource}: {item.key} cannot be decoded: {item.problem}")
+        return Page(metadata=pages[-1].metadata, items=tuple(items))  # type: ignore[arg-type]  # checked above
 
     async def pages(
         self,
@@ -193,10 +191,11 @@ class Client:
         from_cache: bool = False,
         page_size: int = PAGE_SIZE,
     ) -> AsyncGenerator[Page[T | UndecodableObject], None]:
-        """Yield the pages of a list, all of the same moment; `Expired` when that moment is gone before the end.
+        """Yield the pages of a list, all at one resource version.
 
-        A page that is too large is asked for again with fewer objects. `LimitExceeded` when that does not help, or
-        when the pages are too much together.
+        Raise `Expired` if the server compacts that version before the last page. A page that is too large is requested
+        again with a smaller `limit`. Raise `LimitExceeded` if that does not help, or if all pages together are too
+        large.
         """
         path = resource.path(namespace=namespace)
         doing = f"listing {_describe(resource, '', namespace)}"
@@ -225,10 +224,10 @@ class Client:
                 return
             if self.clock.monotonic() > deadline:
                 raise LimitExceeded(f"{doing}: the list has not ended within {duration.format(_LIST_TIMEOUT)}")
-            # A continued list names its moment in the token, and must not name another.
+            # The continue token contains the resource version. The server rejects requests that have both.
             query = tuple(pair for pair in query if pair[0] != "resourceVersion")
             continuation = (("continue", token),)
-            del page, body  # not kept in memory while the next page is awaited
+            del page, body  # frees the memory while the next page is awaited
 
     @asynccontextmanager
     async def watch(
@@ -243,11 +242,12 @@ class Client:
         watch_timeout: timedelta | None = None,
         open_timeout: timedelta = timedelta(seconds=30),
     ) -> AsyncIterator[AsyncIterator[WatchEvent[T] | WatchEvent[UndecodableObject] | Bookmark]]:
-        """Yield an iterator over what changes after `resource_version`.
+        """Yield an iterator over the changes after `resource_version`.
 
-        With `initial_list` the server first sends everything there is as `ADDED`, of a moment not older than
-        `resource_version`, and then a bookmark that says so. The iterator ends when the server ends the watch, raises
-        `Expired` when the version is too old and `Unreachable` when the connection breaks.
+        With `initial_list` the server first sends all objects as `ADDED`, at a version not older than
+        `resource_version`, and then a bookmark that marks the end of the list (KEP-3157). The iterator ends when the
+        server ends the watch. It raises `Expired` when the version is too old and `Unreachable` when the connection
+        breaks.
         """
         doing = f"watching {_describe(resource, '', namespace)}"
         query = (*_selector_query(labels, fields), ("watch", "true"), ("allowWatchBookmarks", "true"))
@@ -287,7 +287,7 @@ class Client:
         subresource: str = "",
         dry_run: bool = False,
     ) -> T:
-        """Create an object; with `name` and `subresource`, post to that (a token, a binding)."""
+        """Create an object. With `name` and `subresource`, post to that subresource (a token request, a binding)."""
         doing = f"creating {_describe(resource, name or _name_of(body), namespace, subresource)}"
         path = resource.path(name, namespace=namespace, subresource=subresource)
         request = Request(
@@ -305,9 +305,10 @@ class Client:
         subresource: str = "",
         dry_run: bool = False,
     ) -> T:
-        """Replace a whole object, if it still has the resourceVersion that is in `body`.
+        """Replace a whole object if its resourceVersion is still that of `body`.
 
-        Only for objects read as `RawObject`: what `body` lacks is gone afterwards. Mostly a patch is right.
+        Use this only for objects read as `RawObject`: fields that `body` lacks are removed. A patch is usually the
+        better choice.
         """
         metadata = body["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace")
@@ -330,7 +331,10 @@ class Client:
         dry_run: bool = False,
         force: bool = False,
     ) -> T:
-        """Change an object; `force` takes fields over from another manager, for an apply only."""
+        """Patch an object.
+
+        `force` takes fields over from other field managers; it is valid for server-side apply only.
+        """
         doing = f"patching {_describe(resource, name, namespace, subresource)}"
         request = Request(
             method="PATCH",
@@ -355,9 +359,9 @@ class Client:
         propagation: str | None = None,
         dry_run: bool = False,
     ) -> None:
-        """Delete an object, if it is still the one with this `uid` and `resource_version`.
+        """Delete an object if its `uid` and `resource_version` still match.
 
-        `propagation` is Background, Foreground or Orphan; `grace` overrides what the object asks for.
+        `propagation` is Background, Foreground or Orphan. `grace` overrides the pod's terminationGracePeriodSeconds.
         """
         options = _delete_options(
             uid=uid, resource_version=resource_version, grace=grace, propagation=propagation, dry_run=dry_run
@@ -371,7 +375,6 @@ class Client:
     async def delete_collection(
         self, resource: Resource[Any], *, namespace: str | None = None, labels: str = "", fields: str = ""
     ) -> None:
-        """Delete the objects that are selected."""
         request = Request(
             method="DELETE", path=resource.path(namespace=namespace), query=_selector_query(labels, fields), body=b"{}"
         )
@@ -388,10 +391,10 @@ class Client:
         dry_run: bool = False,
         api_version: str = "policy/v1",
     ) -> None:
-        """Ask a pod to leave, if it is still the one with this `uid` and its disruption budgets allow it.
+        """Evict a pod if its `uid` still matches and its PodDisruptionBudgets allow the eviction.
 
-        `TooManyRequests` is the answer "not now", from a budget or a webhook, and is never repeated here. Servers
-        before Kubernetes 1.22 want another `api_version`.
+        Raise `TooManyRequests` when a PodDisruptionBudget or an admission webhook refuses for now. The client never
+        repeats such a request. Servers before Kubernetes 1.22 need `api_version="policy/v1beta1"`.
         """
         eviction = {
             "apiVersion": api_version,
@@ -413,15 +416,14 @@ class Client:
     # About the cluster
 
     async def server_version(self) -> VersionInfo:
-        """Return what the server says it is."""
         doing = "getting the server's version"
         return await self._read(VersionInfo, Request(method="GET", path="/version"), doing=doing, kind=OTHER)
 
     async def request(self, request: Request, *, doing: str) -> Response:
-        """Send any request, with the same rules for repeating it; raises unless it succeeds."""
+        """Send any request with the same retry rules. Raise unless the server answers 2xx."""
         return await self._exchange(request, doing=doing, kind=OTHER)
 
-    # How a request travels
+    # Sending
 
     def _options(self, *, dry_run: bool) -> Query:
         return (("fieldManager", self.field_manager), *((("dryRun", "All"),) if dry_run else ()))
@@ -494,7 +496,7 @@ class Client:
         is_read: bool,
         wait_when_throttled: bool,
     ) -> timedelta | None:
-        """Return how long to wait before repeating the request, or None if it must not be repeated."""
+        """Return how long to wait before the request is repeated, or None if it must not be repeated."""
         retry_after = error.retry_after if isinstance(error, ApiError) else None
         if isinstance(error, TooManyRequests):
             is_safe = wait_when_throttled
@@ -506,7 +508,7 @@ class Client:
 
 
 class _ListTotal:
-    """What the pages of one list are together."""
+    """Totals over the pages of one list."""
 
     def __init__(self, limits: Limits, *, doing: str) -> None:
         self._limits = limits
@@ -515,7 +517,7 @@ class _ListTotal:
         self._token = ""
 
     def add(self, page: Page[Any], *, size: int) -> None:
-        """Add a page; raises `LimitExceeded`."""
+        """Add a page. Raise `LimitExceeded` if the list is too large or its pages do not end."""
         self._objects += len(page.items)
         self._bytes += size
         self._empty = 0 if page.items else self._empty + 1
@@ -533,7 +535,7 @@ def _request_kind(verb: str, resource: Resource[Any], subresource: str = "") -> 
 
 
 def _describe(resource: Resource[Any], name: str, namespace: str | None, subresource: str = "") -> str:
-    """Return `pods/eviction shop/cart-0`, as messages name it."""
+    """Return the object as error messages name it: `pods/eviction shop/cart-0`."""
     kind = f"{resource}/{subresource}" if subresource else str(resource)
     if not name:
         return f"{kind} in {namespace}" if namespace else kind

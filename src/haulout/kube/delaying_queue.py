@@ -1,9 +1,9 @@
-"""Wake-ups by key: who wants to be woken at which instant, and one alarm for the earliest of them.
+"""A delaying queue: calls back with each key at its instant, with one timer for the earliest of them.
 
-Thousands of keys sleep at a time, and most are woken by an event long before their instant. Setting and dropping a
-wake-up is therefore cheap (a heap whose outdated entries are skipped), and the clock knows of only one alarm, which it
-keeps right when the wall clock is set. When that is set back, all are woken: most instants were reckoned from `now()`,
-so that seconds would be hours now, and whoever waits for an hour of the day says so again.
+Thousands of keys are delayed at a time, and an event requeues most of them long before their instant. So `add_at` and
+`discard` are cheap (a heap whose outdated entries are skipped), and the clock has only one alarm, which it adjusts when
+the wall clock is set. When the wall clock is set back, all keys are released: most instants were computed from `now()`,
+so a delay of seconds would last hours. A key that waits for a time of day is added again by its reconciler.
 """
 
 import heapq
@@ -18,13 +18,13 @@ K = TypeVar("K", bound=Hashable)
 
 
 class DelayingQueue(Generic[K]):
-    """Calls `on_due` with each key and its instant when that comes, between `start` and `stop`."""
+    """Calls `on_due` with each key and its instant when the instant comes, between `start` and `stop`."""
 
     def __init__(self, clock: Clock, on_due: Callable[[K, datetime], object]) -> None:
         self._clock = clock
         self._on_due = on_due
-        self._entries: dict[K, tuple[datetime, int, K]] = {}  # those that count
-        self._heap: list[tuple[datetime, int, K]] = []  # may hold entries that no longer count
+        self._entries: dict[K, tuple[datetime, int, K]] = {}  # the current entries
+        self._heap: list[tuple[datetime, int, K]] = []  # may contain outdated entries
         self._tie_breaker = count()  # keys need not be comparable
         self._alarm: Alarm | None = None
         self._started = False
@@ -33,17 +33,17 @@ class DelayingQueue(Generic[K]):
         return len(self._entries)
 
     def start(self) -> None:
-        """Wake keys from now on; needs a running loop."""
+        """Call `on_due` from now on. Requires a running event loop."""
         self._started = True
         self._set_alarm()
 
     def stop(self) -> None:
-        """Wake nobody, but keep what is pending."""
+        """Stop calling `on_due`; keep pending keys."""
         self._started = False
         self._set_alarm()
 
     def add_at(self, key: K, instant: datetime) -> None:
-        """Wake `key` at `instant`, unless it is to be woken sooner."""
+        """Release `key` at `instant`, unless an earlier instant is pending."""
         pending = self._entries.get(key)
         if pending is None or instant < pending[0]:
             entry = self._entries[key] = (instant, next(self._tie_breaker), key)
@@ -51,7 +51,7 @@ class DelayingQueue(Generic[K]):
             self._set_alarm()
 
     def discard(self, key: K) -> None:
-        """Forget the pending wake-up of `key`, if there is one."""
+        """Remove the pending instant of `key`, if there is one."""
         if self._entries.pop(key, None) is not None:
             self._set_alarm()
 
@@ -65,7 +65,7 @@ class DelayingQueue(Generic[K]):
             self._alarm = self._clock.call_at(earliest, self._on_alarm, on_set_back=self._release_all)
 
     def _drop_outdated(self) -> None:
-        # A key that is woken by events long before its instant leaves an outdated entry each time.
+        # A key that an event requeues before its instant leaves an outdated entry each time.
         if len(self._heap) > 2 * len(self._entries) + 64:
             self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
@@ -73,7 +73,7 @@ class DelayingQueue(Generic[K]):
             heapq.heappop(self._heap)
 
     def _is_current(self, entry: tuple[datetime, int, K]) -> bool:
-        # Not the instant: many keys name the same one again and again, for example the end of a time window.
+        # Compare the entry, not its instant: many keys repeat the same instant, for example the end of a time window.
         return self._entries.get(entry[-1]) is entry
 
     def _release_all(self) -> None:

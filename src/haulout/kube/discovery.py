@@ -1,11 +1,11 @@
-"""What a cluster serves: which resources, in which versions, with which verbs.
+"""API discovery: which resources a cluster serves, in which versions, with which verbs.
 
-Servers since Kubernetes 1.27 tell everything in two documents ("aggregated discovery", at /api and /apis). Older ones
-list their groups there, and each version of each group has a document of its own; those are read one after the other,
-since such servers are few and their documents small.
+Servers since Kubernetes 1.27 serve everything in two documents (aggregated discovery, at /api and /apis). Older servers
+list only their groups there; each version of a group has its own document. Those are read one after the other, because
+such servers are few and their documents small.
 
-A group may be served by another server behind the API server, and that one may be down. What it serves is then unknown,
-which is not the same as absent: such groups are named in `Discovery.unavailable`, and the rest is unaffected.
+An extension API server may be unavailable. Its resources are then unknown, which is not the same as absent:
+`Discovery.unavailable` lists their group versions, and all other resources are unaffected.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from haulout.kube import responses
 from haulout.kube.client import Client
 from haulout.kube.transport import Request
 
-# The order is the preference; a server that knows neither of the first two answers with the old documents.
+# In order of preference. A server that supports neither of the first two answers with the legacy documents.
 _ACCEPT = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
     "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,"
@@ -29,7 +29,7 @@ _ACCEPT = (
 
 @dataclass(frozen=True, slots=True)
 class ServedResource:
-    """A resource that is served. What differs between its versions is as in the preferred one."""
+    """A served resource. Attributes that differ between versions are those of the preferred version."""
 
     group: str
     plural: str
@@ -42,33 +42,33 @@ class ServedResource:
 
     @property
     def preferred_version(self) -> str:
-        """The version that the server would choose."""
         return self.versions[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """Everything that a cluster serves, and what could not be learned."""
+    """All resources that a cluster serves, and the group versions that could not be read."""
 
     resources: Mapping[tuple[str, str], ServedResource]
-    unavailable: tuple[str, ...]  # `group/version` whose server does not answer
+    unavailable: tuple[str, ...]  # `group/version` of extension API servers that do not answer
 
     def find(self, group: str, plural: str) -> ServedResource | None:
-        """Return what is known of a resource."""
         return self.resources.get((group, plural))
 
     def serves(self, resource: Resource[Any]) -> bool:
-        """Tell whether `resource` is served in the version we speak."""
+        """Return whether `resource` is served in the version that Haulout uses."""
         found = self.find(resource.group, resource.plural)
         return found is not None and resource.version in found.versions
 
     def is_complete_for(self, group: str) -> bool:
-        """Tell whether all of `group` could be learned; if not, that `find` returns nothing means nothing."""
+        """Return whether all versions of `group` were read.
+
+        If not, a resource that `find` does not return may exist.
+        """
         return not any(name.rpartition("/")[0] == group for name in self.unavailable)
 
 
 async def discover(client: Client) -> Discovery:
-    """Return what the cluster serves."""
     versions = [*await _read(client, "/api"), *await _read(client, "/apis")]
     return Discovery(
         resources=_by_name(versions),
@@ -77,7 +77,10 @@ async def discover(client: Client) -> Discovery:
 
 
 async def serves(client: Client, *resources: Resource[Any]) -> bool:
-    """Tell whether all of these, which are of one group and version, are served; one request, unlike `discover`."""
+    """Return whether the cluster serves all of these resources, which share one group and version.
+
+    This takes one request, unlike `discover`.
+    """
     path = f"/apis/{resources[0].api_version}"
     doing = f"discovering what is served under {path}"
     try:
@@ -90,7 +93,7 @@ async def serves(client: Client, *resources: Resource[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """One version of one group: what both kinds of documents come down to."""
+    """One version of one group, from either kind of document."""
 
     group: str
     version: str
@@ -128,8 +131,8 @@ async def _read(client: Client, path: str) -> list[_Version]:
     return [await _read_legacy(client, group, version, prefix=path) for group, version in names]
 
 
-# The two documents of newer servers: types in k8s.io/api/apidiscovery/v2; v2beta1 has the same fields. Where a list
-# may be null, Go wrote a nil slice.
+# Aggregated discovery: types in k8s.io/api/apidiscovery/v2; v2beta1 has the same fields. A list may be null where Go
+# encodes a nil slice.
 
 
 class _ResponseKind(Base, frozen=True):
@@ -176,13 +179,13 @@ def _from_aggregated(group: _Group, version: _GroupVersion) -> _Version:
             short_names=resource.short_names or (),
         )
         for resource in version.resources or ()
-        # Without a kind it is only the parent of subresources, and cannot be asked for itself.
+        # Without a kind, the entry is only the parent of subresources and cannot be requested itself.
         if resource.response_kind and resource.response_kind.kind
     )
     return _Version(name, version.version, found)
 
 
-# The documents of older servers: types in k8s.io/apimachinery/pkg/apis/meta/v1.
+# Legacy discovery: types in k8s.io/apimachinery/pkg/apis/meta/v1.
 
 
 class _NamedVersion(Base, frozen=True):
@@ -201,7 +204,7 @@ class _LegacyGroup(Base, frozen=True):
 
 
 class _LegacyResource(Base, frozen=True):
-    name: str  # `pods`, and `pods/eviction` beside it
+    name: str  # `pods`; subresources are separate entries, such as `pods/eviction`
     kind: str = ""
     namespaced: bool = False
     verbs: tuple[str, ...] | None = None
@@ -213,7 +216,7 @@ class _LegacyVersion(Base, frozen=True):
 
 
 class _Document(Base, frozen=True):
-    """Any of the three answers at /api and /apis; `kind` says which of the lists it has."""
+    """Any of the three documents at /api and /apis. `kind` tells which list it has."""
 
     kind: str = ""
     items: tuple[_Group, ...] | None = None

@@ -1,7 +1,7 @@
-"""An indexed set of rows: what a cache holds.
+"""An indexed store of rows: the content of a cache.
 
-A row is an object, or the few fields of it that are worth keeping. The store knows nothing of watching; it keeps rows
-by key and under any number of indexes, in the order in which they came, so that a simulated run repeats exactly.
+A row is an object, or the few fields of it that are worth keeping. The store does not watch. It keeps rows by key and
+by any number of indexes, in insertion order, so that a simulated run is reproducible.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class CachedObject(Protocol):
-    """What a store must know of whatever it keeps."""
+    """The attributes that a store needs of its rows."""
 
     @property
     def key(self) -> str:
@@ -18,13 +18,11 @@ class CachedObject(Protocol):
 
     @property
     def uid(self) -> str:
-        """What tells it from a later object of the same name."""
+        """The UID, which differs from that of a later object with the same name."""
         ...
 
     @property
-    def resource_version(self) -> str:
-        """Which state of the object it shows."""
-        ...
+    def resource_version(self) -> str: ...
 
 
 R = TypeVar("R", bound=CachedObject)
@@ -32,11 +30,10 @@ IndexFunc = Callable[[R], Sequence[str]]
 
 
 class IndexedStore(Generic[R]):
-    """Rows by key, and by what else they are asked for.
+    """Rows by key and by index.
 
-    `has_same_index_values` may tell of two states of a row that all indexes put both under the same values. Where it
-    does, which is cheaper than asking all indexes, the store remembers where each row is. `size` measures a row in
-    bytes.
+    `has_same_index_values` may return whether all indexes map two versions of a row to the same values. That is cheaper
+    than to evaluate all indexes; the store then remembers the buckets of each row. `size` returns the bytes of a row.
     """
 
     def __init__(
@@ -46,10 +43,10 @@ class IndexedStore(Generic[R]):
         has_same_index_values: Callable[[R, R], bool] | None = None,
         size: Callable[[R], int] | None = None,
     ) -> None:
-        self.size = 0  # of all rows, if they are measured
+        self.size = 0  # bytes of all rows, if `size` is given
         self._size = size
         self._has_same_index_values = has_same_index_values
-        self._buckets: dict[str, tuple[dict[str, R], ...]] = {}  # by key
+        self._buckets: dict[str, tuple[dict[str, R], ...]] = {}  # row key to the index buckets that contain it
         self._rows: dict[str, R] = {}
         self._index_funcs = dict(indexes or {})
         self._indexes: dict[str, dict[str, dict[str, R]]] = {name: {} for name in self._index_funcs}
@@ -61,19 +58,18 @@ class IndexedStore(Generic[R]):
         return key in self._rows
 
     def get(self, key: str) -> R | None:
-        """Return the row with this key."""
         return self._rows.get(key)
 
     def all(self) -> Collection[R]:
-        """Return all rows; a live view, so copy it before you wait for anything."""
+        """Return all rows. This is a live view: copy it before an `await`."""
         return self._rows.values()
 
     def by_index(self, index: str, value: str) -> Collection[R]:
-        """Return the rows that `index` puts under `value`; a live view as well."""
+        """Return the rows that `index` maps to `value`. This is a live view: copy it before an `await`."""
         return self._indexes[index].get(value, {}).values()
 
     def put(self, row: R) -> R | None:
-        """Keep `row`; returns the one that it replaces."""
+        """Store `row`, and return the row that it replaces."""
         key = row.key
         old = self._rows.get(key)
         self._rows[key] = row
@@ -99,7 +95,7 @@ class IndexedStore(Generic[R]):
         return old
 
     def drop(self, key: str) -> R | None:
-        """Forget the row with this key, and return it."""
+        """Remove the row with this key, and return it."""
         old = self._rows.pop(key, None)
         if old is not None:
             if self._size is not None:

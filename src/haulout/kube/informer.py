@@ -1,16 +1,16 @@
-"""A copy of part of a cluster that follows it, in an indexed store.
+"""An informer: an indexed cache of one resource, kept up to date by list and watch.
 
-The copy is a hint. It may be seconds old, and a decision that disrupts anything is confirmed by its write's
-precondition. What it does promise:
+The cache is a hint. It may be seconds old, so the precondition of a write must confirm every disruptive decision. The
+cache guarantees:
 
-- After any disconnect it converges to what the server has: no object lost, none left that is gone.
-- It never goes back. An older state of an object, a repeated or a late event, a list served from an older revision
-  change nothing. Only when a server insists on an older state (etcd restored from a backup) is that accepted.
-- Handlers get the row before and after, once per change, when the store already shows it. An object replaced by another
-  of the same name is seen to go and then to come.
-- An object that does not fit its kind is left out and named in `undecodable`; it holds up nothing else.
+- After any disconnect it converges to the server's state: no object is missing, and no deleted object remains.
+- It never goes back. An older version of an object, a repeated or late event and a list at an older revision change
+  nothing. It accepts an older state only when the server repeats it (etcd was restored from a backup).
+- Handlers get the row before and after, once per change, after the store was updated. An object that was replaced by
+  another one of the same name is reported as a deletion and then a creation.
+- An object that cannot be decoded is left out and listed in `undecodable`. All other objects are unaffected.
 
-How the connection is kept is `haulout.kube.reflector`'s business.
+`haulout.kube.reflector` maintains the connection.
 """
 
 import asyncio
@@ -34,46 +34,48 @@ Handler = Callable[[R | None, R | None], None]
 
 log = logging.getLogger(__name__)
 
-_MAX_STALE_LISTS = 5  # times in a row that a server must show an older state before it is believed
-_MAX_DIGITS = 20  # of a resource version, which has 64 bits
+_MAX_STALE_LISTS = 5  # times in a row that a server must list an older revision before it is accepted
+_MAX_DIGITS = 20  # of a resource version, which is an unsigned 64-bit number
 _HANDLER_FAILED = "a handler for %s failed; going on"
-_MAX_TOMBSTONES = 1024  # objects that went are remembered, so that a late event cannot bring one back
-_MAX_UID_LENGTH = 253  # characters of one that is remembered
-_QUOTA_CHECK_INTERVAL = 1000  # objects that may come before a cache that does not measure them asks its budget again
-_UNDECODABLE_BYTES = 1024  # of a misfit, besides its name and problem
+_MAX_TOMBSTONES = 1024  # deleted objects to remember, so that a late event does not bring one back
+_MAX_UID_LENGTH = 253  # characters; a longer UID is not remembered
+_QUOTA_CHECK_INTERVAL = 1000  # objects added before a cache without `size` checks its quota again
+_UNDECODABLE_BYTES = 1024  # of an undecodable object, besides its key and problem
 _MAX_UNDECODABLE_LOGGED = 100  # after each list
 
 
 def as_is(obj: T) -> T:
-    """Keep the whole object as its own row."""
+    """Return the whole object: the transform of an informer that keeps objects unchanged."""
     return obj
 
 
 @dataclass(frozen=True, slots=True)
 class InformerHealth:
-    """How well a cache follows its cluster."""
+    """The state of an informer's cache and connection."""
 
-    has_synced: bool  # it has been complete at least once, and was not emptied since
-    last_received_at: datetime | None  # when the server last said anything
-    problem: str | None  # why it is not following now
-    is_missing: bool  # the server knows no such kind of object
-    undecodable: Mapping[str, str]  # objects left out, and why
+    has_synced: bool  # complete at least once, and not emptied since
+    last_received_at: datetime | None  # when the server last sent anything
+    problem: str | None  # why the informer is disconnected now
+    is_missing: bool  # the server does not serve this resource
+    undecodable: Mapping[str, str]  # objects left out: key to problem
 
 
 class StaleList(KubeError):
-    """The server's list shows a state that is older than one already seen."""
+    """The server's list is at an older revision than one already seen."""
 
 
 class Informer(Generic[R]):
-    """Rows of the selected objects, kept up to date by `run`, which belongs into its owner's task group.
+    """A cache of the selected objects, as rows that `transform` makes of them.
 
-    With `keep` only some of them take room. When it comes to say yes to what is there already, that has to be asked
-    for and `update`d.
+    The owner runs `run` in its task group.
 
-    All caches of a client share a budget (`haulout.kube.limits`) of objects and, with `size`, which measures a row, of
-    bytes. When other clusters need the bytes, the cache is emptied, as if the server had exceeded a limit: handlers
-    are not told, and everything is listed anew later. `on_health_change` is called with each failure to follow, and
-    with None when it follows again.
+    `keep` drops rows that it does not select. When `keep` changes to select an object that already exists, the owner
+    must get that object and `update` the cache.
+
+    All caches of a client share a quota (`haulout.kube.limits`) of objects and, with `size`, which returns the bytes of
+    a row, of bytes. When other clusters need the bytes, the cache is emptied as if the server had exceeded a limit:
+    handlers are not called, and the objects are listed again later. `on_health_change` is called with each connection
+    failure, and with None on recovery.
     """
 
     def __init__(
@@ -100,12 +102,13 @@ class Informer(Generic[R]):
         self._listed: dict[str, R] = {}
         self._listed_undecodable: dict[str, str] = {}
         self._listed_bytes = self._undecodable_bytes = self._listed_undecodable_bytes = 0
-        self._unchanged_bytes = 0  # of what is collected: rows that the store has, too
-        self._eviction_reason: str | None = None  # why; since then nothing may be taken in but a whole list
-        self._check_quota_at = 0  # objects
+        self._unchanged_bytes = 0  # of the rows listed so far: those that the store already has
+        # set when the quota evicted the rows: only a new list may fill the cache
+        self._eviction_reason: str | None = None
+        self._check_quota_at = 0  # in objects
         self._undecodable_logged = 0
         self._handlers: list[Handler[R]] = []
-        self._tombstones: dict[str, int] = {}  # by uid: the revision at which it went
+        self._tombstones: dict[str, int] = {}  # by UID: the revision of the deletion
         self._last_revision = 0
         self._times_stale = 0
         self._synced = asyncio.Event()
@@ -113,7 +116,7 @@ class Informer(Generic[R]):
         self._reflector: Reflector[Any] = Reflector(client, list_watch, self, on_health_change=on_health_change)
 
     async def run(self) -> NoReturn:
-        """Follow the cluster until cancelled."""
+        """Keep the cache up to date until cancelled."""
         self._quota.register(self, self._evict)
         try:
             with self._metrics.track_informer(self):
@@ -131,17 +134,19 @@ class Informer(Generic[R]):
         return self._store.get(key)
 
     def all(self) -> Collection[R]:
-        """Return all rows; a live view, so copy it before you wait for anything."""
+        """Return all rows. This is a live view: copy it before an `await`."""
         return self._store.all()
 
     def by_index(self, index: str, value: str) -> Collection[R]:
-        """Return the rows that `index` puts under `value`; a live view as well."""
+        """Return the rows that `index` maps to `value`. This is a live view: copy it before an `await`."""
         return self._store.by_index(index, value)
 
     def subscribe(self, handler: Handler[R]) -> Callable[[], None]:
-        """Call `handler(old, new)` once for each row there is, then for each change; returns what ends that.
+        """Call `handler(old, new)` once for each existing row, then for each change.
 
-        A handler must not wait for anything. One that raises is logged, and the cache goes on.
+        Return a function that unsubscribes.
+
+        A handler must not block. An exception of a handler is logged, and the informer continues.
         """
         self._handlers.append(handler)
         for row in list(self._store.all()):
@@ -150,13 +155,13 @@ class Informer(Generic[R]):
 
     async def wait_synced(self) -> None:
         """Return when the cache is complete."""
-        while not self._synced.is_set():  # it may be emptied before this task gets to run
+        while not self._synced.is_set():  # the quota may empty the cache before this task runs
             await self._synced.wait()
 
     async def wait_for_resource_version(self, resource_version: str) -> None:
-        """Return when the cache has seen all up to `resource_version`: what one of our writes was answered with.
+        """Return when the cache has seen `resource_version`, which one of our writes returned.
 
-        For an object outside of the cache's selection that is at the next bookmark, within a minute or so.
+        For an object outside the cache's selection, that is at the next bookmark: within about a minute.
         """
         wanted = revision(resource_version)
         if self.has_seen(wanted):
@@ -169,19 +174,18 @@ class Informer(Generic[R]):
             self._waiters.remove(waiter)
 
     def has_seen(self, wanted: int) -> bool:
-        """Tell whether the cache has seen all up to this revision."""
+        """Return whether the cache has seen all changes up to this revision."""
         return self._last_revision >= wanted
 
     async def has_seen_after_yield(self, wanted: int) -> bool:
-        """Tell the same after all who are runnable had their turn.
+        """Yield to all runnable tasks, then return whether the cache has seen all changes up to this revision.
 
-        Where the server is in the same process, that is when the cache has heard: no need to set a timer for it.
+        If the server runs in the same process, the cache is up to date then, and no timer is needed.
         """
         await self._clock.sleep(timedelta())
         return self.has_seen(wanted)
 
     def health(self) -> InformerHealth:
-        """Return how well the cache follows."""
         received = self._reflector.last_received
         age = None if received is None else timedelta(seconds=asyncio.get_running_loop().time() - received)
         return InformerHealth(
@@ -193,7 +197,7 @@ class Informer(Generic[R]):
         )
 
     def update(self, obj: Any) -> None:
-        """Take what the server answered to somebody else's question, unless something newer is known."""
+        """Store an object from the response to another request, unless the cache has a newer version."""
         if self._eviction_reason is not None:
             return
         row = self._transformed(obj)
@@ -202,19 +206,19 @@ class Informer(Generic[R]):
             self._apply_update(row.key, row, at)
 
     def remove(self, rows: Iterable[R]) -> None:
-        """Forget rows that are not to be kept any more; nobody is told."""
+        """Drop rows that `keep` no longer selects. Handlers are not called."""
         for row in tuple(rows):
             self._store.drop(row.key)
 
-    # For the follower
+    # ReflectorStore
 
     @property
     def last_resource_version(self) -> str:
-        """The resource version from which a watch continues."""
+        """Return the resource version from which a watch continues."""
         return str(self._last_revision)
 
     def begin_list(self) -> None:
-        """Expect all objects there are."""
+        """Start to collect a new list."""
         self._eviction_reason = None
         self._drop_listed()
 
@@ -224,8 +228,8 @@ class Informer(Generic[R]):
         self._listed_bytes = self._listed_undecodable_bytes = self._unchanged_bytes = self._check_quota_at = 0
 
     def add_listed(self, obj: Any) -> None:
-        """Take one of the objects there are."""
-        if self._eviction_reason is not None:  # what was under way when the rows were freed is not the state of things
+        """Add one object to the list being collected."""
+        if self._eviction_reason is not None:  # a list in progress during an eviction is incomplete
             raise LimitExceeded(self._eviction_reason)
         row = self._transformed(obj)
         if isinstance(row, UndecodableObject):
@@ -240,7 +244,7 @@ class Informer(Generic[R]):
             self._listed.pop(row.key, None)
             return
         known = self._store.get(row.key)
-        # The very same state again: keep the row we have, so that loading anew does not hold everything twice.
+        # Same version: keep the existing row, so that a relist does not hold every object twice.
         same = known is not None and known.uid == row.uid and known.resource_version == row.resource_version
         self._listed[row.key] = known if same and known is not None else row
         if self._size is not None:
@@ -250,17 +254,17 @@ class Informer(Generic[R]):
             self._check_listed_quota()
 
     def discard_listed(self, obj: Any) -> None:
-        """Take back one that was collected."""
+        """Remove one object from the list being collected."""
         row = self._transformed(obj)
         self._listed.pop(row.key, None)
         self._listed_undecodable.pop(row.key, None)
 
     def finish_list(self, resource_version: str) -> None:
-        """Make what was collected the state of things, and tell the handlers what is different."""
-        if self._eviction_reason is not None:  # what was under way when the rows were freed is not the state of things
+        """Replace the store with the collected list, and notify the handlers of the differences."""
+        if self._eviction_reason is not None:  # a list in progress during an eviction is incomplete
             raise LimitExceeded(self._eviction_reason)
         self._reject_stale(resource_version)
-        self._check_listed_quota()  # what is not measured is bounded by the limits of a list until now
+        self._check_listed_quota()  # without `size`, only the limits of a list apply until here
         listed, self._listed = self._listed, {}
         self._undecodable_logged = 0
         self._log_undecodable(self._listed_undecodable)
@@ -285,19 +289,19 @@ class Informer(Generic[R]):
         self._last_revision = 0
         self._synced.set()
         self.advance(resource_version)
-        handlers = tuple(self._handlers)  # who subscribes while these are told has been told the new state already
+        handlers = tuple(self._handlers)  # a handler that subscribes during this loop has already received the new rows
         for old, new in changes:
             for handler in handlers:
                 self._notify(handler, old, new)
 
     def apply(self, event: WatchEvent[Any]) -> None:
-        """Take one change, unless it is older than what is known already."""
-        if self._eviction_reason is not None:  # what was under way when the rows were freed is not the state of things
+        """Apply one watch event, unless the cache has a newer version."""
+        if self._eviction_reason is not None:  # the rows were evicted: only a new list may fill the cache
             raise LimitExceeded(self._eviction_reason)
         row = self._transformed(event.object)
         key = row.key
         if not key:
-            log.warning("%s: an object without a name, which nobody can use, is left out", self.resource)
+            log.warning("%s: ignoring an object without a name", self.resource)
             return
         at = revision(row.resource_version)
         if event.type == "DELETED":
@@ -307,7 +311,7 @@ class Informer(Generic[R]):
         self._advance(at)
 
     def advance(self, resource_version: str) -> None:
-        """Note that all changes up to `resource_version` are known."""
+        """Record that all changes up to `resource_version` are known."""
         self._advance(revision(resource_version))
 
     def _advance(self, at: int) -> None:
@@ -318,19 +322,19 @@ class Informer(Generic[R]):
                     future.set_result(None)
 
     def is_ahead_of(self, resource_version: str) -> bool:
-        """Tell whether something newer than `resource_version` was seen."""
+        """Return whether something newer than `resource_version` was seen."""
         return self._last_revision > revision(resource_version)
 
-    # How changes are taken in
+    # Applying changes
 
     def _transformed(self, obj: Any) -> R | UndecodableObject:
-        """Return the row for `obj`; whatever no row can be made of is a misfit, too."""
+        """Return the row for `obj`, or an `UndecodableObject` if `transform` fails."""
         if isinstance(obj, UndecodableObject):
             return obj
         try:
             return self._transform(obj)
-        except Exception as error:  # noqa: BLE001 - one odd object must not end the cache, whatever it breaks
-            return UndecodableObject(metadata=_metadata_of(obj), problem=f"no row can be made of it: {error!r}")
+        except Exception as error:  # noqa: BLE001 - one malformed object must not end the informer, whatever it raises
+            return UndecodableObject(metadata=_metadata_of(obj), problem=f"it cannot be transformed: {error!r}")
 
     def _apply_update(self, key: str, row: R | UndecodableObject, at: int) -> None:
         old = self._store.get(key)
@@ -376,7 +380,7 @@ class Informer(Generic[R]):
         for key, problem in undecodable.items():
             if self.undecodable.get(key) != problem and self._undecodable_logged < _MAX_UNDECODABLE_LOGGED:
                 self._undecodable_logged += 1
-                log.warning("leaving out %s %s, which does not fit its kind: %s", self.resource, key, problem)
+                log.warning("ignoring %s %s, which cannot be decoded: %s", self.resource, key, problem)
 
     def _check_listed_quota(self) -> None:
         if self._size is None:
@@ -390,13 +394,16 @@ class Informer(Generic[R]):
         self._reserve_quota(objects, 0 if self._size is None else size + self._undecodable_bytes)
 
     def _reserve_quota(self, objects: int, size: int, *, replaced: int = 0) -> None:
-        """Raise `LimitExceeded` if this much is more than the caches of a cluster may keep."""
+        """Raise `LimitExceeded` if this is more than the caches of a cluster may hold."""
         self._quota.reserve(self, objects=objects, size=size, replaced=replaced, doing=f"following {self.resource}")
         self._check_quota_at = objects + _QUOTA_CHECK_INTERVAL
 
     def _evict(self, error: LimitExceeded) -> None:
-        """Free all rows at once: other clusters need the memory. Handlers are not told, `on_health_change` is."""
-        self._eviction_reason = str(error)  # not the error: its traceback keeps rows in memory
+        """Free all rows at once because other clusters need the memory.
+
+        Handlers are not called; `on_health_change` is.
+        """
+        self._eviction_reason = str(error)  # not the exception: its traceback would keep rows in memory
         self._synced.clear()
         self._drop_listed()
         for key in tuple(row.key for row in self._store.all()):
@@ -410,12 +417,12 @@ class Informer(Generic[R]):
             return
         self._times_stale += 1
         problem = (
-            f"listing {self.resource}: the server shows revision "
-            f"{resource_version}, {self._last_revision} was seen before"
+            f"listing {self.resource}: the server returned revision "
+            f"{resource_version}, but revision {self._last_revision} was seen before"
         )
         if self._times_stale < _MAX_STALE_LISTS:
             raise StaleList(problem)
-        log.warning("%s; it insists, so etcd was restored from a backup: starting over", problem)
+        log.warning("%s; every retry confirms it, so etcd was restored from a backup: rebuilding the cache", problem)
         self._times_stale = 0
         self._tombstones.clear()
 
@@ -454,14 +461,17 @@ def _metadata_of(obj: Any) -> ObjectMeta:
 
 
 def revision(resource_version: str) -> int:
-    """Return a resource version as the number that it is; two of one resource compare as they followed each other."""
+    """Return a resource version as a number. Numbers of one resource are ordered like its changes.
+
+    Raise `MalformedResponse` if the version is not a number.
+    """
     if not resource_version.isdecimal() or len(resource_version) > _MAX_DIGITS:
         raise MalformedResponse(f"the resource version {resource_version[:_MAX_DIGITS]!r} is not a number")
     return int(resource_version)
 
 
 def _changes(old: R | None, new: R) -> list[tuple[R | None, R | None]]:
-    """Return the change from `old` to `new`; if they are two objects of one name, that one went and the other came."""
+    """Return the changes from `old` to `new`: a deletion and a creation if their UIDs differ."""
     if old is None or old.uid == new.uid:
         return [(old, new)]
     return [(old, None), (None, new)]

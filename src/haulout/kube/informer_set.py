@@ -1,11 +1,11 @@
-"""Caches that come and go: what is wanted now is followed, and nothing else.
+"""A set of informers that starts and stops them as the set of needed keys changes.
 
-    sources = Sources(client, make=…)           # make(key) returns a cache that is not running yet
-    sources.want({"pods"})
-    await sources.wait_settled(within=…)
+    informers = InformerSet(client, new_informer=…, on_synced=…)   # new_informer(key) returns one that does not run yet
+    informers.set_keys({"pods"})
+    await informers.wait_synced(timeout)
 
-A resource that is not served, because its CustomResourceDefinition is not installed, has no objects. That is told once,
-and looked at again every minute.
+A resource that is not served, because its CustomResourceDefinition is not installed, has no objects. The set logs that
+once, and checks discovery again every minute.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ _DISCOVERY_INTERVAL = timedelta(minutes=1)
 
 
 class InformerNotSynced(HauloutError):
-    """What somebody wants to look at has not been read yet, or cannot be read."""
+    """The objects of a resource have not been read yet, or cannot be read."""
 
     def __repr__(self) -> str:
-        """Return what it says: it is shown to people as the error of a check."""
+        """Return the message: users see it as the error of a check."""
         return str(self)
 
 
@@ -40,15 +40,16 @@ class InformerNotSynced(HauloutError):
 class _ManagedInformer:
     informer: Informer[Any]
     is_optional: bool
-    synced: asyncio.Event  # it is known what there is
+    synced: asyncio.Event  # the objects are known, or the resource is not served
     is_served: bool = True
     task: asyncio.Task[None] | None = None
 
 
 class InformerSet(Generic[K]):
-    """Caches by key. `new_informer` makes one, and says whether its resource may be missing.
+    """Informers by key.
 
-    `synced` hears what is known.
+    `new_informer` creates an informer, and tells whether its resource is optional. `on_synced` is called with a key
+    when its objects are known.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class InformerSet(Generic[K]):
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Follow what is wanted, until cancelled."""
+        """Run the informers of the current keys, until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
@@ -78,7 +79,7 @@ class InformerSet(Generic[K]):
                     _stop(managed)
 
     def set_keys(self, keys: Collection[K]) -> None:
-        """Follow these, and no others."""
+        """Start the informers of new keys, and stop those of other keys."""
         for key in [known for known in self._informers if known not in keys]:
             _stop(self._informers.pop(key))
         for key in keys:
@@ -88,11 +89,10 @@ class InformerSet(Generic[K]):
                 self._start(key, self._informers[key])
 
     def keys(self) -> Collection[K]:
-        """Return what is followed."""
         return tuple(self._informers)
 
     async def wait_synced(self, timeout: timedelta) -> None:
-        """Return when all that is wanted is known, or after `timeout`: then what is not is told."""
+        """Return when all informers have synced, or after `timeout`. Log those that have not."""
         try:
             async with asyncio.timeout(timeout.total_seconds()):
                 for managed in tuple(self._informers.values()):
@@ -100,28 +100,31 @@ class InformerSet(Generic[K]):
         except TimeoutError:
             for key, managed in self._informers.items():
                 if not managed.synced.is_set():
-                    log.warning("%s are not known yet: %s", managed.informer.resource, self._problem(key))
+                    log.warning("%s are not synced yet: %s", managed.informer.resource, self._problem(key))
 
     def get(self, key: K) -> Informer[Any] | None:
-        """Return a cache whose objects are known; None if its resource is not served. Raises `InformerNotSynced`."""
+        """Return a synced informer; None if its resource is not served.
+
+        Raise `InformerNotSynced` if its objects are unknown.
+        """
         managed = self._informers.get(key)
         if managed is None:
-            raise InformerNotSynced(f"{key} are not followed: nothing in force says that it needs them")
+            raise InformerNotSynced(f"{key} are not watched: the configuration in force does not need them")
         if not managed.is_served:
             return None
         if not managed.synced.is_set():
-            raise InformerNotSynced(f"{managed.informer.resource} are not known yet: {self._problem(key)}")
+            raise InformerNotSynced(f"{managed.informer.resource} are not synced yet: {self._problem(key)}")
         return managed.informer
 
     def _problem(self, key: K) -> str:
-        return self._informers[key].informer.health().problem or "they are being read"
+        return self._informers[key].informer.health().problem or "the initial list is not complete"
 
     def _start(self, key: K, managed: _ManagedInformer) -> None:
         if self._group is not None and managed.task is None:
             managed.task = self._group.create_task(self._run_informer(key, managed), name=f"following {key}")
 
     async def _run_informer(self, key: K, managed: _ManagedInformer) -> None:
-        """Follow one source, until cancelled."""
+        """Run one informer, until cancelled."""
         if managed.is_optional:
             await self._wait_served(key, managed)
         async with asyncio.TaskGroup() as group:
@@ -132,7 +135,7 @@ class InformerSet(Generic[K]):
     async def _wait_served(self, key: K, managed: _ManagedInformer) -> None:
         while not await self._is_served(managed):
             if managed.is_served:
-                log.warning("%s are not installed in this cluster: for checks of them there are none", key)
+                log.warning("%s are not installed in this cluster: checks find no objects of this kind", key)
                 managed.is_served = False
                 self._mark_synced(key, managed)
             await self._client.clock.sleep(_DISCOVERY_INTERVAL)
@@ -144,7 +147,7 @@ class InformerSet(Generic[K]):
     async def _is_served(self, managed: _ManagedInformer) -> bool:
         with suppress(KubeError):
             return await discovery.serves(self._client, managed.informer.resource)
-        return True  # the cache will tell what is wrong
+        return True  # the informer reports the error
 
     def _mark_synced(self, key: K, managed: _ManagedInformer) -> None:
         managed.synced.set()

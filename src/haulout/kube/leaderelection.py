@@ -1,34 +1,35 @@
-"""Leader election: of several processes, at most one does the work.
+"""Leader election: at most one of several processes does the work.
 
-The leader's name stands in a Lease, which the leader renews every `retry_period`. The fields mean what client-go's
-leader election means by them, so both kinds of candidates can stand for the same lease.
+The leader writes its identity into a Lease and renews it every `retry_period`. The fields have the meaning that
+client-go's leader election gives them, so candidates of both implementations can share a lease.
 
-That two never lead at once rests on three rules, none of which trusts a wall clock:
+Three rules ensure that two processes never lead at once. None of them trusts a wall clock:
 
-- A leader stops early. It may lead until `renew_deadline` after the moment just *before* its last successful write was
-  sent. By then its work has been cancelled, whether the server refuses, is silent or cannot be reached.
+- A leader stops early. It may lead until `renew_deadline` after the instant just *before* its last successful write was
+  sent. By then its work has been cancelled, whether the server refuses, does not answer or is unreachable.
 - A candidate takes over late. It must have seen the lease unchanged for the lease's whole duration on its own monotonic
-  clock, counted from *after* it first saw it so. This is longer than the deadline, and the difference is the margin
-  for requests that are still on their way and for clocks that do not run alike. A lease that vanishes while somebody
-  holds it is waited for just as long.
-- A stalled process is fenced. After a stall of the event loop the work may run before the timer that should end it has
-  rung. So the work gets a client whose every write first looks at the clock, and raises `LeadershipLost`.
+  clock, counted from *after* it first saw this state. The duration is longer than the deadline. The difference is the
+  margin for requests in flight and for clocks that run at different speeds. A candidate waits just as long after a held
+  lease was deleted.
+- A stalled process is fenced. After a stall of the event loop, the work may run before the timer that cancels it. So
+  the
+  work gets a client whose writes first check the clock, and raise `LeadershipLost`.
 
-A candidate watches the lease: it wakes at once when the lease is released, and exactly when it has run out. The watch
-is a hint. Whoever takes the lease reads it first, and writes under the resourceVersion that was read, so a watch that
-is late or silent costs time and never safety. Where the lease may not be watched, it is polled.
+A candidate watches the lease. It wakes up at once when the lease is released, and exactly when it expires. The watch is
+a hint. A candidate reads the lease before it takes it, and writes with the resourceVersion that it read, so a late or
+silent watch costs time but never safety. Where the lease may not be watched, the candidate polls it.
 
-An election can depend on another one. `run` is then given the `fence` of the other, and takes, renews and works only as
-long as that fence allows it. While the process waits for the other lease it observes this one (`observe`), so that it
-waits for both at once. Only the release of a lease asks no fence. It needs none: it is written only if our own last
-write still stands there.
+An election can depend on another one. `run` is then given the `fence` of the other election, and acquires, renews and
+works only as long as that fence allows it. While the process waits for the other lease, it observes this one
+(`observe`), so that it waits for both at once. Only the release of a lease ignores the fence. That is safe, because a
+release is written only if the lease still contains our own last write.
 
-A write whose outcome is unknown (no answer, a 5xx) is settled by looking: each write carries a renewTime that is its
-own, and if that stands in the lease, the write took effect. Identities must be unique to a process: a candidate that
-finds its own identity in the lease takes it for its own from before a restart, and continues at once.
+A write whose outcome is unknown (no response, a 5xx) is settled by a read: each write has a unique renewTime, and if
+the lease contains it, the write took effect. Identities must be unique to a process. A candidate that finds its own
+identity in the lease assumes that it wrote it before a restart, and continues at once.
 
-Two gaps stay open, as in client-go. A process that was started after a lease in use was deleted, and never saw it held,
-takes it at once; the deposed leader finds out when it renews next. And what was sent in time may take effect late. This
+Two gaps remain, as in client-go. A process that starts after a held lease was deleted, and never saw it held, takes it
+at once; the deposed leader notices at its next renewal. And a request that was sent in time may take effect late. This
 is why every write that matters carries a precondition of its own.
 """
 
@@ -51,12 +52,12 @@ logger = logging.getLogger(__name__)
 
 _MAX_RELEASE_ATTEMPTS = 3
 _WATCH_TIMEOUT = timedelta(minutes=5)
-_WATCH_END_GRACE = timedelta(seconds=10)  # after that, unless its connection is dead
-_WATCH_FORBIDDEN_RETRY = timedelta(minutes=1)  # after which a candidate without permission to watch tries again
+_WATCH_END_GRACE = timedelta(seconds=10)  # after the watch timeout; a watch that lasts longer has a dead connection
+_WATCH_FORBIDDEN_RETRY = timedelta(minutes=1)  # until a candidate without permission to watch tries again
 
 
 class _ObservedLease(NamedTuple):
-    """What the lease looked like; if it was missing, without a uid and with what it said before."""
+    """The last observed state of the lease. A deleted lease has an empty `uid` and keeps its last `spec`."""
 
     uid: str
     spec: LeaseSpec
@@ -76,9 +77,11 @@ class LeaderElection:
         on_new_leader: Callable[[str], object] | None = None,
     ) -> None:
         if not identity:
-            raise ValueError("leader election: the identity is empty; give every process one of its own")
+            raise ValueError("leader election: the identity is empty; every process needs its own")
         if client.fence is not None:
-            raise ValueError("leader election: the client has a fence, which belongs to `run`: a release must pass it")
+            raise ValueError(
+                "leader election: the client has a fence; pass the fence to `run` instead, or it blocks the release"
+            )
         config = config or LeaderElectionConfig()
         self.name = name
         self.namespace = namespace
@@ -91,13 +94,15 @@ class LeaderElection:
         self._clock = client.clock
         self._on_new_leader = on_new_leader
         self._backoff = Backoff(first=self.retry_period, limit=self.lease_duration, jitter=0.5)
-        # One request that hangs, sent a retry period after the last renewal, must leave time for another.
+        # A hanging request that was sent one retry period after the last renewal must leave time for a second one.
         self._request_timeout = (self.renew_deadline - self.retry_period) / 2
 
         self._observed = _ObservedLease("", LeaseSpec())
-        self._observed_at = -math.inf  # since when the lease has looked like this, on our monotonic clock
-        self._version: str | None = None  # what the next write rests on; empty: there is no lease; None: must look
-        self._written: dict[datetime, float] = {}  # our writes that may stand in the lease: renewTime, and when sent
+        self._observed_at = -math.inf  # since when the lease is unchanged, on our monotonic clock
+        # resourceVersion for the next write; empty: the lease does not exist; None: read first
+        self._version: str | None = None
+        # our writes that the lease may contain: renewTime to the instant of sending
+        self._written: dict[datetime, float] = {}
         self._leading_until = -math.inf
         self._reported_leader = ""
         self._problem = ""
@@ -106,12 +111,15 @@ class LeaderElection:
 
     @property
     def leader(self) -> str:
-        """Who held the lease when it was last seen; empty if nobody did."""
+        """Return the holder of the lease when it was last read; empty if nobody held it."""
         return self._observed.spec.holder_identity or ""
 
     @property
     def leading_until(self) -> float:
-        """Until when, on the monotonic clock, this process may lead unless it renews; in the past if it may not."""
+        """Return the instant on the monotonic clock until which this process may lead.
+
+        It is in the past if it may not.
+        """
         return self._leading_until
 
     def is_leader(self) -> bool:
@@ -119,11 +127,11 @@ class LeaderElection:
         return self._clock.monotonic() < self._leading_until
 
     def is_held_by_another(self) -> bool:
-        """Return whether the lease, as last seen, keeps this process from taking it now."""
+        """Return whether another process holds the lease, as last observed."""
         return self._acquirable_at() > self._clock.monotonic()
 
     async def observe(self) -> None:
-        """Observe the lease and never take it, until cancelled. The time that passes meanwhile counts for `run`."""
+        """Observe the lease without taking it, until cancelled. The time of observation counts for `run`."""
         failures = 0
         while True:
             failures = await self._attempt(self._read_lease, "read", failures)
@@ -139,14 +147,14 @@ class LeaderElection:
         fence: Callable[[], None] | None = None,
         next_election: "LeaderElection | None" = None,
     ) -> None:
-        """Wait for leadership, then await `lead` with a client that writes only while leading.
+        """Wait for leadership, then await `lead` with a client that writes only while this process leads.
 
-        `fence` raises `LeadershipLost` once this process may not lead here any more, whatever this lease says.
-        `next_election` is an election for which this process stands once it leads here; it observes until then.
+        `fence` raises `LeadershipLost` when this process may no longer lead, whatever this lease contains.
+        `next_election` is an election that `lead` runs later; this method observes its lease until then.
 
-        Returns or raises what `lead` does. Raises `LeadershipLost`, after `lead` was cancelled and has ended, when
-        leadership is lost: whether to stand again or to start afresh is for the owner to decide, and `run` may be
-        called again. However it ends, the lease is released if it is still ours, so that others need not wait.
+        Return or raise what `lead` does. When leadership is lost, cancel `lead`, wait for its end and raise
+        `LeadershipLost`. The caller decides whether to call `run` again or to restart the process. In all cases, the
+        lease is released if it is still ours, so that other candidates need not wait.
         """
         self._fence, self._problem = fence, ""
         try:
@@ -161,7 +169,7 @@ class LeaderElection:
             self._leading_until = -math.inf
             await _await_shielded(self._release())
 
-    # Becoming the leader
+    # Acquiring the lease
 
     async def _campaign_while_observing(self, observe: Coroutine[Any, Any, None]) -> None:
         async with asyncio.TaskGroup() as group:
@@ -176,18 +184,18 @@ class LeaderElection:
             self._extend_leadership()
             if self.is_leader():
                 return
-            if failures or not self.is_held_by_another():  # the latter: somebody else wrote to it as we did
+            if failures or not self.is_held_by_another():  # not held: another candidate wrote at the same time
                 await self._clock.sleep(self._retry_delay(failures))
             else:
                 await self._wait_for_change(may_acquire=True)
 
     async def _attempt(self, request: Callable[[], Awaitable[None]], doing: str, failures: int) -> int:
-        """Await a request and return how often in a row none succeeded, after `failures` so far."""
+        """Await a request and return the number of consecutive failures, given `failures` so far."""
         try:
             async with asyncio.timeout(self._request_timeout.total_seconds()):
                 await request()
         except (Conflict, AlreadyExists):
-            return 0  # somebody was quicker, which the next look will show
+            return 0  # another candidate was faster; the next read shows it
         except (KubeError, TimeoutError) as error:
             self._log_problem(doing, error)
             return failures + 1
@@ -200,7 +208,7 @@ class LeaderElection:
             await self._write()
 
     def _acquirable_at(self) -> float:
-        """Return from when on, on our monotonic clock, we may write our name into the lease as it was last seen."""
+        """Return the instant, on our monotonic clock, from which we may take the lease as last observed."""
         spec = self._observed.spec
         if not spec.holder_identity or spec.holder_identity == self.identity:
             return -math.inf
@@ -214,10 +222,7 @@ class LeaderElection:
     # Observing the lease
 
     async def _wait_for_change(self, *, may_acquire: bool) -> None:
-        """Return when the lease must be read again.
-
-        For one who `may_acquire` it, at the moment from which it may be free.
-        """
+        """Return when the lease must be read again. With `may_acquire`, that is when it may be free."""
         try:
             async with asyncio.timeout_at(self._loop_time(self._read_again_at())) as deadline:
                 wait = self._watch_again_at - self._clock.monotonic()
@@ -232,14 +237,14 @@ class LeaderElection:
             self._watch_again_at = self._clock.monotonic() + _WATCH_FORBIDDEN_RETRY.total_seconds()
             self._log_watch_problem(error)
         except KubeError:
-            return  # the connection broke; if that is more than a moment, the next read complains
+            return  # the connection broke; if that lasts, the next read reports it
 
     async def _watch(self, deadline: asyncio.Timeout, *, may_acquire: bool) -> None:
-        """Move the deadline with each change of the lease, until the watch ends or the lease is free to be taken."""
+        """Move the deadline with each change of the lease, until the watch ends or the lease can be acquired."""
         self._watch_again_at = self._clock.monotonic() + self.retry_period.total_seconds()
         try:
             await self._watch_from(self._version or "", deadline, may_acquire=may_acquire)
-        except Expired:  # the lease did not change for so long that the server has forgotten: start from what is there
+        except Expired:  # no change for so long that the resource version was compacted: start from the current state
             await self._watch_from("", deadline, may_acquire=may_acquire)
 
     async def _watch_from(self, version: str, deadline: asyncio.Timeout, *, may_acquire: bool) -> None:
@@ -263,7 +268,7 @@ class LeaderElection:
                 deadline.reschedule(self._loop_time(self._read_again_at()))
 
     def _read_again_at(self) -> float:
-        """Return when to stop relying on a watch: when the lease runs out, or else when the watch should have ended."""
+        """Return when to stop relying on a watch: when the lease expires, or else when the watch should have ended."""
         now, acquirable_at = self._clock.monotonic(), self._acquirable_at()
         return acquirable_at if acquirable_at > now else now + (_WATCH_TIMEOUT + _WATCH_END_GRACE).total_seconds()
 
@@ -272,27 +277,28 @@ class LeaderElection:
             self._watch_problem = str(error)
             logger.warning("lease %s is polled, since it cannot be watched: %s", self._lease_key, error)
 
-    # Being the leader
+    # Leading
 
     async def _lead(self, lead: Callable[[Client], Awaitable[None]]) -> None:
         logger.info("%s leads now: lease %s", self.identity, self._lease_key)
         failure: Exception | None = None
         cancelled_before = _cancellation_count()
         async with asyncio.TaskGroup() as group:
-            # The work runs in this very task: whoever cancels `run` cancels it, and the lease is renewed until it has
-            # ended, however long it takes to tidy up.
+            # `lead` runs in this very task, so a cancellation of `run` reaches it directly. The lease is renewed until
+            # `lead` has ended, however long its cleanup takes.
             renewing: asyncio.Task[None] | None = None
             try:
                 async with asyncio.timeout_at(self._loop_deadline()) as deadline:
                     renewing = group.create_task(self._keep_renewing(deadline))
                     await lead(self._client.with_fence(self._check_leadership))
-            except Exception as error:  # noqa: BLE001 - raised again below, where the group does not wrap it
+            except Exception as error:  # noqa: BLE001 - raised again below, so that the task group does not wrap it
                 failure = error
             finally:
                 if renewing:
                     renewing.cancel()
         if _cancellation_count() > cancelled_before:
-            # Who tidies up after a cancellation may fail, since it must not write any more: that is no reason to go on.
+            # Cleanup after a cancellation may fail because it must not write any more. `run` ends as cancelled all the
+            # same.
             raise asyncio.CancelledError from failure
         if deadline.expired():
             raise LeadershipLost(f"{self.identity} lost lease {self._lease_key}: {self._loss_reason()}") from failure
@@ -308,14 +314,14 @@ class LeaderElection:
             )
 
     async def _keep_renewing(self, deadline: asyncio.Timeout) -> None:
-        """Move the deadline of the work with each renewal; let it come at once when the lease is lost."""
+        """Move the deadline of the work with each renewal. Expire it at once when the lease is lost."""
         pause = self.retry_period
         while True:
             await self._clock.sleep(pause)
             if not self.is_leader():
                 break
             pause = await self._renew_in_time()
-            # A renewal that is known too late does not count: the work may have been told already.
+            # A renewal that completes too late does not count: the work may have been cancelled already.
             if deadline.expired() or not self.is_leader():
                 break
             self._extend_leadership()
@@ -325,13 +331,14 @@ class LeaderElection:
             deadline.reschedule(self._loop_deadline())
 
     async def _renew_in_time(self) -> timedelta:
-        """Try once to renew and return how long to wait before the next time."""
+        """Try once to renew. Return how long to wait before the next attempt."""
         remaining = self._leading_until - self._clock.monotonic()
         try:
             async with asyncio.timeout(min(remaining, self._request_timeout.total_seconds())):
                 await self._renew()
         except (KubeError, TimeoutError) as error:
-            if not (isinstance(error, TimeoutError) and self._problem):  # cut short by the deadline: not what is wrong
+            # cut short by the deadline: keep the earlier problem, which is the cause
+            if not (isinstance(error, TimeoutError) and self._problem):
                 self._log_problem("renew", error)
             return self.retry_period / 4
         except LeadershipLost as error:
@@ -345,8 +352,8 @@ class LeaderElection:
             await self._read_lease()
         if not self._is_deposed():
             try:
-                # A lease that was deleted is created anew: that fails if anybody did so before, and whoever saw us hold
-                # it waits for as long as we may lead.
+                # If the lease was deleted, create it again. That fails if another process created it first. A process
+                # that saw us hold the lease waits until we may no longer lead.
                 await self._write()
             except (Conflict, AlreadyExists, NotFound):
                 await self._read_lease()
@@ -359,25 +366,25 @@ class LeaderElection:
         return bool(self._observed.uid) and self._last_write_sent_at() == -math.inf
 
     def _extend_leadership(self) -> None:
-        """Lead from the moment at which we sent what stands in the lease."""
+        """Extend leadership, counted from the instant at which we sent the write that the lease contains."""
         self._leading_until = max(self._leading_until, self._last_write_sent_at() + self.renew_deadline.total_seconds())
 
     def _loop_deadline(self) -> float:
         return self._loop_time(self._leading_until)
 
     def _loop_time(self, instant: float) -> float:
-        """Return an instant of our monotonic clock on the clock of the event loop, and no earlier than now."""
+        """Convert an instant of our monotonic clock to the event loop's clock, and return at least the current time."""
         return asyncio.get_running_loop().time() + max(instant - self._clock.monotonic(), 0)
 
     def _loss_reason(self) -> str:
         if self.leader != self.identity:
-            return f"it is held by {self.leader or 'nobody'}"
+            return f"it is held by {self.leader}" if self.leader else "it has no holder"
         if self._is_deposed():
             return "another process with the same identity holds it"
         seconds = f"{self.renew_deadline.total_seconds():g}"
         return f"it could not be renewed for {seconds} s" + (f": {self._problem}" if self._problem else "")
 
-    # No longer being the leader
+    # Releasing the lease
 
     async def _release(self) -> None:
         if not self._written:
@@ -387,7 +394,7 @@ class LeaderElection:
                 await self._release_if_ours()
         except (KubeError, TimeoutError) as error:
             reason = _error_text(error, self._request_timeout)
-            logger.warning("lease %s is not released and must run out first: %s", self._lease_key, reason)
+            logger.warning("lease %s was not released and must expire first: %s", self._lease_key, reason)
         self._written.clear()
 
     async def _release_if_ours(self) -> None:
@@ -396,16 +403,16 @@ class LeaderElection:
             if self._last_write_sent_at() == -math.inf:
                 return
             now = self._clock.now()
-            # What client-go writes: held by nobody, and for old readers, which count time, for one more second.
+            # As client-go does: no holder, and a duration of 1 second for candidates that compare only times.
             released = LeaseSpec(holder_identity="", lease_duration_seconds=1, acquire_time=now, renew_time=now)
             try:
                 self._observe_lease(await self._put(self._client, released, self._version or ""))
             except (Conflict, NotFound):
-                continue  # a renewal of ours was still on its way, or somebody touched it
+                continue  # an earlier renewal of ours was still in flight, or another client changed the lease
             logger.info("%s released lease %s", self.identity, self._lease_key)
             return
 
-    # The lease
+    # Reading and writing the lease
 
     @property
     def _lease_key(self) -> str:
@@ -416,7 +423,8 @@ class LeaderElection:
 
     def _observe_lease(self, lease: Lease | None) -> None:
         self._version = lease.resource_version if lease else ""
-        # Not the resourceVersion: if something else kept touching a dead leader's lease, nobody could ever take it.
+        # Do not compare the resourceVersion: if another client kept modifying a dead leader's lease, it would never
+        # expire.
         observed = _ObservedLease(lease.uid, lease.spec) if lease else _ObservedLease("", self._observed.spec)
         if observed != self._observed:
             self._observed, self._observed_at = observed, self._clock.monotonic()
@@ -435,13 +443,13 @@ class LeaderElection:
             logger.exception("a listener for lease %s failed; going on", self._lease_key)
 
     async def _write(self) -> None:
-        """Write our name into the lease as it was last seen."""
+        """Write our identity into the lease, with the resourceVersion last seen."""
         version, self._version = self._version, None
         sent_at = self._clock.monotonic()
         too_old = sent_at - self.lease_duration.total_seconds()
         self._written = {time: sent for time, sent in self._written.items() if sent > too_old}
         renew_time = self._clock.now()
-        # A wall clock that was set back may say the same again, and then nothing would change for others to see.
+        # A wall clock that was set back may repeat a renewTime. Other candidates would then see no change.
         while renew_time in self._written:
             renew_time += timedelta(microseconds=1)
         self._written[renew_time] = sent_at
@@ -463,22 +471,25 @@ class LeaderElection:
         )
 
     def _last_write_sent_at(self) -> float:
-        """Return when we sent what stands in the lease as last seen; minus infinity if we did not."""
+        """Return when we sent the write that the lease contains, as last observed; minus infinity if it is not ours."""
         uid, spec = self._observed
         if not uid or spec.holder_identity != self.identity or spec.renew_time is None:
             return -math.inf
         return self._written.get(spec.renew_time, -math.inf)
 
     def _log_problem(self, doing: str, error: Exception) -> None:
-        """Log what is wrong, once for as long as it stays the same."""
+        """Log a problem once, until it changes."""
         problem = _error_text(error, self._request_timeout)
         if problem != self._problem:
             self._problem = problem
-            logger.warning("%s cannot %s lease %s, trying on: %s", self.identity, doing, self._lease_key, problem)
+            logger.warning("%s cannot %s lease %s, retrying: %s", self.identity, doing, self._lease_key, problem)
 
 
 def _raise_if_cancelled() -> None:
-    """Let a cancellation be one, though the work answered it by complaining that it may not write any more."""
+    """Raise CancelledError if this task was cancelled.
+
+    `lead` may have raised `LeadershipLost` in its cleanup instead.
+    """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
@@ -489,7 +500,7 @@ def _error_text(error: Exception, timeout: timedelta) -> str:
 
 
 async def _await_shielded(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Await `coroutine`, which is bounded in time, also when cancelled meanwhile; only then be cancelled."""
+    """Await `coroutine`, which must be bounded in time, to its end. A cancellation meanwhile is raised afterwards."""
     task = asyncio.get_running_loop().create_task(coroutine)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -502,6 +513,6 @@ async def _await_shielded(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 def _cancellation_count() -> int:
-    """Return how often the running task was cancelled by others, as far as nobody has taken that back."""
+    """Return the number of pending cancellations of the running task."""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()

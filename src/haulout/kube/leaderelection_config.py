@@ -1,11 +1,11 @@
-"""How long a leader's lease lasts, and how often it is renewed: the three durations of client-go's leader election.
+"""The timing of leader election: the three durations of client-go's leader election.
 
-A standby takes over `lease_duration` after the last renewal of a leader that crashed. So this bounds how long nothing
-is done after a crash, and the default is shorter than client-go's 15 s: some clouds announce a preemption 30 s ahead,
-and the pods need most of that. The price is one write every 1.5 s instead of every 2 s, and that a leader which cannot
-reach the API server for `renew_deadline` stops: it starts again from its caches, and nothing is lost.
+A standby takes over `lease_duration` after the last renewal of a leader that crashed. The duration bounds the pause
+after a crash, so the default is shorter than client-go's 15 s: some clouds announce a preemption 30 s ahead, and the
+pods need most of that. The cost is one write every 1.5 s instead of every 2 s, and a leader that cannot reach the API
+server for `renew_deadline` stops. It restarts with its caches, and nothing is lost.
 
-The difference between the first two is the margin for requests that are still on their way when a leader stops.
+The difference between `lease_duration` and `renew_deadline` is the margin for requests in flight when a leader stops.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from datetime import timedelta
 from haulout.core import duration
 
 JITTER_FACTOR = 1.2  # client-go's: a candidate that polls reads the lease again after 1 to 2.2 retry periods
-_START_TIME = timedelta(seconds=4)  # of a standby that leads: caches are filled, and nodes are decided about
+_START_TIME = timedelta(seconds=4)  # for a new leader to fill its caches and reconcile the nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderElectionConfig:
-    """The durations of one election; raises `ValueError` if they cannot be safe, as client-go does."""
+    """The durations of one election. Raise `ValueError` if they are not safe, as client-go does."""
 
     lease_duration: timedelta = timedelta(seconds=8)
     renew_deadline: timedelta = timedelta(seconds=6)
@@ -27,11 +27,11 @@ class LeaderElectionConfig:
 
     @property
     def max_takeover_time(self) -> timedelta:
-        """Within what time of a crash of the leader a standby begins to drain: the worst case."""
+        """Return how long after a crash of the leader a standby begins to drain, in the worst case."""
         return self.lease_duration + _START_TIME
 
     def __post_init__(self) -> None:
-        """Check what client-go checks, and that the first fits the lease's field `leaseDurationSeconds`."""
+        """Check what client-go checks, and that `lease_duration` fits the Lease's `leaseDurationSeconds`."""
         lease, renew, retry = map(duration.format, (self.lease_duration, self.renew_deadline, self.retry_period))
         if self.retry_period <= timedelta():
             raise ValueError(f"the retry period must be greater than 0, got {retry}")

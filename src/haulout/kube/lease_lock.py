@@ -1,15 +1,14 @@
-"""Named locks that outlive a process: a Lease that says who holds something, and until when.
+"""Named locks that outlive a process: a Lease that names the holder and the expiry.
 
-They are for what lasts hours and may be continued by another process of the same holder, such as the maintenance of a
-node. Other systems take and respect the same leases, so the rules are theirs (medik8s): a lock is held while renewTime
-plus leaseDurationSeconds has not passed, on wall time; one that ran out, or was never filled in, may be taken by
-anybody; a holder may always take again what it holds. One rule is softened: they take over any lease that was renewed
-in the future. As no two clocks agree, here such a lease is believed if it is ahead by no more than `CLOCK_SKEW`.
+They are for operations that last hours and that another process of the same holder may continue, such as the
+maintenance of a node. Other systems (medik8s) use the same leases, so the rules are theirs: a lock is held until
+renewTime plus leaseDurationSeconds, in wall time; anybody may take a lock that expired or was never filled in; a holder
+may always take its own lock again. One rule differs: medik8s takes over any lease with a renewTime in the future.
+Because clocks differ, Haulout respects such a lease if its renewTime is ahead by no more than `CLOCK_SKEW`.
 
-`claim` decides and does no I/O. `acquire`, `renew` and `release` perform what it says by compare-and-swap; when
-somebody else was quicker, or nobody knows whether a write took effect, they look again and decide again. Who counts on
-a lock renews it well before it runs out, and stops when that fails: for processes that compete second by second there
-is leader election.
+`claim` decides and does no I/O. `acquire`, `renew` and `release` write its result by compare-and-swap. If another
+process was faster, or the outcome of a write is unknown, they read and decide again. A holder must renew well before
+the expiry, and stop its work when that fails. For processes that compete within seconds, use leader election.
 """
 
 import enum
@@ -37,30 +36,30 @@ CLOCK_SKEW = timedelta(minutes=1)
 
 _MAX_ATTEMPTS = 6
 _BACKOFF = Backoff(first=timedelta(milliseconds=50), limit=timedelta(seconds=1), jitter=0.5)
-# The lock is not what it was when we looked, or a write may or may not have taken effect: looking again settles both.
+# The lock has changed since the read, or a write may have taken effect: another read settles both.
 _READ_AGAIN = (AlreadyExists, Conflict, NotFound, Unreachable, ServerFailure, MalformedResponse)
 
 
 class LockState(enum.StrEnum):
-    """Whose a lock is."""
+    """Who holds a lock."""
 
     FREE = "free"
-    OURS = "ours"  # in force, or run out and not taken by anybody since
-    HELD = "held"  # by another
+    OURS = "ours"  # held by us, or expired and not taken since
+    HELD = "held"  # held by another holder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a holder finds when it asks for a lock."""
+    """The result of a claim to a lock."""
 
     state: LockState
-    holder: str  # whose name stands there, in force or not
-    until: datetime | None  # None: nobody's claim is in force
-    record: LeaseSpec  # what the lease should say; if it says so already, there is nothing to write
+    holder: str  # the holder in the lease, whether or not it expired
+    until: datetime | None  # None: no holder, or it expired
+    record: LeaseSpec  # the spec to write; unchanged if there is nothing to write
 
 
 def claim(lease: Lease | None, *, holder: str, now: datetime, duration: timedelta) -> Claim:
-    """Decide whether `holder` may have the lock for `duration` from `now` on, and what the lease should say then."""
+    """Decide whether `holder` may hold the lock for `duration` from `now`, and return the spec to write then."""
     spec = lease.spec if lease else LeaseSpec()
     until = held_until(spec, now=now)
     is_ours = spec.holder_identity == holder
@@ -79,9 +78,9 @@ def claim(lease: Lease | None, *, holder: str, now: datetime, duration: timedelt
 
 
 def held_until(spec: LeaseSpec, *, now: datetime) -> datetime | None:
-    """Return until when a lease is held, by whomever; None if it is not.
+    """Return until when a lease is held; None if it is not held.
 
-    It is not if it ran out, if it lacks a field, or if it was renewed in a future that no clock excuses.
+    A lease is not held if it expired, lacks a field, or has a renewTime later than `now` + `CLOCK_SKEW`.
     """
     if spec.renew_time is None or spec.lease_duration_seconds is None or spec.renew_time > now + CLOCK_SKEW:
         return None
@@ -90,7 +89,7 @@ def held_until(spec: LeaseSpec, *, now: datetime) -> datetime | None:
 
 
 def _is_continuation(spec: LeaseSpec, *, holder: str, now: datetime) -> bool:
-    """Whether `holder` goes on with what it held, or starts anew."""
+    """Return whether `holder` continues its earlier hold, instead of starting a new one."""
     if spec.holder_identity != holder or spec.renew_time is None or spec.lease_duration_seconds is None:
         return False
     return spec.acquire_time is not None or held_until(spec, now=now) is not None
@@ -114,11 +113,10 @@ async def acquire(
     owner: OwnerReference | None = None,
     assume_absent: bool = False,
 ) -> Lease:
-    """Hold the lock for `duration` from now on; `LockHeld` if another holds it.
+    """Hold the lock for `duration` from now. Raise `LockHeld` if another holder has it.
 
-    To acquire what `holder` holds already is to renew it. A lock is deleted together with its `owner`. One that
-    `assume_absent`, as a watch has shown none, is made without a look at the server, which refuses that if there is
-    one.
+    If `holder` has the lock already, renew it. The garbage collector deletes a lock together with its `owner`. With
+    `assume_absent` (a watch has shown no lease) create the lease without a read; the server rejects that if one exists.
     """
     attempt, wanted_until = 1, client.clock.now() + duration
     while True:
@@ -128,7 +126,7 @@ async def acquire(
         if decision.state is LockState.HELD:
             raise LockHeld(object_key(name, namespace), holder=decision.holder, until=decision.until)
         if lease and decision.until and decision.until >= wanted_until:
-            return lease  # by an unheard write of ours, or by another process of the same holder
+            return lease  # renewed by a write of ours whose response was lost, or by another process of the same holder
         try:
             version = lease.resource_version if lease else ""
             return await leases.write(client, name, decision.record, namespace=namespace, version=version, owner=owner)
@@ -138,10 +136,10 @@ async def acquire(
 
 
 async def renew(client: Client, name: str, *, namespace: str, holder: str, duration: timedelta) -> Lease:
-    """Hold for `duration` from now on what `holder` holds already; never take it.
+    """Extend a lock that `holder` already has to `duration` from now. Never take it.
 
-    `LockHeld` if another has taken it since, though it may have run out again: what the lock protects is not what it
-    was. `NotFound` if the lock is gone.
+    Raise `LockHeld` if another holder has taken it since, even if that hold has expired: the protected object may have
+    changed. Raise `NotFound` if the lease does not exist.
     """
     attempt, wanted_until = 1, client.clock.now() + duration
     while True:
@@ -160,7 +158,7 @@ async def renew(client: Client, name: str, *, namespace: str, holder: str, durat
 
 
 async def release(client: Client, name: str, *, namespace: str, holder: str) -> None:
-    """Give the lock back by deleting it; `LockHeld` if it is another's. One that is gone, or nobody's, is fine."""
+    """Delete the lease. Raise `LockHeld` if another holder has it. A lease that is absent or has no holder is fine."""
     attempt = 1
     while True:
         lease = await leases.find(client, name, namespace=namespace)

@@ -1,9 +1,8 @@
-"""Leases, read and written by compare-and-swap.
+"""Reads and writes Leases by compare-and-swap.
 
-Leader election and named locks both rest on one promise of the API server: of all who write to the same state of an
-object, one succeeds. A missing lease is created, which fails if it exists by now; an existing one is patched under the
-resourceVersion that it was read with. A merge patch leaves alone what others keep there: labels, annotations, and
-fields that we do not know.
+Leader election and named locks rely on optimistic concurrency of the API server: of all writes to one version of an
+object, one succeeds. A missing lease is created, which fails if it exists by now. An existing lease is patched with the
+resourceVersion that was read. A merge patch preserves the labels, annotations and unknown fields of other clients.
 """
 
 from typing import Any
@@ -20,7 +19,7 @@ from haulout.kube.timestamps import micro_time
 
 
 async def find(client: Client, name: str, *, namespace: str) -> Lease | None:
-    """Return the lease as it is now, or None if there is none."""
+    """Return the lease, or None if it does not exist."""
     try:
         return await client.get(LEASES, name, namespace=namespace)
     except NotFound:
@@ -36,10 +35,10 @@ async def write(
     version: str,
     owner: OwnerReference | None = None,
 ) -> Lease:
-    """Write `spec` into the lease if its resourceVersion is still `version`; create it if that is empty.
+    """Write `spec` into the lease if its resourceVersion is still `version`; create it if `version` is empty.
 
-    `Conflict`, `AlreadyExists` and `NotFound` say that the lease is not what we thought. Fields of `spec` that are
-    None, and an owner that is not given, stay as they are.
+    Raise `Conflict`, `AlreadyExists` or `NotFound` if the lease has changed. Fields of `spec` that are None, and a
+    missing `owner`, leave the existing values unchanged.
     """
     change: dict[str, Any] = {"metadata": {}, "spec": _fields(spec)}
     if owner:
@@ -55,13 +54,13 @@ async def write(
 def permissions(
     *, namespace: str, why: str, names: tuple[str, ...] = (), watched: bool = False
 ) -> tuple[Permission, ...]:
-    """Return what it takes to find and write leases: those of these names, or any in the namespace.
+    """Return the permissions to read and write leases: those with these `names`, or all in the namespace.
 
-    A lease is `watched` by its name, which the field selector of the request says: so the names restrict that, too.
+    A watch of one lease selects it by `metadata.name`, so `names` restrict the `watch` verb, too.
     """
     verbs = ("get", "patch", "watch") if watched else ("get", "patch")
     return (
-        # A name cannot restrict this, as there is no object yet to have one.
+        # RBAC cannot restrict create by resource name.
         Permission(("create",), LEASES.group, LEASES.plural, namespace, why),
         Permission(verbs, LEASES.group, LEASES.plural, namespace, why, names=names),
     )

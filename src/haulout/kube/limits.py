@@ -1,15 +1,15 @@
-"""How much the API server of a cluster may send, and how much of it a process keeps.
+"""Limits on what an API server may send, and on what a process caches of it.
 
     transport = HttpTransport(connection, clock=clock, limits=WORKLOAD_CLUSTER)
-    client = Client(transport, clock=clock, random=random, cached=CacheBudget(WORKLOAD_CLUSTER))
+    client = Client(transport, clock=clock, random=random, cache_quota=CacheQuota(WORKLOAD_CLUSTER))
 
-Every answer has a limit after decompression: a response, an error, a line of a watch, a list over all of its pages, the
-lines of a watch per second. What caches keep has a limit per cluster. Whatever exceeds one raises `LimitExceeded`; that
-request ends, and nothing else. `WorkloadClusterMemory` is what all workload clusters of a process may take together.
+Every response has a limit after decompression: a body, an error, a line of a watch, a list over all of its pages, the
+lines of a watch per second. Caches have a limit per cluster. An excess raises `LimitExceeded`; that ends this request,
+and nothing else. `WorkloadClusterMemory` is the limit of all workload clusters of a process together.
 
-The API server of our own cluster decides about us anyway: its limits only catch a broken server or proxy. The API
-server of a workload cluster may be hostile, and a hub of 400Mi talks to hundreds of them. A response of these is small,
-since decoding takes up to 32 times its size; `Client.pages` asks for fewer objects when a page is too large.
+The operator trusts the API server of its own cluster: these limits only catch a broken server or proxy. The API server
+of a workload cluster may be hostile, and a hub of 400Mi talks to hundreds of them. Their responses must be small,
+because decoding takes up to 32 times their size; `Client.pages` requests fewer objects when a page is too large.
 """
 
 import asyncio
@@ -23,21 +23,21 @@ from haulout.errors import LimitExceeded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one API server may answer; bytes are counted after decompression."""
+    """The limits of one API server. Bytes are counted after decompression."""
 
     response_bytes: int
     line_bytes: int  # of a watch: one object
-    list_objects: int  # over all pages; also what a watch may send at once
-    list_bytes: int  # the same
-    lines_per_second: int  # of a watch, in the long run
-    bytes_per_second: int  # the same
+    list_objects: int  # over all pages; also the burst of a watch
+    list_bytes: int  # over all pages; also the burst of a watch
+    lines_per_second: int  # sustained rate of a watch
+    bytes_per_second: int  # sustained rate of a watch
     cached_objects: int  # in all caches of the cluster
-    cached_bytes: int  # the same, of caches that measure their rows
-    error_bytes: int = 64 << 10  # of an answer that refuses; the rest is not read
+    cached_bytes: int  # in all caches of the cluster that have `size`
+    error_bytes: int = 64 << 10  # of an error response; the rest is not read
 
 
-# 15,000 nodes and 150,000 pods with 20 kB each are 3.3 GB and 165,000 objects. etcd takes fewer than 20,000 writes a
-# second, and no object beyond 1.5 MiB.
+# 15,000 nodes and 150,000 pods with 20 kB each are 3.3 GB and 165,000 objects. etcd handles fewer than 20,000 writes a
+# second, and no object larger than 1.5 MiB.
 OWN_CLUSTER = Limits(
     response_bytes=256 << 20,
     line_bytes=64 << 20,
@@ -49,8 +49,8 @@ OWN_CLUSTER = Limits(
     cached_bytes=4 << 30,
 )
 
-# A hub keeps about 1 kB of a node, and reads nothing but nodes: 50,000 of them. A kubelet writes its node every five
-# minutes, or ten seconds if something changes all the time: 1,500 a second of 15,000 nodes.
+# A hub caches about 1 kB of a node, and reads only nodes: up to 50,000. A kubelet updates its node every five minutes,
+# or every ten seconds if something changes all the time: 1,500 updates a second for 15,000 nodes.
 WORKLOAD_CLUSTER = Limits(
     response_bytes=4 << 20,
     line_bytes=4 << 20,
@@ -64,7 +64,7 @@ WORKLOAD_CLUSTER = Limits(
 
 
 class WatchRateLimiter:
-    """What a watch may still send: a whole list at once, and a steady rate after that."""
+    """A token bucket for a watch: a burst of a whole list, then a steady rate."""
 
     __slots__ = ("_at", "_bytes", "_limits", "_lines", "_loop")
 
@@ -76,7 +76,7 @@ class WatchRateLimiter:
         self._at = self._loop.time()
 
     def take(self, *, lines: int, size: int, doing: str) -> None:
-        """Take `lines` of together `size` bytes from it; raises `LimitExceeded`."""
+        """Take `lines` with `size` bytes in total from the bucket. Raise `LimitExceeded` if it is empty."""
         limits, now = self._limits, self._loop.time()
         elapsed, self._at = now - self._at, now
         self._lines = min(self._lines + elapsed * limits.lines_per_second, limits.list_objects) - lines
@@ -90,43 +90,44 @@ class WatchRateLimiter:
 
 
 class WorkloadClusterMemory:
-    """What all workload clusters may take together of a process that may use `memory_limit` bytes.
+    """The memory that all workload clusters may use together, in a process that may use `memory_limit` bytes.
 
-    Decoding one answer may take a third of the limit of 400 MiB that a hub has by default; the process itself takes a
-    fifth. So a quarter is for caches, and a sixteenth for answers that are being read.
+    A hub has 400 MiB by default. Decoding one response may take a third of that; the process itself takes a fifth. So a
+    quarter is for caches, and a sixteenth for responses that are being read.
     """
 
     def __init__(self, memory_limit: int, *, clock: Clock) -> None:
         self.caches = MemoryQuota(memory_limit // 4, description="the caches of all workload clusters", clock=clock)
         self.reads = MemoryQuota(
-            memory_limit // 16, description="the answers of all workload clusters that are being read", clock=clock
+            memory_limit // 16, description="the responses of all workload clusters that are being read", clock=clock
         )
 
 
 class CacheQuota:
-    """What all caches of one cluster may keep together; with `shared`, together with those of other clusters.
+    """The quota of all caches of one cluster; with `shared`, also of the caches of other clusters.
 
-    A cache that is registered is told by `evict` when it has to free what it keeps, as other clusters need it.
+    `evict` is called for a registered cache when it must free its rows because other clusters need the memory.
     """
 
     def __init__(self, limits: Limits, *, shared: MemoryQuota | None = None) -> None:
         self.limits = limits
         self._reserved: dict[object, tuple[int, int]] = {}  # by cache: objects, bytes
-        self._replaced: dict[object, int] = {}  # by cache: bytes of rows that it is about to replace
+        self._replaced: dict[object, int] = {}  # by cache: bytes of the rows that a relist is about to replace
         self._evict_callbacks: dict[object, Callable[[LimitExceeded], None]] = {}  # by cache
         self._shared = shared
         self._share: MemoryShare | None = None
 
     def register(self, owner: object, evict: Callable[[LimitExceeded], None]) -> None:
-        """Add a cache, until it is released."""
+        """Add a cache, until `release`."""
         self._evict_callbacks[owner] = evict
         if self._shared is not None and self._share is None:
             self._share = self._shared.new_share(self._evict_all)
 
     def reserve(self, owner: object, *, objects: int, size: int, replaced: int = 0, doing: str) -> None:
-        """Note how much a cache keeps now; raises `LimitExceeded` if that is too much, and notes nothing then.
+        """Reserve what a cache holds now. Raise `LimitExceeded` and reserve nothing if that is too much.
 
-        `replaced` is what it keeps besides until a list is complete. That counts for the process, not the cluster.
+        `replaced` is the size of old rows that the cache keeps until a list is complete. They count toward the quota of
+        the process, not of the cluster.
         """
         others = [amount for key, amount in self._reserved.items() if key is not owner]
         all_objects = objects + sum(amount for amount, _ in others)
@@ -146,12 +147,12 @@ class CacheQuota:
                 raise
 
     def mark_synced(self) -> None:
-        """Note that the caches have everything that they need for now."""
+        """Record that the caches are complete for now."""
         if self._share is not None:
             self._share.is_returning = False
 
     def release(self, owner: object) -> None:
-        """Forget a cache."""
+        """Remove a cache and free its reservation."""
         self._forget(owner)
         self._evict_callbacks.pop(owner, None)
         if self._shared is not None and self._share is not None and not self._evict_callbacks:

@@ -1,7 +1,7 @@
-"""What is counted about queues, copies of the cluster and calls to its API server, for `/metrics` and health pages.
+"""Metrics of work queues, informers and API requests, for `/metrics` and the health pages.
 
-Each client has one `KubeMetrics`, which those who lead for it share: whatever runs over it announces itself for as
-long as it runs, so that nobody has to know where all the queues and caches of a process are. Counters outlive them.
+Each client has one `KubeMetrics`, which clients derived from it share. A queue or informer registers itself while it
+runs, so no other code has to know all queues and caches of a process. Counters outlive them.
 """
 
 from collections.abc import Iterator
@@ -21,59 +21,57 @@ _RESOURCE = ("resource",)
 
 QUEUE_DEPTH = Metric(
     "haulout_queue_depth",
-    "How many keys of a queue are due to be looked at, or being looked at.",
+    "How many keys of a work queue are due or being reconciled.",
     _QUEUE,
     kind=MetricKind.GAUGE,
 )
 QUEUE_LAG = Metric(
     "haulout_queue_lag_seconds",
-    "How long after it was due something was looked at.",
+    "How long due keys waited until their reconcile started.",
     _QUEUE,
     kind=MetricKind.HISTOGRAM,
     unit="seconds",
-    details="because it changed, or because its instant had come",
+    details="a key is due after a change or at its requeue time",
     buckets=SECONDS_BUCKETS,
 )
 SCHEDULED_LAG = Metric(
-    "haulout_wakeup_lag_seconds",
-    "How long after the exact instant that it had named something was looked at.",
+    "haulout_queue_scheduled_lag_seconds",
+    "How long after their requeue time keys were reconciled.",
     _QUEUE,
     kind=MetricKind.HISTOGRAM,
     unit="seconds",
-    details="a window that opens, a wait that ends, a notice that falls due",
+    details="for example when a window opens, a wait ends or a notice is due",
     buckets=SECONDS_BUCKETS,
 )
-QUEUE_FAILURES = Metric("haulout_queue_failures_total", "How often a look failed, and was put off.", _QUEUE)
+QUEUE_FAILURES = Metric("haulout_queue_failures_total", "How many reconciles failed and were retried later.", _QUEUE)
 WATCH_AGE = Metric(
     "haulout_watch_age_seconds",
-    "How long ago the server last said anything to those who follow a kind of object; the longest of them.",
+    "Time since the API server last sent anything to the watches of a kind of object; the longest of them.",
     _RESOURCE,
     kind=MetricKind.GAUGE,
     unit="seconds",
-    details="it says something every minute or so, though nothing happens",
+    details="it sends a bookmark about every minute even if nothing changes",
 )
-WATCH_OBJECTS = Metric(
-    "haulout_watch_objects", "How many objects are kept by those who follow them.", _RESOURCE, MetricKind.GAUGE
-)
+WATCH_OBJECTS = Metric("haulout_watch_objects", "How many objects the informers cache.", _RESOURCE, MetricKind.GAUGE)
 WATCH_NOT_SYNCED = Metric(
-    "haulout_watch_troubled",
-    "How many of those who follow a kind of object do not get it now, or have not yet.",
+    "haulout_watch_not_synced",
+    "How many informers of a kind of object are not synced or have no working watch.",
     _RESOURCE,
     kind=MetricKind.GAUGE,
-    details="a kind that is not installed is no trouble",
+    details="a kind that is not installed does not count",
 )
 DROPPED = Metric(
     "haulout_dropped_total",
-    "How much was given up that should have been told.",
+    "How many Events or history entries were dropped because they could not be written.",
     ("what",),
     details="`what` is `events` or `history`",
 )
 _REQUEST_LABELS = ("verb", "resource")
 API_REQUESTS = Metric(
     "haulout_api_requests_total",
-    "How many requests the API server was sent.",
+    "How many requests were sent to the API server.",
     (*_REQUEST_LABELS, "code"),
-    details="`code` is 0 if there was no answer",
+    details="`code` is 0 if there was no response",
 )
 API_REQUEST_SECONDS = Metric(
     "haulout_api_request_duration_seconds",
@@ -81,7 +79,7 @@ API_REQUEST_SECONDS = Metric(
     _REQUEST_LABELS,
     kind=MetricKind.HISTOGRAM,
     unit="seconds",
-    details="of a watch, how long it took to begin",
+    details="for a watch, the time until it started",
     buckets=BUCKET_BOUNDS,
 )
 METRICS = (
@@ -101,7 +99,7 @@ DROPPED_EVENTS, DROPPED_HISTORY = "events", "history"
 
 
 class KubeMetrics:
-    """All that is counted, and what runs now."""
+    """The counters, and the queues and informers that run now."""
 
     def __init__(self) -> None:
         self.lag = Histogram(QUEUE_LAG)
@@ -114,12 +112,12 @@ class KubeMetrics:
         self._age = MetricVec(WATCH_AGE)
         self._objects = MetricVec(WATCH_OBJECTS)
         self._not_synced = MetricVec(WATCH_NOT_SYNCED)
-        self.queues: dict[WorkQueue[Any], None] = {}  # that run now, in the order in which they began
-        self.informers: dict[Informer[Any], None] = {}  # the same
+        self.queues: dict[WorkQueue[Any], None] = {}  # those that run now, in start order
+        self.informers: dict[Informer[Any], None] = {}  # those that run now, in start order
 
     @contextmanager
     def track_queue(self, queue: "WorkQueue[Any]") -> Iterator[None]:
-        """Know of a queue while it works."""
+        """Register a queue while it runs."""
         self.queues[queue] = None
         for histogram in (self.lag, self.scheduled_lag):
             histogram.initialize(queue.name)
@@ -131,7 +129,7 @@ class KubeMetrics:
 
     @contextmanager
     def track_informer(self, informer: "Informer[Any]") -> Iterator[None]:
-        """Know of a copy while it follows."""
+        """Register an informer while it runs."""
         self.informers[informer] = None
         try:
             yield
@@ -139,7 +137,7 @@ class KubeMetrics:
             del self.informers[informer]
 
     def record_run(self, queue: str, *, lag: float, is_scheduled: bool, failed: bool) -> None:
-        """Count a look."""
+        """Record one run of a queue. `lag` is in seconds."""
         self.lag.observe(lag, queue)
         if is_scheduled:
             self.scheduled_lag.observe(lag, queue)
@@ -147,7 +145,7 @@ class KubeMetrics:
             self.failures.add(queue)
 
     def collect(self, *, now: datetime) -> tuple[MetricVec | Histogram, ...]:
-        """Return all of them, as they are now."""
+        """Return the current value of all metrics except those of requests."""
         gauges = self._depth, self._age, self._objects, self._not_synced
         for gauge in gauges:
             gauge.values.clear()
@@ -170,7 +168,7 @@ class KubeMetrics:
 
 
 def collect_requests(request_metrics: RequestMetrics) -> tuple[MetricVec | Histogram, ...]:
-    """Return what the API server was asked, and how long it took to answer."""
+    """Return the number and the duration of requests to the API server."""
     requests, seconds = MetricVec(API_REQUESTS), Histogram(API_REQUEST_SECONDS)
     for series in request_metrics.all():
         seconds.values[series.verb, series.resource] = HistogramSeries(series.buckets, series.seconds)

@@ -1,11 +1,11 @@
-"""Namespace objects, labelled for Pod Security admission.
+"""Namespace objects with Pod Security admission labels.
 
-Every Namespace that Haulout creates or prints comes from here, with the Pod Security Standard of its pods
+Every Namespace that Haulout creates or prints is built here, with the Pod Security Standard of its pods
 (https://kubernetes.io/docs/concepts/security/pod-security-admission/). A namespace that may hold pods of others gets no
-labels: they could keep these from starting again.
+labels, because they could prevent those pods from starting.
 
-To create namespaces is no right of an installed operator: it cannot be limited to names, and the installation brings
-the namespaces. Whoever runs the operator with rights of their own has them created.
+An installed operator may not create namespaces: RBAC cannot restrict that to names, and the installation creates the
+namespaces. `create_missing` is for operators that run with a user's own rights.
 """
 
 from collections.abc import Mapping
@@ -24,22 +24,22 @@ class PodSecurity(StrEnum):
 
     RESTRICTED = "restricted"
     BASELINE = "baseline"
-    PRIVILEGED = "privileged"  # what pods with hostNetwork need, as agents have it
+    PRIVILEGED = "privileged"  # required by pods with hostNetwork, such as the agents
 
 
 def pod_security_labels(level: PodSecurity = PodSecurity.RESTRICTED) -> Mapping[str, str]:
-    """Return the labels that enforce a standard, and have clients warned and audit logs annotated by the same."""
+    """Return the labels that enforce a standard, and that set the same standard for audit and warn."""
     return {f"{_PREFIX}/{mode}": str(level) for mode in ("enforce", "audit", "warn")}
 
 
 def namespace(name: str, level: PodSecurity | None = PodSecurity.RESTRICTED) -> RawObject:
-    """Return a Namespace object; without a level it has no labels."""
+    """Return a Namespace object. Without a level it has no labels."""
     labels = {"labels": dict(pod_security_labels(level))} if level else {}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **labels}}
 
 
 async def create_missing(client: Client, name: str) -> None:
-    """Create a namespace; raises `NamespaceMissing` where that is not permitted."""
+    """Create a namespace if it does not exist. Raise `NamespaceMissing` if that is forbidden."""
     try:
         await client.create(NAMESPACES, namespace(name))
     except AlreadyExists:

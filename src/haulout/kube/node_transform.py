@@ -1,10 +1,10 @@
-"""Objects as they are, but with everything in common that they have in common.
+"""The transform of node informers: nodes that share equal strings.
 
-    cache = Cache(client, Selection(NODES), row=compact_nodes())
+    informer = Informer(client, ListWatch(NODES), transform=compact_nodes())
 
-Nodes carry the same few dozen strings again and again: keys and values of labels, types and reasons of conditions,
-quantities. Decoding makes each of them anew. With one string for all equal ones a node takes less than half the room,
-and is the very same `Node` to whoever reads it.
+Nodes repeat the same few dozen strings: keys and values of labels, types and reasons of conditions, quantities. The
+decoder creates each of them anew. With shared strings a node takes less than half the memory, and it remains an
+ordinary `Node` for its readers.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -14,14 +14,14 @@ import msgspec
 from haulout.api.objects import Condition, Node, NodeStatus
 from haulout.kube.pod_transform import Interner
 
-_MAX_INTERNED_LENGTH = 256  # characters: longer ones are seldom alike
-_MAX_LONG_VALUES = 256  # of those that are: many kilobytes each, and edited now and then
+_MAX_INTERNED_LENGTH = 256  # characters; longer strings are rarely equal
+_MAX_LONG_VALUES = 256  # of the shared annotation values, which have many kilobytes each and change rarely
 
 
 def compact_nodes(*, shared_annotations: Collection[str] = ()) -> Callable[[Node], Node]:
-    """Return a function that makes nodes small; those of one such function share what they have in common.
+    """Return a transform that makes nodes share equal strings with all other nodes of the same transform.
 
-    Values of annotations are mostly each node's own, save for those whose keys are `shared_annotations`.
+    Annotation values are mostly unique to a node. Only those of the keys in `shared_annotations` are shared.
     """
     interned, interned_long = Interner(), Interner(limit=_MAX_LONG_VALUES)
 

@@ -1,8 +1,8 @@
-"""Changes to objects, by key and with the precondition they rest on.
+"""Patches: minimal changes to objects, with preconditions.
 
-We never write a whole object or a whole list that others write too: a patch says which key becomes what, and carries
-what must still be true for it to make sense (a JSON patch with `test`, a merge patch with the resourceVersion). If that
-no longer holds the server refuses it, and we look again.
+Haulout never writes a whole object, or a whole list that others write too. A patch sets single keys, and carries the
+precondition that it relies on (a JSON patch with `test`, a merge patch with the resourceVersion). If the precondition
+fails, the server rejects the patch, and the caller reads and decides again.
 """
 
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ Json = Any
 
 
 class Patch(msgspec.Struct, frozen=True):
-    """A change, as it goes over the wire."""
+    """A patch body with its content type."""
 
     content_type: str
     body: bytes
 
 
 class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One step of a JSON patch (RFC 6902)."""
+    """One operation of a JSON patch (RFC 6902)."""
 
     op: str
     path: str
@@ -34,32 +34,32 @@ def pointer(*parts: str | int) -> str:
 
 
 def require(path: str, value: Json) -> Operation:
-    """Refuse the whole patch unless `path` has this value now."""
+    """Return a `test` operation: the whole patch fails unless `path` has this value."""
     return Operation("test", path, value)
 
 
 def add(path: str, value: Json) -> Operation:
-    """Set a key, new or not; insert into a list (`/-` appends)."""
+    """Return an operation that sets a key, new or not, or inserts into a list (`/-` appends)."""
     return Operation("add", path, value)
 
 
 def replace(path: str, value: Json) -> Operation:
-    """Change what must already be there."""
+    """Return an operation that changes a value that must exist."""
     return Operation("replace", path, value)
 
 
 def remove(path: str) -> Operation:
-    """Take away what must be there."""
+    """Return an operation that removes a value that must exist."""
     return Operation("remove", path)
 
 
 def json_patch(*operations: Operation) -> Patch:
-    """Return a JSON patch: all operations in order, or none."""
+    """Return a JSON patch: the server applies all operations in order, or none."""
     return Patch("application/json-patch+json", msgspec.json.encode(operations))
 
 
 def merge_patch(change: Mapping[str, Json]) -> Patch:
-    """Return a merge patch (RFC 7386): keys are set, `None` deletes, lists are replaced whole."""
+    """Return a merge patch (RFC 7386): keys are set, `None` deletes, lists are replaced as a whole."""
     return Patch("application/merge-patch+json", msgspec.json.encode(change))
 
 
@@ -69,22 +69,23 @@ def strategic_patch(change: Mapping[str, Json]) -> Patch:
 
 
 def node_patch(change: Mapping[str, Json]) -> Patch:
-    """Return what a merge patch of a node would do, in the form that costs the API server least.
+    """Return a patch of a node with the effect of a merge patch, of the type that is cheapest for the API server.
 
-    It applies a strategic patch to a node without writing it as JSON and reading that again, which of a node with its
-    many images takes a third of the time. Of all that is changed of nodes only finalizers would be merged.
+    For a merge patch the server encodes the node to JSON and decodes it again, which takes a third of the time for a
+    node with many images. It applies a strategic patch without that. Of the fields of nodes that Haulout changes, the
+    results differ only for finalizers, because a strategic patch merges them.
     """
     has_finalizers = "finalizers" in change.get("metadata", {})
     return merge_patch(change) if has_finalizers else strategic_patch(change)
 
 
 def apply_patch(wanted: Mapping[str, Json]) -> Patch:
-    """Return a server-side apply: these fields are ours and have these values. JSON is valid YAML."""
+    """Return a server-side apply patch: we own these fields with these values. JSON is valid YAML."""
     return Patch("application/apply-patch+yaml", msgspec.json.encode(wanted))
 
 
 def difference(old: Json, new: Json) -> Json:
-    """Return what a merge patch must say to make `new` of `old`; two objects that are equal give an empty one."""
+    """Return the merge patch body that changes `old` into `new`; empty if they are equal."""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return new
     change = {key: None for key in old if key not in new}

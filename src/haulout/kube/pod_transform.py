@@ -1,8 +1,8 @@
-"""Objects made small enough to keep all of them.
+"""The transform of pod informers: rows small enough to cache all pods.
 
-A cluster has a hundred times more pods than nodes, and a pod as JSON is some ten kilobytes. A row keeps what decisions
-about nodes need to know of a pod, flat, and shares what pods have in common: the names of nodes, namespaces and owners,
-and whole sets of labels, which all replicas of a workload carry alike.
+A cluster has about a hundred times more pods than nodes, and a pod as JSON has some ten kilobytes. A row keeps only the
+fields that decisions about nodes need, flat. Rows share equal values: names of nodes, namespaces and owners, and whole
+label sets, which all replicas of a workload have in common.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
-    """The controller that an object belongs to."""
+    """The controller that owns an object."""
 
     kind: str
     name: str
@@ -28,7 +28,7 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodSummary(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What decisions about nodes need to know of a pod."""
+    """The fields of a pod that decisions about nodes need."""
 
     key: str
     uid: str
@@ -42,17 +42,16 @@ class PodSummary(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     grace_seconds: int
     is_ready: bool
     is_mirror_pod: bool  # a static pod, which only its kubelet can stop
-    has_local_storage: bool  # deleting it loses the data of an emptyDir
+    has_local_storage: bool  # its deletion loses the data of an emptyDir
     deleted_at: datetime | None
 
     @property
     def name(self) -> str:
-        """Its name within its namespace."""
         return self.key[len(self.namespace) + 1 :]
 
 
 def summarize_pods() -> Callable[[Pod], PodSummary]:
-    """Return a function that makes rows of pods; the rows of one such function share what they have in common."""
+    """Return a transform of pods to rows that share equal values with all other rows of the same transform."""
     interned = Interner()
 
     def summarize(pod: Pod) -> PodSummary:
@@ -88,8 +87,8 @@ def _controller(pod: Pod) -> Owner | None:
 class Interner:
     """Returns one and the same object for equal values.
 
-    Not `sys.intern`, which some Python versions never forget. When there are too many values to be worth sharing it
-    starts over: what was handed out stays valid.
+    Not `sys.intern`: some Python versions never free its strings. When there are more values than `limit`, the interner
+    starts over; objects that it has returned remain valid.
     """
 
     def __init__(self, *, limit: int = 200_000) -> None:
@@ -97,7 +96,7 @@ class Interner:
         self._known: dict[Any, Any] = {}
 
     def __call__(self, value: S) -> S:
-        """Return the one that is equal to `value`."""
+        """Return the object that is equal to `value`."""
         known: S | None = self._known.get(value)
         if known is not None:
             return known

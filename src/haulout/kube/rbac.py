@@ -1,10 +1,10 @@
-"""What we may do in a cluster, who we are there, and what would grant us the rest.
+"""RBAC checks: which permissions the operator lacks, who it is, and a manifest that grants the rest.
 
-The server is asked about each verb by itself (SelfSubjectAccessReview): that is the one answer that counts, whatever
-mixture of authorizers it has. Reading roles and bindings would need more rights than are being looked for.
+Each verb is checked with its own SelfSubjectAccessReview. Only the server's answer counts, because a cluster may
+combine several authorizers. Reading roles and bindings would need more permissions than the check is about.
 
-`grant_manifest` turns refusals into the RBAC objects that would lift exactly these. Their name is derived from whom and
-what they grant: applying a later manifest never takes away what an earlier one gave.
+`grant_manifest` builds the RBAC objects that grant exactly the denied permissions. Their name is derived from the user
+and the permissions, so that a later manifest never revokes what an earlier one granted.
 """
 
 import asyncio
@@ -35,23 +35,23 @@ _SLUG_LENGTH = 40
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Some verbs on a resource, and what they are wanted for."""
+    """Some verbs on a resource, and their purpose."""
 
     verbs: tuple[str, ...]
     group: str  # empty for the core group
     resource: str  # with its subresource: `pods/eviction`
-    namespace: str | None  # None: in all namespaces, or not in one
+    namespace: str | None  # None: cluster-scoped, or in all namespaces
     why: str
-    names: tuple[str, ...] = ()  # of the only objects that it is about; empty: all
+    names: tuple[str, ...] = ()  # resourceNames; empty: all objects
 
     def __str__(self) -> str:
-        """Return `leases.coordination.k8s.io in haulout`, as messages name it."""
+        """Return the resource as error messages name it: `leases.coordination.k8s.io in haulout`."""
         resource, slash, subresource = self.resource.partition("/")
         name = f"{resource}.{self.group}" if self.group else resource
         return f"{name}{slash}{subresource}" + (f" in {self.namespace}" if self.namespace else "")
 
     def covers(self, other: "Permission", verb: str) -> bool:
-        """Tell whether it allows a verb of another permission, whatever that is about."""
+        """Return whether this permission allows `verb` on everything that `other` is about."""
         return (
             verb in self.verbs
             and (self.group, self.resource) == (other.group, other.resource)
@@ -61,7 +61,7 @@ class Permission:
 
 
 class DeniedPermission(NamedTuple):
-    """A verb that we may not use, with what the server said about it, if anything."""
+    """A verb that is denied, with the server's reason, if any."""
 
     permission: Permission
     verb: str
@@ -69,16 +69,16 @@ class DeniedPermission(NamedTuple):
 
 
 class UserInfo(Base, frozen=True):
-    """Who the server takes us for."""
+    """The user as which the server has authenticated the operator."""
 
     username: str = ""
     groups: tuple[str, ...] = ()
 
 
 def without_redundant(permissions: Iterable[Permission]) -> tuple[Permission, ...]:
-    """Return the same permissions, without verbs that another of them allows anyway."""
+    """Return the permissions without the verbs that another one of them already allows."""
     remaining = list(dict.fromkeys(permissions))
-    for at, candidate in reversed(list(enumerate(remaining))):  # of two that allow the same, the first keeps it
+    for at, candidate in reversed(list(enumerate(remaining))):  # of two equal permissions, keep the first
         others = [permission for number, permission in enumerate(remaining) if number != at]
         verbs = tuple(
             verb for verb in candidate.verbs if not any(permission.covers(candidate, verb) for permission in others)
@@ -88,7 +88,7 @@ def without_redundant(permissions: Iterable[Permission]) -> tuple[Permission, ..
 
 
 async def denied_permissions(client: Client, permissions: Iterable[Permission]) -> list[DeniedPermission]:
-    """Return which of `permissions` we do not have, in their order."""
+    """Return which of `permissions` are denied, in their order."""
     semaphore = asyncio.Semaphore(_MAX_CONCURRENT_REVIEWS)
 
     async def check(permission: Permission, verb: str) -> DeniedPermission | None:
@@ -103,13 +103,13 @@ async def denied_permissions(client: Client, permissions: Iterable[Permission]) 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(check(each, verb)) for each in permissions for verb in each.verbs]
     except ExceptionGroup as failures:
-        # All questions go to the same server, so that the first failure tells it all.
+        # All reviews go to the same server, so the first failure is representative.
         raise failures.exceptions[0] from None
     return [denied for task in tasks if (denied := task.result())]
 
 
 async def whoami(client: Client) -> UserInfo | None:
-    """Return who the server takes us for; None if it cannot say (before Kubernetes 1.28) or does not want to."""
+    """Return the authenticated user; None if the server does not say (before Kubernetes 1.28, or forbidden)."""
     body = {"apiVersion": SELF_SUBJECT_REVIEWS.api_version, "kind": SELF_SUBJECT_REVIEWS.kind}
     doing = "asking the server who we are"
     request = Request(method="POST", path=SELF_SUBJECT_REVIEWS.path(), body=msgspec.json.encode(body))
@@ -122,9 +122,9 @@ async def whoami(client: Client) -> UserInfo | None:
 
 
 def grant_manifest(user: UserInfo, denied: Sequence[DeniedPermission], *, namespaces: Iterable[str] = ()) -> str:
-    """Return YAML that grants `user` what was `denied`, ready for `kubectl apply -f -`.
+    """Return YAML that grants `user` the `denied` permissions, for `kubectl apply -f -`.
 
-    It makes `namespaces` that a role needs, and that need not be there yet.
+    The YAML contains those `namespaces` that a role needs and that may not exist yet.
     """
     import yaml
 
@@ -138,7 +138,7 @@ def grant_manifest(user: UserInfo, denied: Sequence[DeniedPermission], *, namesp
 
 
 def roles(name: str, permissions: Iterable[Permission], subject: Mapping[str, str]) -> list[RawObject]:
-    """Return the roles that hold `permissions`, and the bindings that give them to `subject`."""
+    """Return roles with `permissions`, and bindings of these roles to `subject`."""
     return [
         each
         for namespace, rules in _rules(permissions).items()
@@ -146,7 +146,7 @@ def roles(name: str, permissions: Iterable[Permission], subject: Mapping[str, st
     ]
 
 
-# Asking
+# Reviews
 
 
 class _SelfStatus(Base, frozen=True):
@@ -189,13 +189,13 @@ async def _review(client: Client, permission: Permission, verb: str, name: str) 
     return None if status.allowed else DeniedPermission(permission, verb, status.reason or status.evaluation_error)
 
 
-# Granting
+# Manifests
 
 _Rule = dict[str, list[str]]
 
 
 def _rules(permissions: Iterable[Permission]) -> dict[str | None, list[_Rule]]:
-    """Return the rules of a role for each namespace; None is the cluster, and comes first."""
+    """Return the rules for each namespace. None is for the ClusterRole, and comes first."""
     verbs: dict[tuple[str | None, str, str, tuple[str, ...]], dict[str, None]] = {}
     for permission in permissions:
         key = permission.namespace, permission.group, permission.resource, permission.names

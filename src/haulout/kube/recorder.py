@@ -1,19 +1,20 @@
-"""Events: what happened to an object, in words, where `kubectl describe` shows it.
+"""The event recorder: creates Kubernetes Events, which `kubectl describe` shows.
 
-`event` only notes down and returns; `run` sends in the background. Events are for people and nothing depends on them,
-so nothing about them may stop, slow down or fail the work they tell of: the queue is bounded and forgets the longest
-waiting first (the newest say how things are now), each write is tried a few times, and what is given up is counted.
-While more and more happens they are sent now and then only: an event is one more write for a server that has enough to
-do with the others. As soon as it is quiet for a moment, or many wait, all are sent.
+`event` only queues an Event and returns; `run` sends in the background. Events are for people and nothing depends on
+them, so the recorder must never stop, delay or fail the work that it reports. The queue is bounded and drops the oldest
+Event first (the newest describe the current state). Each write is attempted a few times. `dropped` counts what is lost.
 
-What happens again within six minutes does not become another event but raises the count of the first: a series, as
-client-go's recorder makes them. Unlike there, events with different notes are different: a note cannot be changed
-later, so the second would be lost. Counts are written every few seconds, and when the recorder is flushed.
+While Events are recorded continuously, the recorder sends only some per second, because each Event is one more write
+for a busy API server. After a short pause, or when many Events wait, it sends all of them.
 
-An event with `dedup_key` has a name that follows from its content. If a process is killed, its successor records the
-event again under the same name, and the server refuses the duplicate.
+A repeated Event within six minutes raises the count of the first one: a series, as client-go's recorder makes them.
+Unlike in client-go, Events with different notes are different Events: a note cannot be changed later, so the second
+would be lost. Counts are written every few seconds, and by `flush`.
 
-What the server accepts is decided in Kubernetes' pkg/apis/core/validation/events.go; texts are cut to fit.
+An Event with `dedup_key` has a name derived from its content. If a process is killed, its successor records the Event
+under the same name, and the server rejects the duplicate.
+
+Kubernetes' pkg/apis/core/validation/events.go defines what the server accepts; texts are truncated to fit.
 """
 
 import asyncio
@@ -43,16 +44,16 @@ logger = logging.getLogger(__name__)
 
 EventType = Literal["Normal", "Warning"]
 
-SERIES_GAP = timedelta(minutes=6)  # client-go's: what happens again only after this is a new event
+SERIES_GAP = timedelta(minutes=6)  # client-go's: a repetition after this is a new Event
 SERIES_PAUSE = timedelta(seconds=10)  # between two writes of one series
 
 _MAX_ATTEMPTS = 6
 _BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=15), jitter=0.25)
-_LOG_INTERVAL = timedelta(minutes=10)  # before the same trouble is logged again
-_SEND_INTERVAL = 0.05  # seconds between two events while more are recorded all the time
-_BURST = 10  # are sent at once all the same
-_QUIET_PERIOD = 0.1  # seconds without one, and all that wait are sent at once
-_MIN_WAIT = 0.001  # seconds: what is cut to nothing would be waited for again and again
+_LOG_INTERVAL = timedelta(minutes=10)  # until the same problem is logged again
+_SEND_INTERVAL = 0.05  # seconds between two Events while more are recorded continuously
+_BURST = 10  # Events sent at once before the interval applies
+_QUIET_PERIOD = 0.1  # seconds without a new Event, after which all queued Events are sent
+_MIN_WAIT = 0.001  # seconds; a shorter wait may round to zero and loop
 _NOTE_BYTES = 1024
 _FIELD_BYTES = 128
 _NAME_LENGTH = 253
@@ -60,7 +61,7 @@ _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]
 
 
 class ObjectReference(Base, frozen=True):
-    """Which object an event is about. Without its resourceVersion: the series goes on when the object changes."""
+    """The object of an Event. It has no resourceVersion, so that a series continues when the object changes."""
 
     api_version: str = ""
     kind: str = ""
@@ -70,7 +71,6 @@ class ObjectReference(Base, frozen=True):
 
 
 def object_reference(resource: Resource[Any], obj: Object) -> ObjectReference:
-    """Return the reference to `obj`, which is one of `resource`."""
     return ObjectReference(
         api_version=resource.api_version,
         kind=resource.kind,
@@ -82,24 +82,24 @@ def object_reference(resource: Resource[Any], obj: Object) -> ObjectReference:
 
 @dataclass(slots=True)
 class _Series:
-    """An event and how often it happened."""
+    """An Event and how often it occurred."""
 
     name: str
     namespace: str
     body: dict[str, Any]
     count: int
     last_time: datetime
-    last_monotonic: float  # the same, on the monotonic clock
-    sent: int = 0  # the count that the server knows; 0: it does not know the event
-    not_before: float = 0.0  # when it may be written again
+    last_monotonic: float  # `last_time` on the monotonic clock
+    sent: int = 0  # the count that the server has; 0: the Event is not created yet
+    not_before: float = 0.0  # the earliest instant of the next write, on the monotonic clock
     is_queued: bool = False
 
 
 class EventRecorder:
-    """Records events in the name of one controller; the owner runs `run`.
+    """Records Events for one controller. The owner runs `run`.
 
-    `capacity` bounds both the events that wait to be sent and the series that are remembered; `dropped` counts the
-    writes that were given up. One that `is_throttled` sends little while much is recorded.
+    `capacity` bounds both the queued Events and the remembered series. `dropped` counts the writes that were given up.
+    `is_throttled` limits the rate while many Events are recorded.
     """
 
     def __init__(
@@ -117,13 +117,13 @@ class EventRecorder:
         self._source = {"reportingController": controller, "reportingInstance": _truncate(instance, _FIELD_BYTES)}
         self._capacity = capacity
         self._is_throttled = is_throttled
-        self._series: OrderedDict[object, _Series] = OrderedDict()  # the one that happened last is last
-        self._queue: list[tuple[float, int, _Series]] = []  # a heap, by when each is due
+        self._series: OrderedDict[object, _Series] = OrderedDict()  # ordered by last occurrence, the latest last
+        self._queue: list[tuple[float, int, _Series]] = []  # a heap, ordered by due time
         self._sequence = itertools.count()
         self._queue_changed = asyncio.Event()
         self._sending = asyncio.Lock()
         self._recorded_at = -math.inf
-        self._next_at = -math.inf  # when one more would be sent at the usual pace
+        self._next_at = -math.inf  # when one more Event may be sent at the limited rate
         self._logged_at: dict[type[Exception], float] = {}
 
     def event(
@@ -133,14 +133,14 @@ class EventRecorder:
         reason: str,
         note: str,
         action: str,
-        type: EventType = "Normal",  # noqa: A002 - the field is called so
+        type: EventType = "Normal",  # noqa: A002 - the name of the field in the API
         related: ObjectReference | None = None,
         dedup_key: str = "",
     ) -> None:
-        """Note down that something happened: why (`reason`), what was done (`action`) and a sentence about it.
+        """Queue an Event: why (`reason`), what was done (`action`) and a sentence about it (`note`).
 
-        With `dedup_key`, the server keeps one event for the same content and the same `dedup_key`, whichever process
-        records it and however often.
+        With `dedup_key`, the server keeps one Event for the same content and `dedup_key`, whichever process records it
+        and however often.
         """
         content = {
             "type": type,
@@ -165,7 +165,7 @@ class EventRecorder:
         self._enqueue(series)
 
     async def run(self) -> None:
-        """Send what is recorded, until cancelled."""
+        """Send queued Events until cancelled."""
         while True:
             await self._wait_until_due()
             await self._throttle()
@@ -174,19 +174,22 @@ class EventRecorder:
                     await self._send_first()
 
     async def flush(self, within: timedelta) -> None:
-        """Send all that waits, also counts that are not due yet; give up after `within`. For the end of a process."""
+        """Send all queued Events, including counts that are not due yet. Give up after `within`.
+
+        For the shutdown of a process.
+        """
         try:
-            # Not asyncio.timeout: in Python 3.11 it does not raise TimeoutError in a task that is being cancelled,
-            # and that is where this is called.
+            # Not asyncio.timeout: in Python 3.11 it does not raise TimeoutError in a task that is being cancelled, and
+            # `flush` is called in such a task.
             await asyncio.wait_for(self._send_all(), within.total_seconds())
         except TimeoutError:
             unsent = len(self._queue) + self._sending.locked()
-            logger.warning("gave up sending events after %s: %d are left", within, unsent)
+            logger.warning("stopped sending events after %s: %d were not sent", within, unsent)
 
-    # What waits
+    # The queue
 
     def _digest(self, key: object) -> int:
-        """Return a number of 64 bits that every process computes for this event."""
+        """Return a 64-bit number that every process computes for this Event."""
         content = msgspec.json.encode([self._source["reportingController"], key])
         return int.from_bytes(hashlib.sha256(content).digest()[:8])
 
@@ -234,7 +237,7 @@ class EventRecorder:
         return series
 
     def _seconds_until_due(self) -> float:
-        """Return how many seconds it is until something is due."""
+        """Return the seconds until the first Event is due; infinity if the queue is empty."""
         return self._queue[0][0] - self._clock.monotonic() if self._queue else math.inf
 
     async def _wait_until_due(self) -> None:
@@ -247,7 +250,7 @@ class EventRecorder:
                 return
 
     async def _throttle(self) -> None:
-        """Wait for a moment in which nothing happens, but not for long, and not at all if many wait."""
+        """Wait for a pause in recording, for a bounded time, and not at all if many Events wait."""
         while self._is_throttled and len(self._queue) <= self._capacity // 2:
             due = min(self._next_at - _BURST * _SEND_INTERVAL, self._recorded_at + _QUIET_PERIOD)
             if (wait := due - self._clock.monotonic()) < _MIN_WAIT:
@@ -278,7 +281,7 @@ class EventRecorder:
         while True:
             try:
                 return await self._write(series)
-            except Exception as error:  # noqa: BLE001 - no event is worth failing for, whatever is wrong with it
+            except Exception as error:  # noqa: BLE001 - no Event is worth a failure, whatever is wrong
                 if attempt >= _MAX_ATTEMPTS or not _is_retriable(error):
                     return self._give_up(error)
             await self._clock.sleep(_BACKOFF.delay(attempt, self._client.random))
@@ -293,14 +296,15 @@ class EventRecorder:
         elif count > series.sent:
             try:
                 await self._update(series, body)
-            except NotFound:  # events expire
+            except NotFound:  # Events expire on the server
                 await self._create(series, body)
         series.sent = count
 
     async def _create(self, series: _Series, body: dict[str, Any]) -> None:
         try:
             await self._client.create(EVENTS, body, namespace=series.namespace)
-        except AlreadyExists:  # an earlier try took effect, maybe with a smaller count; or another process was first
+        # an earlier attempt took effect, maybe with a smaller count; or another process created it
+        except AlreadyExists:
             if "series" in body:
                 await self._update(series, body)
 
@@ -319,28 +323,28 @@ class EventRecorder:
 
 
 def _is_retriable(error: Exception) -> bool:
-    """Whether trying again may help: the server is in trouble or cannot be reached."""
+    """Return whether a retry may help: the server fails, throttles or is unreachable."""
     if isinstance(error, ApiError):
         return isinstance(error, ServerFailure | TooManyRequests)
     return isinstance(error, KubeError)
 
 
 def _is_namespace_terminating(error: Exception) -> bool:
-    """Whether the event's namespace is being deleted, or already gone: then nobody will miss it."""
+    """Return whether the Event's namespace is being deleted or does not exist. Such a loss is not logged."""
     if isinstance(error, ApiError) and any(cause.reason == "NamespaceTerminating" for cause in error.causes):
         return True
     return isinstance(error, NotFound)
 
 
 def _event_name(regarding: ObjectReference, number: int) -> str:
-    """Return a name with this number, beginning with the object's where that is allowed."""
+    """Return a name with this number, prefixed with the object's name where that is valid."""
     suffix = f".{number:016x}"
     name = regarding.name[: _NAME_LENGTH - len(suffix)].rstrip("-.")
     return (name if _DNS_SUBDOMAIN.fullmatch(name) else "event") + suffix
 
 
 def _truncate(text: str, limit: int) -> str:
-    """Return as much of `text` as fits into `limit` bytes of UTF-8, with an ellipsis if that is not all."""
+    """Truncate `text` to `limit` bytes of UTF-8, with an ellipsis."""
     encoded = text.encode(errors="replace")
     if len(encoded) <= limit:
         return encoded.decode()

@@ -1,20 +1,21 @@
-"""Following a resource: load it, watch it, and never give up.
+"""The reflector: lists a resource, watches it, and reconnects until cancelled.
 
-A `Reflector` keeps the connection; a `ReflectorStore` (mostly a `haulout.kube.informer.Informer`) keeps what it
-brings. The follower resumes where it stopped as long as the server remembers that far back, and otherwise has
-everything sent anew. It uses the server's streaming list where there is one, and pages otherwise.
+A `Reflector` maintains the connection; a `ReflectorStore` (usually a `haulout.kube.informer.Informer`) stores the
+objects. The reflector resumes the watch at the last resource version as long as the server has it, and relists
+otherwise. It uses streaming lists (`sendInitialEvents`) where the server supports them, and paged lists otherwise.
 
-A connection that has gone silent is given up and opened anew, which costs one request: a server sends bookmarks about
-every minute, so a longer silence means that nothing at all was written (then it may be silent), or that nobody is
-there, whatever TCP believes; or, after a reconnect, that the server is behind us (etcd was restored from a backup),
-which it would never say. So the first silence after a reconnect is verified by a list of one.
+The reflector closes a silent connection and opens a new one, which costs one request. A server sends bookmarks about
+every minute, so a longer silence has one of three causes. Nothing was written at all, and the server may be silent. The
+server is gone, although TCP has not noticed. Or, after a reconnect, the server is behind the watch's resource version
+(etcd was restored from a backup), which no server reports. So the first silence after a reconnect is verified by a list
+with limit 1.
 
-A streamed list ends with a bookmark that says so. When it does not come (it was lost on the way, or a server never
-sends it) the list is taken by pages instead, that once: what is there must not stay unknown until the watch ends.
+A streamed list ends with a bookmark. If that bookmark does not come (lost, or never sent), the reflector lists by pages
+once: existing objects must not stay unknown until the watch ends.
 
-Trouble is met with growing, jittered pauses, or with the pause the server asks for; it is logged when it begins,
-changes and ends, not on every try. A server that exceeds a limit (`haulout.kube.limits`) is asked for everything anew,
-less and less often until it keeps to its limits.
+After a failure the reflector waits with exponential backoff and jitter, or for the server's Retry-After. It logs when a
+problem begins, changes and ends, not at each attempt. After a server exceeds a limit (`haulout.kube.limits`), the
+reflector relists with growing pauses until the server keeps to the limits.
 """
 
 import asyncio
@@ -37,70 +38,71 @@ ListWatchEvent = WatchEvent[T] | WatchEvent[UndecodableObject] | Bookmark
 
 log = logging.getLogger(__name__)
 
-_MIN_WATCH_TIMEOUT = timedelta(minutes=5)  # the server ends a watch after one to two times this, so that load spreads
+_MIN_WATCH_TIMEOUT = timedelta(minutes=5)  # the server ends a watch after 1 to 2 times this, so that reconnects spread
 _OPEN_TIMEOUT = timedelta(seconds=30)
 _MIN_WATCH_DURATION = timedelta(seconds=1)
-_LIST_END_TIMEOUT = timedelta(seconds=20)  # after its last object
-_LIST_TIMEOUT = timedelta(minutes=3)  # however many objects are made meanwhile
-_STABLE_AFTER = timedelta(seconds=30)  # a watch that stood this long worked, though nothing came over it
-_ESTABLISHED_AFTER = timedelta(seconds=5)  # without an error following a watch's start
-_MAX_RETRY_AFTER = timedelta(minutes=5)  # whatever a Retry-After says: a page of a load balancer must not blind us
+_LIST_END_TIMEOUT = timedelta(seconds=20)  # since the last object
+_LIST_TIMEOUT = timedelta(minutes=3)  # in total, however many objects are created meanwhile
+_STABLE_AFTER = timedelta(seconds=30)  # a watch that lasted this long counts as working, even without events
+_ESTABLISHED_AFTER = timedelta(seconds=5)  # without an error since the watch started
+# upper bound of a Retry-After: the error page of a load balancer must not stop the watch for long
+_MAX_RETRY_AFTER = timedelta(minutes=5)
 _BACKOFF = Backoff(first=timedelta(seconds=1), factor=2, limit=timedelta(seconds=30), jitter=0.5)
-# For a server that sends too much: reading that much again costs seconds of CPU time.
+# For a server that exceeds a limit: reading that much again costs seconds of CPU time.
 _LIMIT_BACKOFF = Backoff(first=timedelta(seconds=5), factor=2, limit=timedelta(minutes=1), jitter=0.5)
 
 
 class ReflectorStore(Protocol[T]):
-    """What a follower fills."""
+    """The store that a reflector fills."""
 
     @property
     def last_resource_version(self) -> str:
-        """The resource version from which a watch continues; empty while there is none."""
+        """Return the resource version from which a watch continues; empty while there is none."""
         ...
 
     def begin_list(self) -> None:
-        """Expect everything there is, by `add_listed`, until `finish_list`."""
+        """Start to collect a new list, by `add_listed`, until `finish_list`."""
         ...
 
     def add_listed(self, obj: T | UndecodableObject) -> None:
-        """Take one of the objects there are."""
+        """Add one object to the list being collected."""
         ...
 
     def discard_listed(self, obj: T | UndecodableObject) -> None:
-        """Take back one that was collected: it went before the list was complete."""
+        """Remove one object from the list being collected: it was deleted before the list was complete."""
         ...
 
     def finish_list(self, resource_version: str) -> None:
-        """Make what was collected the state of things; raises a `KubeError` to have it loaded again."""
+        """Replace the store with the collected list. Raise a `KubeError` to have the list repeated."""
         ...
 
     def apply(self, event: WatchEvent[T] | WatchEvent[UndecodableObject]) -> None:
-        """Take one change."""
+        """Apply one watch event."""
         ...
 
     def advance(self, resource_version: str) -> None:
-        """Note that there is no change up to `resource_version`."""
+        """Record that there is no further change up to `resource_version`."""
         ...
 
     def is_ahead_of(self, resource_version: str) -> bool:
-        """Tell whether something newer than `resource_version` was seen."""
+        """Return whether something newer than `resource_version` was seen."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListWatch(Generic[T]):
-    """Which objects are followed, and how."""
+    """The selection of objects to list and watch."""
 
     resource: Resource[T] = field(kw_only=False)
     namespace: str | None = None
     labels: str = ""
     fields: str = ""
     page_size: int = PAGE_SIZE
-    silence_timeout: timedelta = timedelta(seconds=150)  # after which a connection is given up
+    silence_timeout: timedelta = timedelta(seconds=150)  # a connection silent for this long is closed
 
 
 class _WatchSilent(Unreachable):
-    """Nothing was heard over a watch for too long."""
+    """A watch received nothing for too long."""
 
 
 class _ListWithoutEnd(Unreachable):
@@ -108,7 +110,7 @@ class _ListWithoutEnd(Unreachable):
 
 
 class Reflector(Generic[T]):
-    """Keeps a copy of a selection up to date for as long as `run` runs."""
+    """Keeps a `ReflectorStore` up to date while `run` runs."""
 
     def __init__(
         self,
@@ -118,36 +120,34 @@ class Reflector(Generic[T]):
         *,
         on_health_change: Callable[[KubeError | None], None] = lambda _: None,
     ) -> None:
-        self.problem: str | None = None  # why it is not following now
-        self.is_missing = False  # the server knows no such kind of object
-        self.last_received: float | None = None  # when the server last said anything, on the loop's clock
+        self.problem: str | None = None  # why the reflector is disconnected now
+        self.is_missing = False  # the server does not serve this resource
+        self.last_received: float | None = None  # when the server last sent anything, on the event loop's clock
         self._client = client
         self._clock = client.clock
         self._list_watch = list_watch
         self._store = store
-        self._on_health_change = on_health_change  # called with each failure, and with None when it follows again
-        self._limit_failures = 0  # in a row: the server exceeded a limit
+        self._on_health_change = on_health_change  # called with each failure, and with None on recovery
+        self._limit_failures = 0  # in a row, because the server exceeded a limit
         self._must_list = True
         self._made_progress = False
-        self._is_server_current = False  # that the server is not behind us, since the last reconnect
-        self._can_stream_list = True  # until the server says that it cannot
-        self._page_next_list = False  # the next list by pages: a streamed one did not end
+        self._is_server_current = False  # since the last reconnect, the server is known not to be behind the store
+        self._can_stream_list = True  # until the server rejects a streaming list
+        self._page_next_list = False  # list by pages next: a streamed list did not end
         self._page_size = list_watch.page_size
         self._interrupt_scope = InterruptScope()
 
     def interrupt(self, error: LimitExceeded) -> None:
-        """Fail with `error` now: the copy is empty, and everything has to be loaded anew."""
+        """Fail with `error` now: the store is empty and must be listed again."""
         self._must_list = True
         if str(error) != self.problem:
             log.warning("%s; trying again", str(error))
-        self.problem = str(
-            error
-        )  # also if nothing runs that could fail now: `_record_recovery` tells when it follows again
+        self.problem = str(error)  # set here because `run` may not be running; `_record_recovery` resets it
         self._on_health_change(error)
         self._interrupt_scope.interrupt(error)
 
     async def run(self) -> NoReturn:
-        """Follow until cancelled."""
+        """List and watch until cancelled."""
         failures, was_expired = 0, False
         while True:
             delay: timedelta | None = None
@@ -158,8 +158,8 @@ class Reflector(Generic[T]):
                     ended_silent = await self._list_and_watch()
             except KubeError as error:
                 elapsed = self._clock.monotonic() - started
-                # Having got somewhere since the last failure makes this new trouble, not more of the old. So does a
-                # server that answers again: it only says for how long it did not.
+                # Progress since the last failure makes this a new failure, not a repeated one. So does the first 410:
+                # the server answers again, and only reports that the watch was interrupted for too long.
                 is_expired = isinstance(error, Expired)
                 is_first_expiry = is_expired and not was_expired
                 is_new_failure = is_first_expiry or self._made_progress or elapsed > _STABLE_AFTER.total_seconds()
@@ -168,7 +168,8 @@ class Reflector(Generic[T]):
                 self._limit_failures = 0 if elapsed > _MAX_RETRY_AFTER.total_seconds() else self._limit_failures
                 self._record_failure(error)
                 delay = self._retry_delay(error, failures)
-            if delay is not None:  # not above: the error's traceback keeps the page in memory that was being taken in
+            # outside the except block: the traceback of the error keeps the current page in memory
+            if delay is not None:
                 await self._clock.sleep(delay)
                 continue
             self._is_server_current = self._is_server_current and ended_silent
@@ -177,7 +178,7 @@ class Reflector(Generic[T]):
 
     def _record_failure(self, error: KubeError) -> None:
         if isinstance(error, Expired):
-            # A list that was gone before its last page was read is taken in one piece the next time, and only then.
+            # If a paged list expires before its last page, the next list is unpaged, once.
             expired_in_pages = self._must_list and not self._can_stream_list and self._page_size
             self._page_size = 0 if expired_in_pages else self._list_watch.page_size
             self._must_list = True
@@ -194,24 +195,25 @@ class Reflector(Generic[T]):
 
     def _record_recovery(self) -> None:
         if self.problem is not None and not self._must_list:
-            log.info("following %s again", self._list_watch.resource)
+            log.info("watching %s again", self._list_watch.resource)
             self.problem, self.is_missing = None, False
             self._on_health_change(None)
 
     def _on_watch_established(self) -> None:
-        """Take a watch for good that was opened some time ago, and had no trouble since."""
+        """Record recovery: the watch was opened some time ago and has not failed since."""
         self._record_recovery()
 
     def _retry_delay(self, error: KubeError, failures: int) -> timedelta:
         if isinstance(error, Expired) and failures == 1:
-            return timedelta()  # nothing is wrong with the server: we were away for too long
+            # relist at once after 410 Gone: the server works, only the watch was interrupted for too long
+            return timedelta()
         if isinstance(error, LimitExceeded):
             return _LIMIT_BACKOFF.delay(self._limit_failures, self._client.random)
         retry_after = error.retry_after if isinstance(error, ApiError) else None
         return max(_BACKOFF.delay(failures, self._client.random), min(retry_after or timedelta(), _MAX_RETRY_AFTER))
 
     async def _list_and_watch(self) -> bool:
-        """Load if needed, then take changes until the watch ends; tells whether it ended in silence."""
+        """List if needed, then apply changes until the watch ends. Return whether the watch ended in silence."""
         if self._must_list and (self._page_next_list or not self._can_stream_list):
             await self._list_pages()
         try:
@@ -228,13 +230,13 @@ class Reflector(Generic[T]):
         except (BadRequest, Invalid) as error:
             if not (self._must_list and self._can_stream_list):
                 raise
-            log.info("no streaming list (%s); loading by pages", error)
+            log.info("streaming lists are not available (%s); listing in pages", error)
             self._can_stream_list = False
             return await self._list_and_watch()
         return False
 
     async def _verify(self) -> None:
-        """Load anew if the server is behind us: a watch from its future is silent, and stays so."""
+        """Force a relist if the server is behind the store: a watch at a future resource version stays silent."""
         if self._is_server_current:
             return
         async with aclosing(self._pages(1)) as pages:
@@ -261,7 +263,7 @@ class Reflector(Generic[T]):
             if now > min(ends_by, list_deadline):
                 self._page_next_list = True
                 raise _ListWithoutEnd(self._endless_list, sent=True)
-        raise Unreachable(f"watching {self._list_watch.resource}: the server ended its list half-way", sent=True)
+        raise Unreachable(f"watching {self._list_watch.resource}: the server ended its list too early", sent=True)
 
     async def _list_pages(self) -> None:
         self._store.begin_list()
@@ -271,7 +273,7 @@ class Reflector(Generic[T]):
                 self.last_received = asyncio.get_running_loop().time()
                 resource_version = page.resource_version
                 self._add_page(page)
-                del page  # decoded, it takes up to 32 times its bytes: not kept while the next one is awaited
+                del page  # a decoded page takes up to 32 times its bytes: free it while the next page is awaited
         self._finish_list(resource_version)
 
     def _add_page(self, page: Page[T | UndecodableObject]) -> None:
@@ -290,7 +292,7 @@ class Reflector(Generic[T]):
 
     @property
     def _endless_list(self) -> str:
-        return f"watching {self._list_watch.resource}: the list that the server streams has no end; loading by pages"
+        return f"watching {self._list_watch.resource}: the streamed list does not end; listing in pages"
 
     def _finish_list(self, resource_version: str) -> None:
         self._store.finish_list(resource_version)
@@ -304,7 +306,7 @@ class Reflector(Generic[T]):
             self.last_received = loop.time()
             if not self._made_progress:
                 self._made_progress = self._is_server_current = True
-                if not self._limit_failures:  # one event of a watch that floods is no sign that it stopped
+                if not self._limit_failures:  # after a limit was exceeded, one event does not prove recovery
                     self._record_recovery()
             if isinstance(event, Bookmark):
                 self._store.advance(event.resource_version)
@@ -332,14 +334,14 @@ class Reflector(Generic[T]):
                     yield events
         except TimeoutError as error:
             silence = f"{list_watch.silence_timeout.total_seconds():g} s"
-            raise _WatchSilent(f"watching {list_watch.resource}: nothing heard for {silence}", sent=True) from error
+            raise _WatchSilent(f"watching {list_watch.resource}: nothing received for {silence}", sent=True) from error
 
     @contextmanager
     def _silence_watchdog(self, limit: asyncio.Timeout) -> Iterator[None]:
-        """Let `limit` pass when nothing has been heard for too long.
+        """Expire `limit` when the connection has been silent for too long.
 
-        Moving a timer for each event would cost more than handling the event, so the timer only looks how long ago the
-        last one came.
+        To reschedule a timer for each event costs more than to handle the event. So the timer only checks when the last
+        event came.
         """
         loop = asyncio.get_running_loop()
         self.last_received = loop.time()
@@ -362,6 +364,6 @@ class Reflector(Generic[T]):
             established.cancel()
 
     def _silence_limit(self) -> float:
-        """Return how many seconds of silence mean that nothing more will come: a list is sent without a pause."""
+        """Return the silence limit in seconds. It is shorter during a list, which a server sends without pauses."""
         silence = self._list_watch.silence_timeout
         return (min(silence, _LIST_END_TIMEOUT) if self._must_list else silence).total_seconds()

@@ -1,12 +1,12 @@
-"""What is asked of an API server, and how it answers: counted for metrics and for people, in constant room.
+"""Metrics of API requests: counts and durations, in constant memory.
 
-    began = clock.monotonic()
+    started = clock.monotonic()
     …
-    calls.note(("list", "pods", "", ""), began=began, code=200)
+    request_metrics.observe(("list", "pods", "", ""), started=started, code=200)
 
-A client notes each request it sends, repetitions too; of a watch, how long it took to begin. What a request is about is
-told by words that there are few of (a verb, a kind), never by names, so that there are few series; should there be many
-all the same, further ones are counted as one. To note one takes less than a microsecond.
+A client records each request that it sends, including retries; for a watch, the time until it began. Labels have few
+values (a verb, a resource) and never contain object names, so there are few series. Beyond a limit, all further
+requests are counted in one series. To record a request takes less than a microsecond.
 """
 
 from bisect import bisect_left
@@ -26,7 +26,7 @@ BUCKET_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 
 
 _MAX_SERIES = 256
 _EVICTION = "eviction"
-# These answer the question: it is not there, somebody was quicker, the version is too old.
+# These are answers, not failures: the object does not exist, another client was faster, the version is too old.
 _EXPECTED_CODES = frozenset(
     {HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
@@ -34,15 +34,15 @@ _FIRST_ERROR_CODE = 400
 
 
 class RequestSeries:
-    """All calls of one kind."""
+    """All requests of one kind."""
 
     __slots__ = ("_kind", "buckets", "codes", "recent", "seconds")
 
     def __init__(self, kind: RequestKind) -> None:
         self._kind = kind
-        self.codes: dict[int, int] = {}  # by status: how many; 0 is no answer
+        self.codes: dict[int, int] = {}  # by status code; 0 is no response
         self.buckets = [0] * (len(BUCKET_BOUNDS) + 1)
-        self.seconds = 0.0  # all together
+        self.seconds = 0.0  # the sum of all durations
         self.recent = RecentValues()
 
     @property
@@ -52,41 +52,40 @@ class RequestSeries:
 
     @property
     def resource(self) -> str:
-        """`leases.coordination.k8s.io` or `pods/eviction`, as kubectl names them; empty for what is none."""
+        """`leases.coordination.k8s.io` or `pods/eviction`, as in kubectl; empty for requests without a resource."""
         _, plural, group, subresource = self._kind
         name = f"{plural}.{group}" if group else plural
         return f"{name}/{subresource}" if subresource else name
 
     @property
     def count(self) -> int:
-        """How many there were."""
         return sum(self.codes.values())
 
     @property
     def errors(self) -> int:
-        """How many of them failed, as opposed to having been answered with no."""
+        """Return how many requests failed. Expected refusals, such as 404, are no failures."""
         return sum(number for code, number in self.codes.items() if self.is_error(code))
 
     def is_error(self, code: int) -> bool:
-        """Tell whether an answer with this status means that something is wrong."""
+        """Return whether this status code means a failure."""
         if code == HTTPStatus.TOO_MANY_REQUESTS:
-            return self._kind[3] != _EVICTION  # a budget says: not now
+            return self._kind[3] != _EVICTION  # a PodDisruptionBudget refuses for now
         return code == NO_RESPONSE or (code >= _FIRST_ERROR_CODE and code not in _EXPECTED_CODES)
 
 
 class RequestMetrics:
-    """What a process asks one API server for."""
+    """The requests of a process to one API server."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._series: dict[RequestKind, RequestSeries] = {}
 
     def all(self) -> Collection[RequestSeries]:
-        """Return what was asked so far; a live view."""
+        """Return all series. This is a live view."""
         return self._series.values()
 
     def observe(self, kind: RequestKind, *, started: float, code: int) -> None:
-        """Note that a request was answered with the status `code`, or with nothing."""
+        """Record a request that started at `started` (monotonic) and was answered with `code`."""
         now = self._clock.monotonic()
         series = self._series.get(kind) or self._new_series(kind)
         seconds = now - started

@@ -1,8 +1,8 @@
-"""Understanding what a server answered: bytes into objects, and refusals into errors that carry the server's Status.
+"""Decodes API server responses: bytes into objects, and failures into errors that carry the server's Status.
 
-Servers, and the proxies and login pages in front of them, answer with anything. What is not Kubernetes becomes a
-`MalformedResponse` that shows how it began; JSON that is no list is not an empty list. One object that does not fit its
-kind becomes a `UndecodableObject` and spoils nothing else: a hostile object must not blind us to its neighbours.
+Servers, and proxies and login pages in front of them, may answer anything. A response that is not Kubernetes raises
+`MalformedResponse` with an excerpt; JSON that is not a list is never an empty list. One object that cannot be decoded
+becomes an `UndecodableObject` and affects nothing else: a hostile object must not hide the other objects.
 """
 
 import re
@@ -45,19 +45,19 @@ _BY_CODE: dict[int, type[ApiError]] = {
     422: errors.Invalid,
     429: errors.TooManyRequests,
 }
-_MAX_EXCERPT = 120  # characters of an unintelligible answer that a message shows
-_MAX_MESSAGE = 4000  # characters of a Status: it goes into logs and objects
+_MAX_EXCERPT = 120  # characters of an undecodable response in a message
+_MAX_MESSAGE = 4000  # characters of a Status message: logs and object statuses contain it
 _MIN_UNDECODABLE_LIMIT = 1000
-_MIN_OBJECT_BYTES = 64  # bytes, on the average: a name, a uid, times
+_MIN_OBJECT_BYTES = 64  # average bytes of an object: a name, a UID, timestamps
 _SERVER_ERROR = 500
 
 
-# What decoding may end in, besides a result. Text that is not UTF-8 and nesting without end are not DecodeErrors.
+# What decoding may raise. Text that is not UTF-8 and unbounded nesting do not raise DecodeError.
 _UNDECODABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
 class _ListResponse(Base, Generic[T], frozen=True):
-    """A list must say what is in it; an empty one may say null."""
+    """A list. `items` is required, because a body without it is no list; an empty list may have null."""
 
     items: tuple[T, ...] | None
     metadata: ListMeta = ListMeta()
@@ -74,14 +74,14 @@ class _MinimalObject(Base, frozen=True):
     metadata: _MinimalMeta = _MinimalMeta()
 
 
-# Making a decoder is costly and having it is cheap; there are as many as there are kinds we read.
+# A decoder is costly to create and cheap to keep. There is one for each kind that is read.
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 _page_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 _event_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def decoder(model: Any) -> msgspec.json.Decoder[Any]:
-    """Return the decoder for one `model`."""
+    """Return the cached decoder for `model`."""
     return _decoders.get(model) or _decoders.setdefault(model, msgspec.json.Decoder(model))
 
 
@@ -94,7 +94,7 @@ def _event_decoder(model: Any) -> msgspec.json.Decoder[Any]:
 
 
 def decode(model: type[T], body: bytes, *, doing: str) -> T:
-    """Return the object in `body`."""
+    """Return the object in `body`. Raise `MalformedResponse` if it cannot be decoded."""
     try:
         decoded: T = decoder(model).decode(body)
     except _UNDECODABLE as error:
@@ -103,27 +103,27 @@ def decode(model: type[T], body: bytes, *, doing: str) -> T:
 
 
 def decode_response(model: type[T], response: Response, *, doing: str) -> T:
-    """Return the object that was answered."""
+    """Return the object of the response. Raise `MalformedResponse` if it cannot be decoded."""
     if response.content is None:
         return decode(model, response.body, doing=doing)
     try:
         return msgspec.convert(response.content, model)
-    except msgspec.ValidationError:  # or nothing of its kind can be told, only written
+    except msgspec.ValidationError:  # some values convert only from their JSON form
         return decode(model, msgspec.json.encode(response.content), doing=doing)
 
 
 def expect_name(obj: object, name: str, *, doing: str) -> None:
-    """Raise unless `obj`, if it is an object, is the one of this name."""
+    """Raise `MalformedResponse` unless `obj` has this name. Values without metadata pass if they are no dict."""
     metadata = obj.get("metadata") if isinstance(obj, dict) else getattr(obj, "metadata", None)
     found = metadata.get("name") if isinstance(metadata, dict) else getattr(metadata, "name", None)
     if found != name and (isinstance(obj, dict) or metadata is not None):
         raise MalformedResponse(
-            f"{doing}: the answer is about {found!r}" if found else f"{doing}: the answer is no object"
+            f"{doing}: the response is about {found!r}" if found else f"{doing}: the response is not an object"
         )
 
 
 def decode_page(model: type[T], body: bytes, *, doing: str) -> Page[T | UndecodableObject]:
-    """Return a page of a list; an object in it that does not fit its kind becomes a `UndecodableObject`."""
+    """Return a page of a list. An object that cannot be decoded becomes an `UndecodableObject`."""
     try:
         whole: _ListResponse[T | UndecodableObject] = _page_decoder(model).decode(body)
     except _UNDECODABLE:
@@ -138,23 +138,24 @@ def decode_page(model: type[T], body: bytes, *, doing: str) -> Page[T | Undecoda
 def _decode_items(
     model: type[T], raws: Iterable[msgspec.Raw], *, limit: int, doing: str
 ) -> Iterator[T | UndecodableObject]:
-    """Yield objects and misfits; a misfit takes many times its bytes, so that there may not be a million of them."""
+    """Yield objects. An `UndecodableObject` takes many times its bytes, so `limit` bounds their number."""
     undecodable = 0
     for raw in raws:
         obj = _decode_item(model, raw)
         undecodable += isinstance(obj, UndecodableObject)
         if undecodable > limit:
-            raise LimitExceeded(f"{doing}: more than {limit} objects of one page do not fit their kind")
+            raise LimitExceeded(f"{doing}: more than {limit} objects of one page cannot be decoded")
         yield obj
 
 
 def decode_event(
     model: type[T], line: bytes | DecodedEvent, *, doing: str
 ) -> WatchEvent[T] | WatchEvent[UndecodableObject] | Bookmark:
-    """Return what a line of a watch tells; raises the error that an `ERROR` line carries."""
+    """Return the watch event in a line. Raise the error that an `ERROR` event carries."""
     if isinstance(line, DecodedEvent):
         return _convert_event(model, line, doing=doing)
-    if line.startswith(_BOOKMARK):  # known by how servers begin it; if not by that, then by its type
+    # a fast check of the usual prefix; bookmarks with another field order are recognized by their type
+    if line.startswith(_BOOKMARK):
         return _decode_unusual_event(model, line, doing=doing)
     try:
         event: WatchEvent[T] = _event_decoder(model).decode(line)
@@ -172,7 +173,7 @@ def _convert_event(
         if event.type == _BOOKMARK_TYPE:
             return _bookmark(msgspec.convert(event.object, Object))
     except msgspec.ValidationError:
-        pass  # it is told as a line would be
+        pass  # decode it again from JSON
     return _decode_unusual_event(model, msgspec.json.encode({"type": event.type, "object": event.object}), doing=doing)
 
 
@@ -187,7 +188,7 @@ def _decode_unusual_event(
     if raw.type not in _CHANGE_TYPES:
         raise MalformedResponse(f"{doing}: the watch sent an event of the unknown type {raw.type[:_MAX_EXCERPT]!r}")
     item = _decode_item(model, raw.object)
-    return WatchEvent(type=raw.type, object=item)  # type: ignore[return-value]  # one of the two, told apart by isinstance
+    return WatchEvent(type=raw.type, object=item)  # type: ignore[return-value]  # callers use isinstance
 
 
 def _bookmark(obj: Object) -> Bookmark:
@@ -205,7 +206,7 @@ def _decode_item(model: type[T], raw: msgspec.Raw) -> T | UndecodableObject:
 
 
 def _metadata(raw: msgspec.Raw) -> ObjectMeta:
-    """Return as much of an object's metadata as can be read, if only its name; nothing, if not even that."""
+    """Return as much of an object's metadata as can be decoded; empty metadata if nothing can."""
     try:
         whole: ObjectMeta = decoder(Object).decode(raw).metadata
     except _UNDECODABLE:
@@ -220,14 +221,14 @@ def _metadata(raw: msgspec.Raw) -> ObjectMeta:
 
 
 def error_from_response(status: int, headers: Mapping[str, str], body: bytes, *, doing: str) -> ApiError:
-    """Return the error for an answer that is not a success, whether or not its body is a Status."""
+    """Return the error for a response that is not 2xx, whether or not its body is a Status."""
     retry_after = _seconds(headers.get("retry-after"))
     try:
         parsed = decoder(Status).decode(body)
     except _UNDECODABLE:
         parsed = Status()
     if parsed.kind != "Status":
-        hint = f"go to {headers['location']}" if "location" in headers else "no further word"
+        hint = f"go to {headers['location']}" if "location" in headers else "no message"
         parsed = Status(code=status, message=f"HTTP {status}: {excerpt(body) or hint}")
     return error_from_status(parsed, code=status, retry_after=retry_after, doing=doing)
 
@@ -235,7 +236,6 @@ def error_from_response(status: int, headers: Mapping[str, str], body: bytes, *,
 def error_from_status(
     status: Status, *, code: int | None = None, retry_after: timedelta | None = None, doing: str = ""
 ) -> ApiError:
-    """Return the error that `status` describes."""
     code = status.code or code or _SERVER_ERROR
     causes = status.details.causes if status.details else ()
     if retry_after is None and status.details and status.details.retry_after_seconds > 0:
@@ -260,16 +260,16 @@ def _message(status: Status) -> str:
 
 
 def undecodable_response(body: bytes, error: Exception, *, doing: str) -> MalformedResponse:
-    """Return the error for an answer that is not what a Kubernetes API server says."""
+    """Return the error for a response that no Kubernetes API server sends."""
     if isinstance(error, msgspec.ValidationError):
-        return MalformedResponse(f"{doing}: the answer is JSON, but not what Kubernetes would say: {error}")
-    found = excerpt(body) or "nothing at all"
+        return MalformedResponse(f"{doing}: the response is JSON, but not of the Kubernetes API: {error}")
+    found = excerpt(body) or "an empty body"
     hint = "is a proxy or a login page in between?"
     return MalformedResponse(f"{doing}: expected JSON from a Kubernetes API server, got {found}; {hint}")
 
 
 def excerpt(body: bytes) -> str:
-    """Return how an answer begins, fit for one line of a message."""
+    """Return the beginning of a response, fit for one line of a message."""
     text = bytes(body)[: 10 * _MAX_EXCERPT].decode(errors="replace")
     if "<html" in text.lower() or "<!doctype" in text.lower():
         title = re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
@@ -279,5 +279,5 @@ def excerpt(body: bytes) -> str:
 
 
 def _seconds(text: str | None) -> timedelta | None:
-    """Return a Retry-After in seconds; its other form, a date, is not used by API servers."""
+    """Return a Retry-After in seconds. API servers do not use its other form, a date."""
     return timedelta(seconds=min(int(text), 86_400)) if text and text.isascii() and text.isdigit() else None

@@ -1,8 +1,8 @@
-"""Label selectors: which labels an object must have to be meant.
+"""Label selectors: parse and match, in both notations of Kubernetes.
 
-People write them in two ways, and both mean the same: as text (`app=cart,tier in (web,api),!canary`, as for `kubectl
--l`), and as an object (`matchLabels`, `matchExpressions`), as it stands in other objects. A selector without any
-requirement means everything; that some places of Kubernetes take a missing one for nothing is their own business.
+The notations are equivalent: text (`app=cart,tier in (web,api),!canary`, as for `kubectl -l`), and an object
+(`matchLabels`, `matchExpressions`), as in API objects. A selector without requirements matches everything. Where
+Kubernetes treats a missing selector as matching nothing, the caller must handle that.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any
 
 Labels = Mapping[str, str]
 
-_COMMA = re.compile(r",(?![^(]*\))")  # not those between parentheses
+_COMMA = re.compile(r",(?![^(]*\))")  # except between parentheses
 _KEY = r"(?P<key>[^\s!=<>(),]+)"
 _EXISTS = re.compile(rf"(?P<absent>!?)\s*{_KEY}")
 _COMPARES = re.compile(rf"{_KEY}\s*(?P<operator>==|=|!=|>|<)\s*(?P<value>[^\s!=<>(),]*)")
@@ -24,7 +24,7 @@ _NEEDS_VALUES = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": Fal
 
 
 class SelectorError(ValueError):
-    """What was given selects nothing that could be told: `path` is where, within the selector."""
+    """A selector is invalid. `path` is the position of the problem within the selector."""
 
     def __init__(self, problem: str, *, path: str = "") -> None:
         self.path = path
@@ -34,14 +34,14 @@ class SelectorError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One thing that labels must fulfil."""
+    """One requirement on labels."""
 
     key: str
     operator: str  # In, NotIn, Exists, DoesNotExist, Gt, Lt
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Labels) -> bool:
-        """Tell whether labels fulfil it; one that is not there is not any of `values`."""
+        """Return whether the labels fulfil this requirement. NotIn matches objects without the label, too."""
         found = labels.get(self.key)
         match self.operator:
             case "In":
@@ -67,16 +67,15 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Requirements, all of which must be fulfilled."""
+    """Requirements that must all be fulfilled."""
 
     requirements: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Labels) -> bool:
-        """Tell whether an object with these labels is meant."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
     def __str__(self) -> str:
-        """Return it as text."""
+        """Return the selector as text."""
         return ",".join(map(str, self.requirements))
 
 
@@ -84,14 +83,14 @@ EVERYTHING = Selector()
 
 
 def parse(text: str) -> Selector:
-    """Return the selector that `text` describes; raise `SelectorError` where kubectl would refuse it."""
+    """Parse the text form. Raise `SelectorError` where kubectl would reject it."""
     if not text.strip():
         return EVERYTHING
     return Selector(tuple(_requirement(part.strip()) for part in _COMMA.split(text)))
 
 
 def from_label_selector(selector: Mapping[str, Any]) -> Selector:
-    """Return what a LabelSelector object means; raise `SelectorError` where the API server would refuse it."""
+    """Parse a LabelSelector object. Raise `SelectorError` where the API server would reject it."""
     for key in selector:
         if key not in ("matchLabels", "matchExpressions"):
             raise SelectorError("unknown, expected matchLabels or matchExpressions", path=str(key))
@@ -108,7 +107,7 @@ def from_label_selector(selector: Mapping[str, Any]) -> Selector:
 
 
 def is_qualified_name(key: Any) -> bool:
-    """Tell whether a label, an annotation or a finalizer can be called so: `name`, or `example.com/name`."""
+    """Return whether `key` is valid as the key of a label or annotation: `name`, or `example.com/name`."""
     if not isinstance(key, str):
         return False
     prefix, slash, name = key.rpartition("/")
@@ -116,7 +115,7 @@ def is_qualified_name(key: Any) -> bool:
 
 
 def is_label_value(value: Any) -> bool:
-    """Tell whether a label can have this value."""
+    """Return whether `value` is valid as the value of a label."""
     return isinstance(value, str) and (not value or bool(_NAME.fullmatch(value)))
 
 

@@ -1,22 +1,22 @@
-"""Budgets that hold whatever fails: who has a slot stands in one small object for each budget.
+"""The slot ledger: one ConfigMap per budget that records which nodes hold its slots.
 
-    ledger = Ledger(client, namespace="haulout")
+    ledger = SlotLedger(client, namespace="haulout")
     slot = Slot(uid=node.uid, name=node.name, since=now, version=node.resource_version, by="operator-1")
-    refusal = await ledger.take("workers", slot, limits=[Limit(most=2)], is_held=…)     # None: it is ours
-    await ledger.give_back("workers", lambda it: it == slot)
+    refusal = await ledger.acquire("workers", slot, limits=[SlotLimit(max_slots=2)], is_held=…)     # None: acquired
+    await ledger.release("workers", lambda it: it == slot)
 
-A slot is taken by compare-and-swap before a node is touched, on what the server itself says. So not even a deposed
-leader with an old copy of everything can exceed a budget: of all who write to one state of the ledger, one succeeds.
+A slot is acquired by compare-and-swap before a node is touched, against the server's current state. So not even a
+deposed leader with stale caches can exceed a budget: of all writes to one version of the ledger, one succeeds.
 
-One budget may have several limits, each of which counts some of the slots only: so many in all, so many in each zone.
-They hold together, or the slot is not taken.
+A budget may have several limits, each of which counts only some of the slots: a total, and one per zone. A slot is
+acquired only if all limits allow it.
 
-A slot names its node's uid and who took it: several may want the same node, and each has a slot of its own, so that
-none gives back another's. The node counts once. A slot is given back when the node has left its maintenance. One that
-its owner could not give back, because it died in between, is dropped by the next who looks for room, after the server
-has said that the node is gone, or is not in maintenance and cannot come there by this slot any more: with proof, not by
-hope. For that, a slot holds the version of the node to which its owner's write is bound; at a later one that write is
-refused. `haulout.budget.slots` has the rules.
+A slot contains its node's UID and its owner. Several owners may want the same node, and each has its own slot, so that
+none releases another's. The node counts once. A slot is released when the node has left its maintenance. If its owner
+dies before that, the next `acquire` that finds no free slot drops it, but only with proof from the server: the node
+does not exist, or is not in maintenance and cannot enter it with this slot any more. For that, a slot holds the node's
+resourceVersion to which its owner's write is bound; at a later version that write is rejected. `haulout.budget.slots`
+has the rules.
 """
 
 import hashlib
@@ -46,17 +46,17 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
 class Slot(Base, frozen=True):
-    """Who has a part of a budget, and since when."""
+    """One slot of a budget: the node that holds it, its owner, and since when."""
 
     uid: str
     name: str
     since: datetime
-    version: str = ""  # of the node: its owner writes to no other
-    by: str = ""  # its owner
+    version: str = ""  # resourceVersion of the node: the owner's write is bound to it
+    by: str = ""  # the owner
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from others."""
+        """The identity of a slot within a ledger."""
         return self.uid, self.by
 
 
@@ -66,9 +66,9 @@ def _every_slot(_: Slot) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLimit:
-    """How many there may be of those that are counted.
+    """The maximum number of slots among those that `counts` selects.
 
-    `unavailable_uids` are uids that count though they may have no slot.
+    `unavailable_uids` are the UIDs of nodes that count even without a slot.
     """
 
     max_slots: int
@@ -76,25 +76,25 @@ class SlotLimit:
     counts: Callable[[Slot], bool] = _every_slot
 
     def has_free_slot(self, uid: str, slots: Iterable[Slot]) -> bool:
-        """Tell whether there is room for one more, `uid`, beside these."""
+        """Return whether the node `uid` may get a slot besides these `slots`."""
         return (
             len({*self.unavailable_uids, *(slot.uid for slot in slots if self.counts(slot))} - {uid}) < self.max_slots
         )
 
     def is_affected_by(self, slot: Slot) -> bool:
-        """Tell whether there may be more room without a slot."""
+        """Return whether the release of `slot` may free capacity."""
         return slot.uid not in self.unavailable_uids and self.counts(slot)
 
 
 @dataclass(frozen=True, slots=True)
 class NoFreeSlot:
-    """A slot was not to be had: these are in use. Without any, others were quicker again and again."""
+    """No slot was free: `slots` are in use. If empty, every attempt lost a write conflict."""
 
     slots: tuple[Slot, ...] = ()
 
 
 class CorruptLedger(KubeError):
-    """Somebody has written over a ledger, so nobody knows any more who has a slot."""
+    """A ledger's ConfigMap was overwritten, so the holders of its slots are unknown."""
 
 
 class _ConfigMap(Object, frozen=True):
@@ -105,7 +105,7 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, mod
 
 
 def ledger_name(budget: str) -> str:
-    """Return the name of the object that keeps a budget; any text can be the name of a budget."""
+    """Return the ConfigMap name for a budget. The name of a budget may be any text."""
     readable = budget if _NAME.fullmatch(budget) else hashlib.sha256(budget.encode()).hexdigest()[:16]
     return f"haulout-budget-{readable}"
 
@@ -116,19 +116,19 @@ class SlotLedger:
     def __init__(self, client: Client, *, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
-        self.last_read: dict[str, tuple[Slot, ...]] = {}  # by budget, as they were when we last read or wrote them
+        self.last_read: dict[str, tuple[Slot, ...]] = {}  # by budget, as last read or written by this process
 
     async def slots(self, budget: str) -> tuple[Slot, ...]:
-        """Return the slots that are taken right now."""
+        """Return the slots that are currently taken."""
         return (await self._read(budget))[1]
 
     async def acquire(
         self, budget: str, slot: Slot, *, limits: Sequence[SlotLimit], is_held: Callable[[Slot], Awaitable[bool]]
     ) -> NoFreeSlot | None:
-        """Take a slot, if all limits have room for it; return why it is not ours, None if it is.
+        """Acquire a slot if all limits allow it. Return None, or why it was not acquired.
 
-        `is_held` asks the server whether the owner of a slot still needs it; it is asked only when there would be no
-        room otherwise.
+        `is_held` asks the server whether the owner of a slot still needs it. It is called only if no slot is free
+        otherwise.
         """
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             found, known = await self._read(budget)
@@ -148,7 +148,7 @@ class SlotLedger:
         return NoFreeSlot()
 
     async def release(self, budget: str, is_releasable: Callable[[Slot], bool]) -> None:
-        """Give back the slots of which `is_releasable` tells that, if there are any."""
+        """Release all slots that `is_releasable` selects."""
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             found, known = await self._read(budget)
             remaining = [slot for slot in known if not is_releasable(slot)]
@@ -160,7 +160,7 @@ class SlotLedger:
                 await self._client.clock.sleep(_BACKOFF.delay(attempt, self._client.random))
             else:
                 return
-        log.warning("a slot in budget %s could not be given back now; the next one sees to it", budget)
+        log.warning("budget %s: a slot could not be released now; the next write to the budget releases it", budget)
 
     async def _read(self, budget: str) -> tuple[_ConfigMap | None, tuple[Slot, ...]]:
         found: _ConfigMap | None = None
@@ -195,5 +195,5 @@ def _slots(found: _ConfigMap) -> tuple[Slot, ...]:
     try:
         return msgspec.json.decode(found.data.get(_SLOTS, "[]"), type=tuple[Slot, ...])
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        problem = f"{_SLOTS} of ConfigMap {found.key} is not what was written there ({error})"
-        raise CorruptLedger(f"{problem}; delete it when no node that it was about is in maintenance") from None
+        problem = f"{_SLOTS} of ConfigMap {found.key} cannot be decoded ({error})"
+        raise CorruptLedger(f"{problem}; delete the ConfigMap when none of its nodes is in maintenance") from None

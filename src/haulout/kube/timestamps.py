@@ -1,13 +1,13 @@
-"""Instants, as the API server wants them written."""
+"""Timestamps in the formats of the API server."""
 
 from datetime import UTC, datetime
 
 
 def micro_time(instant: datetime) -> str:
-    """Return a MicroTime, always with six digits: the server refuses any other number of them."""
+    """Return a MicroTime, always with six fractional digits: the server rejects any other number."""
     return f"{instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def whole_seconds(instant: datetime) -> str:
-    """Return a Time, which has no fraction of a second: the server would cut it off."""
+    """Return a Time without fractional seconds: the server would truncate them."""
     return f"{instant.astimezone(UTC).replace(tzinfo=None, microsecond=0).isoformat()}Z"

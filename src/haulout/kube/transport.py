@@ -1,12 +1,12 @@
-"""How requests reach a cluster: the seam between what is asked and how the bytes travel.
+"""The transport interface: how requests reach a cluster.
 
-The client above prepares requests and understands answers; a transport below only moves bytes, and knows the
-credentials. There are two kinds: HTTP (`haulout.kube.transports.http`), and in-process to a simulated cluster. Nothing
-above this line can tell them apart.
+`Client` prepares requests and decodes responses; a transport moves the bytes, and holds the credentials. There are two
+implementations: HTTP (`haulout.kube.transports.http`), and in-process to a simulated cluster. The client cannot tell
+them apart.
 
-A transport answers with whatever status the server gave. It raises only `Unreachable` (no answer), `CredentialsError`,
-`GarbledAnswer` (the answer broke off), and what a request's `before_send` raises. It never retries, except once after a
-401 with fresh credentials: only it can know that they were stale.
+A transport returns whatever status the server sends. It raises only `Unreachable` (no response), `CredentialsError`,
+`MalformedResponse` (a truncated response), `LimitExceeded`, and what a request's `before_send` raises. It never
+retries, except once after a 401 with refreshed credentials, because only the transport knows that they were stale.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -20,7 +20,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token, which no repr shows."""
+    """A bearer token. Its value is not in the repr."""
 
     value: str = field(repr=False)
 
@@ -34,69 +34,72 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     content_type: str = "application/json"
     accept: str = "application/json"
-    # Further ones; a name may come more than once. Those of impersonation replace the transport's own, all at once.
+    # Additional headers; names may repeat. Impersonation headers replace all those of the transport.
     headers: tuple[tuple[str, str], ...] = ()
-    # Who asks, instead of whoever the transport is: then nothing of its own credentials or impersonation is sent.
+    # A token instead of the transport's own credentials and impersonation, none of which are sent then.
     token: Token | None = None
-    # For a stream this bounds the time until the answer begins, not how long it may last.
+    # For a stream, this limits the time until the response begins, not its duration.
     timeout: timedelta = timedelta(seconds=30)
-    # Asked when a connection is there and nothing stands between this and the first byte; raises to keep it back.
+    # Called on an open connection, immediately before the first byte is sent. May raise to cancel the request.
     before_send: Callable[[], None] | None = None
 
 
 class Response(msgspec.Struct, frozen=True):
-    """An answer, read to its end. Header names are lower-case."""
+    """A complete response. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
-    # What the body would say, had it been written: only from a server in the same process. Nobody may change it.
+    # The decoded body, which only an in-process server sets. It must not be modified.
     content: Any = None
 
 
 class DecodedEvent(NamedTuple):
-    """A line of a watch that was never written: what a server in the same process tells. Nobody may change it."""
+    """A watch event that an in-process server sends without encoding it. It must not be modified."""
 
     type: str
     object: Any
 
 
 class Stream(Protocol):
-    """An answer that goes on: a watch. `lines` yields complete lines without their line end.
+    """A streaming response: a watch. `lines` yields complete lines without their line end.
 
-    For a status other than 200 the whole of the (short) error body is the only line.
+    For a status other than 200, the only line is the whole (short) error body.
     """
 
     status: int
     headers: Mapping[str, str]
 
     def lines(self) -> AsyncIterator[bytes]:
-        """Yield each line as it arrives; ends when the server ends it, raises `Unreachable` when it breaks off."""
+        """Yield each line as it arrives.
+
+        End when the server ends the stream; raise `Unreachable` when it breaks off.
+        """
         ...
 
 
 @runtime_checkable
 class DecodedStream(Protocol):
-    """A stream that need not write down what it has to say."""
+    """A stream that can yield events without encoding them."""
 
     def events(self) -> AsyncIterator[bytes | DecodedEvent]:
-        """Yield each line as it arrives, as `lines` does, or what it says."""
+        """Yield each line as it arrives, like `lines`, or the decoded event."""
         ...
 
 
 class Transport(Protocol):
-    """Moves requests to one cluster and answers back."""
+    """Sends requests to one cluster and returns the responses."""
 
-    server: str  # for people: the address, or the name of a simulated cluster
+    server: str  # for messages: the address, or the name of a simulated cluster
 
     async def send(self, request: Request) -> Response:
-        """Send `request` and read the whole answer."""
+        """Send `request` and read the whole response."""
         ...
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
-        """Send `request` and read the answer as it comes; leaving the context ends it."""
+        """Send `request` and read the response as it arrives. Leaving the context closes it."""
         ...
 
     async def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
         ...

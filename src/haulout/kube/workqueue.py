@@ -1,21 +1,21 @@
-"""The work queue: which keys to look at, and when.
+"""The work queue: decides which key is reconciled when.
 
-A controller is a function that looks at one key (a node, a maintenance) and returns the instant at which it wants to
-look again. The queue calls it: as soon as possible for keys that were added because something changed, at the exact
-instant for keys that named one. There is no polling; an idle queue holds one alarm, for the earliest instant.
+A reconciler is a function that takes one key (a node, a maintenance) and returns the instant of its next reconcile, or
+None. The queue calls it as soon as possible for keys that were added because of an event, and at the exact instant for
+keys that were requeued. There is no polling; an idle queue has one timer, for the earliest instant.
 
-- A key is worked on by one run at a time. Whatever is added while it runs is merged into one further run, so every
-  `add` is followed by a run that started after it.
-- Keys start in the order in which they fell due, at most `workers` at once: none starves, however busy another is.
-- A run's start uses up the pending wake-up of its key: its result names the next one. Of several the earliest wins.
-- A failed run is tried again after a backoff, longer with each failure in a row, and never before a `retry_after` that
-  the error carries. Events do not defeat the backoff, or a key that causes its own events would fail in a tight
-  loop. But they may be what ends the trouble, so they shorten the wait to `max_wait_after_event` after the failure.
-- A key that is neither due, running, sleeping nor failing costs nothing: the queue has forgotten it. Tasks stay, as
-  many as have run at once, and rest until there is work.
+- One key is never reconciled twice at the same time. All `add` calls during a run are merged into one further run, so
+  every `add` is followed by a run that started after it.
+- Keys start in the order in which they became due, at most `workers` at once. No key starves.
+- The start of a run cancels the pending requeue of its key; its result sets the next one. The earliest of several wins.
+- A failed run is retried after an exponential backoff, and never before the error's `retry_after`. Events do not bypass
+  the backoff, or a key that causes its own events would fail in a tight loop. But an event may also mean that the cause
+  is fixed, so it shortens the wait to `max_wait_after_event` after the failure.
+- The queue keeps no state for a key that is not due, running, delayed or failing. It keeps its worker tasks, as many as
+  have run at once, for reuse.
 
-Instants are wall time and follow the wall clock when it is set; if that is set back, all who sleep are looked at again.
-Backoffs are lengths of time and do not.
+Requeue instants are wall time and follow the wall clock when it is set. If it is set back, all delayed keys become due.
+Backoffs are durations and ignore the wall clock.
 """
 
 import asyncio
@@ -47,22 +47,22 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CompletedRun(Generic[K]):
-    """One run that ended, for metrics: a run that was cancelled is none."""
+    """One completed run, for metrics. A cancelled run does not count."""
 
     key: K
-    lag: timedelta  # how long the key was due before a worker was free
+    lag: timedelta  # from when the key was due until a worker was free
     took: timedelta
-    attempt: int  # 1, or more after failures in a row
+    attempt: int  # 1, or more after consecutive failures
     error: BaseException | None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkQueueStats:
-    """What the queue holds right now, and what it has done so far."""
+    """The current content of the queue, and its totals so far."""
 
-    waiting: int  # due, but no worker is free
+    waiting: int  # due, but all workers are busy
     running: int
-    delayed: int  # with a pending wake-up; such a key may be waiting or running as well
+    delayed: int  # with a pending requeue; such a key may also be waiting or running
     backing_off: int
     oldest_waiting: timedelta
     succeeded: int
@@ -70,9 +70,9 @@ class WorkQueueStats:
 
 
 class WorkQueue(Generic[K]):
-    """Calls `reconcile` for each key when it is due; see the module for what is promised."""
+    """Calls `reconcile` for each key when it is due. The module docstring lists the guarantees."""
 
-    def __init__(  # noqa: PLR0913 - what queues may differ in
+    def __init__(  # noqa: PLR0913 - options of a queue
         self,
         reconcile: Callable[[K], Awaitable[datetime | None]],
         *,
@@ -86,7 +86,7 @@ class WorkQueue(Generic[K]):
         metrics: KubeMetrics | None = None,
     ) -> None:
         if workers < 1:
-            raise ValueError(f"queue {name}: {workers} workers would never work, expected at least 1")
+            raise ValueError(f"queue {name}: {workers} workers cannot reconcile anything, expected at least 1")
         self.name = name
         self._reconcile = reconcile
         self._clock = clock
@@ -97,13 +97,13 @@ class WorkQueue(Generic[K]):
         self._on_completed = on_completed
         self._metrics = metrics
         self._active = False
-        self._group: asyncio.TaskGroup | None = None  # while runs may start
-        self._starting = 0  # tasks that were made or woken, but have not taken their key yet
-        self._idle_workers: list[asyncio.Future[None]] = []  # of tasks that wait for their next key, the latest last
-        self._due: OrderedDict[K, float] = OrderedDict()  # since when, oldest first
+        self._group: asyncio.TaskGroup | None = None  # set while runs may start
+        self._starting = 0  # tasks created or woken up that have not taken their key yet
+        self._idle_workers: list[asyncio.Future[None]] = []  # the most recent one is last
+        self._due: OrderedDict[K, float] = OrderedDict()  # key to the instant since when it is due, oldest first
         self._running: dict[K, _Running] = {}
         self._delayed: DelayingQueue[K] = DelayingQueue(clock, self._on_due)
-        self._scheduled: set[K] = set()  # of those that are due: for which the instant has come that they named
+        self._scheduled: set[K] = set()  # due keys whose requeue instant has come
         self._failing: dict[K, _Failing] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -112,7 +112,7 @@ class WorkQueue(Generic[K]):
         self._recent_lag = RecentValues()
 
     def add(self, key: K) -> None:
-        """Look at `key` as soon as possible: something about it changed."""
+        """Reconcile `key` as soon as possible, because of an event."""
         if running := self._running.get(key):
             running.must_requeue = True
         elif (failing := self._failing.get(key)) and failing.timer:
@@ -121,18 +121,21 @@ class WorkQueue(Generic[K]):
             self._make_due(key)
 
     def add_at(self, key: K, instant: datetime) -> None:
-        """Look at `key` at `instant`, unless it is looked at sooner anyway; an instant in the past means now."""
+        """Reconcile `key` at `instant`, or earlier if it is added earlier. An instant in the past means now."""
         if instant <= self._clock.now():
             self.add(key)
         else:
             self._delayed.add_at(key, instant)
 
     def cancel_delayed(self, key: K) -> None:
-        """Forget the pending wake-up of `key`; if it is due, running or about to be tried again it stays so."""
+        """Cancel the pending requeue of `key`. A key that is due, running or backing off stays so."""
         self._delayed.discard(key)
 
     def forget(self, key: K) -> None:
-        """Drop all about `key`, for example because its object is gone; what a run under way returns is ignored."""
+        """Drop all state of `key`, for example because its object is deleted.
+
+        The result of a current run is ignored.
+        """
         self._due.pop(key, None)
         self._scheduled.discard(key)
         self._delayed.discard(key)
@@ -144,7 +147,6 @@ class WorkQueue(Generic[K]):
         self._set_idle_if_empty()
 
     def stats(self) -> WorkQueueStats:
-        """Return what the queue holds right now, and what it has done so far."""
         oldest = next(iter(self._due.values()), None)
         return WorkQueueStats(
             waiting=len(self._due),
@@ -157,23 +159,23 @@ class WorkQueue(Generic[K]):
         )
 
     def max_lag(self) -> timedelta:
-        """Return how long a key was due of late, at worst, before a worker was free; or is, if it still waits."""
+        """Return the longest recent wait of a due key for a free worker, including keys that still wait."""
         oldest = next(iter(self._due.values()), None)
         max_started = timedelta(seconds=self._recent_lag.maximum(self._clock.monotonic()))
         return max_started if oldest is None else max(max_started, self._since(oldest))
 
     async def wait_idle(self) -> None:
-        """Return when no key is due or running; some may sleep or back off."""
+        """Return when no key is due or running. Keys may still be delayed or backing off."""
         while self._due or self._running:
             await self._idle.wait()
 
     async def run(self) -> None:
-        """Work until cancelled; then cancel the runs under way and wait for their end.
+        """Reconcile until cancelled; then cancel the current runs and wait for their end.
 
-        Should the queue run again, what was cut short or waited to be tried again is due at once.
+        If the queue runs again, keys whose run was cancelled or that were backing off are due at once.
         """
         if self._active:
-            raise RuntimeError(f"queue {self.name}: it runs already, a second run() would work on keys twice")
+            raise RuntimeError(f"queue {self.name}: it is already running, a second run() would reconcile keys twice")
         self._active = True
         try:
             with self._tracked():
@@ -195,7 +197,7 @@ class WorkQueue(Generic[K]):
         try:
             await asyncio.get_running_loop().create_future()
         finally:
-            self._group = None  # before the runs under way end, so that none follows them
+            self._group = None  # before the current runs end, so that they start no further ones
             self._delayed.stop()
 
     def _reset(self) -> None:
@@ -221,30 +223,30 @@ class WorkQueue(Generic[K]):
         self._start_workers()
 
     def _start_workers(self) -> None:
-        # A key stays in `_due` until its task takes its first step: what is added until then is the same run.
+        # A key stays in `_due` until its task takes its first step, so an `add` before that is merged into this run.
         while self._group and self._starting < min(len(self._due), self._workers - len(self._running)):
             self._starting += 1
             idle_worker = self._idle_workers.pop() if self._idle_workers else None
-            if idle_worker is None or idle_worker.done():  # it was cancelled
+            if idle_worker is None or idle_worker.done():  # the task was cancelled
                 self._group.create_task(self._worker())
             else:
                 idle_worker.set_result(None)
 
     async def _worker(self) -> None:
-        """Run what is due, and rest until there is more: to wake a task takes a third of the time to make one."""
+        """Run due keys, and wait for more: to wake a task takes a third of the time to create one."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         while True:
             await self._run_next()
             if task is None or task.cancelling():
                 return
-            task.set_name(f"{self.name} at rest")
+            task.set_name(f"{self.name} idle")
             work_available = loop.create_future()
             self._idle_workers.append(work_available)
             await work_available
 
     async def _run_next(self) -> None:
         self._starting -= 1
-        if not self._due:  # its key was forgotten
+        if not self._due:  # the key was forgotten
             return
         key, due_since = self._due.popitem(last=False)
         self._delayed.discard(key)
@@ -266,7 +268,7 @@ class WorkQueue(Generic[K]):
         if self._on_completed:
             lag = timedelta(seconds=started - due_since)
             run = CompletedRun(key=key, lag=lag, took=self._since(started), attempt=attempt, error=error)
-            # Not called from here: an observer that raises must not end the queue. The loop logs its error.
+            # Not called directly: an observer that raises must not end the queue. The event loop logs its error.
             asyncio.get_running_loop().call_soon(self._on_completed, run)
         self._start_workers()
         self._set_idle_if_empty()
@@ -279,14 +281,14 @@ class WorkQueue(Generic[K]):
             requeue_at = await self._reconcile(key)
             if requeue_at is not None and requeue_at.tzinfo is None:
                 raise TypeError(
-                    f"the next look at {key} is at {requeue_at} without a time zone: return an aware datetime"
+                    f"the requeue time of {key} is {requeue_at} without a time zone: return an aware datetime"
                 )
         except asyncio.CancelledError as cancelled:
-            # Of something that the work awaited, or of the work itself? Only the latter is ours to pass on.
+            # Was this task cancelled, or something that `reconcile` awaited? Only the former is passed on.
             if task is None or task.cancelling():
                 raise
             return None, cancelled
-        except Exception as error:  # noqa: BLE001 - the task boundary: whatever it is gets logged, counted, backed off
+        except Exception as error:  # noqa: BLE001 - the task boundary: log, count and back off on any exception
             return None, error
         return requeue_at, None
 
@@ -301,7 +303,7 @@ class WorkQueue(Generic[K]):
     def _record_failure(self, error: BaseException, key: K, running: "_Running", attempt: int) -> None:
         self._failed_runs += 1
         if running.is_forgotten:
-            self._log(error, key, attempt, "and it was forgotten meanwhile")
+            self._log(error, key, attempt, "not retried because the key was removed")
             if running.must_requeue:
                 self.add(key)
         else:
@@ -351,7 +353,7 @@ class WorkQueue(Generic[K]):
 
 @dataclass(slots=True)
 class _Running:
-    """A run under way, and what happened to its key meanwhile."""
+    """A current run, and what happened to its key during it."""
 
     must_requeue: bool = False
     is_forgotten: bool = False
@@ -359,7 +361,7 @@ class _Running:
 
 @dataclass(slots=True)
 class _Failing:
-    """A key whose last run failed: how many did in a row, and the timer for the next one until that is due."""
+    """A key whose last run failed: the number of consecutive failures, and the timer of the next attempt."""
 
     attempts: int
     retry: Callable[[], object]
@@ -367,13 +369,13 @@ class _Failing:
     earliest_retry: float
 
     def shorten_wait(self) -> None:
-        """Try again as soon as events may bring it about."""
+        """Retry at the earliest time that an event allows."""
         if self.timer and self.timer.when() > self.earliest_retry:
             self.timer.cancel()
             self.timer = asyncio.get_running_loop().call_at(self.earliest_retry, self.retry)
 
     def cancel_timer(self) -> bool:
-        """Stop the timer; return whether there was one."""
+        """Cancel the timer. Return whether there was one."""
         if self.timer is None:
             return False
         self.timer.cancel()
@@ -382,7 +384,7 @@ class _Failing:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield what went wrong: the members of an exception group, which itself says nothing, or the error."""
+    """Yield the leaf exceptions of an exception group, or the error itself."""
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:
             yield from _causes(member)
@@ -391,6 +393,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _retry_after(error: BaseException) -> timedelta:
-    """Return how long the server asked us to wait, if it did."""
+    """Return the longest `retry_after` of the error and its causes; zero if there is none."""
     retry_afters = (getattr(cause, "retry_after", None) for cause in _causes(error))
     return max((retry_after for retry_after in retry_afters if isinstance(retry_after, timedelta)), default=timedelta())

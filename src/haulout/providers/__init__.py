@@ -1,1 +1,1 @@
-"""Clouds as event sources: each reads what one cloud announces and writes MaintenanceNotices, nothing else."""
+"""Cloud event sources: each reads the maintenance events of one cloud and writes MaintenanceNotices, nothing else."""

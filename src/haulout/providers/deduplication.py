@@ -1,8 +1,8 @@
-"""Taking reports, if they say anything new.
+"""Write a report only if it changes the notice.
 
-    await take(inbox, known, report, quarantine)
+    await write_if_changed(notice_writer, existing, report, quarantine)
 
-A list that says the same again is no news: to write down that nothing has changed would be a write every time.
+A poll that returns the same events must not cause a write per event.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ _UNPLANNED_FIELDS = ("stage", "provider_id", "machine_name", "node_name")
 async def write_if_changed(
     notice_writer: NoticeWriter, existing: MaintenanceNotice | None, report: NoticeReport, quarantine: Quarantine
 ) -> MaintenanceNotice | None:
-    """Return the notice, once it says what is reported; None if the API server refuses it, which is put aside."""
+    """Return the notice as reported; None if the API server rejects the report, which is then quarantined."""
     if existing is not None and not changes_notice(existing, report):
         return existing
     try:
@@ -31,13 +31,13 @@ async def write_if_changed(
 
 
 def outweighing(existing: MaintenanceNotice | None, report: NoticeReport) -> NoticeReport:
-    """Return a report that outdoes what is known: how things are now counts, also if a clock was wrong before."""
+    """Return the report with a time after the notice's, so that it applies even if a clock was wrong before."""
     reported_at = None if existing is None else existing.spec.reported_at
     return report if reported_at is None or reported_at < report.at else replace(report, at=reported_at + TICK)
 
 
 def changes_notice(existing: MaintenanceNotice, report: NoticeReport) -> bool:
-    """Tell whether a report changes more than when it was said."""
+    """Return whether a report changes anything except the time of the report."""
     after = merge_report(existing.spec, report)
     is_as_planned = report.plan is None or report.plan == plan_of(existing.spec)
     is_known = is_as_planned and all(

@@ -1,4 +1,4 @@
-"""Addresses of clouds, as environment variables have them."""
+"""Parse endpoint URLs of clouds from environment variables."""
 
 import re
 from urllib.parse import urlsplit
@@ -9,7 +9,7 @@ _HOST = re.compile(r"[-.:\w\[\]]+")
 
 
 def parse_endpoint(text: str, *, key: str, where: str = "environment") -> str:
-    """Return an address, with https:// if it says nothing else; empty if there is none. Raises `ConfigError`."""
+    """Return the URL, with https:// if it has no scheme; empty if `text` is. Raise `ConfigError` if it is invalid."""
     value = text.strip()
     if not value:
         return ""
@@ -25,5 +25,5 @@ def _is_url(url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(
             parts.hostname and parts.port != 0 and _HOST.fullmatch(parts.netloc)
         )
-    except ValueError:  # brackets that nobody closes, a port that is no number
+    except ValueError:  # an unclosed bracket, or a port that is no number
         return False

@@ -1,4 +1,4 @@
-"""Settings of sources, as environment variables have them: each error names the variable and what was expected."""
+"""Parse settings of event sources from environment variables; errors name the variable and the expected value."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -6,13 +6,13 @@ from datetime import timedelta
 from haulout.core import duration
 from haulout.errors import ConfigError
 
-ENVIRONMENT = "environment"  # what errors name as the place
+ENVIRONMENT = "environment"  # the place that errors name
 
 _TRUE, _FALSE = ("1", "t", "true"), ("0", "f", "false", "")
 
 
 def bool_variable(variables: Mapping[str, str], *names: str, default: bool) -> bool:
-    """Return what the first of these says that is set."""
+    """Return the value of the first variable that is set, or `default`."""
     name = next((candidate for candidate in names if candidate in variables), None)
     if name is None:
         return default
@@ -23,7 +23,7 @@ def bool_variable(variables: Mapping[str, str], *names: str, default: bool) -> b
 
 
 def duration_variable(variables: Mapping[str, str], name: str, *, default: timedelta, minimum: timedelta) -> timedelta:
-    """Return how often something is done."""
+    """Return a duration, or `default` if the variable is empty; raise `ConfigError` below `minimum`."""
     value = variables.get(name, "").strip()
     if not value:
         return default

@@ -1,13 +1,13 @@
-"""Sources: each listens to one cloud, and reports what it says to the inbox.
+"""The interface of event sources: each listens to one cloud and writes notices through a `NoticeWriter`.
 
-    source = OciSource(…)
-    await source.run(inbox)         # until cancelled; it comes back by itself from whatever the cloud does
+    source = OciEventSource(…)
+    await source.run(notice_writer)     # until cancelled; recovers from every failure of the cloud
 
-A source keeps nothing that matters. A message is acknowledged only after `NoticeWriter.write` has returned, so whoever
-takes over reads again what was not finished, and reports may be taken any number of times. What a list does not show
-any more is over only if the list itself came whole: an error never says that something is gone.
+A source keeps no state that must survive. It acknowledges a message only after `NoticeWriter.write` has returned, so a
+new leader reads unfinished messages again, and reports may be written any number of times. An event that is missing
+from a list counts as over only if the whole list was read: an error never ends a notice.
 
-What cannot be read is put aside (`Quarantine`), counted and shown, and the source goes on.
+Messages that cannot be read go to a `Quarantine`; they are counted and shown, and the source continues.
 """
 
 from collections.abc import Sequence
@@ -20,69 +20,76 @@ from haulout.providers.quarantine import Quarantine
 
 
 class EventSource(Protocol):
-    """Listens to a cloud."""
+    """Listens to one cloud."""
 
     @property
     def name(self) -> str:
-        """What `spec.source` of its notices says."""
+        """The value of `spec.source` in its notices."""
         ...
 
     @property
     def quarantine(self) -> Quarantine:
-        """What it could not read."""
+        """The messages that could not be read."""
         ...
 
     @property
     def messages_processed(self) -> int:
-        """How many messages have become notices."""
+        """The number of messages that became notices."""
         ...
 
     @property
     def is_up(self) -> bool:
-        """Tell whether it hears what its cloud says; that this makes no sense is another matter."""
+        """Whether the source receives events from its cloud; messages that cannot be read do not count as down."""
         ...
 
     def problems(self) -> Sequence[str]:
-        """Return what keeps it from its work, and what it could not read, a line each; nothing if all is well."""
+        """Return one line per problem, quarantined messages included; empty if there is none."""
         ...
 
     def time_since_last_answer(self) -> timedelta | None:
-        """Return how long ago the cloud last answered; None if it has not yet."""
+        """Return the time since the cloud's last response; None if there was none yet."""
         ...
 
     async def run(self, notice_writer: NoticeWriter) -> None:
-        """Report what the cloud says, until cancelled."""
+        """Write the cloud's events as notices, until cancelled."""
         ...
 
 
 @runtime_checkable
 class ReschedulableSource(Protocol):
-    """A source whose cloud can be asked for another time."""
+    """A source whose cloud can move maintenance to another time."""
 
     async def reschedule(self, notice: MaintenanceNotice, to: datetime) -> None:
-        """Return once the cloud has agreed; raises `CannotMove` if it says no, `OutsideError` if it says nothing.
+        """Ask the cloud to begin at `to`; return once it has agreed.
 
-        Asking for what was agreed already is harmless, so it may be asked again after a crash.
+        Raise `RescheduleRefused` if the cloud refuses, and another `ExternalError` if it does not answer. Repeating an
+        agreed
+        request is harmless, so it may be repeated after a crash.
         """
         ...
 
 
 @runtime_checkable
 class EarlyStartSource(Protocol):
-    """A source whose cloud can be told to begin at once, as the node is empty."""
+    """A source whose cloud can begin at once when the node is empty."""
 
     async def start_early(self, notice: MaintenanceNotice) -> None:
-        """Return once the cloud has agreed; raises `CannotMove` if it says no, `OutsideError` if it says nothing.
+        """Ask the cloud to begin now; return once it has agreed.
 
-        Telling it twice is harmless, so it may be told again after a crash.
+        Raise `RescheduleRefused` if the cloud refuses, and another `ExternalError` if it does not answer. Repeating the
+        request
+        is harmless, so it may be repeated after a crash.
         """
         ...
 
 
 @runtime_checkable
 class HasStartBlocker(Protocol):
-    """A starter that may have to wait for others before its cloud is told to begin."""
+    """An `EarlyStartSource` that may have to wait for something else before it asks its cloud to begin."""
 
     async def start_blocker(self, notice: MaintenanceNotice) -> str:
-        """Return what is in the way, for people; empty if nothing is. Raises `OutsideError` if it cannot tell."""
+        """Return what blocks an early start, for users; empty if nothing does.
+
+        Raise `ExternalError` if that is not known now.
+        """
         ...

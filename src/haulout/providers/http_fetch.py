@@ -1,10 +1,10 @@
-"""Plain HTTP to the metadata service of a machine: small enough for an agent on each node.
+"""Plain HTTP requests to the metadata service of a machine, small enough for an agent on each node.
 
-    fetch = over_http("http://169.254.169.254")
+    fetch = http_fetch("http://169.254.169.254")
     answer = await fetch("GET", "/metadata/instance?api-version=2021-02-01", headers={"Metadata": "true"})
 
-Whoever asks takes a `Fetch`, so that a stand-in in the same process can take the place of the network. Such a service
-lives on the link: no proxy is asked, whatever the environment says, and no connection is kept.
+Callers take a `Fetch`, so that a fake can replace the network. A metadata service is link-local: proxy settings of the
+environment are ignored, and connections are not kept.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from haulout.kube.transports.h11_client import Endpoint, FetchedResponse, Invali
 
 __all__ = ["DECODE_ERRORS", "Fetch", "FetchedResponse", "http_fetch", "retry_after"]
 
-DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what msgspec raises for a body of any bytes
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what msgspec raises for an arbitrary body
 
 _TIMEOUT = timedelta(seconds=10)
-_MAX_BODY_BYTES = 1 << 20  # a hundred times what a metadata service says of one machine
-_MAX_RETRY_AFTER = timedelta(minutes=5)  # whatever is said: what is announced meanwhile would be heard too late
+_MAX_BODY_BYTES = 1 << 20  # a hundred times the size of usual metadata
+_MAX_RETRY_AFTER = timedelta(minutes=5)  # limits Retry-After: a longer pause would delay new events
 _DIGITS = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class Fetch(Protocol):
-    """Asks a metadata service."""
+    """Sends a request to a metadata service."""
 
     async def __call__(
         self,
@@ -42,12 +42,12 @@ class Fetch(Protocol):
         body: bytes | None = None,
         within: timedelta = _TIMEOUT,
     ) -> FetchedResponse:
-        """Return the answer, whatever its status; raises `CloudError` with the status 0 if there is none."""
+        """Return the response, whatever its status; raise `CloudError` with status 0 if there is none."""
         ...
 
 
 def http_fetch(address: str) -> Fetch:
-    """Return how a service at an address such as http://169.254.169.254 is asked."""
+    """Return a `Fetch` for a service at a URL such as http://169.254.169.254."""
     place = Endpoint.from_url(address)
 
     async def fetch(
@@ -76,6 +76,6 @@ def http_fetch(address: str) -> Fetch:
 
 
 def retry_after(answer: FetchedResponse) -> timedelta | None:
-    """Return how long to wait before asking again, if an answer says so."""
+    """Return the Retry-After of a response in seconds form, at most `_MAX_RETRY_AFTER`; None if there is none."""
     value = answer.headers.get("retry-after", "").strip()
     return min(timedelta(seconds=int(value)), _MAX_RETRY_AFTER) if _DIGITS.fullmatch(value) else None

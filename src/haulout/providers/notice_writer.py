@@ -1,10 +1,10 @@
-"""Takes what sources report into MaintenanceNotice objects.
+"""Writes the reports of event sources as MaintenanceNotice objects.
 
-    await inbox.take(report)        # returns when the object says so; only then is the message acknowledged
+    await notice_writer.write(report)   # returns when the object is written; only then acknowledge the message
 
-A report may be taken any number of times, by several processes at once and in any order
-(`haulout.api.notice_reports`): each write rests on the object as it was read, and whoever loses that race reads again.
-What comes out is the same.
+A report may be written any number of times, by several processes at once and in any order
+(`haulout.api.notice_reports`). Each write uses the resourceVersion that was read; on a conflict the notice is read
+again. The result is the same in every order.
 """
 
 from datetime import timedelta
@@ -29,7 +29,7 @@ class NoticeWriter:
         self._client = client
 
     async def write(self, report: NoticeReport) -> MaintenanceNotice:
-        """Return the notice, once it says what is reported; raises `KubeError` if it cannot be written now."""
+        """Write a report and return the notice; raise `KubeError` if it cannot be written now."""
         attempt = 0
         while True:
             found = await self.find(report.name)
@@ -39,17 +39,17 @@ class NoticeWriter:
                 return await self._update(found, report)
             except (AlreadyExists, Conflict, NotFound) as error:
                 if found is None and isinstance(error, NotFound):
-                    raise  # there is no such kind of object
-                attempt += 1  # somebody else was quicker
+                    raise  # the CRD is not installed
+                attempt += 1  # another writer created, changed or deleted the notice
                 await self._client.clock.sleep(_CONFLICT_BACKOFF.delay(attempt, self._client.random))
 
     async def list_by_source(self, source: str, *, node: str = "") -> list[MaintenanceNotice]:
-        """Return all that one source has reported, of one node or of all, and that is not cleared away yet."""
+        """Return all notices of a source that still exist, of one node or of all nodes."""
         found = await self._client.list(MAINTENANCE_NOTICES, fields=node_field_selector(node) if node else "")
         return [notice for notice in found.items if notice.spec.source == source]
 
     async def find(self, name: str) -> MaintenanceNotice | None:
-        """Return the notice of this name, as it is now."""
+        """Return the notice as it is in the API server; None if there is none."""
         try:
             return await self._client.get(MAINTENANCE_NOTICES, name)
         except NotFound:
@@ -77,7 +77,6 @@ class NoticeWriter:
 
 
 def node_field_selector(node: str) -> str:
-    """Return the field selector for notices that name a node."""
     return f"spec.nodeName={node}"
 
 

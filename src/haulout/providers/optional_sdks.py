@@ -1,7 +1,7 @@
-"""The SDKs of clouds: big, and not part of the default installation.
+"""The SDKs of clouds: large, and not part of the default installation.
 
-OCI.check()         # when the operator starts: whether it is there, without loading it
-raise OCI.lacking(error)
+OCI.check()         # at startup: raises if the SDK is missing, without importing it
+raise OCI.missing_error(error)
 """
 
 import importlib.util
@@ -12,21 +12,21 @@ from haulout.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class OptionalSdk:
-    """What is needed to listen to one cloud."""
+    """The SDK package that is needed to listen to one cloud."""
 
     cloud: str
     package: str
-    extra_name: str  # of the extra, and of the image that has it
+    extra_name: str  # of the Python extra, and of the image that includes it
 
     def check(self) -> None:
-        """Raise `ConfigError` if it is not installed."""
+        """Raise `ConfigError` if the SDK is not installed."""
         if importlib.util.find_spec(self.package) is None:
             raise self.missing_error(f"there is no module {self.package}")
 
     def missing_error(self, problem: object) -> ConfigError:
-        """Return the error that says what to install."""
+        """Return the error that says how to install the SDK."""
         where = f"pip install 'haulout[{self.extra_name}]', or the image with the tag -{self.extra_name}"
-        return ConfigError(f"to listen to {self.cloud} its SDK is needed: {where} ({problem})")
+        return ConfigError(f"the SDK for {self.cloud} is not installed: use {where} ({problem})")
 
 
 AWS = OptionalSdk("AWS", "boto3", "aws")

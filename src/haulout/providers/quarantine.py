@@ -1,9 +1,9 @@
-"""Messages that make no sense: put aside, counted, and shown, so that the stream goes on and somebody can look.
+"""Messages that cannot be read: counted, logged and shown, so that a source can continue with the next message.
 
-    quarantine.put(where="partition 0, offset 7", why="expected JSON, found …", what=raw)
+    quarantine.add(where="partition 0, offset 7", why="expected JSON, found …", what=raw)
 
-Each is counted and logged once with what it said, also if it comes again and again; of many in a minute only some are
-logged. The last few are kept for people to see, for as long as that is of use.
+The same message is counted and logged only once, however often it arrives. Logging is limited per minute. The most
+recent messages are kept for display for an hour.
 """
 
 import logging
@@ -17,42 +17,42 @@ from haulout.core.clock import Clock
 log = logging.getLogger(__name__)
 
 _MAX_SHOWN = 20
-_MAX_REMEMBERED = 5000  # so many messages are told apart from new ones
+_MAX_REMEMBERED = 5000  # how many messages are recognized when they arrive again
 _SHOWN_FOR = timedelta(hours=1)
-_MAX_LOGGED_PER_MINUTE = 20  # at most so many in a minute
+_MAX_LOGGED_PER_MINUTE = 20
 _MINUTE = 60.0
 _MAX_EXCERPT = 300
 
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedMessage:
-    """One message."""
+    """A message that could not be read."""
 
     where: str
     why: str
-    excerpt: str  # how it began
+    excerpt: str  # the beginning of the message
     quarantined_at: float  # on the monotonic clock
 
 
 class Quarantine:
-    """What one source has put aside; `count` is all there ever were."""
+    """The quarantined messages of one source; `count` is the total since the process started."""
 
     def __init__(self, source: str, clock: Clock) -> None:
         self.count = 0
-        self.on_quarantined: Callable[[QuarantinedMessage], object] | None = None  # who wants to know of each
+        self.on_quarantined: Callable[[QuarantinedMessage], object] | None = None  # called for each new message
         self._source = source
         self._clock = clock
         self._last: deque[QuarantinedMessage] = deque(maxlen=_MAX_SHOWN)
-        self._known: dict[int, None] = {}  # hashes, the one that came last behind
-        self._logged: deque[float] = deque(maxlen=_MAX_LOGGED_PER_MINUTE)  # when, on the monotonic clock
+        self._known: dict[int, None] = {}  # hashes of known messages, the most recent last
+        self._logged: deque[float] = deque(maxlen=_MAX_LOGGED_PER_MINUTE)  # monotonic times of the last log lines
 
     @property
     def last(self) -> Sequence[QuarantinedMessage]:
-        """The last few, the latest last."""
+        """The most recent messages, the latest last."""
         return tuple(self._last)
 
     def add(self, *, where: str, why: str, what: object) -> None:
-        """Put a message aside; the same one again is neither counted nor logged."""
+        """Add a message; a repeated one is neither counted nor logged."""
         if self._is_known(hash((where, why))):
             self._show_again(where, why)
             return
@@ -84,26 +84,26 @@ class Quarantine:
 
     def _log(self, message: QuarantinedMessage) -> None:
         if len(self._logged) == _MAX_LOGGED_PER_MINUTE and message.quarantined_at - self._logged[0] < _MINUTE:
-            return  # they are counted, and the latest is shown
+            return  # it is counted, and the latest is shown
         self._logged.append(message.quarantined_at)
         log.warning(
-            "%s: a message that makes no sense is put aside (%s): %s; it begins %s",
+            "%s: skipped a message that cannot be read (%s): %s; it begins with %s",
             *(self._source, message.where, message.why, message.excerpt),
         )
 
     def problems(self) -> Sequence[str]:
-        """Return a line about what was put aside lately."""
+        """Return one line about the messages of the last hour; empty if there are none."""
         shown_since = self._clock.monotonic() - _SHOWN_FOR.total_seconds()
         recent = [message for message in self._last if message.quarantined_at >= shown_since]
         if not recent:
             return ()
         latest = recent[-1]
-        count_text = "a message" if self.count == 1 else f"{self.count} messages"
-        return (f"{self._source}: {count_text} put aside, the latest at {latest.where}: {latest.why}",)
+        count_text = "1 message" if self.count == 1 else f"{self.count} messages"
+        return (f"{self._source}: {count_text} could not be read, the latest at {latest.where}: {latest.why}",)
 
 
 def excerpt_of(what: object) -> str:
-    """Return how something begins, in one line."""
+    """Return the beginning of a message as one printable line."""
     text = what if isinstance(what, str) else repr(what)
     line = "".join(character if character.isprintable() else " " for character in text[:_MAX_EXCERPT])
     return f"{line}…" if len(text) > _MAX_EXCERPT else line

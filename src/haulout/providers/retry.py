@@ -1,4 +1,4 @@
-"""Calls of clouds: none may keep us waiting for ever, and what is busy is asked again after a pause."""
+"""Calls of cloud APIs: each has a timeout, and transient errors are retried with backoff."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -20,27 +20,26 @@ await_with_timeout = timeouts.await_with_timeout
 
 
 def ignore_answer() -> None:
-    """Do nothing: nobody asks when the cloud last answered."""
+    """Do nothing; used where nothing needs the time of the last response."""
 
 
 class LastAnswer:
-    """When a cloud last answered."""
+    """The time of a cloud's last response."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._answered_at: float | None = None
 
     def record(self) -> None:
-        """Note that it has answered."""
         self._answered_at = self._clock.monotonic()
 
     def age(self) -> timedelta | None:
-        """Return how long ago that was; None if it has not yet."""
+        """Return the time since the last response; None if there was none yet."""
         return None if self._answered_at is None else timedelta(seconds=self._clock.monotonic() - self._answered_at)
 
 
 class Retrier:
-    """Makes calls, and makes them again while the cloud is busy."""
+    """Calls an API, and retries while the error is transient."""
 
     def __init__(
         self, clock: Clock, random: Random, *, is_retryable: Callable[[CloudError], bool], max_attempts: int = 5
@@ -52,7 +51,7 @@ class Retrier:
         self._max_attempts = max_attempts
 
     async def call(self, operation: Callable[[], Awaitable[T]], *, doing: str) -> T:
-        """Return the answer; raises the last `CloudError` when it has been tried often enough."""
+        """Return the result; raise the last `CloudError` after `max_attempts`."""
         for attempt in range(1, self._max_attempts):
             try:
                 return await self._call_once(operation(), doing)
@@ -70,5 +69,5 @@ class Retrier:
 
 
 def is_transient(error: CloudError) -> bool:
-    """Tell whether an error passes by itself: no answer, too many calls, or trouble in the cloud."""
+    """Return whether an error may pass by itself: no response (status 0), 429, or a server error."""
     return error.status in (0, _TOO_MANY_REQUESTS) or error.status >= _SERVER_ERRORS

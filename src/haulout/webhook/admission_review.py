@@ -1,7 +1,7 @@
-"""AdmissionReviews: what an API server asks a webhook, and what it is answered.
+"""AdmissionReviews: the request of an API server to a webhook, and our response.
 
-An API server always asks properly. Whoever else reaches the port may send anything, and gets a short text that says
-what is wrong with it; nothing that was sent is believed before it was looked at.
+An API server always sends a valid review. Any other client that reaches the port may send anything: its input is
+validated first, and it gets a short text that says what is wrong.
 """
 
 from typing import Any
@@ -17,11 +17,11 @@ _FORBIDDEN = 403
 
 
 class InvalidReview(ValueError):
-    """What was sent asks nothing; the message is for whoever sent it."""
+    """The body is not an AdmissionReview with a request; the message is for the sender."""
 
 
 class AdmissionRequest(Base, frozen=True):
-    """What is to be judged: an AdmissionRequest, as far as it is looked at."""
+    """The fields of an AdmissionRequest that the webhook reads."""
 
     uid: str
     operation: str
@@ -37,7 +37,7 @@ class _Review(Base, frozen=True):
 
 
 def parse_request(body: bytes | RawObject) -> AdmissionRequest:
-    """Return what is asked; raise `InvalidReview` if that is not to be told."""
+    """Return the request of an AdmissionReview; raise `InvalidReview` if there is none."""
     try:
         review = msgspec.convert(body, _Review) if isinstance(body, dict) else msgspec.json.decode(body, type=_Review)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -51,7 +51,7 @@ def parse_request(body: bytes | RawObject) -> AdmissionRequest:
 
 
 def build_response(request: AdmissionRequest, decision: AdmissionResult) -> RawObject:
-    """Return the review that answers a question."""
+    """Return the AdmissionReview that answers a request."""
     response: RawObject = {"uid": request.uid, "allowed": decision.refusal is None}
     if decision.refusal is not None:
         status = {"status": "Failure", "message": decision.refusal, "reason": "Forbidden", "code": _FORBIDDEN}

@@ -1,8 +1,8 @@
-"""Has API servers trust the webhook: writes its authorities into the webhook's registration, and keeps them there.
+"""Inject the CA bundle into the webhook's ValidatingWebhookConfiguration, and keep it there.
 
-Only into entries of our name, only when they are different, and only if they are still what they were when we looked.
-Somebody who writes something else is answered within a second the first time, and ever more slowly if it goes on: two
-that overwrite each other for ever are found by their warning, not by the load on the API server.
+The injector writes only into entries with our webhook's name, only if they differ, and only if they still are what it
+read. If another writer changes the bundle, the first repair follows within a second and later ones back off
+exponentially: two writers that overwrite each other are found by a warning, not by the load on the API server.
 """
 
 import base64
@@ -32,15 +32,15 @@ CONFIGURATIONS = Resource(
     model=dict[str, Any],
 )
 
-_OTHER_INJECTORS = (  # who are told by an annotation to write there
+_OTHER_INJECTORS = (  # annotations that make another controller inject its bundle
     "cert-manager.io/inject-ca-from",
     "cert-manager.io/inject-ca-from-secret",
     "cert-manager.io/inject-apiserver-ca",
     "service.beta.openshift.io/inject-cabundle",
 )
-_PROPAGATION_TIME = timedelta(minutes=1)  # by all API servers
-_CONFLICT_COOLDOWN = timedelta(minutes=10)  # after which a quarrel is over
-_CONFLICT_WRITES = 3  # writes in a row
+_PROPAGATION_TIME = timedelta(minutes=1)  # until all API servers use a changed configuration
+_CONFLICT_COOLDOWN = timedelta(minutes=10)  # without a write, after which a conflict is over
+_CONFLICT_WRITES = 3  # writes in a row that count as a conflict
 _WRITE_BACKOFF = Backoff(first=timedelta(seconds=1), factor=3, limit=timedelta(minutes=5), jitter=0.2)
 
 CABundleGetter = Callable[[], Awaitable[bytes | None]]
@@ -48,7 +48,7 @@ CABundleGetter = Callable[[], Awaitable[bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class WebhookReference:
-    """Where API servers are told about a webhook: a configuration, and the name of its entries in it."""
+    """The entries of a webhook: a configuration, and the name of the entries in it."""
 
     configuration: str
     webhook: str
@@ -58,7 +58,7 @@ class WebhookReference:
 
 
 class CABundleInjector:
-    """Keeps what `ca_bundle` says (None: nothing) in a registration."""
+    """Keeps the result of `ca_bundle` in a webhook configuration; None: writes nothing."""
 
     def __init__(
         self, client: Client, registration: WebhookReference, *, ca_bundle: CABundleGetter, clock: Clock
@@ -68,8 +68,8 @@ class CABundleInjector:
         self._ca_bundle = ca_bundle
         self._clock = clock
         self._trust_problem: str | None = None
-        self._injected: tuple[bytes, datetime] | None = None  # what the registration has, and since when we know it
-        self._writes_in_a_row = 0  # times in a row
+        self._injected: tuple[bytes, datetime] | None = None  # the current bundle, and since when we know
+        self._writes_in_a_row = 0
         self._written_at = self._not_before = datetime.min.replace(tzinfo=UTC)
         self._reconciler = ObjectReconciler(
             client, CONFIGURATIONS, registration.configuration, reconcile=self._reconcile, clock=clock
@@ -77,19 +77,19 @@ class CABundleInjector:
 
     @property
     def trust_problem(self) -> str | None:
-        """Why API servers may not trust the webhook, or do not ask it."""
+        """Why API servers may not trust the webhook, or do not call it."""
         return self._reconciler.problem or self._trust_problem
 
     async def run(self) -> None:
-        """Keep it so until cancelled."""
+        """Reconcile until cancelled."""
         await self._reconciler.run()
 
     def enqueue(self) -> None:
-        """Look soon: what is to be trusted may have changed."""
+        """Reconcile soon: the bundle may have changed."""
         self._reconciler.enqueue()
 
     def is_trusted(self, ca_bundle: bytes) -> bool:
-        """Tell whether API servers have been told to trust these for long enough to count on it."""
+        """Return whether the configuration has had this bundle for long enough that all API servers use it."""
         if self._injected is None or self._injected[0] != ca_bundle:
             return False
         return self._clock.now() - self._injected[1] >= _PROPAGATION_TIME
@@ -115,9 +115,9 @@ class CABundleInjector:
             return None
 
     def _find_problem(self, configuration: RawObject | None) -> str | None:
-        """Return why nothing is to be written."""
+        """Return why the configuration must not be written."""
         if configuration is None:
-            return f"{self._registration} is not there, so that nothing is checked; install it with the other manifests"
+            return f"{self._registration} does not exist: NodeMaintenances are not validated; apply the manifests again"
         if other_injector := next(
             (annotation for annotation in _OTHER_INJECTORS if annotation in _annotations(configuration)), None
         ):
@@ -131,18 +131,18 @@ class CABundleInjector:
         try:
             await self._client.patch(CONFIGURATIONS, self._registration.configuration, patch)
         except (Conflict, Invalid) as error:
-            log.info("%s is not what it was (%s); looking again", self._registration, error)
+            log.info("%s has changed (%s); reading it again", self._registration, error)
             return now + _WRITE_BACKOFF.first
         self._writes_in_a_row = self._writes_in_a_row + 1 if now - self._written_at < _CONFLICT_COOLDOWN else 1
         self._written_at, self._not_before = now, now + _WRITE_BACKOFF.delay(self._writes_in_a_row, self._client.random)
         if self._injected and self._injected[0] == ca_bundle:
-            log.warning("%s: somebody had changed the caBundle of the webhook; it was restored", self._registration)
+            log.warning("%s: another client changed the caBundle of the webhook; restored it", self._registration)
         else:
-            log.info("%s: API servers are told to trust the certificate of the webhook", self._registration)
+            log.info("%s: injected the CA bundle of the webhook", self._registration)
         self._record_injected(ca_bundle)
         if self._writes_in_a_row >= _CONFLICT_WRITES:
             self._trust_problem = (
-                f"{self._registration}: somebody keeps changing the caBundle of the webhook; find out who"
+                f"{self._registration}: another client keeps changing the caBundle; see its managedFields"
             )
         return None
 
@@ -159,7 +159,7 @@ class CABundleInjector:
 
 
 def ca_bundle_patch(configuration: RawObject, *, webhook: str, ca_bundle: bytes) -> Patch | None:
-    """Return what makes the entries of a configuration that have this name trust `ca_bundle`; None if they do."""
+    """Return the patch that sets `ca_bundle` in the entries with this name; None if they have it already."""
     bundle = base64.b64encode(ca_bundle).decode()
     operations: list[Operation] = []
     for index, entry in enumerate(configuration.get("webhooks") or ()):

@@ -1,10 +1,11 @@
-"""Who looks into certificates and makes them: this process, or one that ends when it is done.
+"""Read and issue certificates, in this process or in a short-lived subprocess.
 
-    keys = await smith.read(secret.data)
-    step = await smith.step(keys, hosts=…, now=…, trusted=…, name=…)
+    certificates = await generator.read(secret.data)
+    rotation = await generator.rotate(certificates, hosts=…, now=…, is_ca_trusted=…, name=…)
 
-The library for it takes eight megabytes of an operator for good, and is needed for a moment when it starts and once a
-year. So operators ask another process (`SubprocessGenerator`). Where none can be started it is done here after all.
+The `cryptography` library costs 8 MB of memory for the life of the process, and is needed for a moment at start and
+once a year. Operators therefore use `SubprocessGenerator`. It falls back to this process if no subprocess can be
+started.
 """
 
 import asyncio
@@ -26,10 +27,10 @@ _TIMEOUT = timedelta(seconds=30)
 
 
 class CertificateGenerator(Protocol):
-    """Reads and makes certificates."""
+    """Reads and issues certificates."""
 
     async def read(self, data: Mapping[str, str]) -> CertificateSet:
-        """Return what the data of a Secret hold; `ValueError` if that makes no sense."""
+        """Parse the data of a Secret; raise `ValueError` if it is not valid."""
         ...
 
     async def rotate(
@@ -41,15 +42,15 @@ class CertificateGenerator(Protocol):
         is_ca_trusted: bool,
         name: str,
     ) -> Rotation:
-        """Return what the keys should be, as `generations.step` does; an authority is named `name`."""
+        """Return the next state of the certificates, as `certificate_rotation.rotate` does; `name` names new CAs."""
         ...
 
 
 class InProcessGenerator:
-    """Does it in this process."""
+    """Reads and issues certificates in this process."""
 
     async def read(self, data: Mapping[str, str]) -> CertificateSet:
-        """Return what the data of a Secret hold; `ValueError` if that makes no sense."""
+        """Parse the data of a Secret; raise `ValueError` if it is not valid."""
         return certificate_rotation.from_secret_data(data)
 
     async def rotate(
@@ -61,7 +62,6 @@ class InProcessGenerator:
         is_ca_trusted: bool,
         name: str,
     ) -> Rotation:
-        """Return what the keys should be."""
         return certificate_rotation.rotate(
             certificates,
             hosts=hosts,
@@ -84,19 +84,19 @@ class _RotateRequest(msgspec.Struct, tag="step"):
 
 
 class _Response(msgspec.Struct):
-    problem: str = ""  # why what was to be read makes no sense
+    problem: str = ""  # why the data is not valid
     certificates: CertificateSet | None = None
     requeue_at: datetime | None = None
 
 
 class SubprocessGenerator:
-    """Has another process do it, and remembers what was read last."""
+    """Reads and issues certificates in a subprocess, and caches the last result of `read`."""
 
     def __init__(self) -> None:
         self._last: tuple[dict[str, str], CertificateSet] | None = None
 
     async def read(self, data: Mapping[str, str]) -> CertificateSet:
-        """Return what the data of a Secret hold; `ValueError` if that makes no sense."""
+        """Parse the data of a Secret; raise `ValueError` if it is not valid."""
         if self._last is not None and self._last[0] == data:
             return self._last[1]
         response = await _call_subprocess(_ReadRequest(dict(data)))
@@ -116,7 +116,6 @@ class SubprocessGenerator:
         is_ca_trusted: bool,
         name: str,
     ) -> Rotation:
-        """Return what the keys should be."""
         response = await _call_subprocess(
             _RotateRequest(
                 certificates=certificates, hosts=tuple(hosts), now=now, is_ca_trusted=is_ca_trusted, name=name
@@ -130,7 +129,7 @@ class SubprocessGenerator:
 
 
 async def _call_subprocess(request: _ReadRequest | _RotateRequest) -> _Response | None:
-    """Return what another process says; None if it does not."""
+    """Return the response of a subprocess; None if it cannot be started, times out or fails."""
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -141,14 +140,14 @@ async def _call_subprocess(request: _ReadRequest | _RotateRequest) -> _Response 
             stderr=asyncio.subprocess.DEVNULL,
         )
     except OSError as error:
-        log.debug("no other process can be started (%s): certificates are made in this one", error)
+        log.debug("cannot start a process for certificates (%s): generating them in this one", error)
         return None
     try:
         async with asyncio.timeout(_TIMEOUT.total_seconds()):
             output, _ = await process.communicate(msgspec.json.encode(request))
         return msgspec.json.decode(output, type=_Response)
     except (TimeoutError, msgspec.MsgspecError) as error:
-        log.debug("the process that makes certificates gives no answer: %s", error)
+        log.debug("the process that generates certificates does not answer: %s", error)
         return None
     finally:
         if process.returncode is None:

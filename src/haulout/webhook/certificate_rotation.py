@@ -1,18 +1,17 @@
-"""The webhook's own certificates, and when they make room for the next: pure, but for the making of keys.
+"""Rotation of the webhook's own certificates: pure functions, except for generating keys.
 
-A generation is an authority and the one certificate that it signed; its key is thrown away at once, so nobody can ever
-sign more with it. Generations follow each other in steps that every replica can take, and that no request notices:
+A generation is a CA and the only serving certificate that it signed. The CA's key is discarded at once, so that it can
+never sign anything else. Any replica can take each step of a rotation, and no request fails in between:
 
-    served      from the first moment on
-    next        made when two thirds of the served one's life are over. Its authority is trusted from now on, and nobody
-                shows its certificate yet: API servers must have heard of the authority first
-    served      an hour later, if the webhook's registration has the authority; on the last day in any case, for then
-                there is nothing left to lose. The authority before it stays trusted for as long as it is valid, in
-                case that some replica has not heard yet
+- serving: from the first moment on.
+- next: issued when two thirds of the lifetime of the serving certificate are over. Its CA joins the CA bundle, but no
+  replica serves its certificate yet: all API servers must get the new bundle first.
+- serving: an hour later, if the webhook configuration has the bundle; on the last day in any case, because the old
+  certificate expires anyway. The previous CA stays in the bundle until it expires, for replicas that lag behind.
 
-All of it is in one Secret, so it is known to all or to nobody: `to_secret_data` and `from_secret_data` are its data.
+One Secret holds everything, so that replicas never see a part of it: `to_secret_data` and `from_secret_data` convert.
 
-What looks into certificates loads a library of eight megabytes; operators leave that to
+Parsing certificates imports `cryptography` (8 MB of memory); operators leave that to
 `haulout.webhook.certificate_generator`.
 """
 
@@ -29,9 +28,9 @@ from haulout.core.key_pair import CLOCK_SKEW, LIFETIME, KeyPair
 if TYPE_CHECKING:
     from cryptography import x509
 
-CA_OVERLAP = timedelta(hours=1)  # for which a new authority is trusted before anybody shows its certificate
+CA_OVERLAP = timedelta(hours=1)  # how long a new CA is in the bundle before its certificate is served
 LAST_RESORT_WINDOW = timedelta(days=1)
-_RECHECK_INTERVAL = timedelta(minutes=10)  # whether a new authority is trusted at last
+_RECHECK_INTERVAL = timedelta(minutes=10)  # for whether the new CA is trusted
 _RENEW_AFTER = LIFETIME * 2 / 3
 
 _CA_BUNDLE, _CERTIFICATE, _KEY, _NEXT_CERTIFICATE, _NEXT_KEY = "ca.crt", "tls.crt", "tls.key", "next.crt", "next.key"
@@ -39,7 +38,7 @@ _CA_BUNDLE, _CERTIFICATE, _KEY, _NEXT_CERTIFICATE, _NEXT_KEY = "ca.crt", "tls.cr
 
 @dataclass(frozen=True, slots=True)
 class IssuedCertificate:
-    """An authority (PEM), and what it signed."""
+    """A CA certificate (PEM), and the serving certificate that it signed."""
 
     ca_certificate: bytes
     identity: KeyPair
@@ -52,16 +51,16 @@ class IssuedCertificate:
 
     @property
     def issued_at(self) -> datetime:
-        """When it was made."""
+        """When the certificate was issued."""
         return self._certificate.not_valid_before_utc + CLOCK_SKEW
 
     @property
     def expires_at(self) -> datetime:
-        """When it is no longer valid."""
+        """When the certificate expires."""
         return self._certificate.not_valid_after_utc
 
     def is_valid_for(self, hosts: Sequence[str]) -> bool:
-        """Tell whether a server that shows it is believed to be each of `hosts`."""
+        """Return whether the certificate covers all of `hosts`."""
         from cryptography import x509
 
         try:
@@ -77,9 +76,9 @@ class IssuedCertificate:
 
 @dataclass(frozen=True, slots=True)
 class CertificateSet:
-    """Everything that the replicas share.
+    """The certificates that all replicas share.
 
-    `previous_cas` are authorities (PEM) that are trusted for the sake of late ones.
+    `previous_cas` are CAs (PEM) that stay trusted for replicas that lag behind.
     """
 
     serving: IssuedCertificate
@@ -88,14 +87,14 @@ class CertificateSet:
 
     @property
     def ca_bundle(self) -> bytes:
-        """All that is to be trusted."""
+        """The PEM of all CAs to trust."""
         next_ca = (self.next.ca_certificate,) if self.next else ()
         return b"".join((self.serving.ca_certificate, *next_ca, *self.previous_cas))
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """What the keys should be now, and when to look again."""
+    """The certificates after this step, and when to check again."""
 
     certificates: CertificateSet
     requeue_at: datetime
@@ -105,7 +104,7 @@ IssueCertificate = Callable[[], IssuedCertificate]
 
 
 def issue_certificate(hosts: Sequence[str], *, now: datetime, name: str) -> IssuedCertificate:
-    """Make a generation for a server that is reached as any of `hosts`."""
+    """Issue a new generation for a server that is reachable as any of `hosts`."""
     from haulout.core.certificate_authority import CertificateAuthority
 
     not_before, not_after = now - CLOCK_SKEW, now + LIFETIME
@@ -123,7 +122,7 @@ def rotate(
     is_ca_trusted: bool,
     issue: IssueCertificate,
 ) -> Rotation:
-    """Return what the keys should be; `is_ca_trusted` tells whether API servers know all their authorities by now."""
+    """Return the next state of the certificates; `is_ca_trusted`: all API servers have the current CA bundle."""
     if certificates is None:
         return _rotation(CertificateSet(issue()))
     certificates = replace(
@@ -155,11 +154,11 @@ def _rotation(certificates: CertificateSet, *, now: datetime | None = None) -> R
     return Rotation(certificates, overlap_ends if now is None or now < overlap_ends else now + _RECHECK_INTERVAL)
 
 
-# How a Secret holds them
+# The format of the Secret
 
 
 def to_secret_data(certificates: CertificateSet) -> dict[str, str | None]:
-    """Return the data of the Secret; None is what must not be there."""
+    """Return the data of the Secret; None: the key must be removed."""
     values = {
         _CA_BUNDLE: certificates.ca_bundle,
         _CERTIFICATE: certificates.serving.identity.certificate,
@@ -171,7 +170,7 @@ def to_secret_data(certificates: CertificateSet) -> dict[str, str | None]:
 
 
 def from_secret_data(data: Mapping[str, str]) -> CertificateSet:
-    """Return what the data of a Secret hold; `ValueError` if that is not what `to_secret_data` wrote."""
+    """Parse the data of a Secret; raise `ValueError` if `to_secret_data` cannot have written it."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -196,14 +195,14 @@ def from_secret_data(data: Mapping[str, str]) -> CertificateSet:
 
 
 def _find_issuer(authorities: Sequence[bytes], identity: KeyPair) -> IssuedCertificate:
-    """Return the generation that an identity is of."""
+    """Return the generation that an identity belongs to; raise `ValueError` if none of the CAs signed it."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
 
     try:
         identity.server_context()
     except ssl.SSLError:
-        raise ValueError("a certificate and its key do not fit") from None
+        raise ValueError("a certificate and its key do not match") from None
     certificate = x509.load_pem_x509_certificate(identity.certificate)
     for authority in authorities:
         try:
@@ -211,7 +210,7 @@ def _find_issuer(authorities: Sequence[bytes], identity: KeyPair) -> IssuedCerti
         except (ValueError, TypeError, InvalidSignature):
             continue
         return IssuedCertificate(authority, identity)
-    raise ValueError("a certificate is signed by none of the authorities")
+    raise ValueError("a certificate is signed by none of the CAs")
 
 
 def _expires_at(authority: bytes) -> datetime:

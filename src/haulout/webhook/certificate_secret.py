@@ -1,10 +1,10 @@
-"""The webhook's certificate in a Secret: one that somebody gives us, or one that we make and the replicas share.
+"""The webhook's certificate in a Secret: provided by the user, or issued by us and shared by the replicas.
 
-Both have API servers told which authorities to trust (`CABundleInjector`), as the Secret has them at that moment: a
-replica that hears late must not tell them something old.
+Both kinds inject the CA bundle (`CABundleInjector`). They read it from the Secret at that moment, so that a replica
+with a stale cache does not write an old bundle.
 
-Whatever happens to a Secret of ours, what is shown works on: one that was deleted or broken is written again from
-memory, and two replicas that write at once end up with the same, since each write is one only if nobody was quicker.
+If a Secret of ours is deleted or broken, the webhook continues to serve, and the Secret is written again from memory.
+Replicas that write at once converge: each write has a precondition on the resourceVersion.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _MAX_ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class SecretReference:
-    """Which Secret."""
+    """The namespace and name of a Secret."""
 
     namespace: str
     name: str
@@ -47,7 +47,7 @@ class SecretReference:
         return f"Secret {object_key(self.name, self.namespace)}"
 
     async def find(self, client: Client) -> Secret | None:
-        """Return it as it is now."""
+        """Return the Secret, read live; None if there is none."""
         try:
             return await client.get(SECRETS, self.name, namespace=self.namespace)
         except NotFound:
@@ -55,7 +55,7 @@ class SecretReference:
 
 
 class _SecretSource:
-    """A certificate from a Secret."""
+    """A serving certificate that a Secret holds."""
 
     def __init__(
         self,
@@ -77,22 +77,22 @@ class _SecretSource:
 
     @property
     def problem(self) -> str | None:
-        """Why what is in the Secret is not shown."""
+        """Why the certificate in the Secret is not served."""
         return self._reconciler.problem
 
     @property
     def trust_problem(self) -> str | None:
-        """Why API servers may not trust what is shown."""
+        """Why API servers may not trust the certificate."""
         return self._injector.trust_problem
 
     async def run(self) -> None:
-        """Follow the Secret and the registration until cancelled."""
+        """Reconcile the Secret and the webhook configuration until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._reconciler.run())
             group.create_task(self._injector.run())
 
     async def ca_bundle(self) -> bytes | None:
-        """Return what is to be trusted as the Secret has it now, None if it does not say."""
+        """Return the CA bundle of the Secret, read live; None if it has none."""
         raise NotImplementedError
 
     async def _reconcile(self) -> datetime | None:
@@ -105,21 +105,22 @@ class _SecretSource:
             self._serving_certificate.update(identity)
         except InvalidCertificate as error:
             raise ConfigError(f"{self.reference}: {error}") from None
-        log.info("the webhook shows the certificate in %s", self.reference)
+        log.info("the webhook serves the certificate in %s", self.reference)
 
 
 class UserProvidedSecret(_SecretSource):
-    """Shows what somebody else keeps in a Secret (`tls.crt`, `tls.key`), and has its `ca.crt`, if any, trusted."""
+    """Serves the `tls.crt` and `tls.key` of a Secret that the user maintains, and injects its `ca.crt`, if any."""
 
     async def ca_bundle(self) -> bytes | None:
-        """Return what is to be trusted."""
         secret = await self.reference.find(self._client)
         return self._value(secret, "ca.crt") if secret and "ca.crt" in (secret.data or {}) else None
 
     async def _reconcile(self) -> datetime | None:
         secret = await self.reference.find(self._client)
         if secret is None:
-            raise ConfigError(f"{self.reference} is not there; create it with tls.crt and tls.key, or name another")
+            raise ConfigError(
+                f"{self.reference} does not exist; create it with tls.crt and tls.key, or configure another"
+            )
         self._update_serving(KeyPair(self._value(secret, "tls.crt"), self._value(secret, "tls.key")))
         self._injector.enqueue()
         return None
@@ -128,11 +129,11 @@ class UserProvidedSecret(_SecretSource):
         try:
             return base64.b64decode((secret.data or {})[key], validate=True)
         except (KeyError, binascii.Error):
-            raise ConfigError(f"{self.reference} has no {key}, or not in base64") from None
+            raise ConfigError(f"{self.reference} has no {key}, or it is not base64") from None
 
 
 class SelfManagedSecret(_SecretSource):
-    """Makes certificates for `hosts`, keeps them in a Secret, and renews them before they end."""
+    """Issues certificates for `hosts`, stores them in a Secret, and renews them before they expire."""
 
     def __init__(
         self,
@@ -148,10 +149,10 @@ class SelfManagedSecret(_SecretSource):
         super().__init__(client, reference, serving_certificate, registration=registration, clock=clock)
         self._hosts = tuple(hosts)
         self._generator = generator or InProcessGenerator()
-        self._certificates: CertificateSet | None = None  # as last seen or written
+        self._certificates: CertificateSet | None = None  # as last read or written
 
     async def ca_bundle(self) -> bytes | None:
-        """Return what is to be trusted; nothing while the Secret is not as it should be: that is mended first."""
+        """Return the CA bundle of the Secret, read live; None while the Secret is missing or invalid."""
         certificates = await self._read(await self.reference.find(self._client))
         return certificates.ca_bundle if certificates else None
 
@@ -172,25 +173,25 @@ class SelfManagedSecret(_SecretSource):
                 self._update_serving(rotation.certificates.serving.identity)
                 self._injector.enqueue()
                 return rotation.requeue_at
-        raise ConfigError(f"{self.reference} is written by others all the time; find out who")
+        raise ConfigError(f"{self.reference} is changed by another client all the time; see its managedFields")
 
     async def _read(self, secret: Secret | None) -> CertificateSet | None:
         if secret is None:
             return None
         if secret.metadata.labels.get(MANAGED_BY) != MANAGER:
             raise ConfigError(
-                f"{self.reference} is there and not ours (it has no "
-                f"label {MANAGED_BY}={MANAGER}); name another for the "
+                f"{self.reference} exists and is not managed by Haulout (it has no "
+                f"label {MANAGED_BY}={MANAGER}); configure another for the "
                 "certificate of the webhook, or delete it"
             )
         try:
             return await self._generator.read(secret.data or {})
         except ValueError as error:
-            log.warning("%s is broken: %s; it will be written again", self.reference, error)
+            log.warning("%s is invalid: %s; writing it again", self.reference, error)
             return None
 
     async def _store(self, secret: Secret | None, certificates: CertificateSet) -> bool:
-        """Tell whether the Secret has these keys now; not if somebody else was quicker."""
+        """Return the CA bundle of the Secret, read live; None while the Secret is missing or invalid."""
         data = certificate_rotation.to_secret_data(certificates)
         try:
             if secret is None:
@@ -204,7 +205,7 @@ class SelfManagedSecret(_SecretSource):
         log.info(
             "%s: wrote %s",
             self.reference,
-            "the next certificate, to be shown later" if certificates.next else "a certificate",
+            "the next certificate, to be served later" if certificates.next else "a certificate",
         )
         return True
 

@@ -1,13 +1,13 @@
-"""Client certificates of callers of the webhook: the proof that a caller is the API server.
+"""Client certificates of webhook callers: the proof that a caller is the API server.
 
-The API server shows a certificate to webhooks only if its administrator configured one (`AdmissionConfiguration`). The
-authorities that verify it are in the ConfigMap `extension-apiserver-authentication`, which every API server writes for
-servers behind it: those of clients, and those of its own proxy, with the names that the proxy has. A certificate counts
-as the API server's if one of these authorities signed it, and its common name is among these names or the configured
-ones. An authority alone proves nothing: it also signs the certificates of people and kubelets.
+The API server presents a certificate to webhooks only if its administrator configured one (`AdmissionConfiguration`).
+The CAs that verify it are in the ConfigMap `extension-apiserver-authentication`, which every API server writes for
+extension API servers: the client CA, and the CA of the request-header proxy with its allowed names. A certificate is
+the API server's if one of these CAs signed it, and its common name is among the allowed or the configured names. A CA
+alone proves nothing: it also signs the certificates of users and kubelets.
 
-`optional` asks for a certificate and also answers callers without one; `required` refuses them. Authorities that
-rotate are taken up for new connections. The certificate that the server itself shows is that of `ServingCertificate`.
+`optional` requests a certificate and also serves callers without one; `required` refuses those. New connections use
+rotated CAs at once. The server's own certificate is that of `ServingCertificate`.
 """
 
 import json
@@ -45,14 +45,14 @@ _CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, mo
 
 @dataclass(frozen=True, slots=True)
 class _Trust:
-    """Whose certificates are taken for the API server's."""
+    """The CAs and common names that identify the API server."""
 
     authorities: str = ""  # PEM
     names: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, data: Mapping[str, str]) -> "_Trust":
-        """Return what the ConfigMap says; raises `ValueError`."""
+        """Parse the data of the ConfigMap; raise `ValueError`."""
         names = json.loads(data.get(_NAMES) or "[]")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise ValueError(f"{_NAMES}: expected a list of names in JSON, found {data[_NAMES]!r:.100}")
@@ -62,13 +62,13 @@ class _Trust:
         return trust
 
     def add_to(self, context: ssl.SSLContext, mode: ClientAuth) -> None:
-        """Have a context verify certificates of clients; `ssl.SSLError` if the authorities are no certificates."""
+        """Make a context verify client certificates; raise `ssl.SSLError` if the CAs are not valid PEM."""
         context.load_verify_locations(cadata=self.authorities)
         context.verify_mode = ssl.CERT_REQUIRED if mode is ClientAuth.REQUIRED else ssl.CERT_OPTIONAL
 
 
 class ClientCertificates:
-    """Verifies certificates of callers while `run` runs; `names` are common names beyond those of the ConfigMap."""
+    """Verifies client certificates while `run` runs; `names` are common names beyond those of the ConfigMap."""
 
     def __init__(
         self,
@@ -92,21 +92,21 @@ class ClientCertificates:
 
     @property
     def problem(self) -> str | None:
-        """Why no caller can be verified, where that must be."""
+        """Why no caller can be verified although the mode requires it."""
         if self.mode is not ClientAuth.REQUIRED or self._trust.authorities:
             return None
-        why = self._reconciler.problem or f"{_config_map_key()} names no authorities"
+        why = self._reconciler.problem or f"{_config_map_key()} contains no CA certificates"
         return f"client certificates are required and cannot be verified: {why}"
 
     async def run(self) -> None:
-        """Follow the authorities until cancelled."""
+        """Watch the CAs until cancelled."""
         if self.mode is not ClientAuth.OFF:
             await self._reconciler.run()
 
     def is_api_server(self, certificate: Mapping[str, Any] | None) -> bool:
-        """Tell whether a certificate that was verified, as `ssl.SSLSocket.getpeercert` returns it, is the API server's.
+        """Return whether a verified certificate, as `ssl.SSLSocket.getpeercert` returns it, is the API server's.
 
-        No certificate, or one that nobody verified, is empty or None.
+        A missing or unverified certificate is empty or None.
         """
         subject: Sequence[Sequence[tuple[str, str]]] = (certificate or {}).get("subject", ())
         common_names = {value for part in subject for key, value in part if key == "commonName"}
@@ -121,9 +121,10 @@ class ClientCertificates:
         except (ValueError, ssl.SSLError) as error:
             raise ConfigError(f"{_config_map_key()}: {error}") from None
         if trust != self._trust:
-            log.info("callers of the webhook are verified by the authorities in %s", _config_map_key())
+            log.info("callers of the webhook are verified with the CAs in %s", _config_map_key())
             self._trust = trust
-            # OpenSSL takes this from the context that a connection begins with, and all else from its current one.
+            # OpenSSL takes verify_mode from the context that a connection begins with, and all else from its current
+            # one.
             self.context.verify_mode = self._verify_mode(trust)
         return None
 
@@ -133,7 +134,7 @@ class ClientCertificates:
         return ssl.CERT_OPTIONAL if trust.authorities else ssl.CERT_NONE
 
     def _current_context(self) -> ssl.SSLContext | None:
-        """Return the context for a new connection; None: it is refused."""
+        """Return the context for a new connection; None: refuse it."""
         identity, trust = self._serving_certificate.identity, self._trust
         if identity is None or self.problem:
             return None

@@ -1,11 +1,11 @@
-"""The webhook in one piece: its certificate, its server, and how it is doing.
+"""The webhook as one component: certificate, server and health.
 
-    webhook = Webhook(client, WebhookSettings(namespace="haulout"))     # of `haulout.webhook.settings`
+    webhook = Webhook(client, WebhookSettings(namespace="haulout"))  # haulout.webhook.settings
     async with asyncio.TaskGroup() as group:
         group.create_task(webhook.run())
 
-Every replica runs one, leader or not: the API server asks any of them. So `client` must not be one whose writes are
-kept for the leader. A certificate is all that is waited for; without one there is no listening.
+Every replica runs one, leader or not, because the API server may call any of them. Therefore `client` must not be one
+that only lets the leader write. The webhook does not listen before it has a certificate.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class _CertificateProvider(Protocol):
-    """Where a certificate comes from."""
+    """The source of the serving certificate."""
 
     @property
     def problem(self) -> str | None:
@@ -45,16 +45,16 @@ class _CertificateProvider(Protocol):
 
     @property
     def trust_problem(self) -> str | None:
-        """Why API servers may not trust it."""
+        """Why API servers may not trust the certificate."""
         ...
 
     async def run(self) -> None:
-        """Show what there is until cancelled."""
+        """Update the serving certificate until cancelled."""
         ...
 
 
 class Webhook:
-    """Serves while `run` runs. Certificates are valid by `clock`, by default the client's."""
+    """Serves while `run` runs. `clock` decides whether certificates are valid; the default is the client's."""
 
     def __init__(self, client: Client, settings: WebhookSettings, *, clock: Clock | None = None) -> None:
         self.port: int | None = None  # while it listens
@@ -86,14 +86,14 @@ class Webhook:
                     self.port = None
 
     def not_ready_reasons(self) -> Sequence[str]:
-        """Return why no review can be answered, for a readiness check."""
+        """Return why no review can be answered, for the readiness probe."""
         if self.port is None:
             return (f"the webhook does not listen: {self._provider.problem or 'it has no certificate yet'}",)
         problem = self.clients.problem
         return (f"the webhook refuses all callers: {problem}",) if problem else ()
 
     def warnings(self) -> Sequence[str]:
-        """Return what somebody should look after, though reviews are answered."""
+        """Return what needs attention although reviews are answered."""
         return tuple(problem for problem in (self._provider.problem, self._provider.trust_problem) if problem)
 
 

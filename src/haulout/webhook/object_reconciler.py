@@ -1,6 +1,6 @@
-"""One object that is looked after: when it changes, when it is time, and again after a failure.
+"""Reconcile one object: when it changes, at the requested time, and with backoff after a failure.
 
-`reconcile` reads the object itself, live: what the watch tells is only that it is time to look.
+`reconcile` reads the object itself, live: the informer only triggers it.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from haulout.kube.workqueue import WorkQueue
 
 
 class ObjectReconciler:
-    """Calls `reconcile`, which returns when it wants to look again, for as long as `run` runs."""
+    """Calls `reconcile` while `run` runs; `reconcile` returns when to requeue, or None."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class ObjectReconciler:
         reconcile: Callable[[], Awaitable[datetime | None]],
         clock: Clock,
     ) -> None:
-        self.problem: str | None = None  # why the last look failed
+        self.problem: str | None = None  # why the last reconcile failed
         self._name = name
         self._reconcile = reconcile
         selection = ListWatch(resource.with_model(Object), namespace=namespace, fields=f"metadata.name={name}")
@@ -42,14 +42,14 @@ class ObjectReconciler:
         self._cache.subscribe(lambda _old, _new: self.enqueue())
 
     async def run(self) -> None:
-        """Look after it until cancelled."""
+        """Reconcile until cancelled."""
         self.enqueue()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._cache.run())
             group.create_task(self._queue.run())
 
     def enqueue(self) -> None:
-        """Look soon."""
+        """Reconcile soon."""
         self._queue.add(self._name)
 
     async def _process(self, _key: str) -> datetime | None:

@@ -1,13 +1,13 @@
-"""How the webhook is made known to a cluster, and what it must be allowed there: manifests as plain values.
+"""The manifests of the webhook: its Service, its ValidatingWebhookConfiguration, and its permissions.
 
     manifests(namespace="haulout")
 
-Names, path, rules and time-outs are those of the Node Maintenance Operator. `clientConfig` names a Service or, for a
-webhook that runs outside of the cluster, a URL. It comes without authorities: whoever provides the certificate writes
-them, and when nobody does, the webhook itself.
+Names, path, rules and timeouts are those of the Node Maintenance Operator. `clientConfig` refers to a Service or, for a
+webhook outside of the cluster, to a URL. It contains no CA bundle: the provider of the certificate injects it, and
+without a provider the webhook itself does (`haulout.webhook.ca_bundle_injection`).
 
-`permissions` is what the webhook needs beyond what the controller may do anyway (get nodes, list pods and disruption
-budgets, list NodeMaintenances).
+`permissions` is what the webhook needs beyond the permissions of the controller (get nodes, list pods and
+PodDisruptionBudgets, list NodeMaintenances).
 """
 
 from typing import Any
@@ -24,13 +24,13 @@ PATH = "/validate-nodemaintenance-medik8s-io-v1beta1-nodemaintenance"
 NAMESPACE = "node-maintenance-operator-system"
 SERVICE = "node-maintenance-operator-webhook-service"
 PORT = 9443
-MANAGED_SECRET = "haulout-webhook-certificate"  # noqa: S105 - the name of one
+MANAGED_SECRET = "haulout-webhook-certificate"  # noqa: S105 - the name of a Secret, not its content
 
-# Where every API server says by which authorities it is known to servers behind it.
+# Where every API server publishes the CAs for extension API servers.
 AUTHENTICATION_NAMESPACE = "kube-system"
 AUTHENTICATION_CONFIG_MAP = "extension-apiserver-authentication"
 
-# By these labels the pods of the Node Maintenance Operator are found, by people and by its must-gather.
+# Users and the must-gather of the Node Maintenance Operator select the pods by these labels.
 POD_LABELS = {"control-plane": "controller-manager", "node-maintenance-operator": ""}
 
 _HTTPS = 443
@@ -50,7 +50,7 @@ def service(name: str = SERVICE, *, namespace: str = NAMESPACE, port: int = PORT
 def configuration(
     *, name: str = CONFIGURATION, service_name: str = SERVICE, namespace: str = NAMESPACE, url: str = ""
 ) -> RawObject:
-    """Return the ValidatingWebhookConfiguration, which reaches the Service, or a `url` up to its port."""
+    """Return the ValidatingWebhookConfiguration; `url`, without a path, replaces the Service."""
     service_reference = {"name": service_name, "namespace": namespace, "path": PATH, "port": _HTTPS}
     client_config: dict[str, Any] = {"url": f"{url}{PATH}"} if url else {"service": service_reference}
     rule = {
@@ -78,29 +78,36 @@ def configuration(
 
 
 def manifests(*, namespace: str = NAMESPACE) -> tuple[RawObject, ...]:
-    """Return all that makes the webhook known to a cluster."""
+    """Return all objects that register the webhook."""
     return service(namespace=namespace), configuration(namespace=namespace)
 
 
 def service_hosts(name: str = SERVICE, *, namespace: str = NAMESPACE) -> tuple[str, ...]:
-    """Return the names by which a Service is reached; API servers use the first."""
+    """Return the DNS names of a Service; API servers use the first."""
     cluster_host = f"{name}.{namespace}.svc"
     return cluster_host, f"{name}.{namespace}", name, f"{cluster_host}.cluster.local"
 
 
 def permissions(*, namespace: str, secret: str = MANAGED_SECRET) -> tuple[Permission, ...]:
-    """Return what the webhook needs beyond what the controller may do anyway."""
+    """Return the permissions of the webhook beyond those of the controller."""
     verbs = ("get", "list", "watch", "patch")
     return (
-        # A name cannot restrict this, as there is no object yet to have one.
-        Permission(("create",), "", "secrets", namespace, "make a certificate"),
-        Permission(verbs, "", "secrets", namespace, "share and renew it", names=(secret,)),
-        Permission(verbs, CONFIGURATIONS.group, CONFIGURATIONS.plural, None, "have it trusted", names=(CONFIGURATION,)),
+        # RBAC cannot restrict create by resourceNames: the object has no name yet at authorization.
+        Permission(("create",), "", "secrets", namespace, "create the webhook Secret"),
+        Permission(verbs, "", "secrets", namespace, "renew the webhook certificate", names=(secret,)),
+        Permission(
+            verbs,
+            CONFIGURATIONS.group,
+            CONFIGURATIONS.plural,
+            None,
+            "inject the webhook CA bundle",
+            names=(CONFIGURATION,),
+        ),
     )
 
 
 def caller_permissions() -> tuple[Permission, ...]:
-    """Return what verifying callers needs: what the Role `extension-apiserver-authentication-reader` grants."""
+    """Return the permissions to verify callers, those of the Role `extension-apiserver-authentication-reader`."""
     verbs, names = ("get", "list", "watch"), (AUTHENTICATION_CONFIG_MAP,)
     why = "authenticate the API server"
     return (Permission(verbs, "", "configmaps", AUTHENTICATION_NAMESPACE, why, names=names),)

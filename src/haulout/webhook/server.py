@@ -1,8 +1,8 @@
-"""HTTPS for the webhook: one path, one method, and a sane answer to whatever else is sent.
+"""The HTTPS server of the webhook: one path, one method, and a clear error for any other request.
 
-The body is bounded, as is the time to send it: an object is at most some megabytes, and a review holds two. How long
-the API server waits is in the query of its request. Whether a caller is the API server is known by its certificate, if
-it shows one (`haulout.webhook.client_certificates`).
+The size of the body is limited, and so is the time to send it: an object has at most some megabytes, and a review
+contains two. The API server sends its timeout in the query. The client certificate, if any, proves that the caller is
+the API server (`haulout.webhook.client_certificates`).
 """
 
 import asyncio
@@ -25,11 +25,11 @@ from haulout.webhook.settings import ClientAuth
 from haulout.webhook.validator import REVIEW_TIMEOUT, Validator
 
 _MAX_BODY_BYTES = 8 << 20
-_MAX_REVIEW_TIMEOUT = timedelta(seconds=30)  # that an API server can be told to have
+_MAX_REVIEW_TIMEOUT = timedelta(seconds=30)  # the longest timeout that Kubernetes allows for a webhook
 
 
 class WebhookServer:
-    """Answers reviews at `path`."""
+    """Answers AdmissionReviews at `path`."""
 
     def __init__(self, validator: Validator, clients: ClientCertificates, *, path: str) -> None:
         self._validator = validator
@@ -38,7 +38,7 @@ class WebhookServer:
 
     @contextlib.asynccontextmanager
     async def serve(self, *, host: str | None, port: int) -> AsyncIterator[int]:
-        """Listen while the context lasts; yields the port. Leaving it lets those finish who are being answered."""
+        """Listen while the context lasts; yield the port. On exit, finish the requests in progress."""
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_post(self._path, self._handle)
         async with listen(
@@ -66,7 +66,7 @@ class WebhookServer:
 
 
 def _review_timeout(text: str) -> timedelta:
-    """Return how long the API server waits: `timeout=15s`."""
+    """Return the timeout of the API server, from `timeout=15s` in the query."""
     try:
         requested = duration.parse(text)
     except DurationError:
@@ -75,10 +75,11 @@ def _review_timeout(text: str) -> timedelta:
 
 
 def _verified_certificate(request: web.Request) -> Mapping[str, Any] | None:
-    """Return the client certificate that was verified for this connection.
+    """Return the verified client certificate of this connection, or None.
 
-    A session that is resumed was verified when it began, maybe by an authority that is withdrawn by now. The module
-    `ssl` can keep clients from resuming sessions by tickets, but not by their IDs (TLS 1.2). API servers resume none.
+    A resumed TLS session was verified when it began, maybe by a CA that is revoked by now, so it does not count. The
+    `ssl` module can disable resumption by tickets, but not by session IDs (TLS 1.2). API servers do not resume
+    sessions.
     """
     connection = request.transport.get_extra_info("ssl_object") if request.transport else None
     if connection is None or connection.session_reused:

@@ -1,6 +1,6 @@
-"""What can be wished for of the webhook: where it listens, and where its certificate comes from.
+"""Settings of the webhook: where it listens, and where its certificate comes from.
 
-Apart from the webhook itself, which not all operators serve.
+A module of its own, because not every operator serves the webhook and imports it.
 """
 
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from haulout.errors import UsageError
 from haulout.webhook import registration
 from haulout.webhook.certificate_generator import CertificateGenerator
 
-DEFAULT_FOLDER = Path(gettempdir(), "k8s-webhook-server", "serving-certs")  # where controller-runtime looks
+DEFAULT_FOLDER = Path(gettempdir(), "k8s-webhook-server", "serving-certs")  # the default of controller-runtime
 
 
 @dataclass(frozen=True, slots=True)
 class Automatic:
-    """What the Operator Lifecycle Manager mounts; else what is in the default folder; else made by ourselves."""
+    """The certificate of the Operator Lifecycle Manager, else of the default folder, else a self-signed one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class CertificateFolder:
 
 @dataclass(frozen=True, slots=True)
 class UserSecret:
-    """A Secret in our namespace that somebody else looks after."""
+    """A Secret in our namespace that the user maintains."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class SelfSigned:
-    """A Secret in our namespace that we make, and renew."""
+    """A Secret in our namespace that we create and renew."""
 
     secret: str = registration.MANAGED_SECRET
 
@@ -45,7 +45,7 @@ CertificateSource = Automatic | CertificateFolder | UserSecret | SelfSigned
 
 
 def parse_certificate_source(text: str) -> CertificateSource:
-    """Return what a user means by `auto`, `self`, `folder:PATH` or `secret:NAME`."""
+    """Parse `auto`, `self`, `folder:PATH` or `secret:NAME`; raise `UsageError`."""
     kind, _, value = text.partition(":")
     match kind, value:
         case "auto", "":
@@ -60,7 +60,7 @@ def parse_certificate_source(text: str) -> CertificateSource:
 
 
 class ClientAuth(StrEnum):
-    """Which client certificates are asked of callers (`haulout.webhook.client_certificates`)."""
+    """Whether callers must present a client certificate (`haulout.webhook.client_certificates`)."""
 
     OFF = "off"
     OPTIONAL = "optional"
@@ -69,16 +69,16 @@ class ClientAuth(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSettings:
-    """Where the webhook listens, how it is reached, and where its certificate comes from."""
+    """Where the webhook listens, its names, and where its certificate comes from."""
 
-    host: str | None = None  # all addresses
+    host: str | None = None  # None: all addresses
     port: int = registration.PORT
     service: str = registration.SERVICE
     namespace: str = registration.NAMESPACE
-    more_hosts: tuple[str, ...] = ()  # it is reached as, when its registration has a URL
+    more_hosts: tuple[str, ...] = ()  # further hosts for the certificate, for a configuration with a URL
     configuration: str = registration.CONFIGURATION
     certificate: CertificateSource = Automatic()
-    certificate_generator: CertificateGenerator | None = None  # who makes certificates; None: this process
-    client_auth: ClientAuth = ClientAuth.OPTIONAL  # what is asked of callers
-    client_names: tuple[str, ...] = ()  # common names of the API server beyond those that the cluster names
-    guard_quorum: bool = True  # of etcd, on clusters that are not OpenShift; there it is always guarded
+    certificate_generator: CertificateGenerator | None = None  # None: issue in this process
+    client_auth: ClientAuth = ClientAuth.OPTIONAL  # whether callers must present a client certificate
+    client_names: tuple[str, ...] = ()  # beyond those that the cluster publishes
+    guard_quorum: bool = True  # protect etcd on clusters that are not OpenShift; OpenShift is always protected

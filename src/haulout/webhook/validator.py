@@ -1,14 +1,12 @@
-"""Answers AdmissionReviews about NodeMaintenances.
+"""Validates AdmissionReviews of NodeMaintenances: looks up what `haulout.controllers.nodemaintenance.admission` needs.
 
-Looks up what `haulout.controllers.nodemaintenance.admission` wants to know.
+All lookups are live, and together they end before the API server's timeout: a refusal that names the failed lookup is
+better than "context deadline exceeded". A review that changes nothing relevant (finalizers, labels, the deletion of an
+object) is allowed without lookups, so that it passes while the API server or the webhook has trouble.
 
-All look-ups are live, and together they take no longer than the API server waits: a refusal that says what did not
-answer is better than "context deadline exceeded". A review that says nothing new (finalizers, labels, the deletion of
-an object) is answered without asking anybody, so that it passes while the API server, or we, are in trouble.
-
-Only what the API server shows refuses an order. An admission that no list shows yet makes a later order wait for up to
-a second (`haulout.webhook.recent_admissions`). Callers who prove that they are the API server share neither the memory
-nor the look-ups of those who do not, so that nobody else delays them.
+Only objects that the API server shows refuse a request. An admission that no list shows yet delays a later request by
+up to a second (`haulout.webhook.recent_admissions`). Authenticated API servers share neither remembered admissions nor
+lookup slots with unauthenticated callers, so that no other client can delay them.
 """
 
 import asyncio
@@ -32,12 +30,12 @@ from haulout.webhook.recent_admissions import MAX_WAIT, RecentAdmissions
 
 log = logging.getLogger(__name__)
 
-REVIEW_TIMEOUT = timedelta(seconds=15)  # of an API server, by our registration
-_TIMEOUT_SHARE = 0.9  # of that patience: the rest is for the way back
+REVIEW_TIMEOUT = timedelta(seconds=15)  # of the API server, as registered
+_TIMEOUT_SHARE = 0.9  # of the timeout: the rest is for the response
 _RETRY_INTERVAL = timedelta(milliseconds=250)
 _ALLOWED, _REFUSED = "allowed", "refused"
 _MAX_CONCURRENT_LOOKUPS = (
-    32  # look-ups; people create a few at a time, and whoever floods us must not flood the API server
+    32  # users create a few objects at a time, and a flood of reviews must not flood the API server
 )
 
 
@@ -54,13 +52,13 @@ class _Spec(Base, frozen=True):
 
 
 class _Maintenance(Object, frozen=True):
-    """What is looked at of other NodeMaintenances: whatever else one has, it must not be able to break the check."""
+    """The fields of other NodeMaintenances that the check reads; no other field can make decoding fail."""
 
     spec: _Spec = _Spec()
 
 
 class _CallerState:
-    """What reviews of one kind of caller share: remembered admissions, and turns for look-ups."""
+    """What the reviews of one kind of caller share: remembered admissions and lookup slots."""
 
     def __init__(self) -> None:
         self.recent_admissions = RecentAdmissions()
@@ -68,7 +66,7 @@ class _CallerState:
 
 
 class _PendingCreate:
-    """A new object that is being judged."""
+    """A CREATE request under validation."""
 
     def __init__(self, request: AdmissionRequest, caller_state: _CallerState) -> None:
         self.object: RawObject = request.object
@@ -76,12 +74,12 @@ class _PendingCreate:
         self.node = admission.node_name(self.object)
         self.dry_run = bool(request.dry_run)
         self.caller_state = caller_state
-        self.wait_deadline: float | None = None  # for lists that show what is remembered; None: it has not waited yet
-        self.provisional_decision: AdmissionResult | None = None  # by the last list, while it waits
+        self.wait_deadline: float | None = None  # for lists that show the remembered admissions; None: not waiting yet
+        self.provisional_decision: AdmissionResult | None = None  # by the last list, while waiting
 
 
 class Validator:
-    """Judges reviews with the knowledge of `client`; `guard_quorum` is about clusters that are not OpenShift."""
+    """Validates reviews; `guard_quorum` applies to clusters that are not OpenShift."""
 
     def __init__(self, client: Client, *, guard_quorum: bool = True) -> None:
         self._client = client
@@ -94,7 +92,7 @@ class Validator:
     async def review(
         self, body: bytes | RawObject, *, timeout: timedelta = REVIEW_TIMEOUT, authenticated: bool = False
     ) -> RawObject:
-        """Answer a review; raises `NotAReview` if it is none. `authenticated`: the caller is known as an API server."""
+        """Answer a review; raise `InvalidReview` if the body is none. `authenticated`: the caller is an API server."""
         request = admission_review.parse_request(body)
         caller_state = self._authenticated if authenticated else self._unauthenticated
         decision = await self._decide(request, caller_state, timeout * _TIMEOUT_SHARE)
@@ -148,10 +146,11 @@ class Validator:
             await self._client.clock.sleep(_RETRY_INTERVAL)
 
     async def _try_decide(self, pending: _PendingCreate) -> AdmissionResult | None:
-        """Judge by what the API server shows; None if a remembered admission is a reason to look again.
+        """Decide by what the API server shows; None: a remembered admission is a reason to list again.
 
-        Whoever was admitted a moment ago may have been refused by somebody else, or may never have asked the API
-        server. So it does not refuse this order, and this order waits no longer than `MAX_WAIT` for a list to show it.
+        Another admission plugin may have refused a remembered object, or its sender may never have called the API
+        server. So a remembered admission refuses nothing, and this request waits at most `MAX_WAIT` for a list that
+        shows it.
         """
         started_at = self._client.clock.monotonic()
         node, listed = await asyncio.gather(
@@ -161,7 +160,7 @@ class Validator:
         if decision.refusal is not None or isinstance(listed, LookupFailure):
             return decision
         maintained = listed
-        # Between the last look at what is remembered and adding to it nothing is awaited: no other order comes between.
+        # No await between the last check of remembered admissions and adding one: no other request can interleave.
         while self._may_wait(pending):
             unlisted = pending.caller_state.recent_admissions.possibly_unlisted(
                 list_started=started_at, excluding=pending.name
@@ -176,7 +175,7 @@ class Validator:
         return decision
 
     def _may_wait(self, pending: _PendingCreate) -> bool:
-        """Tell whether an order may wait for remembered admissions; the first call starts its time."""
+        """Return whether the request may wait for remembered admissions; the first call starts the deadline."""
         now = self._client.clock.monotonic()
         if pending.wait_deadline is None:
             pending.wait_deadline = now + MAX_WAIT.total_seconds()

@@ -1,7 +1,7 @@
-"""Compares the sandbox with the real server: objects to begin with, and how to ask the real server about one.
+"""Compares the sandbox's API server with the real one: sample objects, and dry-run requests to the real server.
 
-What the sandbox computes is put to the real server in a dry run: that adds defaults and leaves out empty values as for
-any object, so that the result can be compared with what the real server made itself.
+An object that the sandbox computed is sent to the real server as a dry run. That adds defaults and removes empty values
+as for any object, so that the result can be compared with the object that the real server created itself.
 """
 
 from typing import Any

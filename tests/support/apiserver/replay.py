@@ -1,8 +1,8 @@
-"""Replays requests on the real server and on the sandbox, and makes their answers comparable.
+"""Replays requests on the real API server and on the sandbox, and normalizes the responses for comparison.
 
-What each server chooses for itself (uids, revisions, times, generated names) is replaced. Where the real server goes
-through a Go map, the order of causes is chance, so they are sorted. It tracks the managers of fields of each object,
-the sandbox only of those that were applied: they are left out.
+Values that each server chooses (uids, revisions, timestamps, generated names) are replaced. Causes are sorted, because
+the real server iterates over Go maps in random order. Managed fields are left out: the real server tracks the fields of
+every manager, the sandbox only those of server-side apply.
 """
 
 import asyncio

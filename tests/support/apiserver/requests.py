@@ -1,4 +1,4 @@
-"""Asking the sandbox's API server, and objects to ask about (all of them in the shop), for its own tests."""
+"""Requests to the sandbox's API server, and sample objects (all in the namespace shop), for its own tests."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
-"""CustomResourceDefinitions to try things on: ours, and some that use what schemas can do.
+"""CustomResourceDefinitions for tests: those of Haulout, and some that cover the features of schemas.
 
 `NODE_MAINTENANCE_CRD` and `MACHINE_MAINTENANCE_CRD` are those of the systems that Haulout replaces. Of the others,
-`VALUE_CRD` has a field for each way in which a value can be wrong, `DEFAULT_CRD` for each in which one is filled in or
-pruned, `RULE_CRD` for each kind of rule. They are kept within the cost that the real server grants rules.
+`VALUE_CRD` has a field for each kind of invalid value, `DEFAULT_CRD` for each kind of default and pruning, and
+`RULE_CRD` for each kind of validation rule. They stay within the cost limits of the real server for rules.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""Data of the tables that were made with Go's own text/template: JSON, with marks for what JSON has no word for.
+"""Decodes the values of tables generated with Go's text/template: JSON, with markers for Go types that JSON lacks.
 
 `{"$time": "…"}` is a time, `{"$strings": {…}}` a map[string]string, `{"$person": {…}}` a struct with methods, and so
-on. The tables were written by a Go program that reads the same marks into Go's types.
+on. The tables were written by a Go program that decodes the same markers into Go types.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""One object of each kind that is right, to be made wrong in one way.
+"""One valid object of each kind, to be made invalid in one place.
 
-`changed(SAMPLE, {"spec.containers.0.image": ""})` is the sample with another value at that place; `REMOVED` takes it
-away.
+`with_changes(SAMPLE, {"spec.containers.0.image": ""})` returns the sample with another value at that path; `REMOVED`
+removes the field.
 """
 
 import copy

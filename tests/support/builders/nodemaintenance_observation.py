@@ -1,4 +1,4 @@
-"""Maintenances, nodes, leases and drains as the controller sees them, for tests of what it makes of that."""
+"""Observations of the NodeMaintenance controller (maintenances, nodes, leases, drains) for tests of its decisions."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,8 +1,9 @@
-"""Objects for tests, made by sentences: `a_pod("shop/cart-0").on("n1").owned_by(deployment)`.
+"""Builders for Kubernetes objects: `a_pod("shop/cart-0").on("n1").owned_by(deployment)`.
 
-All are valid on a real API server and say no more than they must. A name may carry a namespace (`shop/cart`); without
-one an object goes wherever it is created. A `KubernetesObject` is the plain JSON object: clients, servers and views
-take it as it is. Its methods return a changed copy, so what is shared between tests stays as it was.
+All objects are valid on a real API server and contain only what is required. A name may include a namespace
+(`shop/cart`); without one, the object belongs to the namespace in which it is created. A `KubernetesObject` is the
+plain JSON object, so clients and servers accept it directly. Its methods return a changed copy, so tests may share
+objects.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Small plugins for tests of configuration files: they have options and do nothing."""
+"""Plugins with options and without behaviour, for tests of configuration files."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Objects of every built-in kind, as people write them: with no more than they must say."""
+"""Minimal valid objects of every built-in kind, as users write them."""
 
 from typing import Any
 

@@ -1,9 +1,10 @@
-"""Histories made by hand: write after write, by whom the test says.
+"""Builds histories of writes by hand, each write with its author.
 
-history = History()
+history = WriteHistory()
 history.put(a_node("n1").ready())
 history.put(a_node("n1").ready().cordoned(), by="operator")
-history.later(seconds=5).lose("nodes", "n1")
+history.advance(seconds=5)
+history.delete("nodes", "n1")
 """
 
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""Running the command line in this process, as a user who has no kubeconfig and is in no pod."""
+"""Runs the command line in this process, as a user without kubeconfig and outside of a pod."""
 
 from collections.abc import Callable
 from typing import NamedTuple

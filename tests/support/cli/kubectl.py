@@ -1,4 +1,4 @@
-"""Runs the real kubectl, and serves a sandbox that it can talk to."""
+"""Runs the real kubectl against a sandbox that is served over HTTPS."""
 
 import asyncio
 import json

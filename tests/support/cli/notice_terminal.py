@@ -1,4 +1,4 @@
-"""`haulout notice` on a cluster in memory: from the words that are typed to what is printed, on simulated time."""
+"""Runs `haulout notice` against an in-memory cluster on simulated time, and captures its output."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

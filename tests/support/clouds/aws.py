@@ -1,4 +1,4 @@
-"""A cluster on AWS, with the source that listens to AWS: it can be killed at any step, and another takes over.
+"""A cluster on AWS with the AWS event source, which can be killed at any step and replaced by another one.
 
 A step is a call of AWS or a write of a notice; there is one before it takes effect, and one after.
 """

@@ -1,4 +1,4 @@
-"""What AWS writes, for tests: bodies of messages and answers of EC2, each with what a test wants to be different."""
+"""Message bodies and EC2 responses of AWS, with fields that a test can override."""
 
 import json
 from datetime import UTC, datetime

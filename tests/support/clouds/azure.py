@@ -1,9 +1,9 @@
-"""A cluster, a model of Azure, and an agent on each node, which can be stopped and started again.
+"""A cluster, a simulated Azure, and an agent on each node that can be stopped and started again.
 
 async with an_azure_world(clock, "n1", "n2") as world:
     world.start("n1")
-    event = world.cloud.schedule([machine_of("n1")], "Reboot", start=clock.now() + HOUR)
-    await world.becomes("n1", event, Phase.PLANNED)
+    event = world.cloud.schedule([vm_name("n1")], "Reboot", start=clock.now() + HOUR)
+    await world.wait_for_phase("n1", event, NoticePhase.PLANNED)
 """
 
 import asyncio

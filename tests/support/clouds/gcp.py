@@ -1,6 +1,6 @@
-"""A cluster on Google Cloud, with a source that listens to it: it can be killed at any step, and another takes over.
+"""A cluster on Google Cloud with its event source, which can be killed at any step and replaced by another one.
 
-The source is the operator's, which asks the Compute API, or that of an agent on one of the nodes. A step is a call of
+The source is the operator's, which calls the Compute API, or that of an agent on one of the nodes. A step is a call of
 the Compute API or a write of a notice; there is one before it takes effect, and one after.
 """
 

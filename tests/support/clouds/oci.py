@@ -1,4 +1,4 @@
-"""A cluster, a model of OCI, and between them the source of notices, which can be stopped and started again."""
+"""A cluster, a simulated OCI, and the OCI event source, which can be stopped and started again."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Credentials for the real SDK, which the model of OCI accepts."""
+"""Credentials for the real OCI SDK, which the simulated OCI accepts."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Maintenance events of OCI as they are on the wire, for tests that read them."""
+"""OCI maintenance events in their wire format."""
 
 import base64
 import json

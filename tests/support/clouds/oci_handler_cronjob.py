@@ -1,4 +1,4 @@
-"""What the OCI Node Maintenance Handler leaves in a cluster."""
+"""The objects that the OCI Node Maintenance Handler leaves in a cluster."""
 
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,7 +1,7 @@
-"""The clusters that behaviour tests run on: the sandbox on simulated time, and a real one.
+"""The backends of behaviour tests: the sandbox on simulated time, and a real API server.
 
-A test takes the `api_server` fixture and does not know which it has. Where the two differ, the sandbox is wrong.
-`support.clusters.cluster_plan` has whole clusters, with nodes and workloads; these here are bare API servers.
+A test takes the `api_server` fixture and does not know which backend it has. Where the two differ, the sandbox is
+wrong. These backends are bare API servers; `support.clusters.cluster_plan` has whole clusters with nodes and workloads.
 """
 
 import asyncio

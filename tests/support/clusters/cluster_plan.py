@@ -1,15 +1,15 @@
-"""A cluster in one line, on the sandbox or on a real control plane.
+"""Declares a cluster in one expression, for the sandbox or a real control plane.
 
     shop = a_cluster(clock).with_nodes(6, zones=3).with_deployment("shop/cart", replicas=4, budget="75%")
     async with shop.running() as cluster:
         await cluster.drain("n1")
         await cluster.eventually(lambda: cluster.pods_on("n1"), becomes=[])
 
-Behaviour tests take the fixture `a_cluster`, which says on which of the two they are, and call it without arguments.
-On the real one the API server, the controllers and the scheduler are those of Kubernetes; kubelets are ours on both.
+Behaviour tests use the fixture `a_cluster`, which selects the backend, and call it without arguments. On a real control
+plane, API server, controllers and scheduler are those of Kubernetes; the kubelets are the sandbox's on both.
 
-What the test wants upheld is checked on the whole history when the cluster ends: PodDisruptionBudgets always, and
-whatever `with_invariants` adds.
+When the cluster ends, invariants are checked on its whole history: PodDisruptionBudgets always, and those added by
+`with_invariants`.
 """
 
 import asyncio

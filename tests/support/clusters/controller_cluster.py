@@ -1,4 +1,4 @@
-"""A cluster in which the sandbox's controllers run, with kubelets just good enough to start and stop pods."""
+"""A cluster with the sandbox's controllers, and minimal kubelets that only start and stop pods."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

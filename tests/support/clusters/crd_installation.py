@@ -1,4 +1,4 @@
-"""Custom resources on any cluster: defined, and served."""
+"""Installs CustomResourceDefinitions in any cluster, and waits until they are served."""
 
 from contextlib import suppress
 from typing import Any

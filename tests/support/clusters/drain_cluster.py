@@ -1,8 +1,8 @@
-"""A cluster in memory with nodes and workloads, in which nodes are drained.
+"""An in-memory cluster with nodes and workloads, for tests of drains.
 
-async with a_town(clock, "n1", "n2") as town:
-    await town.run_pods("web", 20, on="n1", stop=3)
-    outcome = await town.drain("n1")
+async with a_drain_cluster(clock, "n1", "n2") as cluster:
+    await cluster.run_pods("web", 20, on="n1", stop=3)
+    outcome = await cluster.drain("n1")
 """
 
 import asyncio

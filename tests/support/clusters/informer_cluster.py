@@ -1,4 +1,4 @@
-"""A cluster in memory and a cache of its nodes, for tests of how the one follows the other."""
+"""An in-memory cluster and an informer of its nodes, for tests of informers."""
 
 import asyncio
 import random

@@ -1,8 +1,8 @@
-"""A whole cluster while it runs, sandbox or real: how tests look at it and what they do to it.
+"""A running cluster, sandbox or real: how tests read and change it.
 
-What a test reads (`pods_on`, `history`) it reads at once, from memory: the sandbox's own, or that of watches which
-follow the real one. What it does to the cluster goes through a client, as a person's kubectl does; what it does to
-machines goes to their kubelets, which are the sandbox's in both.
+Reads (`pods_on`, `history`) are synchronous, from memory: that of the sandbox, or that of watches on the real cluster.
+Changes of the cluster go through a client, as with kubectl; changes of machines go to their kubelets, which are the
+sandbox's in both cases.
 """
 
 from abc import ABC, abstractmethod

@@ -1,11 +1,11 @@
-"""A cluster in memory with nodes: the sandbox's scheduler, kubelets and node lifecycle on simulated time.
+"""An in-memory cluster with the sandbox's scheduler, kubelets and node lifecycle controller on simulated time.
 
-async with a_world(clock) as world:
-    view = world.start(world.view())
-    world.start(world.kubelets(view, "n1", "n2"))
-    world.start(world.scheduler(view))
-    world.create(a_pod("cart-0", cpu="500m"))
-    await world.until(lambda: world.phase("cart-0") == "Running")
+async with a_node_cluster(clock) as cluster:
+    view = cluster.start(cluster.view())
+    cluster.start(cluster.kubelets(view, "n1", "n2"))
+    cluster.start(cluster.scheduler(view))
+    cluster.create(a_pod("cart-0", cpu="500m"))
+    await cluster.wait_until(lambda: cluster.pod_phase("cart-0") == "Running")
 """
 
 import asyncio

@@ -1,13 +1,13 @@
-"""A program under test in a cluster: it can be killed at any instant, and started again.
+"""A program under test in a cluster, which can be killed at any instant and started again.
 
     operator = Process(cluster, "operator", lambda client: Operator(client).run())
     operator.start()
-    operator.kill()       # no last word: what it tries from then on fails
-    operator.start()      # another one, which knows only what is in the API server
+    operator.kill()       # every request from then on fails
+    operator.start()      # another process, which knows only what is in the API server
 
-Each life has a client and a transport of its own; the faults told of its transport outlive it. It may have another
-clock than the cluster: a process's wall clock can be wrong while the cluster's is right. A program may end by itself;
-one that fails by itself fails the cluster that it runs in, as a component would.
+Each run has its own client and transport; faults injected into the transport outlive the run. The process may have
+another clock than the cluster, to simulate a wrong wall clock. A program may return. If it raises, the cluster fails,
+as for a component.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Clusters in which the operator may do what a configuration needs, and nothing else; and what of it was used."""
+"""Clusters with RBAC in which the operator has exactly the permissions of a configuration, and records of their use."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,6 +1,6 @@
-"""A whole real cluster while it runs: a control plane of Kubernetes with the sandbox's kubelets.
+"""A running real cluster: a Kubernetes control plane with the sandbox's kubelets.
 
-Watches keep a history as the sandbox has one. They tell every write to every object, but not who wrote.
+Watches record a history like that of the sandbox. It contains every write to every object, but not who wrote.
 """
 
 import asyncio

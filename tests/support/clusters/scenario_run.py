@@ -1,4 +1,4 @@
-"""A scenario that is played on simulated time, and what was told of it."""
+"""Runs a scenario on simulated time, and records its messages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""Volumes that are attached to nodes, without a storage driver: whoever deletes the VolumeAttachment detaches them."""
+"""Attached volumes without a storage driver: deleting the VolumeAttachment detaches the volume."""
 
 from haulout.kube.patches import merge_patch
 from support.clusters.live_cluster import RESOURCES, LiveCluster

@@ -1,13 +1,12 @@
-"""The dashboard's files and an API whose answers a test decides: for pages, without an operator behind them.
+"""The dashboard's files and an API with canned responses, for browser tests without an operator.
 
-    with canned(Canned.of(a_fleet())) as there:
-        page.goto(there.dashboard)
-        there.change(tile)                      # an event of the stream, and what is answered from now on
-        there.answers["timeline"] = Timeline(…) # any address below /api/v2/
-        there.fail("nodes", 503, "nobody leads")
-        there.cut()                             # all streams end
+    with serving_canned_api(CannedApi.of(a_fleet())) as api:
+        page.goto(api.dashboard_url)
+        api.update_nodes(tile)                  # sends an event, and changes later responses
+        api.fail_requests("nodes", 503, "no leader")
+        api.close_streams()
 
-Files come as the operator serves them, so that what a content security policy forbids fails here too.
+Files are served as by the operator, so that a violation of the content security policy fails here too.
 """
 
 import asyncio

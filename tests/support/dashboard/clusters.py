@@ -1,6 +1,6 @@
-"""Believable clusters of a hub: the same in every run. `some_clusters()` has eleven, `some_clusters(200)` more of them.
+"""Realistic clusters of a hub, the same in every run: `some_clusters()` has eleven, `some_clusters(200)` has more.
 
-They are made of standings, as a hub makes them, so that what they say is what people get.
+They are built from cluster statuses as a hub builds them, so that their texts are the real ones.
 """
 
 from dataclasses import replace

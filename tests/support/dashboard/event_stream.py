@@ -1,8 +1,8 @@
-"""The whole operator on the sandbox, and somebody who looks on as the dashboard does.
+"""The whole operator on the sandbox, and a client that follows the event stream as the dashboard does.
 
-async with watched(a_cluster(clock).with_nodes(3), tmp_path) as world:
-    async with world.looking(node="n1") as page:
-        await page.until(lambda: page.states("n1") == ["idle", "draining"])
+async with watched_operator(a_cluster(clock).with_nodes(3)) as operator:
+    async with operator.open_page(node="n1") as page:
+        await page.wait_until(lambda: page.states("n1") == ["idle", "draining"])
 """
 
 import asyncio

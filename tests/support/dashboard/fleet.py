@@ -1,7 +1,7 @@
-"""Believable answers of the API: the same in every run, so that pictures of pages are, too.
+"""Realistic API responses, the same in every run, so that screenshots of pages are reproducible.
 
-`NOW` is what the operator's clock says. `a_fleet()` has 60 nodes of three zones in all states, `a_fleet(5000)` more of
-the same; `a_hostile_fleet()` has names, labels and reasons that try to break out of the page.
+`NOW` is the operator's clock. `a_fleet()` has 60 nodes of three zones in all states, `a_fleet(5000)` more of them;
+`a_hostile_fleet()` has names, labels and reasons that attempt HTML injection.
 """
 
 from collections import Counter

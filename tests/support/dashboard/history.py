@@ -1,4 +1,4 @@
-"""A history of the fleet for browser tests: rounds of profiles, orders, and a node that was deleted."""
+"""A fleet history for browser tests: maintenance by profiles, NodeMaintenances, and a deleted node."""
 
 from datetime import datetime, timedelta
 

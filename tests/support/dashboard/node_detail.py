@@ -1,4 +1,4 @@
-"""Nodes in detail, for browser tests: one that is held up, one that was ordered, an idle and a hostile one."""
+"""Node details for browser tests: a blocked node, one with a NodeMaintenance, an idle one and a hostile one."""
 
 from datetime import datetime, timedelta
 

@@ -1,7 +1,7 @@
-"""What the API answers the pages notices and configuration with, in their browser tests; and texts that attack.
+"""API responses for browser tests of the pages notices and configuration, including texts that attempt injection.
 
-`timeline` and `node_detail` have the same for the other two. Everything is told relative to `now`, as a page
-compares it with its clock.
+`timeline` and `node_detail` have those of the other pages. All instants are relative to `now`, because a page compares
+them with its clock.
 """
 
 from datetime import datetime, timedelta
@@ -50,12 +50,10 @@ def a_moved_notice(now: datetime) -> Notice:
         reschedulable=True,
         rescheduled="aws agreed to another time, within the window night of profile os",
         history=(
-            Happening(
-                time=now - 2 * _HOUR, what="MaintenanceMoveAgreed", by="aws", why="moved by 9h into the window night"
-            ),
+            Happening(time=now - 2 * _HOUR, what="RescheduleAgreed", by="aws", why="moved by 9h into the window night"),
             Happening(
                 time=now - 3 * _HOUR,
-                what="MaintenanceMoveAsked",
+                what="RescheduleRequested",
                 by="haulout",
                 why="night is closed at the planned start",
             ),
@@ -94,8 +92,8 @@ def some_notices(now: datetime) -> NoticeList:
                 end=now + 72 * _MINUTE,
                 drain_at=now - 3 * _MINUTE,
                 is_on_time=False,
-                on_time="large-01 has 3 pods left (shop/cart-0, shop/cart-1, shop/db-0): nobody has begun to empty it; "
-                "`haulout why large-01` tells who waits for what",
+                on_time="large-01 has 3 pods left (shop/cart-0, shop/cart-1, shop/db-0): its drain has not begun; "
+                "`haulout why large-01` shows what it waits for",
             ),
             a_moved_notice(now),
             Notice(
@@ -264,8 +262,8 @@ def preview(text: str) -> WhatIf:
         changes=(
             Change(
                 profile="os",
-                text="would go into maintenance now; by what is in force they stay maintenance-required, and wait for "
-                "one_at_a_time",
+                text="would go into maintenance now; with the configuration in force they stay maintenance-required, "
+                "and wait for one_at_a_time",
                 nodes=("general-05", "general-06", "large-01"),
                 count=3,
             ),

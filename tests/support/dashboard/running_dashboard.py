@@ -1,11 +1,11 @@
-"""The whole operator with its dashboard, in a cluster with RBAC, and the people who come to it.
+"""The whole operator with its dashboard in a cluster with RBAC, and some users.
 
-    async with visited(tmp_path, AuthMode.TOKEN) as place:
-        answer = await place.ask("/nodes", token="vera")
-        assert answer.status == 200
+    async with running_dashboard(tmp_path, AuthMode.TOKEN) as dashboard:
+        response = await dashboard.request("/nodes", token="vera")
+        assert response.status == 200
 
-`vera` may look, `olga` may also act, `sam` is known and may nothing; their tokens are their names. The operator may do
-what the manifests grant, and nothing else.
+`vera` may read, `olga` may also act, `sam` is known and has no permissions; their tokens are their names. The operator
+has exactly the permissions of the manifests.
 """
 
 import asyncio

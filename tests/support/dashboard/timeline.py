@@ -1,4 +1,4 @@
-"""A timeline for browser tests: a patch round, what is held up, what failed, what comes, and what attacks."""
+"""A timeline for browser tests: a round of patches, blocked, failed and planned maintenance, injection attempts."""
 
 from datetime import datetime, timedelta
 
@@ -81,7 +81,7 @@ def _due(now: datetime) -> TimelineRow:
                 start=now + 12 * _MINUTE,
                 end=now + 72 * _MINUTE,
                 state="Due",
-                why="oci-e1: nobody has begun to empty it",
+                why="oci-e1: its drain has not begun",
             ),
         ),
     )

@@ -1,14 +1,15 @@
-"""The recipes of the cookbook, played: a cluster, the operator by a recipe's file, and those who do the work on nodes.
+"""Runs the recipes of the cookbook: a cluster, the operator with the recipe's file, and agents that work on nodes.
 
-file = recipe("os-patching")
-async with upheld(at(berlin("2026-01-05 21:00")).with_nodes(6, zones=3), file, most=2).running() as cluster:
-    see_to(cluster, file)
-    async with acting(worker(cluster, "example.com/patch-now", patch)):
-        await set_labels(cluster, ["n1", "n2"], "example.com/patches", "pending")
-        await comes_true(cluster, lambda: all_over(cluster, ["n1", "n2"], "example.com/patches"), hours=12)
+    file = recipe("os-patching")
+    plan = cluster_at(berlin_time("2026-01-05 21:00")).with_nodes(6, zones=3)
+    async with with_recipe_invariants(plan, file, max_unavailable=2).running() as cluster:
+        operate(cluster, file)
+        async with running_actors(worker(cluster, "example.com/patch-now", patch)):
+            await set_labels(cluster, ["n1", "n2"], "example.com/patches", "pending")
+            …
 
-Who works on nodes polls, as such agents do, and insists that the node is empty by the time it is told to begin. What
-happened is read from the history in the end: who was in which state from when to when.
+Agents poll, as real ones do, and assert that the node is drained when they are told to begin. Results are read from the
+history at the end: the states of each node, with their times.
 """
 
 import asyncio

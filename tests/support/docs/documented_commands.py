@@ -1,11 +1,11 @@
-"""Every command in the documentation, and how it is tested.
+"""All commands in the documentation, and how each is tested.
 
-A block `console` is for a reader who follows the page from its top to its end; a test does that, which has to know what
-the page is about (`FOLLOWED_PAGES`). Everything else that looks like a command, in a block `sh` or in an indented one,
-is run by itself, on a sandbox, and must succeed. What cannot be run is in `NOT_RUN`, with the reason. So a command
-that somebody adds is run, unless somebody says why not.
+A `console` block is for a reader who follows the page from top to bottom. A test does the same, and needs to know the
+environment of the page (`FOLLOWED_PAGES`). Every other command, in an `sh` block or an indented one, runs on its own
+against a sandbox and must succeed. Commands that cannot run are in `NOT_RUN`, with the reason. So every new command is
+run unless somebody states why not.
 
-A synopsis, with options in brackets, is no command: its options must exist.
+A synopsis, with options in brackets, is not run: its options must exist.
 """
 
 import re

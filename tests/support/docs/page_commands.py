@@ -1,4 +1,4 @@
-"""The commands of a page of the documentation, and a reader who pastes them into a shell.
+"""Parses the commands of a documentation page, and runs them in a shell as a reader would.
 
     ```console
     $ kubectl get nodes
@@ -6,18 +6,18 @@
     n1     Ready…
     ```
 
-Lines that begin with `$ ` are commands, and go on after a backslash or until the end of a `<<EOF`. What follows them is
-what the reader is to see: each of these lines must come, in this order; others may come between, and `…` stands for
-anything. What only looks is run again until it shows that. What is exported stays so. Blocks differ by the word after
-`console`:
+Lines that begin with `$ ` are commands; they continue after a backslash or until the end of a `<<EOF`. The following
+lines are expected output: each must appear, in this order; other lines may appear between them, and `…` matches
+anything. A command that only reads is repeated until its output matches. Exported variables persist. The word after
+`console` changes the meaning of a block:
 
-    background      goes on running, until a block `stop` or the end of the page
-    stop            stands for Ctrl-C, before its first command
-    fails           its commands end with another code than 0
+    background      keeps running until a `stop` block or the end of the page
+    stop            presses Ctrl-C before its first command
+    fails           its commands exit with a non-zero code
 
-Other blocks are only for reading.
+Other blocks are not run.
 
-`Reader` follows a whole page. A test that has to do something between the commands takes them one by one, with `Shell`.
+`Reader` runs a whole page. A test that has to act between the commands runs them one by one, with `Shell`.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A reader of the documentation who has cloned the repository, and what they are told to do first."""
+"""A clone of the repository, prepared as the documentation tells readers to."""
 
 import re
 from pathlib import Path

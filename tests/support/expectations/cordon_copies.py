@@ -1,4 +1,4 @@
-"""Copies of cordon marks, as they are on the server."""
+"""The copies of cordon owners on the API server."""
 
 from haulout.budget.cordon_copies import CONFIG_MAP
 from haulout.errors import NotFound

@@ -1,8 +1,8 @@
-"""What a story came to: the objects at the end of a history, without what differs from run to run.
+"""The end state of a history: its objects, without values that differ between runs.
 
-Two runs of the same story end alike if they leave the same objects, whatever their uids, versions, times and, where
-that is said, generated names. Leases and events tell of the way and not of the end; the names of pods are left to
-chance by those who make them.
+Two runs of a test have the same result if they leave the same objects, apart from uids, resource versions, timestamps
+and, optionally, generated names. Leases and Events are left out, because they describe the way and not the result.
+Names of pods are random.
 """
 
 import re

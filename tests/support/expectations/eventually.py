@@ -1,7 +1,6 @@
-"""Waiting for what will be so: `await eventually(clock, lambda: cluster.pods_on("n1"), becomes=[])`.
+"""Waits for a condition: `await eventually(clock, lambda: cluster.pods_on("n1"), becomes=[])`.
 
-It looks again and again, on whatever time the clock has, and when it gives up it says what it saw last, and what it was
-told happened last.
+The probe is repeated on the time of the given clock. A failure shows the last value, and the latest writes if known.
 """
 
 import inspect

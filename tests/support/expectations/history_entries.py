@@ -1,4 +1,4 @@
-"""What the history of a node says, in words that tests compare."""
+"""The history of a node as text that tests compare."""
 
 import msgspec
 

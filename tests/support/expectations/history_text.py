@@ -1,8 +1,8 @@
-"""The history of a cluster in words, for people who look at a test that failed.
+"""The history of a cluster as text, for debugging failed tests.
 
     09:00:07.215 #143 kubelets patch pods shop/cart-0: status.phase Pending -> Running, status.startTime
 
-One line says when, which revision, who, what, and which fields changed, with their values where these are short.
+A line has time, revision, user, verb, object, and the changed fields, with their values if these are short.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Invariants that a test wants upheld, checked on the whole history when it ends."""
+"""Checks invariants on the whole history at the end of a test."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime

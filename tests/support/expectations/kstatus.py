@@ -1,9 +1,9 @@
-"""How tools that go by kstatus see an object: Flux, `helm install --wait`, and whoever else has the library.
+"""The status of an object for tools that use kstatus: Flux, `helm install --wait`, and others.
 
     assert kstatus(obj) == "InProgress"
 
-The rules are those that the README of pkg/kstatus (sigs.k8s.io/cli-utils) documents, for kinds that the library does
-not know. An object that says nothing at all counts as `Current`.
+The rules are those that the README of pkg/kstatus (sigs.k8s.io/cli-utils) documents for kinds without special rules. An
+object without any status counts as `Current`.
 """
 
 from haulout.api.objects import RawObject

@@ -1,8 +1,8 @@
-"""Histories of nodes in a whole cluster: what was written down about a node.
+"""The recorded history of nodes in a whole cluster.
 
-async with recorded(a_cluster()).with_nodes(1).running() as cluster:
+async with with_record_crd(a_cluster()).with_nodes(1).running() as cluster:
     …
-    assert moves(cluster, "n1") == [("profile/os", "operational", "maintenance-required")]
+    assert transitions(cluster, "n1") == [("profile/os", "operational", "maintenance-required")]
 """
 
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS, custom_resource_definition

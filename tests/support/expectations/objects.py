@@ -1,4 +1,4 @@
-"""Looking at objects as plain JSON, and at a cluster's history as a row of moments."""
+"""Reads objects as plain JSON, and the history of a cluster as a sequence of states."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence

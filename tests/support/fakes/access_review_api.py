@@ -1,4 +1,4 @@
-"""A cluster that is only ever asked what it is, what it serves and what we may do."""
+"""A fake API server that answers only version, discovery and access review requests."""
 
 import json
 from collections.abc import AsyncIterator, Callable

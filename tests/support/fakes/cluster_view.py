@@ -1,7 +1,7 @@
-"""Scenes for plugins: a cluster that is made up, and one of its nodes to look at.
+"""A fake cluster view for plugins.
 
-cluster = Cluster(a_node("n1"), a_node("n2"), entries={"n1": {"os": entry(State.REQUIRED)}})
-verdict = HasLabel(key="ready").look(cluster.scene("n1"))
+view = FakeClusterView(a_node("n1"), a_node("n2"), entries={"n1": {"os": a_profile_entry(State.REQUIRED)}})
+result = HasLabel(key="ready").evaluate(view.plugin_context("n1"))
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -1,7 +1,4 @@
-"""EvictionRequests for tests, and a responder to Evictions that does what a test wants of it.
-
-cluster.host(Responder(client, "acme.io/mover", takes=timedelta(minutes=5)).run(), name="mover")
-"""
+"""EvictionRequests for tests, and a responder to Evictions with configurable behaviour."""
 
 import asyncio
 from collections.abc import Callable

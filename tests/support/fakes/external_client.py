@@ -1,4 +1,4 @@
-"""Stand-ins for the outside world, and messages to send there."""
+"""A fake client for external services, and messages to send with it."""
 
 import asyncio
 import json

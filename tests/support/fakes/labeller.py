@@ -1,7 +1,7 @@
-"""A small operator to try the test kit on: it gives each node a label, in two writes.
+"""A minimal operator for tests of the test kit: it labels each node, in two writes.
 
-`crash_safe_labeller` survives a crash at any instant. `crash_unsafe_labeller` takes a node that it has marked for one
-that it has done, and so forgets those that it had only marked when it died.
+`crash_safe_labeller` survives a crash at any instant. `crash_unsafe_labeller` treats a node that it has marked as done,
+and so loses nodes that were only marked when it crashed.
 """
 
 from collections.abc import Callable

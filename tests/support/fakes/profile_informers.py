@@ -1,9 +1,10 @@
-"""Surroundings on the sandbox's API server, without a controller: who is woken, by what, and what is followed.
+"""The informers of the profiles controller on the sandbox's API server, without the controller.
 
-async with surrounded(clock, configuration("capacity")) as around:
-    around.api.put(a_pod("shop/cart-0", on="n1"))
-    await around.settle()
-    assert "pods n1" in around.told
+Tests check which node is requeued because of what, and which resources are watched.
+
+    async with running_informers(clock, configuration("capacity")) as informers:
+        put_objects(informers, [a_pod("shop/cart-0", on="n1")])
+        await informers.settle()
 """
 
 import asyncio

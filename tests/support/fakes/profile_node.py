@@ -1,8 +1,8 @@
-"""Steps of one node, without a cluster: each is taken as the controller takes it, on what the one before it wrote.
+"""Reconciles profiles of one node without a cluster: each step is applied before the next one.
 
-walk = Walk(FILE, labels={"cloud.sap/maintenance-profile": "os"})
-walk.step()
-walk.state("os")
+node = ProfileNode(FILE, labels={"cloud.sap/maintenance-profile": "os"})
+node.reconcile()
+node.state("os")
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""A transport that answers what a test tells it to, for rules about single requests."""
+"""A transport with scripted responses, for tests of single requests."""
 
 import json
 from collections.abc import AsyncIterator, Mapping

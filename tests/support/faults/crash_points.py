@@ -1,4 +1,4 @@
-"""Points at which a process could die, before and after each of its writes and each of its calls of a cloud."""
+"""The crash points of a process: before and after each of its writes and each of its cloud calls."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,20 +1,20 @@
-"""Crash points: stop the operator right before or right after each of its writes, start a new one, compare the ends.
+"""Crash tests: kill the operator directly before or after each of its writes, start a new one, compare the end states.
 
-    async def story(stage: Stage) -> None:
-        async with a_cluster(stage.clock).with_nodes(3).on_the_sandbox() as cluster:
-            stage.begin(cluster.cluster)                       # from here on the operator runs
+    async def scenario(run: CrashRun) -> None:
+        async with a_cluster(run.clock).with_nodes(3).on_the_sandbox() as cluster:
+            run.start_operator(cluster.cluster)                # from here on the operator runs
             await cluster.eventually(lambda: …)                # until its work is done
 
-    survives_crashes(story, operator=lambda client: Operator(client).run())
+    assert_survives_crashes(scenario, operator=lambda client: Operator(client).run())
 
-The story is run once undisturbed and the operator's writes are counted. Then it is replayed, each time on an event loop
-of its own and exactly as before up to the crash, twice for each write: once the write takes effect and its answer is
-never heard, once it is never sent. What the story came to must be the same, and the invariants must hold on the whole
-history. What fails is told by the number of the write, and can be run alone with `only`.
+The scenario runs once without a crash to count the operator's writes. Then it is replayed twice per write, each time on
+a new event loop and identical up to the crash: once the write takes effect and its response is lost, once it is never
+sent. The end state must be the same, and the invariants must hold on the whole history. A failure names the number of
+the write, which can be run alone with `only`.
 
-An operator that does all its work in the API server (`writes_only_to_api`) leaves its successor nothing but what is
-there. Then a crash before a write is the same as one after the write before it, unless another wrote or time passed in
-between, and one of the two is enough. Who calls, mails or asks anybody else between two writes is not such an operator.
+An operator that does all its work in the API server (`writes_only_to_api`) leaves its successor nothing but the stored
+objects. Then a crash before a write equals one after the previous write, unless another client wrote or time passed in
+between, and one of the two is enough. An operator that calls any other service between two writes does not qualify.
 """
 
 import asyncio

@@ -1,13 +1,13 @@
-"""Counts what the history of nodes must hold, from watch events of the objects alone.
+"""Counts the entries that node histories must contain, from watch events of the objects alone.
 
-    judge = Judge()
-    judge.observe("nodemaintenances", "patch", obj)          # each version of each object, in order
-    judge.observe("nodemaintenances", "patch", None)         # it is gone
-    judge.read("n1", record)                                 # now and then, before entries give way to newer ones
-    assert judge.problems() == []
+    audit = HistoryAudit()
+    audit.observe("nodemaintenances", "patch", obj)          # each version of each object, in order
+    audit.observe("nodemaintenances", "patch", None)         # deleted
+    audit.read_record("n1", record)                          # regularly, before old entries are trimmed
+    assert audit.problems() == []
 
-It uses nothing of `haulout.history`: what is expected is read from `status.phase` and from the data annotation of
-nodes, and what is there from the raw record. Times are not looked at.
+It uses no code of `haulout.history`: expected entries are derived from `status.phase` and the data annotation of nodes,
+actual ones from the raw record. Timestamps are not compared.
 """
 
 import json

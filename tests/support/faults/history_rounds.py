@@ -1,11 +1,11 @@
-"""Rounds of maintenances on a real API server while something fails, judged by what etcd was told.
+"""Rounds of maintenances on a real API server during a fault, audited with the events of etcd.
 
-    judge = await run_rounds(control_plane, "the server dies", rounds=50, seed=1, file=maintenance_yaml)
-    assert judge.missing() == 0
+    audit = await run_rounds(control_plane, "the server dies", rounds=50, seed=1, file=maintenance_yaml)
+    assert audit.missing_count() == 0
 
-The operator runs in this process, as a service account with the roles that we ship and on a clock of its own that can
-be set. There are no kubelets and no controllers: nodes are objects, and pods end when the story says so. The judge
-follows etcd itself, which outlives the API server, so that no version of an object escapes it.
+The operator runs in this process, as a service account with the shipped roles and on a clock that can be set. There are
+no kubelets and no controllers: nodes are plain objects, and the test ends the pods. The audit watches etcd itself,
+which outlives the API server, so that it misses no version of an object.
 """
 
 import asyncio

@@ -1,10 +1,10 @@
-"""Answers that an API server does not give by itself, for one program: on the sandbox and on a real cluster alike.
+"""Injects responses that an API server does not give by itself into one program, on the sandbox and on a real cluster.
 
-answers = Interposed()
-cluster.run(answers.before(operate))
-strange = answers.give(500, when=lambda request: request.path == "/api/v1/pods")
+injector = ResponseInjector()
+cluster.run(injector.wrap_program(operate))
+response = injector.inject(500, matches=lambda request: request.path == "/api/v1/pods")
 …
-answers.stop(strange)
+injector.remove(response)
 """
 
 from collections.abc import AsyncIterator, Callable

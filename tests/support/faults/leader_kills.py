@@ -1,15 +1,15 @@
-"""Leaders that are killed at random instants while a cloud announces maintenance, and a judge of what comes of it.
+"""Kills leaders at random instants while a cloud announces maintenance, and checks the result from watches.
 
-    async with judged(client) as judge:
-        story = Story(client, cloud, replicas, judge, random=Random(7))
+    async with observed_reboots(client) as observer:
+        rounds = KillRounds(client, cloud, replicas, observer, random=Random(7))
         for _ in range(50):
-            await story.round()
+            await rounds.run_round()
 
-In each round AWS announces the reboot of two nodes, where the profile allows one to be out of service at a time. The
-leader is killed at a random instant of all that follows, and another standby is started. Some pods are protected by a
-PodDisruptionBudget until then, so that the next leader evicts pods that the killed one tried to evict. Both reboots
-must come to their end. The judge knows only what watches show: a notice for each event and no other, each node
-cordoned, drained and given back once, the budget never exceeded, no Kubernetes Event and no message to people repeated.
+In each round AWS announces the reboot of two nodes, while the profile allows one to be out of service at a time. The
+leader is killed at a random instant after that, and another standby is started. A PodDisruptionBudget protects some
+pods until then, so that the next leader evicts pods whose eviction the killed one attempted. Both reboots must
+complete. The observer uses only watches: it expects one notice per event and no other, each node cordoned, drained and
+released once, the budget never exceeded, and no Kubernetes Event or notification repeated.
 """
 
 import asyncio

@@ -1,14 +1,14 @@
-"""Everything that can befall a process and the cluster around it, as one list of named faults.
+"""The list of named faults of a process and the cluster around it.
 
     for fault in FAULTS:
-        await befall(operator, fault, random=Random(1))     # returns when the fault is over
+        await inject_fault(operator, fault, random=Random(1))     # returns when the fault is over
 
-Each fault begins, lasts and ends: afterwards nothing of it is left, so that a test can demand that all be well again
-once faults stop. `mixture(seed)` is a fault too, made of several at once. What is left to chance inside a fault (which
-node, how long) comes from the generator that it is given.
+Each fault begins, lasts and ends without residue, so that a test can require full recovery afterwards.
+`fault_mixture(seed)` is a fault that combines several at once. Random choices inside a fault (which node, how long) use
+the given generator.
 
-Rules about single requests and lines of watches are `haulout_sandbox.apiserver.transport.faults`; crashes at a chosen
-write are `support.faults.crash_test`.
+Rules about single requests and lines of watches are in `haulout_sandbox.apiserver.transport.faults`; crashes at a
+chosen write are in `support.faults.crash_test`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Writes of notices as steps of a story: a source may be killed before and after each."""
+"""Writes of notices as steps before and after which an event source may be killed."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager

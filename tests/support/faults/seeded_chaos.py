@@ -1,8 +1,6 @@
-"""A story with everything in it, for the test that chance comes from seeds alone.
+"""A run with many faults, for the test that all randomness comes from seeds: prints a digest of the whole history.
 
-`python -m support.faults.seeded_chaos SEED`.
-
-It prints a digest of the whole history, and how many writes that was.
+`python -m support.faults.seeded_chaos SEED` prints the digest and the number of writes.
 """
 
 import asyncio

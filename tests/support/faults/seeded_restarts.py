@@ -1,8 +1,6 @@
-"""Rolling restarts on twenty nodes, for the test that runs repeat themselves.
+"""Rolling restarts on twenty nodes, for the test that runs are reproducible: prints a digest of the whole history.
 
-`python -m support.faults.seeded_restarts SEED`.
-
-It prints a digest of the whole history, and how many writes that was.
+`python -m support.faults.seeded_restarts SEED` prints the digest and the number of writes.
 """
 
 import logging

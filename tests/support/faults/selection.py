@@ -1,8 +1,8 @@
-"""Which faults a test goes through: all of them where there is time, else a third, another one in each of three files.
+"""Selects the faults for a test: all in a long run, otherwise one third, a different one in each of three files.
 
-    @pytest.mark.parametrize("fault", faults_for(1), ids=str)
+    @pytest.mark.parametrize("fault", faults_for_turn(1), ids=str)
 
-What each third leaves out the others have, so that a whole run of the tests has every fault several times.
+Together the three thirds contain every fault several times, so a whole run of the tests covers all faults.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,11 @@
-"""Processes that stand still while the others go on, in one event loop.
+"""Stalls simulated processes while others continue, in one event loop.
 
-    with process("a"):                        # whatever is started here belongs to process a
+    with process_context("a"):                # tasks started here belong to process a
         group.create_task(…)
-    loop.stall("a", timedelta(seconds=20))    # nothing of a runs for 20 s; then all that was due, in its order
+    loop.stall("a", timedelta(seconds=20))    # nothing of a runs for 20 s; then everything that is due, in order
 
-This is what a long garbage collection, a stopped container or a swapping machine looks like from inside: after it,
-callbacks that were ready run before timers that should have rung long ago. What is on the network is not stalled: send
-through `DelayedNetwork`.
+This simulates a long garbage collection, a paused container or a swapping machine: afterwards, callbacks that were
+ready run before timers that are long overdue. Data on the network is not stalled: send through `DelayedNetwork`.
 """
 
 import asyncio

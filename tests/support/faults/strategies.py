@@ -1,4 +1,4 @@
-"""Hypothesis strategies over what the sandbox can do to a process."""
+"""Hypothesis strategies for faults of the sandbox."""
 
 from hypothesis import strategies as st
 

@@ -1,4 +1,4 @@
-"""A network line to a real server that a test can cut and mend, or leave open and silent."""
+"""A TCP proxy to a real server, which a test can cut, restore, or silence while connections stay open."""
 
 import asyncio
 import contextlib

@@ -1,19 +1,20 @@
-"""What must hold at every revision of the API server, whatever fails: checkers for the history of a cluster.
+"""Invariants that must hold at every revision of the API server, whatever fails: checkers for the history of a cluster.
 
-    violations = check(cluster.api.history, PodBudgetsKept(), OnlyOwnCordonsRemoved(operator={"operator"}))
+    violations = check(history, PodDisruptionBudgetsRespected(), OnlyOwnCordonsRemoved(operator={"operator"}))
 
-    safety    DisruptionsWithinBudget, ControlPlaneOneAtATime     no more nodes at once than allowed
-              OnlyOwnCordonsRemoved                                uncordon what is ours and nobody wants any more
-              PodsLeaveByPolicy, PodBudgetsKept, GraceHonoured    how pods leave
-              OneMaintenancePerNode                               the others queue, in order
-              ForeignMetadataUntouched                              labels, annotations, taints, conditions, finalizers
-              CalledOnce                                          notifications, hooks, cloud calls
-    liveness  EndsOrExplains, Converges                           an end, or a reason; all well once faults stop
-              EventsBecomeObjects, DeadlinesTold                  in time, or said in time
-              DeadHoldNothing                                     the dead let go
-    record    RecordReplays                                       the history of a maintenance leads to its status
+    safety    DisruptionsWithinBudget, ControlPlaneOneAtATime        no more nodes at once than allowed
+              OnlyOwnCordonsRemoved                                  uncordon only nodes without other cordon owners
+              PodsLeaveByPolicy, PodDisruptionBudgetsRespected,
+              GracePeriodRespected                                   how pods are evicted
+              OneMaintenancePerNode                                  further maintenances queue, in order
+              ForeignMetadataUntouched                               labels, annotations, taints, conditions, finalizers
+              CalledOnce                                             notifications, hooks, cloud calls
+    liveness  EndsOrExplainsItself, Converges                        an end, or a reason; recovery after faults
+              EventsBecomeObjects, MissedDeadlinesAnnounced          in time, or reported in time
+              DeadProcessesReleaseAll                                dead processes hold nothing
+    record    RecordReplays                                          the recorded history leads to the status
 
-Each is a frozen value that says what it has to know; `check` runs any number of them in one pass.
+Each invariant is a frozen value with its parameters; `check` evaluates any number of them in one pass.
 """
 
 from support.invariants.checker import Invariant, State, Violation, check

@@ -1,9 +1,9 @@
-"""How invariants are checked: one pass over the history, in which each judge sees what concerns it.
+"""Evaluation of invariants: one pass over the history, in which each checker sees the writes that concern it.
 
-An invariant is a small frozen value that says what must hold and what it has to know for that: whose writes are the
-operator's, what marks a cordon as ours. `new_checker` makes a judge, which sees each write of the kinds it asked for
-together with the `State` that the write led to, and names what is wrong. Judges remember; invariants do not, so that
-one can be checked on any number of histories.
+An invariant is a small frozen value that says what must hold, with its parameters: whose writes are the operator's,
+what marks a cordon as its own. `new_checker` creates a checker, which sees each write of the kinds that it asked for,
+together with the `State` after the write, and returns violations. Checkers have state; invariants do not, so one
+invariant can be checked on any number of histories.
 """
 
 from abc import ABC, abstractmethod

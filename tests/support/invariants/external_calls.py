@@ -1,4 +1,4 @@
-"""What is told to the outside world: at most once for each transition."""
+"""Invariants about external calls: at most one per transition."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""What must come about in time: convergence, answers to events, deadlines that are told of, and the legacy of the dead.
+"""Liveness invariants: convergence, reactions to events, announced deadlines, and release by dead processes.
 
-Time passes also without writes: each judge looks at the end of the history once more.
+Time also passes without writes: each checker also looks at the end of the history.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What must hold about maintenances, whatever kind of object they are: one at a time, an end or a reason, a record."""
+"""Invariants about maintenances of any kind: one at a time per node, an end or a reason, a record."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What must hold about nodes: budgets, cordons, and the control plane."""
+"""Invariants about nodes: budgets, cordons, and the control plane."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field

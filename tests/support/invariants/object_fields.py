@@ -1,4 +1,4 @@
-"""What invariants read of objects."""
+"""Accessors for the fields of objects that invariants read."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""What belongs to others stays as it is: labels, annotations, taints, conditions and finalizers."""
+"""Invariants about metadata of other owners: labels, annotations, taints, conditions and finalizers stay unchanged."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""PodDisruptionBudgets hold: no eviction takes a healthy pod that its budget needs.
+"""The invariant about PodDisruptionBudgets: no eviction removes a healthy pod that its budget needs.
 
-What a budget needs is reckoned here from the objects themselves, not taken from its status, which is what is judged. A
-budget's controller needs some time to learn that a pod fell ill by itself; for so long (`lag`) such a pod counts as
-healthy here, because no eviction could have known better.
+The required number is computed here from the objects, not read from the budget's status, which is under test. The
+disruption controller needs some time to notice that a pod became unhealthy by itself; for that time (`lag`) such a pod
+counts as healthy here, because no eviction could have known better.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What must hold about pods that are made to leave: policy, and the grace period that they were promised."""
+"""Invariants about evicted pods: the drain policy, and the grace period."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
-"""Numbers with which each alert fires, and what people are told then, as unit tests of promtool.
+"""Series with which each alert fires, and the alert's texts, as unit tests of promtool.
 
-    case = Case("HauloutDrainBlocked", {'haulout_drains_blocked{by="order",kind="Policy"}': "2+0x60"}, at="35m", ...)
-    document([case], rules)          # what `promtool test rules` reads
+    case = AlertCase("HauloutDrainBlocked", {'haulout_drains_blocked{by="order",kind="Policy"}': "2+0x60"}, at="35m", …)
+    promtool_test_file([case], rules)          # the input of `promtool test rules`
 
-A series is in promtool's notation, a number each minute: `1+0x60` is 1 for an hour, `0+2x60` rises by 2.
+A series is in promtool's notation, one number per minute: `1+0x60` is 1 for an hour, `0+2x60` increases by 2.
 """
 
 import re
@@ -85,15 +85,15 @@ _LIMIT_LABELS = '{limit="at most 2 nodes",group="all nodes"}'
 FIRING_CASES = (
     AlertCase("HauloutAbsent", {"up": f"1+0{_HOUR}"}, at="6m"),
     AlertCase(
-        "HauloutNobodyLeads",
+        "HauloutNoLeader",
         _NO_LEADER | {_leader_series(LEADER_LEASE, "a"): f"1+0{_HOUR}"},
         "3m",
         {"name": EXTENSION_LEASE},
     ),
-    AlertCase("HauloutConfigurationBroken", {"haulout_profiles_configuration_good": f"0+0{_HOUR}"}, at="6m"),
-    AlertCase("HauloutNodesInTrouble", {"haulout_profiles_nodes_in_trouble": f"3+0{_HOUR}"}, at="16m", value="3"),
+    AlertCase("HauloutConfigurationBroken", {"haulout_profiles_configuration_valid": f"0+0{_HOUR}"}, at="6m"),
+    AlertCase("HauloutNodesSkipped", {"haulout_profiles_nodes_skipped": f"3+0{_HOUR}"}, at="16m", value="3"),
     AlertCase(
-        "HauloutTransitionsFail",
+        "HauloutTransitionsFailing",
         {'maintenance_controller_transition_failure_count{profile="os"}': f"0+1{_HOUR}"},
         "20m",
         {"profile": "os"},
@@ -106,13 +106,13 @@ FIRING_CASES = (
         "2",
     ),
     AlertCase(
-        "HauloutDrainsFail",
+        "HauloutDrainsFailing",
         {'haulout_drain_duration_seconds_count{by="order",result="TimedOut"}': "0+0x9 1+0x50"},
         "15m",
         {"by": "order"},
     ),
     AlertCase(
-        "HauloutBudgetUsedUp",
+        "HauloutBudgetExhausted",
         {
             f"haulout_budget_used{_LIMIT_LABELS}": f"2+0{_LONG}",
             f"haulout_budget_limit{_LIMIT_LABELS}": f"2+0{_LONG}",
@@ -122,33 +122,33 @@ FIRING_CASES = (
         _LIMIT,
     ),
     AlertCase(
-        "HauloutDoesNotHearItsCloud",
+        "HauloutCloudSourceDown",
         {'haulout_notices_source_up{source="aws"}': f"0+0{_HOUR}"},
         "11m",
         {"source": "aws"},
     ),
     AlertCase(
-        "HauloutAgentsDoNotHearTheirCloud",
+        "HauloutAgentSourceDown",
         {f'haulout_agent_up{{cloud="azure",instance="{it}"}}': f"0+0{_HOUR}" for it in ("n1", "n2")},
         "11m",
         {"cloud": "azure"},
         "2",
     ),
     AlertCase(
-        "HauloutCloudMakesNoSense",
+        "HauloutCloudMessagesQuarantined",
         {'haulout_notices_quarantined_total{source="aws"}': "0+0x9 1+0x50"},
         "15m",
         {"source": "aws"},
     ),
     AlertCase(
-        "HauloutTooLateForAMaintenance",
+        "HauloutNodeNotEmptyInTime",
         {'haulout_notices_late{source="gcp"}': f"1+0{_HOUR}"},
         "1m",
         {"source": "gcp"},
         "1",
     ),
     AlertCase(
-        "HauloutNoticesComeLate",
+        "HauloutNoticesLate",
         {'haulout_notices_lead_seconds_bucket{source="oci",le="900.0"}': "0+0x9 1+0x50"},
         "15m",
         {"source": "oci"},
@@ -162,7 +162,7 @@ FIRING_CASES = (
     AlertCase("HauloutMachinesNotReplaced", {"haulout_machine_maintenances_late": f"1+0{_HOUR}"}, at="16m", value="1"),
     AlertCase("HauloutVCenterDown", {'haulout_esx_vcenter_up{zone="a"}': f"0+0{_HOUR}"}, "16m", {"zone": "a"}),
     AlertCase(
-        "HauloutEsxHostWaits", {'haulout_esx_hosts{state="alarm"}': f"1+0{_LONG}"}, "245m", {"state": "alarm"}, "1"
+        "HauloutEsxHostWaiting", {'haulout_esx_hosts{state="alarm"}': f"1+0{_LONG}"}, "245m", {"state": "alarm"}, "1"
     ),
     AlertCase("HauloutEsxNodesStuck", {'haulout_esx_nodes{stuck="true"}': f"4+0{_HOUR}"}, at="16m", value="4"),
     AlertCase(
@@ -180,7 +180,7 @@ FIRING_CASES = (
         "5h 33m 20s",
     ),
     AlertCase(
-        "HauloutClusterBudgetUsedUp",
+        "HauloutClusterBudgetExhausted",
         {f'haulout_hub_budget_{it}{{limit="at most 1"}}': f"1+0{_LONG}" for it in ("used", "limit", "waiting")},
         "245m",
         {"limit": "at most 1"},
@@ -189,9 +189,13 @@ FIRING_CASES = (
     AlertCase(
         "HauloutServersNotDeleted", {'haulout_kubernikus_deletions{stuck="true"}': f"1+0{_HOUR}"}, "16m", value="1"
     ),
-    AlertCase("HauloutIsSlow", _lag_histogram("queue", below="1", above="5"), "30m", {"queue": "nodes"}, "4.6s"),
+    AlertCase("HauloutQueueLagHigh", _lag_histogram("queue", below="1", above="5"), "30m", {"queue": "nodes"}, "4.6s"),
     AlertCase(
-        "HauloutWakesLate", _lag_histogram("wakeup", below="15", above="60"), "45m", {"queue": "nodes"}, "59.55s"
+        "HauloutTimersLate",
+        _lag_histogram("queue_scheduled", below="15", above="60"),
+        "45m",
+        {"queue": "nodes"},
+        "59.55s",
     ),
     AlertCase(
         "HauloutWatchSilent",
@@ -200,7 +204,7 @@ FIRING_CASES = (
         {"resource": "nodes"},
     ),
     AlertCase(
-        "HauloutWatchSilent", {'haulout_watch_troubled{resource="pods"}': f"1+0{_HOUR}"}, "11m", {"resource": "pods"}
+        "HauloutWatchSilent", {'haulout_watch_not_synced{resource="pods"}': f"1+0{_HOUR}"}, "11m", {"resource": "pods"}
     ),
     AlertCase(
         "HauloutApiErrors",
@@ -212,7 +216,10 @@ FIRING_CASES = (
         value="50%",
     ),
     AlertCase(
-        "HauloutDropsItsRecord", {'haulout_dropped_total{what="events"}': "0+0x9 3+0x50"}, "15m", {"what": "events"}
+        "HauloutHistoryEntriesDropped",
+        {'haulout_dropped_total{what="events"}': "0+0x9 3+0x50"},
+        "15m",
+        {"what": "events"},
     ),
 )
 # The operator, or the hub, goes while the other one stays; or one replica of two does.
@@ -257,8 +264,8 @@ _HEALTHY = {
     **_NO_LEADER,
     _leader_series(LEADER_LEASE, "a"): f"1+0{_LONG}",
     _leader_series(EXTENSION_LEASE, "a"): f"1+0{_LONG}",
-    "haulout_profiles_configuration_good": f"1+0{_LONG}",
-    "haulout_profiles_nodes_in_trouble": f"0+0{_LONG}",
+    "haulout_profiles_configuration_valid": f"1+0{_LONG}",
+    "haulout_profiles_nodes_skipped": f"0+0{_LONG}",
     'maintenance_controller_transition_failure_count{profile="os"}': f"7+0{_LONG}",
     'haulout_drains_blocked{by="order",kind="Completion"}': f"1+0{_LONG}",
     'haulout_drain_duration_seconds_count{by="order",result="Drained"}': f"0+1{_LONG}",
@@ -279,7 +286,7 @@ _HEALTHY = {
     'haulout_hub_hosts{state="off"}': f"1+0{_LONG}",
     'haulout_kubernikus_deletions{stuck="false"}': f"1+0{_LONG}",
     'haulout_watch_age_seconds{resource="nodes"}': f"40+0{_LONG}",
-    'haulout_watch_troubled{resource="nodes"}': f"0+0{_LONG}",
+    'haulout_watch_not_synced{resource="nodes"}': f"0+0{_LONG}",
     'haulout_api_requests_total{verb="get",resource="pods",code="200"}': f"0+20{_LONG}",
     'haulout_api_requests_total{verb="get",resource="pods",code="503"}': f"0+1{_LONG}",
     'haulout_dropped_total{what="events"}': f"2+0{_LONG}",

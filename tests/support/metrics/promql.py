@@ -1,10 +1,10 @@
-"""Just enough of Prometheus to try alerts: its text format, what of its language our expressions use, and time.
+"""A minimal Prometheus for tests of alerts: its text format, the PromQL that the rules use, and time.
 
     scrapes = Scrapes()
     scrapes.add(at=seconds, text=exposition)
-    fires(alert.expr, scrapes)         # whether it would have told anybody
+    fires(alert.expr, scrapes)         # whether the alert would have fired
 
-`increase` and `rate` do not extrapolate to the ends of their window. Apart from that, what they return is Prometheus'.
+`increase` and `rate` do not extrapolate to the ends of their window. Apart from that, results equal Prometheus'.
 """
 
 import operator

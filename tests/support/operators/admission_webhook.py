@@ -1,7 +1,9 @@
-"""A whole cluster that asks our webhook about NodeMaintenances, with the rights that we ship, or one about evictions.
+"""A whole cluster with Haulout's admission webhook for NodeMaintenances, or with a webhook for evictions.
 
-async with admitting(cluster):
-assert await refusal(cluster, "nowhere", name="odd")
+The operator has exactly the shipped roles.
+
+    async with registered_webhook(cluster):
+        assert await denial_message(cluster, "nowhere", name="odd")
 """
 
 import asyncio

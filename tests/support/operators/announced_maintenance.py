@@ -1,11 +1,6 @@
-"""Maintenance that is announced: the whole operator without a configuration, and a cloud that talks about a machine.
+"""Announced maintenance: the whole operator without a configuration, and a cloud that reports the stages of one event.
 
-async with noticed(a_cluster(clock).with_nodes(2)).on_the_sandbox() as cluster:
-    cluster.run(operating())
-    cloud = Cloud(cluster, "n1")
-    await cloud.say(start=20, end=40)                       # in minutes from the beginning of the story
-    await cloud.until(45)
-    assert cloud.out_of_service() == [(5, 40)]
+`AnnouncedMaintenance` writes the notices of the cloud. Its times are minutes since the start of the test.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Sources of notices that say what a test has them say, and the operator that listens to them."""
+"""Event sources with scripted notices, and the operator that uses them."""
 
 import asyncio
 from collections.abc import Sequence

@@ -3,10 +3,10 @@
     with memory_limit(280) as limit:
         process = await asyncio.create_subprocess_exec(*limit.command, sys.executable, …)
 
-It is that of a cgroup, of version 1 or 2, below the cgroup of this process, where that can be made: as in a container,
-it counts kernel memory of sockets and the page cache, and the kernel kills a process that exceeds it. Elsewhere it is
-RLIMIT_DATA. That counts private writable mappings whether or not they are used, such as the stacks of threads, so it
-gets an allowance, and allocations beyond it fail in the process.
+The limit is that of a cgroup, of version 1 or 2, below the cgroup of this process, where that can be created: as in a
+container, it includes kernel memory of sockets and the page cache, and the kernel kills a process that exceeds it.
+Elsewhere it is RLIMIT_DATA. That counts private writable mappings whether or not they are used, such as the stacks of
+threads, so it gets an allowance, and allocations beyond it fail in the process.
 """
 
 from collections.abc import Iterator

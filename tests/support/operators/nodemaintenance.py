@@ -1,8 +1,8 @@
-"""NodeMaintenances in a whole cluster: the operator as a process, what a person orders, and how that stands.
+"""NodeMaintenances in a whole cluster: the controller as a process, requests of users, and their status.
 
-async with maintained(a_cluster().with_nodes(2)).running() as cluster:
-    cluster.run(operate)
-    await order(cluster, "n1")
+async with with_nodemaintenance_crd(a_cluster().with_nodes(2)).running() as cluster:
+    cluster.run(run_controller)
+    await create_maintenance(cluster, "n1")
     await cluster.eventually(lambda: phase(cluster), becomes="Succeeded")
 """
 

@@ -1,8 +1,7 @@
-"""A cluster with notices and their controller, which can be killed at any of its writes or calls of a cloud.
+"""A cluster with notices and their controller, which can be killed at any of its writes or cloud calls.
 
-async with noticed(clock) as world:
-    await world.announce("m1", start=HOUR)
-    await world.says("m1", "True", Verdict.PLANNED)
+async with a_notice_cluster(clock) as cluster:
+    await cluster.announce("m1", start=HOUR)
 """
 
 import asyncio

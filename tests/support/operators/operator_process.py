@@ -1,9 +1,10 @@
-"""The operator with all its ports in a process of its own, for tests that attack it from outside.
+"""The operator with all its ports in a separate process, for tests that attack it from outside.
 
-    async with attacked(loop="uvloop", limit_mib=280) as operator:
+    async with operator_under_attack(loop="uvloop", limit_mib=280) as operator:
         peers = await operator.flood(3000, Port.WEBHOOK)
 
-As a program (`python attacked.py LOOP PORT PORT PORT PORT`) it is that process: the operator, and a cluster in memory.
+Run as a program (`python operator_process.py LOOP PORT PORT PORT PORT`), this module is that process: the operator and
+an in-memory cluster.
 """
 
 import asyncio

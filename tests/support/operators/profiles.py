@@ -1,9 +1,8 @@
-"""Profiles in a whole cluster: the operator as a process, by a `maintenance.yaml`.
+"""Profiles in a whole cluster: the operator as a process, with a `maintenance.yaml`.
 
-async with entitled(a_cluster().with_nodes(2)).running() as cluster:
-    cluster.run(operating(file, outside=FakeOutside()))
-    await attach(cluster, "n1", "flatcar")
-    await cluster.eventually(lambda: state(cluster, "n1"), becomes="maintenance-required")
+cluster.run(operator_with_profiles(file, outside=FakeExternalClient()))
+await set_profiles(cluster, "n1", "flatcar")
+await cluster.eventually(lambda: state(cluster, "n1"), becomes="maintenance-required")
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Profiles in a whole cluster: the controller as a process, with little around it, and how nodes stand.
+"""The profiles controller as a process in a whole cluster, with few other components, and the states of nodes.
 
-phone = Phone()
+notifications = NotificationLog()
 async with a_cluster(clock).with_nodes(2).on_the_sandbox() as cluster:
-    cluster.run(operating(FILE, phone))
-    await label(cluster, "n1", {PROFILE_LABEL: "os"})
+    cluster.run(profiles_controller(FILE, notifications))
+    await set_labels(cluster, "n1", {PROFILE_LABEL: "os"})
     await cluster.eventually(lambda: state(cluster, "n1"), becomes=State.REQUIRED)
 """
 

@@ -1,10 +1,10 @@
-"""Replicas of the operator as processes of this machine, on a cluster of a kubeconfig: started, killed, told to end.
+"""Replicas of the operator as processes of this machine, with a kubeconfig: started, killed, and signalled.
 
-    async with replica_processes(kubeconfig, namespace="haulout") as replicas:
+    async with replica_processes(kubeconfig, clock=clock, namespace="haulout") as replicas:
         await replicas.wait_for_standby()
         replicas.kill_leader()
 
-Who leads, and what a standby has seen, is read from what they log.
+The leader, and what a standby has observed, are read from the logs.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Replicas of the operator in a town: who leads, who takes over, and what they do to nodes.
+"""Replicas of the operator in a cluster for drains: the leader, failover, and their writes to nodes.
 
-async with a_site(clock, "n1", "n2") as town:
-    replica(town, "one", node="n1", file=file)
-    await town.until(lambda: holders(town) == both("one"))
+async with a_replica_cluster(clock, "n1", "n2") as cluster:
+    start_replica(cluster, "one", node="n1")
+    await cluster.wait_until(lambda: lease_holders(cluster) == all_leases_held_by("one"))
 """
 
 from collections.abc import AsyncIterator

@@ -1,6 +1,7 @@
-"""One budget for profiles and orders in a whole cluster: the operator by a file, and what must hold.
+"""One budget for profiles and NodeMaintenances in a whole cluster, and the invariant about it.
 
-Operators may be several, or die at any write: no more nodes are out of service than the file says.
+There may be several operators, and they may crash at any write: never are more nodes out of service than the file
+allows.
 """
 
 import asyncio

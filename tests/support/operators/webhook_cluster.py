@@ -1,12 +1,12 @@
-"""A cluster whose API server asks our webhook about NodeMaintenances: in this process on the sandbox, else over HTTPS.
+"""A cluster with Haulout's admission webhook for NodeMaintenances: in-process on the sandbox, otherwise over HTTPS.
 
-    async with hooked(cluster) as world:
-        await world.order("n1")
+    async with webhook_cluster(backend) as cluster:
+        await cluster.create_maintenance("n1")
 
-The webhook looks things up as the operator's service account, with the roles that we ship and nothing else.
+The webhook reads objects as the operator's service account, with exactly the shipped roles.
 
-Objects that are in no namespace have the cluster's prefix, which `world.named` puts before a name. What the tests put
-into namespaces that all share (`kube-system`) is deleted in the end.
+Cluster-scoped objects have a prefix in their names, which `unique_name` adds. Objects that tests create in shared
+namespaces (`kube-system`) are deleted at the end.
 """
 
 import asyncio

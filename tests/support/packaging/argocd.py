@@ -1,8 +1,8 @@
-"""What Argo CD shows of an object, by the health check that we ship for its kind.
+"""The health that Argo CD shows for an object, by the health check that Haulout ships for its kind.
 
     assert health(obj) == ("Degraded", "2 of 2 healthy pods needed")
 
-Argo CD runs such scripts in Lua 5.1, with the base library and that of tables (util/lua in its repository).
+Argo CD runs such scripts in Lua 5.1, with the base and table libraries (util/lua in its repository).
 """
 
 import functools

@@ -1,10 +1,10 @@
-"""What a Dockerfile says, and its stages in a folder: what they copy and run, without a container engine.
+"""Parses a Dockerfile and runs its stages in a folder, without a container engine.
 
     build = Build(tmp_path)
     build.stage(REPOSITORY / "Dockerfile", "wheel", context=REPOSITORY)
 
-Paths that begin with `/` in commands are below the folder, and `python` is the one that runs the tests. All stages
-share the folder, so what is copied from another stage is there.
+Absolute paths in commands are below the folder, and `python` is the one that runs the tests. All stages share the
+folder, so files copied from another stage are already there.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""The Helm chart, as the real helm renders it, and what it grants.
+"""Renders the Helm chart with the real helm, and evaluates the permissions that it grants.
 
-rendered = template({"replicas": 3})
-granted(rendered)                       # namespace, group, resource, names and verb, of the operator's roles
+rendered = render_chart({"replicas": 3})
+granted_permissions(operator_roles(rendered))
 """
 
 import subprocess

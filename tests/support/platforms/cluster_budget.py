@@ -1,7 +1,7 @@
-"""Clusters of a management cluster that want maintenance, and hubs that let them by a budget, on an API server alone.
+"""Workload clusters that request maintenance, and hubs with a budget for clusters, on an API server alone.
 
-A Machine whose `STARTED` is there stands for a cluster of which a node was touched: what a real hub writes there is in
-another cluster.
+A Machine with the annotation `STARTED` stands for a cluster in which maintenance has started: what a real hub writes
+there is in another cluster.
 """
 
 from collections.abc import Iterable

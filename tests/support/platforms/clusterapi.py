@@ -1,9 +1,9 @@
-"""A management cluster with Cluster API in it, and its workload clusters, on simulated time.
+"""A management cluster with Cluster API and its workload clusters, on simulated time.
 
-async with managed(clock, "a/prod", "b/prod") as hub:
-    first, second = await hub.with_machines("a/prod", replicas=2)
+async with management_cluster(clock, "a/prod", "b/prod") as hub:
+    first, second = await hub.create_machines("a/prod", replicas=2)
     await hub.delete("machines", first)
-    await hub.eventually(lambda: hub.reason(first), becomes="DrainingNode")
+    await hub.eventually(lambda: hub.deletion_reason(first), becomes="DrainingNode")
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -1,7 +1,7 @@
-"""Nodes on ESX hosts: two vCenters, hosts in them, and the integration as a process.
+"""Nodes on ESX hosts: two vCenters with hosts, and the ESX controller as a process.
 
-async with a_site(clock) as site:
-    site.cluster.run(site.operate)
+async with an_esx_cluster(clock) as site:
+    site.cluster.run(site.run_controller)
     site.vcenter("a").enter_maintenance("esx-a1")
     await site.approve("n1")
 """

@@ -1,12 +1,12 @@
 """A management cluster and workload clusters in one process, and a hub between them.
 
-    world = World(clock)
-    prod = world.add_cluster("team-a", "prod")
-    async with world.hub():
-        await world.add_machine(prod, "m1")
-        await world.eventually(lambda: world.has_hook("team-a/m1"))
+    clusters = HubClusters(clock)
+    prod = clusters.add_cluster("team-a", "prod")
+    async with clusters.running_hub():
+        await clusters.add_machine(prod, "m1")
 
-No controller runs in any of them: the test is Cluster API, and the maintenance profiles of the workload clusters.
+No controller runs in any of them: the test acts as Cluster API, and as the maintenance profiles of the workload
+clusters.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""A cluster of Kubernikus: nodes that are servers of OpenStack, and the controller that sees to them.
+"""A cluster of Kubernikus: nodes that are OpenStack servers, and the Kubernikus controller.
 
-async with kubernikus(plan, nodes=3) as (cluster, cloud):
-    cluster.run(seeing_to(cloud))
-    await order(cluster, "pool-1")
+async with a_kubernikus_cluster(plan, nodes=3) as (cluster, cloud):
+    cluster.run(kubernikus_controller(cloud))
+    await request_deletion(cluster, "pool-1")
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What a cloud says about the instances of Machines, and the operator that hears of it."""
+"""Notices of a cloud about the instances of OpenShift Machines, and the operator that receives them."""
 
 from datetime import datetime, timedelta
 

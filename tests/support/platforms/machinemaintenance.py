@@ -1,4 +1,4 @@
-"""MachineMaintenances in a cluster of OpenShift: the operator as a process, records, and how they stand."""
+"""MachineMaintenances in an OpenShift cluster: the operator as a process, its records, and their status."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

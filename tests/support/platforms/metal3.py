@@ -1,10 +1,10 @@
-"""Machines on bare metal in a bare API server, sandbox or real, that has their nodes as well; and who sees to hosts.
+"""Bare-metal Machines and their nodes on a bare API server, sandbox or real, and the Metal3 controller.
 
-yard = await a_yard(client, namespace="metal3")
-await yard.put(a_host(), a_machine())
-async with yard.operated(client):
-await yard.approve()
-await yard.eventually(yard.is_off)
+cluster = await a_bare_metal_cluster(client, namespace="metal3")
+await cluster.create(a_host(), a_machine())
+async with cluster.running_controller(client):
+    await cluster.approve()
+    await cluster.eventually(cluster.is_powered_off)
 """
 
 import asyncio
@@ -42,8 +42,8 @@ HOST, MACHINE, NODE = "rack7-u12", "m1", "rack7-n1"
 # What the hub has beside: it follows Machines and nodes, and tells people.
 _HUB_PERMISSIONS = (
     Permission(("list", "watch"), clusterapi.GROUP, "machines", None, "see Machines"),
-    Permission(("list", "watch"), "", "nodes", None, "see nodes"),
-    Permission(("create", "patch"), "events.k8s.io", "events", None, "tell people by events"),
+    Permission(("list", "watch"), "", "nodes", None, "watch nodes"),
+    Permission(("create", "patch"), "events.k8s.io", "events", None, "record events"),
 )
 PERMISSIONS = rbac.without_redundant((*controller.permissions(), *_HUB_PERMISSIONS))
 

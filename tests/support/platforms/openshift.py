@@ -1,8 +1,8 @@
 """OpenShift's Machine API in a cluster under test, sandbox or real.
 
-plan = openshift(a_cluster())
+plan = with_openshift(a_cluster())
 async with plan.running() as cluster, machine_api(cluster):
-await with_machine_set(cluster, "workers", replicas=3)
+    await create_machine_set(cluster, "workers", replicas=3)
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """A management cluster and a workload cluster, both real, and what tests do to them.
 
-Machines are of the cluster `prod` in a namespace of the test, and `n-NAME` is the node of the Machine NAME. The test is
-Cluster API, and the maintenance profiles of the workload cluster.
+Machines belong to the cluster `prod` in a namespace of the test, and `n-NAME` is the node of the Machine NAME. The test
+acts as Cluster API, and as the maintenance profiles of the workload cluster.
 """
 
 import base64

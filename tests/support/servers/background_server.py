@@ -1,6 +1,6 @@
-"""What answers over HTTP while a test waits for commands: it needs a thread of its own.
+"""HTTP servers in a thread of their own, for tests that block on commands.
 
-with answering(lambda: serving(cloud, host=HOST)) as endpoint:
+with served_over_http(lambda: serve(cloud, host=HOST)) as endpoint:
     shell.run(f"curl {endpoint}")
 """
 

@@ -1,4 +1,4 @@
-"""Throw-away certificate authorities and certificates, for tests that speak TLS."""
+"""Temporary certificate authorities and certificates for tests with TLS."""
 
 import ssl
 from dataclasses import dataclass

@@ -1,10 +1,10 @@
-"""A server that answers with more than anybody should read: gzip bombs, bodies, lists and watches without an end.
+"""A server with excessive responses: gzip bombs, and endless bodies, lists and watches.
 
     async with bomb_server(Bomb.GZIP) as server:
         ...  # at server.url, for as long as the context lasts
         server.bomb = Bomb.NONE  # from now on it is the API server of a cluster with one node
 
-It answers every path alike, so that it can stand for a Kubernetes API server, Prometheus, Slack or a cloud.
+It answers every path in the same way, so that it can replace a Kubernetes API server, Prometheus, Slack or a cloud.
 """
 
 import asyncio

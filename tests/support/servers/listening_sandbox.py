@@ -1,4 +1,4 @@
-"""A sandbox that listens, from a thread of its own, for tests that ask it over sockets which block."""
+"""A sandbox that listens, in a thread of its own, for tests with blocking sockets."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager

@@ -1,4 +1,4 @@
-"""Asks an API server what no proper client would: bytes as they are, over TLS, one connection for each request."""
+"""Sends raw bytes to an API server over TLS, as no proper client would, with one connection per request."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""`haulout run --sandbox` in a process of its own, for tests that come to it from outside."""
+"""`haulout run --sandbox` as a separate process, for tests that access it from outside."""
 
 import os
 import queue

@@ -1,8 +1,9 @@
-"""An admission webhook over HTTPS that does as it is told and remembers what it was asked.
+"""An admission webhook over HTTPS with configurable behaviour, which records its requests.
 
-async with a_webhook(folder) as webhook:
-    webhook.does("/no", denies("not today"))
-    configuration = validating("guard", webhook.client_config("/no"), rules=[rule("pods")])
+async with a_webhook_server(folder) as webhook:
+    webhook.set_behaviour("/no", denies("not today"))
+    entry = a_webhook_entry(webhook.client_config("/no"), rule("pods"))
+    configuration = a_webhook_configuration("guard", entry)
 """
 
 import base64

@@ -50,12 +50,12 @@ def test_what_is_typed_is_understood_or_held_for_ever(text: str, hold: Hold) -> 
             "until=friday; migration",
             (
                 "held: migration (until: expected a time such as 2026-12-01T03:00:00Z, found 'friday'; "
-                "so it is until somebody releases it)"
+                "the hold does not expire by itself)"
             ),
         ),
         (
             "False",
-            "held: False (whatever the value is, the node is held; take the annotation off to release it)",
+            "held: False (any value holds the node; remove the annotation to release it)",
         ),
     ],
 )

@@ -80,7 +80,8 @@ def test_nothing_recorded_is_no_record() -> None:
 )
 def test_a_record_that_cannot_be_used_is_unknown_and_says_what_to_do(text: str) -> None:
     with pytest.raises(
-        InvalidWorkloadRecord, match=f"{WORKLOADS_ANNOTATION} cannot be used .* remove it to go on without"
+        InvalidWorkloadRecord,
+        match=f"{WORKLOADS_ANNOTATION} is invalid .* remove it to continue without waiting for them",
     ):
         workloads.decode_annotation(a_node(text))
 
@@ -92,7 +93,7 @@ def test_a_record_never_grows_beyond_what_is_read_and_says_what_it_leaves_out() 
         workloads.record_workloads([ControlledPod(str(it), it) for it in names], known.get)
     )
     assert MAX_BYTES - 1000 < len(text) <= MAX_BYTES
-    with pytest.raises(InvalidWorkloadRecord, match=r"it has no room for \d+ workloads"):
+    with pytest.raises(InvalidWorkloadRecord, match=r"it omits \d+ workloads that did not fit"):
         workloads.decode_annotation(a_node(text))
 
 

@@ -89,7 +89,7 @@ async def test_what_both_clouds_say_becomes_notices_by_nothing_but_environment_v
                 expected = [("aws", "a1", NoticePhase.PLANNED), ("oci", "o1", NoticePhase.PLANNED)]
                 await eventually(aws.clock, standing, becomes=expected, within=timedelta(seconds=90))
             told = "\n".join(said)
-            assert f"AWS is listened to: EC2, and queue {QUEUE}; with what credentials boto3 finds" in told
-            assert f"OCI is listened to: stream {STREAM}; as config-file" in told
-            assert "environment: WORKERS is of no use: as many nodes at once as the profile allows" in told
-            assert "environment: WD_NODEPOOL is of no use: " in told
+            assert f"AWS events come from EC2, and queue {QUEUE}; credentials: the default chain of boto3" in told
+            assert f"OCI events come from stream {STREAM}; authentication: config-file" in told
+            assert "environment: WORKERS has no effect: the profile limits how many nodes are in maintenance" in told
+            assert "environment: WD_NODEPOOL has no effect: " in told

@@ -288,7 +288,7 @@ class Nobody:
     async def info(self, headers: Mapping[str, str] | None = None) -> bytes:
         """Tell so."""
         del headers
-        raise NoLeader("nobody leads at the moment")
+        raise NoLeader("no replica is the leader at the moment")
 
 
 async def test_a_follower_knows_of_no_nodes_while_nobody_sees_to_profiles(clock: Clock, tmp_path: Path) -> None:

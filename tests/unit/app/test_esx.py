@@ -80,7 +80,7 @@ async def test_the_operator_sees_to_nodes_on_esx_hosts_and_tells_of_it(clock: Cl
         await site.wait_for_labels(n1="true", n2="true", n3="false", n4="false")
         await site.approve("n1", "n2")
         await site.wait_until_down("n1", "n2")
-        assert "[+] ESX: this replica sees to 3 hosts; in maintenance or alarm: 1" in vitals.status_lines()
+        assert "[+] ESX: this replica manages 3 hosts; in maintenance or alarm: 1" in vitals.status_lines()
         assert numbers(vitals) == {
             'haulout_esx_hosts{state="true"}': 1,
             'haulout_esx_hosts{state="false"}': 2,
@@ -111,7 +111,7 @@ async def test_nothing_is_done_while_a_sap_maintenance_controller_leads(clock: C
             await lease_lock.acquire(site.cluster.admin, PROFILES_LEASE, namespace=HOME, holder="sap_1", duration=lasts)
         assert site.label("n1") is None
         assert (
-            "[+] ESX: this replica does not see to it; the leader does, or a SAP maintenance-controller"
+            "[+] ESX: not running on this replica, but on the leader or in a SAP maintenance-controller"
             in vitals.status_lines()
         )
         await site.wait_for_labels(n1="false")
@@ -127,7 +127,7 @@ async def test_should_it_break_it_starts_again_and_all_else_goes_on(clock: Clock
         assert vitals.esx is not None
         vitals.esx.connect = lambda _: connect if broken else site.connect_in_process()
         site.cluster.run(operator(vitals))
-        await site.cluster.eventually(lambda: any("ESX broke" in it for it in vitals.troubles()))
+        await site.cluster.eventually(lambda: any("ESX failed" in it for it in vitals.troubles()))
         assert vitals.is_leader
         broken.clear()
         await site.wait_for_labels(n1="false")
@@ -168,7 +168,7 @@ def test_a_broken_file_is_a_trouble() -> None:
     esx = EsxComponent(
         read_settings=lambda: SETTINGS, connect=lambda _: pytest.fail("nobody connects"), file_problem=lambda: problem
     )
-    told = "what the file for ESX said before stays in force: esx.yaml:3: intervals: expected more"
+    told = "the last valid ESX configuration stays in force: esx.yaml:3: intervals: expected more"
     assert list(esx.troubles()) == [told]
 
 

@@ -153,7 +153,7 @@ async def test_announced_maintenance_does_not_wait_and_its_notice_says_who_is_to
         cloud = AnnouncedMaintenance(cluster, "n1")
         await cloud.report(start=30, end=50)
         await cloud.wait_until_minute(1)
-        said = "n1 is held by alice: migration; it begins nevertheless, at "
+        said = "node n1 is held by alice: migration; the maintenance begins anyway, at "
         assert on_time(cluster)[:2] == ("False", "Held")
         assert on_time(cluster)[2].startswith(said)
         await cloud.wait_until_minute(25)

@@ -209,7 +209,7 @@ async def test_c35_whoever_comes_without_a_path_finds_a_page(tmp_path: Path) -> 
         found = samples(body.decode())
         assert found["leader_election_master_status", LEADER_LEASE] == 1
         assert found["leader_election_master_status", PROFILES_LEASE] == 1
-        assert found[("haulout_profiles_configuration_good",)] == 1
+        assert found[("haulout_profiles_configuration_valid",)] == 1
 
 
 @asynccontextmanager
@@ -349,22 +349,22 @@ async def test_probes_tell_who_leads_what_is_in_force_and_which_nodes_nothing_is
         assert list(lines(world.vitals)) == [
             "[+] leader: this replica leads",
             f"[+] configuration: {file} is in force",
-            "[+] profiles: this replica sees to them; nodes that are due: 0",
-            "[+] notices: MaintenanceNotice is not installed; `haulout manifests --crds-only` has it",
-            "nothing is done about 1 node: /api/v1/info says why",
+            "[+] profiles: reconciled by this replica; nodes due: 0",
+            "[+] notices: MaintenanceNotice is not installed; `haulout manifests --crds-only` prints it",
+            "1 node cannot be reconciled: /api/v1/info shows why",
         ]
-        assert world.samples()[("haulout_profiles_nodes_in_trouble",)] == 1
+        assert world.samples()[("haulout_profiles_nodes_skipped",)] == 1
         file.write_text("profiles: 1")
-        await world.until(lambda: world.samples()[("haulout_profiles_configuration_good",)] == 0)
+        await world.until(lambda: world.samples()[("haulout_profiles_configuration_valid",)] == 0)
         told = list(lines(world.vitals))
-        assert f"[-] configuration: what {file} said before is in force" in told
+        assert f"[-] configuration: the last valid version of {file} is in force" in told
         assert told[-2].startswith(f"the last good configuration stays in force: {file}:1: ")
         assert world.vitals.unready() == []
     told = list(world.vitals.status_lines())
     assert [told[0], *told[2:]] == [
-        "[+] leader: another replica leads, or nobody does yet",
-        "[+] profiles: this replica does not see to them; the leader does",
-        "[+] notices: this replica does not see to them; the leader does",
+        "[+] leader: another replica leads, or none does yet",
+        "[+] profiles: not reconciled by this replica; the leader reconciles them",
+        "[+] notices: reconciled by the leader, not by this replica",
     ]
 
 
@@ -384,7 +384,7 @@ async def test_who_leads_and_may_not_see_nodes_is_not_ready(clock: Clock, tmp_pa
         api.put(a_namespace(HOME))
         await clock.sleep(timedelta(seconds=30))
         [why] = vitals.unready()
-        assert why.startswith("profiles wait: nodes are not known yet: ")
+        assert why.startswith("profiles are not reconciled: nodes are not known yet: ")
         assert any(line.startswith("[-] profiles: nodes are not known yet") for line in vitals.status_lines())
         running.cancel()
 

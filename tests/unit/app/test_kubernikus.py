@@ -184,7 +184,7 @@ async def test_u06_credentials_are_in_a_secret_and_read_anew_each_time(tmp_path:
         cluster.run(world.operator())
         await request_deletion(cluster, "pool-1")
         await cluster.eventually(
-            lambda: "Secret kube-system/cloud" in event_notes(cluster, "pool-1").get("CloudSaysNo", "")
+            lambda: "Secret kube-system/cloud" in event_notes(cluster, "pool-1").get("CloudRequestFailed", "")
         )
         await cluster.create(a_secret())
         await gone(cluster, "pool-1")
@@ -231,7 +231,7 @@ async def test_beside_a_sap_maintenance_controller_it_does_nothing(tmp_path: Pat
         await cluster.pass_time(minutes=5)
         assert needs_update(cluster, "pool-1") is None
         assert server_names(cloud) == ["pool-1"]
-        assert any("this replica does not see to it" in it for it in world.vitals.status_lines())
+        assert any("not running on this replica" in it for it in world.vitals.status_lines())
         other.kill()
         await gone(cluster, "pool-1")
 
@@ -258,7 +258,7 @@ async def test_how_it_stands_is_told_to_people_and_to_prometheus(tmp_path: Path,
         cloud.faults.fail("ListServers", status=503, times=None)
         cluster.run(world.operator())
         await cluster.eventually(
-            lambda: "[+] Kubernikus: this replica sees to it; to be deleted: 0 nodes" in told_by(world)
+            lambda: "[+] Kubernikus: running on this replica; to be deleted: 0 nodes" in told_by(world)
         )
         await request_deletion(cluster, "pool-1")
         await cluster.eventually(lambda: numbers(world), becomes={"true": 1.0, "false": 0.0})
@@ -292,7 +292,7 @@ async def test_should_it_break_all_else_goes_on_and_it_starts_again(
         world = World(cloud, tmp_path)
         cluster.run(world.operator())
         await request_deletion(cluster, "pool-1")
-        await cluster.eventually(lambda: any("Kubernikus broke" in it for it in world.vitals.troubles()))
+        await cluster.eventually(lambda: any("Kubernikus failed" in it for it in world.vitals.troubles()))
         await gone(cluster, "pool-1")
 
 

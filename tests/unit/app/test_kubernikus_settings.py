@@ -87,7 +87,7 @@ def test_what_is_wrong_is_told_with_its_line_and_key(text: str, problem: str) ->
     [
         (GENTLE + "cloudProviderSecret: {name: a}\n", "cloudProviderSecret.namespace: expected both"),
         (GENTLE + "cloudProviderSecrets: {}\n", "did you mean cloudProviderSecret?"),
-        (GENTLE.replace("60", "10ms"), "shorter than a second"),
+        (GENTLE.replace("60", "10ms"), "shorter than the minimum of 1s"),
     ],
 )
 def test_what_is_probably_not_meant_is_a_warning(text: str, doubt: str) -> None:
@@ -108,7 +108,7 @@ async def test_an_edit_counts_and_a_broken_one_changes_nothing(
         await edited(path, GENTLE.replace("60", "soon"), clock)
         assert (used, file.settings.interval) == ([], timedelta(minutes=1))
         assert "intervals.requeue" in str(file.problem)
-        assert "going on by what it said before" in caplog.text
+        assert "the last valid version stays in force" in caplog.text
         await edited(path, GENTLE.replace("60", "90"), clock)
         following.cancel()
     assert [it.interval for it in used] == [timedelta(seconds=90)]
@@ -129,7 +129,7 @@ def test_haulout_check_explains_it(haulout: RunCommand, tmp_path: Path) -> None:
     assert "cloudprovider.conf of Secret kube-system/cloud" in found.out
     assert "could not be evicted for 5m0s is deleted" in found.out
     path.write_text(GENTLE)
-    assert "disruption budgets are kept" in haulout("check", str(path)).out
+    assert "PodDisruptionBudgets are respected" in haulout("check", str(path)).out
     path.write_text("intervals: {requeue: soon}\n")
     broken = haulout("check", "-o", "json", str(path))
     assert broken.code == 2

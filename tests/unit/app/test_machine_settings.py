@@ -61,7 +61,7 @@ def test_all_that_is_wrong_is_told_with_what_was_expected() -> None:
     ("window", "said"),
     [
         pytest.param(NIGHTS.replace("timezone", "timzone"), "timzone", id="a key that nobody knows"),
-        pytest.param("{calendars: [a.ics]}", "say the same by blackouts", id="a calendar"),
+        pytest.param("{calendars: [a.ics]}", "use blackouts", id="a calendar"),
         pytest.param("[", "HAULOUT_MACHINES_WINDOW:", id="no YAML"),
         pytest.param("-5h", "HAULOUT_MACHINES_WINDOW", id="something else"),
     ],

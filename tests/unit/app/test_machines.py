@@ -78,7 +78,7 @@ async def test_a_notice_becomes_a_record_and_its_machine_is_replaced(clock: Cloc
         await report_event(cluster, first)
         await cluster.eventually(lambda: terminating_machines(cluster), becomes=[first])
         await cluster.eventually(lambda: in_phase(vitals, "Replacing"), becomes=1)
-        assert "[+] machines: this replica sees to them; to be replaced: 1" in vitals.status_lines()
+        assert "[+] machines: running on this replica; to be replaced: 1" in vitals.status_lines()
         await wait_until_completed(cluster, object_name(first, EVENT))
         await cluster.eventually(lambda: len(ready_machines(cluster)), becomes=2, within=TIMEOUT)
         assert second in machines(cluster)
@@ -103,7 +103,7 @@ async def test_what_cannot_be_done_is_a_trouble(clock: Clock) -> None:
         (told,) = await cluster.eventually(vitals.troubles)
         assert told == (
             "1 MachineMaintenance cannot be done: "
-            "`kubectl get machinemaintenances -n machine-maintenance-operator` says why"
+            "`kubectl get machinemaintenances -n machine-maintenance-operator` shows why"
         )
         assert in_phase(vitals, "Refused") == 1
 
@@ -211,7 +211,7 @@ async def test_a_part_that_breaks_is_started_again_and_hears_of_nodes_once(
         await create_machinemaintenance(cluster, name)
         await wait_until_completed(cluster, name)
         assert len(told) == 2
-        assert "replacing Machines broke" in told[0]
+        assert "Machine replacement failed" in told[0]
         assert "a defect" in next(whole.troubles())
         assert [it.handlers for it in seen] == [1]
 

@@ -176,7 +176,7 @@ async def test_where_all_is_well_numbers_say_so_and_no_alert_does(clock: Clock, 
         assert story.value("haulout_notices_lead_seconds_sum") == pytest.approx(20 * 60, abs=5)
         assert story.value("haulout_watch_objects", resource="nodes") >= 6
         assert story.value("haulout_watch_age_seconds", resource="nodes") < 120
-        assert story.value("haulout_watch_troubled") == 0
+        assert story.value("haulout_watch_not_synced") == 0
         assert story.value("haulout_queue_lag_seconds_count", queue="profiles") > 0
         assert story.value("haulout_api_requests_total", verb="watch", resource="nodes", code="200") >= 1
         await story.order("next", fourth)
@@ -191,9 +191,9 @@ async def test_where_all_is_well_numbers_say_so_and_no_alert_does(clock: Clock, 
         await cluster.patch(MAINTENANCE_NOTICES.plural, "cloud-e1", spec={"stage": NoticeStage.STARTED})
         await story.passes(MINUTE)
         assert story.value("haulout_notices", phase="Active") == 1
-        assert 600 < story.value("haulout_notices_empty_ahead_seconds_sum", source="cloud") <= 900
-        assert story.value("haulout_wakeup_lag_seconds_count", queue="notices") > 0
-        assert story.value("haulout_wakeup_lag_seconds_sum", queue="notices") < 1
+        assert 600 < story.value("haulout_notices_empty_before_start_seconds_sum", source="cloud") <= 900
+        assert story.value("haulout_queue_scheduled_lag_seconds_count", queue="notices") > 0
+        assert story.value("haulout_queue_scheduled_lag_seconds_sum", queue="notices") < 1
         assert story.fired() == set()
 
 
@@ -212,11 +212,11 @@ async def test_where_things_go_wrong_alerts_tell(clock: Clock, tmp_path: Path) -
 
         story.cloud.report("e1", at=clock.now(), node_name=stuck, plan=MaintenancePlan(start=clock.now() + 3 * MINUTE))
         await story.passes(2 * MINUTE)
-        assert story.fired() == {"HauloutDrainBlocked", "HauloutNoticesComeLate"}
+        assert story.fired() == {"HauloutDrainBlocked", "HauloutNoticesLate"}
         await cluster.patch(MAINTENANCE_NOTICES.plural, "cloud-e1", spec={"stage": NoticeStage.STARTED})
         await story.passes(MINUTE)
-        assert story.value("haulout_notices_empty_ahead_seconds_bucket", le="0") == 1
-        announced = {"HauloutNoticesComeLate", "HauloutTooLateForAMaintenance"}
+        assert story.value("haulout_notices_empty_before_start_seconds_bucket", le="0") == 1
+        announced = {"HauloutNoticesLate", "HauloutNodeNotEmptyInTime"}
         assert story.fired() == {"HauloutDrainBlocked", *announced}
 
         await cluster.admin.delete(NODE_MAINTENANCES, "patch")
@@ -294,35 +294,35 @@ def counter(series: str, step: float) -> Callable[[int], str]:
 
 
 SERIES = {
-    "HauloutNodesInTrouble": (gauge, "haulout_profiles_nodes_in_trouble", 2, 0),
-    "HauloutTransitionsFail": (counter, 'maintenance_controller_transition_failure_count{profile="os"}', 1, 0),
-    "HauloutDrainsFail": (counter, 'haulout_drain_duration_seconds_count{by="order",result="TimedOut"}', 1, 0),
-    "HauloutDoesNotHearItsCloud": (gauge, 'haulout_notices_source_up{source="aws"}', 0, 1),
-    "HauloutAgentsDoNotHearTheirCloud": (gauge, 'haulout_agent_up{cloud="azure",instance="n1"}', 0, 1),
-    "HauloutCloudMakesNoSense": (counter, 'haulout_notices_quarantined_total{source="aws"}', 1, 0),
+    "HauloutNodesSkipped": (gauge, "haulout_profiles_nodes_skipped", 2, 0),
+    "HauloutTransitionsFailing": (counter, 'maintenance_controller_transition_failure_count{profile="os"}', 1, 0),
+    "HauloutDrainsFailing": (counter, 'haulout_drain_duration_seconds_count{by="order",result="TimedOut"}', 1, 0),
+    "HauloutCloudSourceDown": (gauge, 'haulout_notices_source_up{source="aws"}', 0, 1),
+    "HauloutAgentSourceDown": (gauge, 'haulout_agent_up{cloud="azure",instance="n1"}', 0, 1),
+    "HauloutCloudMessagesQuarantined": (counter, 'haulout_notices_quarantined_total{source="aws"}', 1, 0),
     "HauloutMachinesNotReplaced": (gauge, 'haulout_machine_maintenances{phase="Refused"}', 1, 0),
     "HauloutVCenterDown": (gauge, 'haulout_esx_vcenter_up{zone="a"}', 0, 1),
-    "HauloutEsxHostWaits": (gauge, 'haulout_esx_hosts{state="alarm"}', 1, 0),
+    "HauloutEsxHostWaiting": (gauge, 'haulout_esx_hosts{state="alarm"}', 1, 0),
     "HauloutEsxNodesStuck": (gauge, 'haulout_esx_nodes{stuck="true"}', 1, 0),
     "HauloutClustersUnreachable": (gauge, 'haulout_hub_clusters{reach="unreachable"}', 1, 0),
     "HauloutApprovalOverdue": (gauge, 'haulout_hub_longest_wait_seconds{why="deletion"}', 20_000, 600),
     "HauloutHostNotPoweredOff": (gauge, 'haulout_hub_hosts{state="waiting"}', 1, 0),
     "HauloutServersNotDeleted": (gauge, 'haulout_kubernikus_deletions{stuck="true"}', 1, 0),
     "HauloutWatchSilent": (gauge, 'haulout_watch_age_seconds{resource="nodes"}', 400, 40),
-    "HauloutDropsItsRecord": (counter, 'haulout_dropped_total{what="events"}', 1, 0),
+    "HauloutHistoryEntriesDropped": (counter, 'haulout_dropped_total{what="events"}', 1, 0),
 }
 CASES = {
     **{name: (how(series, bad), how(series, good)) for name, (how, series, bad, good) in SERIES.items()},
     "HauloutAbsent": (lambda _: "other 1", leads(operator=0, hub=0)),
-    "HauloutNobodyLeads": (leads(operator=1, hub=0), leads(operator=1, hub=1)),
-    "HauloutBudgetUsedUp": (used_up(1, 1), used_up(1, 0)),
-    "HauloutClusterBudgetUsedUp": (clusters_wait(1, 1), clusters_wait(1, 0)),
-    "HauloutIsSlow": (lags("queue", quick=1, slow=9), lags("queue", quick=10, slow=0)),
-    "HauloutWakesLate": (lags("wakeup", quick=1, slow=9), lags("wakeup", quick=10, slow=0)),
+    "HauloutNoLeader": (leads(operator=1, hub=0), leads(operator=1, hub=1)),
+    "HauloutBudgetExhausted": (used_up(1, 1), used_up(1, 0)),
+    "HauloutClusterBudgetExhausted": (clusters_wait(1, 1), clusters_wait(1, 0)),
+    "HauloutQueueLagHigh": (lags("queue", quick=1, slow=9), lags("queue", quick=10, slow=0)),
+    "HauloutTimersLate": (lags("queue_scheduled", quick=1, slow=9), lags("queue_scheduled", quick=10, slow=0)),
     "HauloutApiErrors": (answers(1, 1), answers(20, 1)),
 }
 IN_STORIES = {
-    *("HauloutDrainBlocked", "HauloutNoticesComeLate", "HauloutTooLateForAMaintenance", "HauloutConfigurationBroken"),
+    *("HauloutDrainBlocked", "HauloutNoticesLate", "HauloutNodeNotEmptyInTime", "HauloutConfigurationBroken"),
 }
 
 

@@ -135,7 +135,8 @@ async def test_a_barred_trigger_lets_nothing_begin_and_other_profiles_go_on(
         assert state(cluster, "n1") == REQUIRED
         assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")
         found = await explain(cluster.admin, configuration, "n1", external=None)
-        assert any("may not do: create pods/eviction (to evict pods)" in note for note in found.notes)
+        expected = "lacks permissions that profiles need: create pods/eviction (to evict pods)"
+        assert any(expected in note for note in found.notes)
         began = cluster.clock.now()
         await cluster.apply_rbac(*shipped_rbac(configuration))
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED)
@@ -143,14 +144,14 @@ async def test_a_barred_trigger_lets_nothing_begin_and_other_profiles_go_on(
 
 
 def test_a_barred_check_cannot_be_told_and_follows_nothing(configuration: Configuration) -> None:
-    lease = Permission(("list", "watch"), "coordination.k8s.io", "leases", "kube-public", "follow leases")
+    lease = Permission(("list", "watch"), "coordination.k8s.io", "leases", "kube-public", "watch leases")
     usable = without_forbidden_plugins(configuration, [DeniedPermission(lease, "watch")], namespace=NAMESPACE)
     (way,) = usable.profiles["os"].states[OPERATIONAL].transitions
     plugins = {it.name: it.plugin for it in way.check.members}
     assert plugins["turn"].type == "stagger"
     verdict = plugins["turn"].evaluate(None)  # type: ignore[arg-type]  # it looks at nothing
     assert verdict.passed is None
-    why = "the operator may not watch leases.coordination.k8s.io in kube-public (to follow leases)"
+    why = "the operator may not watch leases.coordination.k8s.io in kube-public (to watch leases)"
     assert verdict.reason == why
     assert usable.needs < configuration.needs
     assert without_forbidden_plugins(configuration, [], namespace=NAMESPACE) is configuration
@@ -185,7 +186,7 @@ def test_a_file_whose_permissions_hang_on_a_variable_wants_its_value(
     with pytest.raises(SystemExit) as exited:
         main(arguments)
     assert exited.value.code == 2
-    assert "depends on TURN: give it, --env TURN=value" in capsys.readouterr().err
+    assert "depends on TURN: set it with --env TURN=value" in capsys.readouterr().err
     with pytest.raises(SystemExit) as exited:
         main([*arguments, "--env", "TURN=mine"])
     assert exited.value.code == 0
@@ -198,6 +199,6 @@ def test_check_lists_what_is_needed_and_by_which_instance(file: Path, capsys: py
     assert exited.value.code == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "patch leases.coordination.k8s.io in kube-public turn-0, turn-1: stagger [turn]" in lines
-    assert "get, patch configmaps in ops haulout-budget-nodes-in-maintenance: keep budgets [room]" in lines
+    assert "get, patch configmaps in ops haulout-budget-nodes-in-maintenance: store budget slots [room]" in lines
     assert "get secrets in kube-public s: read credentials [all]" in lines
     assert not [line for line in lines if "nodemaintenances" in line]

@@ -77,7 +77,7 @@ async def test_a_cloud_moves_its_maintenance_into_the_window_of_the_profile_whic
 
         suits = planned.replace(hour=10, minute=46)
         await town.wait_until(lambda: begins() == suits, within=HOUR)
-        assert {"MaintenanceMoveAsked", "MaintenanceMoved"} <= set(event_notes(town, "n1"))
+        assert {"RescheduleRequested", "MaintenanceRescheduled"} <= set(event_notes(town, "n1"))
         await town.wait_until(
             lambda: "drainAt" in notice()["status"] and clock.now() >= suits - 14 * MINUTE, within=14 * HOUR
         )
@@ -112,5 +112,5 @@ async def test_of_a_node_whose_profiles_do_not_go_by_notices_nobody_says_that_it
             name: [it["reason"] for it in status["conditions"] if it["type"] == "OnTime"]
             for name, status in found.items()
         }
-        assert said == {"for-n1": ["Planned"], "for-n2": ["NobodyMinds"]}
+        assert said == {"for-n1": ["Planned"], "for-n2": ["NoProfileMatches"]}
         assert ("drainAt" in found["for-n1"], "drainAt" in found["for-n2"]) == (True, False)

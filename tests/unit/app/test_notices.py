@@ -128,11 +128,11 @@ async def test_the_definition_may_come_later_than_the_operator_and_go_and_come_a
         assert cloud.runs == 0
         asked = [it.request for it in one.process.transport.requests if PLURAL in it.request.path]
         assert len(asked) < 40  # as often as any cache looks whether its definition has come
-        said = "MaintenanceNotice is not installed; `haulout manifests --crds-only` has it"
-        assert list(one.vitals.troubles()) == [f"notices wait: {said}"]
+        said = "MaintenanceNotice is not installed; `haulout manifests --crds-only` prints it"
+        assert list(one.vitals.troubles()) == [f"MaintenanceNotices are not reconciled: {said}"]
         assert list(one.vitals.status_lines())[1:] == [
             f"[-] notices: {said}",
-            "[+] source cloud: it waits until notices can be written",
+            "[+] source cloud: waiting until MaintenanceNotices can be written",
         ]
         install(town)
         await announce(town, "disk", "n1", start=DAY)
@@ -146,8 +146,8 @@ async def test_the_definition_may_come_later_than_the_operator_and_go_and_come_a
         assert await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED)) < 60
         await clock.sleep(MINUTE)
         assert list(one.vitals.status_lines())[1:] == [
-            "[+] notices: this replica sees to 1 notice",
-            "[+] source cloud: this replica listens",
+            "[+] notices: this replica reconciles 1 notice",
+            "[+] source cloud: running on this replica",
         ]
 
 
@@ -249,16 +249,16 @@ async def test_a_source_that_breaks_starts_again_by_itself_and_disturbs_nobody(c
         says("e2", at=clock.now())
         await town.wait_until(lambda: bool(one.vitals.troubles()))
         assert list(one.vitals.troubles()) == [
-            "source bad broke, and all else goes on: RuntimeError('boom'); the log tells where"
+            "source bad failed and restarts, other components continue: RuntimeError('boom'); see the log"
         ]
-        assert "[+] source good: this replica listens" in one.vitals.status_lines()
+        assert "[+] source good: running on this replica" in one.vitals.status_lines()
         assert one.vitals.unready() == []
         assert samples(one)["haulout_notices_source_up"] == {("bad",): 0, ("good",): 1}
         await town.wait_until(becomes(town, "bad-e2", NoticePhase.PLANNED))
         assert (bad.runs, good.runs) == (2, 1)
         assert samples(one)["haulout_notices_source_up"] == {("bad",): 1, ("good",): 1}
         assert samples(one)["haulout_notices_messages_total"] == {("bad",): 2, ("good",): 0}
-        await town.wait_until(lambda: "NoticesBroke" in event_notes(town, NAMESPACE))
+        await town.wait_until(lambda: "NoticesFailed" in event_notes(town, NAMESPACE))
         await clock.sleep(11 * MINUTE)
         assert list(one.vitals.troubles()) == []
 
@@ -276,8 +276,8 @@ async def test_what_makes_no_sense_is_counted_and_told_each_kind_once_an_hour(cl
         source.quarantine.add(where="offset 30", why="expected a time, found 'soon'", what="x")
         await clock.sleep(MINUTE)
         assert sorted(unreadable(town)) == [
-            "cloud: a message makes no sense, at offset 0: expected JSON, found 0; it is put aside",
-            "cloud: a message makes no sense, at offset 30: expected a time, found 'soon'; it is put aside",
+            "cloud: cannot parse a message, at offset 0: expected JSON, found 0; it is quarantined",
+            "cloud: cannot parse a message, at offset 30: expected a time, found 'soon'; it is quarantined",
         ]
         assert samples(one)["haulout_notices_quarantined_total"] == {("cloud",): 31}
         assert samples(one)["haulout_notices_source_up"] == {("cloud",): 1}
@@ -308,7 +308,10 @@ async def test_sources_that_cannot_be_made_are_tried_again_and_notices_go_on(clo
         await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED))
         await town.wait_until(lambda: calls == 2)
         assert list(one.vitals.troubles()) == [
-            "listening to clouds broke, and all else goes on: RuntimeError('no such thing'); the log tells where"
+            (
+                "cloud event sources failed and restarts, other components continue: "
+                "RuntimeError('no such thing'); see the log"
+            )
         ]
 
 
@@ -320,7 +323,7 @@ async def test_who_may_not_read_notices_says_so_and_goes_on_when_allowed(clock: 
         refused = faults.fail_before_effect(response=403, path=f"/apis/haulout.dev/v1alpha1/{PLURAL}", times=None)
         await town.wait_until(lambda: bool(one.vitals.troubles()))
         (said,) = one.vitals.troubles()
-        assert said.startswith(f"notices wait: watching {PLURAL}.haulout.dev: ")
+        assert said.startswith(f"MaintenanceNotices are not reconciled: watching {PLURAL}.haulout.dev: ")
         faults.remove(refused)
         await announce(town, "disk", "n1", start=DAY)
         await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED))
@@ -336,7 +339,7 @@ async def test_a_notice_that_does_not_fit_is_named_and_stops_no_other(clock: Clo
         await announce(town, "disk", "n1", start=DAY)
         await town.wait_until(becomes(town, "disk", NoticePhase.PLANNED))
         (said,) = one.vitals.troubles()
-        assert said.startswith("notice odd is left out, as it does not fit its kind: ")
+        assert said.startswith("MaintenanceNotice odd is ignored because it cannot be decoded: ")
 
 
 def test_sources_that_people_invent_do_not_become_endless_series() -> None:

@@ -94,7 +94,7 @@ async def test_a_maintenance_that_is_blocked_for_long_is_told_once_with_the_reme
         (blocked,) = (it for it in hooked(one.external_client) if it["event"] == "NodeMaintenanceBlocked")
         assert (blocked["type"], blocked["reason"], blocked["node"]) == ("nodemaintenance.blocked", "new kernel", "n1")
         assert blocked["blockers"][0]["object"] == "PodDisruptionBudget shop/cart"
-        assert blocked["blockers"][0]["remedy"] == "run more replicas, or let the budget allow a disruption"
+        assert blocked["blockers"][0]["remedy"] == "run more replicas, or relax the PodDisruptionBudget"
         assert blocked["blockers"][0]["remedy"] in told
         assert set(json.loads(maintenance(town)["metadata"]["annotations"][ANNOTATION])) == {"ops-slack", "hook"}
         await clock.sleep(timedelta(minutes=15))

@@ -29,35 +29,37 @@ def test_without_any_variable_no_cloud_is_listened_to() -> None:
 def test_the_config_map_of_the_handler_is_enough_and_what_is_of_no_use_in_it_is_named() -> None:
     found = read_environment(HANDLERS)
     assert list(found.describe()) == [
-        f"OCI is listened to: stream {STREAM}; as instance-principal",
-        "OCI: what the handler has planned in namespace wd is taken over",
+        f"OCI events come from stream {STREAM}; authentication: instance-principal",
+        "OCI: maintenance that the handler planned in namespace wd is adopted",
     ]
     assert [it.partition(" ")[0] for it in found.ignored] == ["WD_NODEPOOL"]
 
 
 def test_the_variables_of_the_termination_handler_are_enough_and_what_is_of_no_use_is_named() -> None:
     found = read_environment({"QUEUE_URL": QUEUE, "CORDON_ONLY": "true"})
-    assert list(found.describe()) == [f"AWS is listened to: EC2, and queue {QUEUE}; with what credentials boto3 finds"]
-    assert found.ignored == ("CORDON_ONLY is of no use: what is done about a notice, and when, is in the profile",)
+    assert list(found.describe()) == [
+        f"AWS events come from EC2, and queue {QUEUE}; credentials: the default chain of boto3"
+    ]
+    assert found.ignored == ("CORDON_ONLY has no effect: the profile sets what is done for a notice, and when",)
 
 
 def test_google_cloud_is_listened_to_without_any_sdk_and_it_is_told_how() -> None:
     assert list(read_environment({"HAULOUT_GCP": "true"}).describe()) == [
-        "Google Cloud is listened to: Compute of the projects that nodes are in; with tokens of the metadata server"
+        "Google Cloud events come from Compute Engine of the projects of the nodes; credentials: the metadata server"
     ]
     found = read_environment({"HAULOUT_GCP_PROJECTS": "my-project", "HAULOUT_GCP_START": "after-drain"})
     (line,) = found.describe()
-    assert "Compute of my-project;" in line
+    assert "Compute Engine of my-project;" in line
     assert line.endswith("; maintenance begins once its node is empty")
     assert found.ignored == ()
 
 
 def test_labels_of_gke_are_gone_by_if_that_is_wanted() -> None:
-    assert list(read_environment({"HAULOUT_GKE": "true"}).describe()) == ["GKE is listened to: labels of nodes"]
+    assert list(read_environment({"HAULOUT_GKE": "true"}).describe()) == ["GKE events come from labels of nodes"]
     found = read_environment({"HAULOUT_GKE": "true", "HAULOUT_GKE_START": "after-drain"})
-    assert list(found.describe()) == ["GKE is listened to: labels of nodes; maintenance begins once its node is empty"]
+    assert list(found.describe()) == ["GKE events come from labels of nodes; maintenance begins once its node is empty"]
     (useless,) = read_environment({"HAULOUT_GKE_START": "after-drain"}).ignored
-    assert useless == "HAULOUT_GKE_START has no effect: GKE is not listened to without HAULOUT_GKE"
+    assert useless == "HAULOUT_GKE_START has no effect: GKE events are only received with HAULOUT_GKE"
     with pytest.raises(ConfigError, match="HAULOUT_GKE_START: expected after-drain or never, found 'now'"):
         read_environment({"HAULOUT_GKE": "true", "HAULOUT_GKE_START": "now"})
 
@@ -67,30 +69,30 @@ def test_labels_of_gke_are_gone_by_if_that_is_wanted() -> None:
     [
         pytest.param(
             {"HAULOUT_OCI_COMPARTMENT": "ocid1.compartment.oc1..a"},
-            "HAULOUT_OCI_COMPARTMENT is of no use: there is no such variable; did you mean HAULOUT_OCI_COMPARTMENTS?",
+            "HAULOUT_OCI_COMPARTMENT has no effect: there is no such variable; did you mean HAULOUT_OCI_COMPARTMENTS?",
             id="spelled wrong",
         ),
         pytest.param(
             {"WD_STREAM_ENDPOINT": ENDPOINT, "HAULOUT_OCI_AUTH": "config-file"},
             "WD_STREAM_ENDPOINT, HAULOUT_OCI_AUTH has no effect: "
-            "OCI is not listened to without WD_STREAM_OCID or HAULOUT_OCI_COMPARTMENTS",
+            "OCI events are only received with WD_STREAM_OCID or HAULOUT_OCI_COMPARTMENTS",
             id="no stream",
         ),
         pytest.param(
             {"HAULOUT_AWS_LOOK_EVERY": "1m"},
             "HAULOUT_AWS_LOOK_EVERY has no effect: "
-            "AWS is not listened to without QUEUE_URL, HAULOUT_AWS_SECRET or HAULOUT_AWS",
+            "AWS events are only received with QUEUE_URL, HAULOUT_AWS_SECRET or HAULOUT_AWS",
             id="AWS is off",
         ),
         pytest.param(
             {"HAULOUT_GCP_LOOK_EVERY": "1m"},
             "HAULOUT_GCP_LOOK_EVERY has no effect: "
-            "Google Cloud is not listened to without HAULOUT_GCP or HAULOUT_GCP_PROJECTS",
+            "Google Cloud events are only received with HAULOUT_GCP or HAULOUT_GCP_PROJECTS",
             id="Google Cloud is off",
         ),
         pytest.param(
             {"HAULOUT_GCP": "true", "HAULOUT_GCP_PROJECT": "my-project"},
-            "HAULOUT_GCP_PROJECT is of no use: there is no such variable; did you mean HAULOUT_GCP_PROJECTS?",
+            "HAULOUT_GCP_PROJECT has no effect: there is no such variable; did you mean HAULOUT_GCP_PROJECTS?",
             id="one project",
         ),
     ],

@@ -71,10 +71,10 @@ async def test_profiles_that_break_start_again_and_maintenances_go_on(
         create_maintenance(town, "n2")
         assert await town.wait_until(lambda: is_done(town)) < 12
         assert one.profiles.troubles() == (
-            "profiles broke, and all else goes on: RuntimeError('boom'); the log tells where",
+            "profiles failed and restarts, other components continue: RuntimeError('boom'); see the log",
         )
-        await town.wait_until(lambda: "ProfilesBroke" in event_notes(town, NAMESPACE))
-        assert "RuntimeError('boom')" in event_notes(town, NAMESPACE)["ProfilesBroke"]
+        await town.wait_until(lambda: "ProfilesFailed" in event_notes(town, NAMESPACE))
+        assert "RuntimeError('boom')" in event_notes(town, NAMESPACE)["ProfilesFailed"]
         await town.wait_until(lambda: len(lives) == 4)
         await set_labels(town, "n1", patch="yes")
         await town.wait_until(lambda: node_state(town, "n1") == REQUIRED)
@@ -106,7 +106,7 @@ async def test_a_defect_about_one_node_stops_no_other_and_the_node_says_so(
             await set_labels(town, name, patch="yes")
         assert await town.wait_until(lambda: node_state(town, "n2") == REQUIRED) < 1
         await town.wait_until(lambda: "MaintenanceStepFailed" in event_notes(town, "n1"))
-        why = "nothing is done about the node for now: a defect in the operator: ZeroDivisionError('division by zero')"
+        why = "reconcile failed and will be retried: a defect in the operator: ZeroDivisionError('division by zero')"
         assert event_notes(town, "n1")["MaintenanceStepFailed"] == why
         infos = {it["node"]: it for it in one.profiles.infos() or ()}
         assert [it["applied"]["error"] for it in infos["n1"]["profiles"]] == [why]

@@ -168,7 +168,7 @@ def test_orders_go_first_each_as_far_as_there_is_room_for_it() -> None:
     nodes = [node("a1", unavailable=True), node("a2"), node("b1"), node("b2"), node("c1")]
     # a2 waits for its zone and keeps nobody else; b1 takes the last place of all.
     profile = a_budget_check(*nodes, limits=(ALL, EACH), waiting=("a2", "b1"))
-    assert "b1 (NodeMaintenance b1 goes first)" in str(profile.exhausted(node("c1")))
+    assert "b1 (NodeMaintenance b1 is next)" in str(profile.exhausted(node("c1")))
     assert (
         a_budget_check(*nodes, limits=(ALL, EACH), waiting=("a2", "b1"), own_entry="b1").exhausted(node("b1")) is None
     )
@@ -203,7 +203,7 @@ def test_the_ledger_names_nodes_that_look_as_if_nothing_was_done_to_them() -> No
     """Another controller has taken the slot and not written to its node yet, or our copy of the node is old."""
     view = a_budget_check(node("a1"), node("a2"), node("b1"), limits=(EACH,))
     crowded = view.exhausted_by(node("a2"), [a_slot("a1")])
-    assert (crowded.unavailable, crowded.reasons, crowded.max_unavailable) == (("a1",), ("about to be taken",), 1)
+    assert (crowded.unavailable, crowded.reasons, crowded.max_unavailable) == (("a1",), ("slot already reserved",), 1)
     assert crowded.group is not None
 
 

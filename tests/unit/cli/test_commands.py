@@ -80,7 +80,7 @@ def test_ctrl_c_stops_and_says_what_is_left(running: SandboxProcess) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
-    assert f"node/{blocked}  cordoned, half-way: " in err
+    assert f"node/{blocked}  cordoned, partly drained: " in err
     assert "1 pod still running (bank/ledger-0)" in err
     assert f"To undo:   {sys.executable} -m haulout uncordon" in err
     told = json.loads(out)
@@ -107,7 +107,7 @@ def test_on_a_terminal_there_is_a_view_that_leaves_when_it_ends(running: Sandbox
     text = seen.decode()
     assert f"node/{blocked} cordoned" in text
     assert "0 of 1 nodes drained" in text
-    assert "run more replicas, or let the budget allow a disruption" in text
+    assert "run more replicas, or relax the PodDisruptionBudget" in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor comes back
     assert haulout(running, "uncordon", blocked).returncode == 0
 

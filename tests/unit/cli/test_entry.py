@@ -145,7 +145,7 @@ def test_a_manifest_is_yaml_only(haulout: RunCommand) -> None:
 
     assert code == 2
     assert err == (
-        "haulout: --grant prints YAML, so --output does not go with it. See 'haulout cluster-info --help'.\n"
+        "haulout: --grant prints YAML, so it cannot be combined with --output. See 'haulout cluster-info --help'.\n"
     )
 
 
@@ -154,7 +154,7 @@ def test_a_namespace_that_cannot_exist_is_a_usage_error(haulout: RunCommand, nam
     code, out, err = haulout("cluster-info", "-n", name)
 
     assert (code, out) == (2, "")
-    assert "is no name of a namespace" in err
+    assert "is not a valid namespace name" in err
     assert err.count("\n") == 1
 
 
@@ -227,7 +227,7 @@ def test_a_cluster_that_is_not_there_is_one_line(haulout: RunCommand, tmp_path: 
         ),
         (
             status_response(403, "Forbidden", 'User "bob" cannot'),
-            'User "bob" cannot; all who are logged in normally may',
+            'User "bob" cannot; authenticated users normally have this permission',
         ),
         (
             json_response(b"<html><title>Sign in</title></html>"),
@@ -240,7 +240,7 @@ def test_a_cluster_that_is_not_there_is_one_line(haulout: RunCommand, tmp_path: 
         ),
         (
             json_response(b"<html><title>502 Bad Gateway</title></html>", status=502),
-            "has trouble: getting the server's version: HTTP 502: an HTML page titled '502 Bad Gateway'; try again",
+            "does not work: getting the server's version: HTTP 502: an HTML page titled '502 Bad Gateway'; try again",
         ),
         (status_response(401, "Unauthorized", "\x1b[2Jsurprise\n\x9b"), r": \x1b[2Jsurprise \x9b; log in again"),
     ],
@@ -261,7 +261,7 @@ def test_trouble_is_told_with_the_servers_name(haulout: RunCommand, serve: Serve
     server = serve(AccessReviewApi(fixed_responses={"*": status_response(503, "ServiceUnavailable", "etcd is down")}))
     _, _, err = haulout("cluster-info", "--kubeconfig", a_kubeconfig(tmp_path, server))
 
-    assert err.startswith(f"haulout: {server} has trouble: ")
+    assert err.startswith(f"haulout: {server} does not work: ")
 
 
 def test_a_server_that_hangs_is_given_up_soon(
@@ -554,7 +554,7 @@ def printed(cluster_address: str, folder: Path, encoding: str) -> str:
 def test_signs_are_those_that_the_terminal_can_show(
     serve: Serve, tmp_path: Path, encoding: str, expected: Marks
 ) -> None:
-    assert f"  {expected.yes} see nodes" in printed(serve(AccessReviewApi()), tmp_path, encoding)
+    assert f"  {expected.yes} watch nodes" in printed(serve(AccessReviewApi()), tmp_path, encoding)
 
 
 def test_a_name_that_the_terminal_cannot_show_is_spelled_out(serve: Serve, tmp_path: Path) -> None:

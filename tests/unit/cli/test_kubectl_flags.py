@@ -67,9 +67,9 @@ def test_a_switch_looks_like_one_in_the_help() -> None:
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        ([], "which nodes? Give their names, or -l SELECTOR"),
+        ([], "give node names, or -l SELECTOR"),
         (["n1", "-l", "a=b"], "cannot specify both a node name and a --selector option"),
-        (["-l", " "], "an empty --selector would mean all nodes"),
+        (["-l", " "], "an empty --selector would select all nodes"),
     ],
 )
 def test_nodes_are_named_in_one_way(args: list[str], problem: str) -> None:

@@ -148,7 +148,7 @@ def test_titles_are_unfolded_and_without_escapes() -> None:
 def test_an_event_without_a_length_blocks_nothing_and_that_is_told() -> None:
     found = calendar("DTSTART:20260302T100000Z", "SUMMARY:Reminder")
     assert busy(found) == []
-    assert found.warnings == ("line 3: Reminder has no length, so it blocks nothing",)
+    assert found.warnings == ("line 3: Reminder has no duration and therefore no effect",)
 
 
 # Series
@@ -259,8 +259,8 @@ def test_one_time_of_a_series_may_be_moved_or_cancelled() -> None:
     [
         (["RRULE:FREQ=HOURLY"], "5: RRULE: expected FREQ to be DAILY, WEEKLY, MONTHLY or YEARLY, found HOURLY"),
         (["RRULE:INTERVAL=2"], "5: RRULE: expected FREQ to be DAILY, WEEKLY, MONTHLY or YEARLY, found none"),
-        (["RRULE:FREQ=YEARLY;BYWEEKNO=20"], "5: RRULE: BYWEEKNO is not understood"),
-        (["RRULE:FREQ=DAILY;BYHOUR=9"], "5: RRULE: BYHOUR is not understood"),
+        (["RRULE:FREQ=YEARLY;BYWEEKNO=20"], "5: RRULE: BYWEEKNO is not supported"),
+        (["RRULE:FREQ=DAILY;BYHOUR=9"], "5: RRULE: BYHOUR is not supported"),
         (["RRULE:FREQ=DAILY;COUNT=2;UNTIL=20260101"], "5: RRULE: expected COUNT or UNTIL, found both"),
         (["RRULE:FREQ=DAILY;COUNT=0"], "5: RRULE: expected COUNT to be a number from 1 to 1000000, found '0'"),
         (["RRULE:FREQ=DAILY;INTERVAL=x"], "5: RRULE: expected INTERVAL to be a number from 1 to 10000, found 'X'"),
@@ -270,8 +270,8 @@ def test_one_time_of_a_series_may_be_moved_or_cancelled() -> None:
         (["RRULE:FREQ=MONTHLY;BYMONTHDAY=0"], "5: RRULE: expected BYMONTHDAY to be a number other than 0"),
         (["RRULE:FREQ=MONTHLY;FREQ=DAILY"], "5: RRULE: expected FREQ once, found it twice"),
         (["RRULE:DAILY"], "5: RRULE: expected parts such as FREQ=DAILY, found 'DAILY'"),
-        (["EXRULE:FREQ=DAILY"], "5: EXRULE: it is not understood; expected EXDATE instead"),
-        (["RECURRENCE-ID;RANGE=THISANDFUTURE:20260302"], "5: RECURRENCE-ID: RANGE='THISANDFUTURE' is not understood"),
+        (["EXRULE:FREQ=DAILY"], "5: EXRULE: it is not supported; expected EXDATE instead"),
+        (["RECURRENCE-ID;RANGE=THISANDFUTURE:20260302"], "5: RECURRENCE-ID: RANGE='THISANDFUTURE' is not supported"),
         (["DTEND:20260301T100000Z"], "5: DTEND: the end must not be before the start"),
         (["DTEND;VALUE=DATE:20260303"], "5: DTEND: expected a start and an end that are both days, or both times"),
         (["DTEND:20260302T120000"], "5: DTEND: expected a start and an end that are both with a time zone"),
@@ -315,7 +315,7 @@ def test_a_zone_that_is_defined_badly_is_told() -> None:
         (b"BEGIN:VCALENDAR\nBEGIN:VEVENT\n", "1: expected END:VCALENDAR for this; the file seems to be cut off"),
         (b"BEGIN:VCALENDAR\nEND:VEVENT\nEND:VCALENDAR\n", "2: expected END:VCALENDAR, found END:VEVENT"),
         (b"BEGIN:VCALENDAR\nVERSION:1.0\nEND:VCALENDAR\n", "2: VERSION: expected 2.0, found '1.0'"),
-        (b"BEGIN:VCALENDAR\nBEGIN:VFREEBUSY\nEND:VFREEBUSY\nEND:VCALENDAR\n", "2: VFREEBUSY: it is not understood"),
+        (b"BEGIN:VCALENDAR\nBEGIN:VFREEBUSY\nEND:VFREEBUSY\nEND:VCALENDAR\n", "2: VFREEBUSY: it is not supported"),
         (b"BEGIN:VCALENDAR\nBEGIN:VEVENT\nEND:VEVENT\nEND:VCALENDAR\n", "2: VEVENT: expected DTSTART, found none"),
         (b"BEGIN:VCALENDAR\nVERSION:\xff\nEND:VCALENDAR\n", "2: expected text in UTF-8, found other bytes"),
         (b"x" * (icalendar.MAX_BYTES + 1), "1: expected at most 1048576 bytes, found 1048577"),
@@ -329,7 +329,7 @@ def test_a_file_that_is_no_calendar_is_refused(data: bytes, told: str) -> None:
 
 def test_tasks_are_left_alone_and_that_is_told() -> None:
     found = calendar("DTSTART;VALUE=DATE:20260302", before="BEGIN:VTODO\nDUE:whenever\nEND:VTODO")
-    assert found.warnings == ("VTODO entries are no events: they are left alone",)
+    assert found.warnings == ("VTODO entries are not events: they are ignored",)
 
 
 def test_calendars_of_equal_files_are_equal() -> None:

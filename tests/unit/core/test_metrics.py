@@ -54,5 +54,5 @@ def test_what_has_no_numbers_is_not_told() -> None:
 
 
 def test_only_histograms_have_buckets() -> None:
-    with pytest.raises(ValueError, match="histograms have buckets"):
+    with pytest.raises(ValueError, match="histograms need buckets"):
         Metric("a", "A.", kind=MetricKind.HISTOGRAM)

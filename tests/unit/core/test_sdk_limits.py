@@ -181,7 +181,7 @@ async def test_the_signers_of_oci_read_an_answer_up_to_its_limit(monkeypatch: py
         settings = OciSettings(stream="s", endpoint=server.url, auth=Auth.INSTANCE_PRINCIPAL)
         streaming, _ = new_clients(settings)
         assert streaming is not None
-        with pytest.raises(CloudError, match=f"no credentials could be had: .*longer than {LIMIT} bytes"):
+        with pytest.raises(CloudError, match=f"cannot get credentials: .*longer than {LIMIT} bytes"):
             await streaming.messages("cursor", limit=10)
 
 

@@ -149,7 +149,7 @@ def test_defaults_may_be_merged_and_overridden() -> None:
         ),
         ("{name: tom, fears: {}}", "cats[0].fears: expected text or a list, found a mapping"),
         ("{name: tom, name: kit}", "cats[0].name: expected it once, found it in line 1 too"),
-        ("&tom {name: tom, fears: [*tom]}", "cats[0].fears[0]: expected something that does not contain itself"),
+        ("&tom {name: tom, fears: [*tom]}", "cats[0].fears[0]: expected a value that does not contain itself"),
         (
             "{name: !!python/name:os.system x}",
             "cats[0].name: expected text, found a value tagged python/name:os.system",

@@ -83,7 +83,7 @@ async def test_who_is_asked_by_a_follower_does_not_ask_on() -> None:
     async with serve(None) as (_, url):
         status, _, body = await get(url + INFO_PATH, **{FORWARDED_HEADER: "1"})
         assert status == 502
-        assert b"does not lead" in body
+        assert b"it is not the leader" in body
 
 
 # The page
@@ -128,7 +128,7 @@ async def test_numbers_are_told_under_the_names_that_dashboards_know() -> None:
         'maintenance_controller_pod_shuffles_per_replica{owner="daemon_set_log",profile="os"} +Inf',
         'maintenance_controller_pod_shuffles_per_replica{owner="deployment_web",profile="os"} 0.5',
         r'maintenance_controller_transition_failure_count{profile="a \"quoted\"\nname\\"} 1',
-        "haulout_profiles_configuration_good 1",
+        "haulout_profiles_configuration_valid 1",
     ]
     assert "# TYPE maintenance_controller_pod_shuffle_count counter\n" in own
     assert list(text_string_to_metric_families(body.decode()))
@@ -192,8 +192,8 @@ async def test_an_address_of_the_new_kind_is_written_as_urls_want_it() -> None:
 @pytest.mark.parametrize(
     ("cluster", "words"),
     [
-        ({"holder": None}, "nobody leads at the moment"),
-        ({"holder": "haulout-2_x"}, "this replica is about to lead"),
+        ({"holder": None}, "no replica is the leader at the moment"),
+        ({"holder": "haulout-2_x"}, "this replica is becoming the leader"),
         ({"holder": "haulout-9_x"}, 'pods "haulout-9" not found'),
         ({"holder": "haulout-1_x", "ip": None}, "pod kube-system/haulout-1, which leads, has no address"),
     ],

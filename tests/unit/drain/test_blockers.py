@@ -31,7 +31,7 @@ def by_budget(text: str) -> TooManyRequests:
         (
             "The disruption budget cart needs 2 healthy pods and has 2 currently",
             "PodDisruptionBudget shop/cart needs 2 healthy pods and has 2",
-            "run more replicas, or let the budget allow a disruption",
+            "run more replicas, or relax the PodDisruptionBudget",
         ),
         (
             "The disruption budget cart needs 3 healthy pods and has 1 currently",
@@ -90,7 +90,7 @@ def test_words_of_a_budget_that_nobody_knows_are_shown_as_they_are() -> None:
         (
             TooManyRequests('admission webhook "guard.example.dev" denied the request: ', code=429),
             BlockerKind.WEBHOOK,
-            "webhook guard.example.dev denies the eviction: it does not say why",
+            "webhook guard.example.dev denies the eviction: no reason given",
         ),
         (
             TooManyRequests(
@@ -135,10 +135,10 @@ def test_finalizers_are_named() -> None:
     blocker = overdue_blocker(pod, node_ready=False, now=NOW)
     assert blocker is not None
     assert blocker.kind is BlockerKind.FINALIZER
-    assert blocker.reason == "it should have been gone since 08:59:00 UTC, but finalizers hold it: example.dev/keep"
+    assert blocker.reason == "its grace period ended at 08:59:00 UTC, but finalizers keep the pod: example.dev/keep"
 
 
-@pytest.mark.parametrize(("node_ready", "advice"), [(True, "look at the kubelet"), (False, "node n1 is not ready")])
+@pytest.mark.parametrize(("node_ready", "advice"), [(True, "check the kubelet"), (False, "node n1 is not ready")])
 def test_a_kubelet_that_does_not_answer_is_named(*, node_ready: bool, advice: str) -> None:
     blocker = overdue_blocker(a_pod(deletionTimestamp="2026-01-05T08:59:00Z"), node_ready=node_ready, now=NOW)
     assert blocker is not None
@@ -150,5 +150,5 @@ def test_a_blocker_reads_well_in_one_line() -> None:
     told = "The disruption budget cart needs 2 healthy pods and has 2 currently"
     assert str(refusal_blocker(a_pod(), by_budget(told))) == (
         "shop/cart-0: PodDisruptionBudget shop/cart needs 2 healthy pods and has 2; "
-        "run more replicas, or let the budget allow a disruption"
+        "run more replicas, or relax the PodDisruptionBudget"
     )

@@ -133,8 +133,8 @@ def test_pods_of_daemon_sets_leave_when_all_others_have_and_would_not_come_back(
     plan = decide_for(LOGS, CNI, PODS[0], policy=LAST, **DAEMONS)
     assert requested_pods(plan) == [("evict", "cart-0")]
     assert {it.pod: it.message for it in plan.progress.pods} == {
-        "shop/logs": "leaves after those of order 0",
-        "shop/cart-0": "is asked to leave",
+        "shop/logs": "waiting for earlier pods to leave: order 0",
+        "shop/cart-0": "is being evicted",
     }
     stays = "ignoring DaemonSet-managed Pods that tolerate all taints of the node and would come back: shop/cni"
     assert plan.progress.warning == stays
@@ -231,7 +231,7 @@ def test_a_pod_that_was_told_to_go_is_not_asked_again() -> None:
     assert (plan.actions, plan.progress.leaving, plan.result) == ((), 1, None)
     plan = decide_for(leaving(PODS[0], at=NOW), memory=memory, at=NOW + 2 * SECOND)
     assert plan.actions == ()
-    assert plan.progress.pods[0].message == "has time to end until 09:00:31 UTC"
+    assert plan.progress.pods[0].message == "is terminating; its grace period ends at 09:00:31 UTC"
     assert decide_for(memory=plan.state, at=NOW + 3 * SECOND).result is OutcomeResult.DRAINED
 
 
@@ -352,7 +352,7 @@ def test_a_pod_that_is_refused_for_too_long_is_deleted() -> None:
     plan = decide_for(PODS[0], policy=LADDER)
     memory = refuse(record_attempts(plan), PODS[0], by_budget())
     plan = decide_for(PODS[0], memory=memory, policy=LADDER, at=NOW + SECOND)
-    assert plan.progress.pods[0].message.endswith("; it is deleted at 09:10:00 UTC if that does not change")
+    assert plan.progress.pods[0].message.endswith("; it is deleted at 09:10:00 UTC unless this changes")
     plan = decide_for(PODS[0], memory=memory, policy=LADDER, at=NOW + 10 * MINUTE)
     assert [(it.step, it.grace) for it in plan.actions] == [(EscalationStep.DELETE, None)]
 

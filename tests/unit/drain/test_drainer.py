@@ -372,7 +372,7 @@ async def test_pods_that_keep_coming_back_are_told_of_and_not_evicted_for_ever(c
         outcome = await asyncio.wait_for(town.drain("n1"), 120)
         assert outcome.is_drained
         assert len(outcome.progress.returning) == 2
-        assert "came back" in outcome.message
+        assert "these pods were recreated on the node" in outcome.message
         agents = [name for name in town.evicted_pods() if name.startswith("agent")]
         assert len(agents) <= 4
         assert len(agents) == len(set(agents))
@@ -471,7 +471,7 @@ async def test_waves_leave_one_after_the_other(clock: Clock) -> None:
         running = town.start_drain(drain)
         await clock.sleep(SECOND)
         queued = [it.message for it in drain.progress.pods if it.state is PodDrainState.QUEUED]
-        assert queued == ["leaves after those of order 0"] * 4
+        assert queued == ["waiting for earlier pods to leave: order 0"] * 4
         assert (await running).is_drained
         assert [name[:3] for name in town.evicted_pods()] == ["web", "web", "vit", "vit", "sto", "sto"]
         deleted = [it for it in town.api.history if it.after is None and "/pods/" in it.path]
@@ -515,7 +515,7 @@ async def test_the_time_in_which_pods_may_complete_begins_with_the_drain(clock: 
         drain.begin()
         await clock.sleep(MINUTE)
         (limited,) = drain.progress.blockers
-        assert limited.blocker.reason.endswith(f"by {clock.now() + 4 * MINUTE:%Y-%m-%d %H:%M:%S} UTC, it is evicted")
+        assert limited.blocker.reason.endswith(f"at {clock.now() + 4 * MINUTE:%Y-%m-%d %H:%M:%S} UTC if it has not")
         drain.stop(hands_over=True)
         checkpoint = (await running).progress.checkpoint
         assert town.evicted_pods() == []

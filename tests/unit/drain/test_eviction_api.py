@@ -180,7 +180,7 @@ def test_who_is_at_work_is_told_with_what_it_says() -> None:
     blocker = plan_eviction(PLAIN, a_trace(), policy=BY_REQUEST, view=known, now=NOW).blocker
     assert blocker is not None
     assert (blocker.kind, blocker.is_progress, blocker.object) == (BlockerKind.RESPONDER, True, "Eviction shop/e")
-    assert blocker.reason == "responder acme.io/mover makes it leave: copied 40 %"
+    assert blocker.reason == "responder acme.io/mover is evicting it: copied 40 %"
 
 
 def test_a_budget_that_stops_the_last_responder_is_told_as_a_budget() -> None:

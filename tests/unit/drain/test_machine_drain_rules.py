@@ -100,7 +100,7 @@ def test_a_pod_that_is_to_finish_is_waited_for_and_not_asked() -> None:
     assert waiting(plan) == {
         "job": (
             BlockerKind.COMPLETION,
-            "label cluster.x-k8s.io/drain=wait-completed lets it run until it has finished by itself",
+            "label cluster.x-k8s.io/drain=wait-completed waits until the pod has completed",
         )
     }
     left = decide_for(job, memory=plan.state)
@@ -113,7 +113,7 @@ def test_who_lets_a_pod_finish_is_named() -> None:
     plan = decide_for(a_pod("job"), rules=[a_rule("jobs", "WaitCompleted", app="job")])
     (standing,) = plan.progress.blockers
     assert standing.blocker.object == "MachineDrainRule jobs"
-    assert str(standing.blocker) == "shop/job: MachineDrainRule jobs lets it run until it has finished by itself"
+    assert str(standing.blocker) == "shop/job: MachineDrainRule jobs waits until the pod has completed"
 
 
 def test_a_pod_that_is_to_finish_is_never_deleted_whatever_the_policy_says() -> None:
@@ -149,7 +149,7 @@ def test_a_pod_that_has_not_completed_in_time_is_evicted(job: Pod, rules: Any) -
     assert (requested_pods(before), before.requeue_at) == ([], NOW + HOUR)
     (row,) = before.progress.pods
     assert (row.state, row.next_at) == (PodDrainState.FINISHING, NOW + HOUR)
-    reason = "lets it run until it has finished by itself; if it has not by 2026-01-05 10:00:00 UTC, it is evicted"
+    reason = "waits until the pod has completed; it is evicted at 2026-01-05 10:00:00 UTC if it has not"
     assert waiting(before)["job"][1].endswith(reason)
     after = at(NOW + HOUR, job, rules=rules)
     assert (requested_pods(after), after.progress.blockers) == (["job"], ())
@@ -223,8 +223,8 @@ def test_lower_orders_leave_first_and_higher_ones_wait_until_they_are_gone() -> 
     plan = decide_for(*pods, rules=rules)
     assert requested_pods(plan) == ["web"]
     assert {it.pod: it.message for it in plan.progress.pods if it.state is PodDrainState.QUEUED} == {
-        "shop/db": "leaves after those of order -1",
-        "shop/plain": "leaves after those of order -1",
+        "shop/db": "waiting for earlier pods to leave: order -1",
+        "shop/plain": "waiting for earlier pods to leave: order -1",
     }
     assert requested_pods(decide_for(*pods[:2], rules=rules, memory=plan.state)) == ["plain"]
     assert requested_pods(decide_for(pods[0], rules=rules, memory=plan.state)) == ["db"]
@@ -289,7 +289,7 @@ def test_labels_of_namespaces_are_asked_for_only_if_a_rule_in_force_needs_them()
     held = decide_for(
         a_pod("db"), a_labelled_pod("web", "skip"), rules=[calm], namespaces={"shop": "namespaces is forbidden"}
     )
-    assert waiting(held) == {"db": (BlockerKind.API, "cannot tell what may be done with it: namespaces is forbidden")}
+    assert waiting(held) == {"db": (BlockerKind.API, "cannot decide whether to evict it: namespaces is forbidden")}
 
 
 # What cannot be read
@@ -298,8 +298,8 @@ def test_labels_of_namespaces_are_asked_for_only_if_a_rule_in_force_needs_them()
 @pytest.mark.parametrize(
     ("annotation", "problem"),
     [
-        ("{", "it is no JSON: Input data was truncated"),
-        ("[" * 100_000, "it is no JSON: "),
+        ("{", "invalid JSON: Input data was truncated"),
+        ("[" * 100_000, "invalid JSON: "),
         ("[]", "found [], expected rules"),
         ('{"rules":{}}', "found {'rules': {}}, expected rules"),
         ('{"rules":[],"more":1}', "expected rules"),
@@ -319,7 +319,7 @@ def test_an_annotation_that_cannot_be_read_makes_all_pods_wait_with_a_reason(ann
     assert requested_pods(plan) == []
     ((kind, reason),) = waiting(plan).values()
     assert (kind, problem in reason) == (BlockerKind.RULE, True)
-    assert reason.startswith("annotation haulout.dev/machine-drain-rules of the node says something about it")
+    assert reason.startswith("annotation haulout.dev/machine-drain-rules of the node is invalid: ")
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_a_rule_that_says_something_unknown_holds_up_the_pods_that_it_is_about(
     assert requested_pods(plan) == ["web"]
     ((pod, (kind, reason)),) = waiting(plan).items()
     assert (pod, kind) == ("db", BlockerKind.RULE)
-    assert reason.startswith(f"MachineDrainRule odd says something about it that cannot be read: {problem}")
+    assert reason.startswith(f"MachineDrainRule odd is invalid: {problem}")
 
 
 @pytest.mark.parametrize(
@@ -361,13 +361,13 @@ def test_a_rule_of_which_cannot_be_told_whom_it_is_about_holds_up_all_that_no_ea
     rules = [a_rule("a", app="web"), a_rule("b", "Skip", pods=pods), a_rule("c", "Skip")]
     plan = decide_for(a_pod("db"), a_pod("web"), rules=rules)
     assert requested_pods(plan) == ["web"]
-    assert waiting(plan)["db"][1].startswith("MachineDrainRule b says something about it that cannot be read: pods")
+    assert waiting(plan)["db"][1].startswith("MachineDrainRule b is invalid: pods")
 
 
 def test_a_label_with_an_unknown_value_makes_its_pod_wait() -> None:
     plan = decide_for(a_labelled_pod("db", "never"), a_pod("web"))
     assert requested_pods(plan) == ["web"]
-    reason = "label cluster.x-k8s.io/drain says something about it that cannot be read: "
+    reason = "label cluster.x-k8s.io/drain is invalid: "
     assert waiting(plan) == {"db": (BlockerKind.RULE, f"{reason}found 'never', expected skip or wait-completed")}
 
 

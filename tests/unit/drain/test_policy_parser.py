@@ -152,14 +152,14 @@ def test_all_that_is_wrong_is_told_at_once_with_its_place() -> None:
         ),
         (
             {"evictionTimeout": "5m"},
-            "evictionTimeout: found without force, expected force: true, or no deletion after a time",
+            "evictionTimeout: found without force, expected force: true, or no evictionTimeout",
         ),
         (
             {"force": True, "disableEviction": True, "evictionTimeout": "5m"},
             "evictionTimeout: found with disableEviction, expected one of the two",
         ),
         ({"deletionTimeout": "5m"}, "deletionTimeout: found without forceDelete, expected forceDelete: true"),
-        ({"forceDelete": True}, "forceDelete: found true, expected a deletionTimeout beside it that says when"),
+        ({"forceDelete": True}, "forceDelete: found true, expected deletionTimeout to be set as well"),
         (
             {"gracePeriod": "0s"},
             "gracePeriod: found 0s, which ends pods without any grace, expected forceDelete: true",
@@ -186,7 +186,7 @@ def test_all_that_is_wrong_is_told_at_once_with_its_place() -> None:
         ),
         (
             {"rules": [{"name": "x", "evictionTimeout": "5m"}]},
-            "rules[0].evictionTimeout: found without force, expected force: true, or no deletion after a time",
+            "rules[0].evictionTimeout: found without force, expected force: true, or no evictionTimeout",
         ),
         (
             {"rules": [{"name": "x", "namespaces": []}]},

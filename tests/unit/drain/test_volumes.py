@@ -94,7 +94,7 @@ def test_a_volume_that_is_attached_is_named_with_its_claim_and_driver() -> None:
     assert (blocker.kind, blocker.object, standing.since) == (BlockerKind.VOLUME, "PersistentVolume pv-1", NOW)
     assert blocker.reason == (
         "PersistentVolume pv-1 (claim shop/data, driver disk.example.com) is still attached to node n1; "
-        "this is waited for until 2026-01-05 09:10:00 UTC; it cannot be detached: node is busy"
+        "the drain waits for it until 2026-01-05 09:10:00 UTC; it cannot be detached: node is busy"
     )
     assert "kubectl describe volumeattachment csi-pv-1" in blocker.advice
     assert str(blocker).startswith("PersistentVolume pv-1")
@@ -160,12 +160,12 @@ def test_a_pod_that_comes_later_has_its_volumes_waited_for_anew() -> None:
 def test_what_cannot_be_read_is_waited_for_no_longer_than_a_volume() -> None:
     plan = decide_for(attachments_problem="volumeattachments is forbidden")
     (standing,) = plan.progress.blockers
-    assert "which volumes are attached to node n1 is not known: volumeattachments is forbidden" in str(standing)
+    assert "cannot list the volumes attached to node n1: volumeattachments is forbidden" in str(standing)
     assert "list and watch volumeattachments.storage.k8s.io" in standing.blocker.advice
     over = decide_for(memory=plan.state, at=NOW + 10 * MINUTE, attachments_problem="volumeattachments is forbidden")
     assert over.result is OutcomeResult.DRAINED
     assert over.progress.warning == (
-        "whether volumes are still attached could not be found out within 10m0s: volumeattachments is forbidden"
+        "could not check whether volumes are still attached within 10m0s: volumeattachments is forbidden"
     )
 
 
@@ -194,7 +194,7 @@ def test_daemons_that_leave_last_do_so_when_volumes_are_detached() -> None:
     plan = decide_for(csi, attachments=both, **known)
     assert (plan.actions, waited_for(plan)) == ((), ["PersistentVolume pv-1"])
     (row,) = plan.progress.pods
-    assert (row.state, row.message) == (PodDrainState.QUEUED, "leaves after volumes are detached")
+    assert (row.state, row.message) == (PodDrainState.QUEUED, "waiting for volumes to be detached")
     turn = decide_for(csi, attachments=own, memory=plan.state, **known)
     assert ([it.pod.name for it in turn.actions], turn.needs_volumes) == (["csi"], True)
     late = decide_for(csi, attachments=both, memory=plan.state, at=NOW + 10 * MINUTE, **known)

@@ -56,7 +56,7 @@ async def test_people_are_told_how_it_stands() -> None:
 async def test_a_port_in_use_is_told_in_one_sentence() -> None:
     with socket.create_server((LOCAL, 0)) as taken:
         port = taken.getsockname()[1]
-        text = f"^cannot listen on port {port} for health checks: address already in use; name another$"
+        text = f"^cannot listen on port {port} for health checks: address already in use; choose another port$"
         with pytest.raises(UsageError, match=text):
             async with healthz.serve(tuple, host=LOCAL, port=port):
                 raise AssertionError

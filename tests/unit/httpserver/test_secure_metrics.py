@@ -95,5 +95,5 @@ async def test_over_https_with_the_certificate_of_the_moment() -> None:
 
         assert await get(PATH, "Bearer secret") == (200, "", "numbers 1\n")
         assert await get(PATH, "Bearer poor") == (403, "", "nobody may not get /metrics\n")
-        assert await get(PATH, "Bearer wrong") == (401, "Bearer", "the API server does not know this token\n")
+        assert await get(PATH, "Bearer wrong") == (401, "Bearer", "the API server does not accept this token\n")
         assert (await get("/other", "Bearer secret"))[0] == 404

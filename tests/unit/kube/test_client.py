@@ -25,7 +25,7 @@ BUDGET = status_response(
 )
 LOST = errors.Unreachable("no answer within 30 s", sent=True)
 REFUSED = errors.Unreachable("connection refused", sent=False)
-CUT_SHORT = errors.MalformedResponse("the answer broke off")
+CUT_SHORT = errors.MalformedResponse("the response was cut off")
 BROKEN = status_response(500, "InternalError", "etcdserver: leader changed")
 
 
@@ -63,7 +63,7 @@ def test_a_name_cannot_climb_out_of_its_path() -> None:
 
 
 def test_a_path_needs_a_namespace_exactly_when_the_resource_has_one() -> None:
-    with pytest.raises(ValueError, match="none was given for 'cart-0'"):
+    with pytest.raises(ValueError, match="no namespace was given for 'cart-0'"):
         PODS.path("cart-0")
     with pytest.raises(ValueError, match="'shop' was given"):
         NODES.path("n1", namespace="shop")
@@ -255,9 +255,9 @@ async def test_each_refusal_is_its_own_error(clock: Clock, code: int, reason: st
     [
         (b"<!DOCTYPE html><html><head><title>Sign in\n to Corp</title>", "an HTML page titled 'Sign in to Corp'"),
         (b'{"metadata": {"name"', 'got {"metadata": {"name"; is a proxy'),
-        (b"", "got nothing at all"),
+        (b"", "got an empty body"),
         (b"\x16\x03\x01\x02", "expected JSON"),
-        (b'{"metadata": []}', r"not what Kubernetes would say: Expected `object`, got `array` - at `$.metadata`"),
+        (b'{"metadata": []}', r"not of the Kubernetes API: Expected `object`, got `array` - at `$.metadata`"),
     ],
 )
 async def test_an_answer_that_is_not_kubernetes_is_shown_in_one_line(clock: Clock, garbage: bytes, shown: str) -> None:
@@ -279,7 +279,7 @@ async def test_a_page_of_html_with_an_error_code_is_a_refusal_that_shows_it(cloc
 async def test_a_misfit_in_a_list_is_named(clock: Clock) -> None:
     page = {"items": [NODE, {"metadata": {"name": "bad"}, "spec": {"taints": "all"}}]}
     client, _ = a_client(clock, json_response(page))
-    with pytest.raises(errors.MalformedResponse, match="listing nodes: bad does not fit its kind: Expected `array`"):
+    with pytest.raises(errors.MalformedResponse, match="listing nodes: bad cannot be decoded: Expected `array`"):
         await client.list(NODES)
 
 
@@ -353,9 +353,9 @@ async def test_a_list_of_nothing_may_say_null(clock: Clock) -> None:
 @pytest.mark.parametrize("other", [{}, {"metadata": {"name": "n2"}}], ids=["nothing", "another"])
 async def test_an_answer_about_something_else_is_not_taken_for_the_object(clock: Clock, other: Any) -> None:
     client, _ = a_client(clock, json_response(other), json_response(other))
-    with pytest.raises(errors.MalformedResponse, match="getting nodes n1: the answer is"):
+    with pytest.raises(errors.MalformedResponse, match="getting nodes n1: the response is"):
         await client.get(NODES, "n1")
-    with pytest.raises(errors.MalformedResponse, match="getting nodes n1: the answer is"):
+    with pytest.raises(errors.MalformedResponse, match="getting nodes n1: the response is"):
         await client.get(NODES.with_model(RawObject), "n1")
 
 

@@ -159,7 +159,7 @@ async def test_an_object_that_does_not_fit_its_kind_is_left_out_and_named(
         await world.settle()
         assert world.node_names() == ["bad", "good"]
         assert world.informer.health().undecodable == {}
-    assert caplog.text.count("leaving out nodes bad") == 1
+    assert caplog.text.count("ignoring nodes bad") == 1
 
 
 async def test_a_handler_that_fails_stops_nobody(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:

@@ -159,7 +159,7 @@ async def test_an_object_that_no_row_can_be_made_of_is_a_misfit(clock: Clock) ->
     odd = Node(metadata=ObjectMeta(name="odd", uid="o", resource_version="3", annotations={"size": "big"}))
     load(cache, odd, a_state("n1", 4), revision=5)
     assert [row.name for row in cache.all()] == ["n1"]
-    assert "no row can be made of it: ValueError" in cache.undecodable["odd"]
+    assert "it cannot be transformed: ValueError" in cache.undecodable["odd"]
 
 
 @pytest.mark.parametrize("odd", [{}, {"metadata": None}, {"metadata": {"name": 7}}, [], None])

@@ -137,7 +137,7 @@ async def test_a_body_without_an_end_is_given_up(reach: Reach) -> None:
         (Bomb.ENDLESS_PAGES, "listing nodes: more than 5000 objects"),
         (Bomb.ENDLESS_EMPTY_PAGES, "listing nodes: the pages of the list do not end"),
         (Bomb.SAME_TOKEN, "listing nodes: the pages of the list do not end"),
-        (Bomb.UNDECODABLE_OBJECTS, "objects of one page do not fit their kind"),
+        (Bomb.UNDECODABLE_OBJECTS, "objects of one page cannot be decoded"),
     ],
 )
 async def test_a_list_without_an_end_is_given_up(reach: Reach, bomb: Bomb, problem: str) -> None:

@@ -14,7 +14,7 @@ from haulout.kube.rbac import DeniedPermission, Permission, UserInfo, denied_per
 from haulout.kube.transport import Response
 from support.fakes.scripted_transport import ScriptedTransport, json_response, status_response
 
-SEE_NODES = Permission(("get", "list"), "", "nodes", None, "see nodes")
+SEE_NODES = Permission(("get", "list"), "", "nodes", None, "watch nodes")
 EVICT = Permission(("create",), "", "pods/eviction", None, "evict pods")
 LEAD = Permission(("get", "patch"), "coordination.k8s.io", "leases", "haulout", "lead")
 

@@ -436,4 +436,4 @@ async def test_a_flush_ends_in_time_also_in_a_task_that_is_being_cancelled(
             await world.pass_time(1)
             task.cancel()
         assert ended == [6]
-    assert warnings(caplog) == ["gave up sending events after 0:00:05: 1 are left"]
+    assert warnings(caplog) == ["stopped sending events after 0:00:05: 1 were not sent"]

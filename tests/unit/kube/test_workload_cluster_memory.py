@@ -239,6 +239,6 @@ async def test_the_largest_answer_that_is_being_read_is_given_up_when_others_nee
             query = (("limit", "20"),)
             page = await quick.send(Request(method="GET", path="/api/v1/nodes", query=query, timeout=SOON))
             assert len(page.body) > 2_000_000
-        assert "more than 4 MiB in the answers of all workload clusters that are being read" in reading.result()
+        assert "more than 4 MiB in the responses of all workload clusters that are being read" in reading.result()
         assert stalled.url in reading.result()
         assert reads.used == 0

@@ -675,7 +675,7 @@ async def test_a_stopped_queue_leaves_no_timers(queue: WorkQueue[str], work: Rec
 
 async def test_a_queue_does_not_run_twice_at_once(queue: WorkQueue[str]) -> None:
     async with at_work(queue):
-        with pytest.raises(RuntimeError, match="queue nodes: it runs already"):
+        with pytest.raises(RuntimeError, match="queue nodes: it is already running"):
             await queue.run()
 
 

@@ -11,9 +11,9 @@ from haulout.providers.quarantine import Quarantine, excerpt_of
 async def test_what_is_put_aside_is_shown_for_an_hour_and_counted_for_ever(clock: Clock) -> None:
     quarantine = Quarantine("oci", clock)
     quarantine.add(where="offset 7", why="expected JSON", what=b"\x00")
-    assert quarantine.problems() == ("oci: a message put aside, the latest at offset 7: expected JSON",)
+    assert quarantine.problems() == ("oci: 1 message could not be read, the latest at offset 7: expected JSON",)
     quarantine.add(where="offset 9", why="expected JSON", what="nonsense")
-    assert quarantine.problems() == ("oci: 2 messages put aside, the latest at offset 9: expected JSON",)
+    assert quarantine.problems() == ("oci: 2 messages could not be read, the latest at offset 9: expected JSON",)
     await clock.sleep(timedelta(hours=1, seconds=1))
     assert not quarantine.problems()
     assert quarantine.count == 2
@@ -43,7 +43,7 @@ async def test_a_message_that_keeps_coming_is_shown_for_as_long_as_it_does(clock
     for _ in range(3):
         quarantine.add(where="message 7", why="expected JSON", what="nonsense")
         await clock.sleep(timedelta(minutes=50))
-    assert quarantine.problems() == ("aws: a message put aside, the latest at message 7: expected JSON",)
+    assert quarantine.problems() == ("aws: 1 message could not be read, the latest at message 7: expected JSON",)
 
 
 def test_what_is_kept_of_a_message_is_short_and_in_one_line() -> None:

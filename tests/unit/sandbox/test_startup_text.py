@@ -143,7 +143,7 @@ def test_it_says_what_is_special() -> None:
         blocked=BlockedNode(node="n2", budget="bank/ledger"),
     )
     assert shown[0] == "Cluster     1 node in 1 zone, 900 of 1000 pods running, 2 disruption budgets"
-    assert shown[1] == "Scenario    storm, seed 4, 60 times faster than life"
+    assert shown[1] == "Scenario    storm, seed 4, 60 times faster than real time"
     assert shown[9:12] == [
         "  kubectl drain n2 --ignore-daemonsets --force --timeout=60s",
         "  # it meets the budget of bank/ledger, which will not let it",

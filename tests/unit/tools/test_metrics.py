@@ -204,8 +204,8 @@ def test_almost_every_metric_is_shown() -> None:
         "controller_runtime_reconcile_total",
         "controller_runtime_reconcile_errors_total",
         "workqueue_depth",
-        "haulout_profiles_waited_seconds_total",
-        "haulout_profiles_worked_seconds_total",
+        "haulout_profiles_queue_seconds_total",
+        "haulout_profiles_reconcile_seconds_total",
         "haulout_drain_pods_left",
         # of each node, where somebody has agents scraped; haulout_agent_up tells whether to look at them
         "haulout_agent_silent_seconds",

@@ -59,7 +59,7 @@ def test_packages_are_written_once_and_what_is_made_no_more_is_removed(tmp_path:
 @pytest.mark.real_time
 def test_alerts_and_the_dashboard_are_packaged_as_they_are(tmp_path: Path) -> None:
     """Both have expressions of their own in braces, which are none of Helm's."""
-    rule = {"alert": "HauloutNobodyLeads", "annotations": {"summary": "lease {{ $labels.name }}"}}
+    rule = {"alert": "HauloutNoLeader", "annotations": {"summary": "lease {{ $labels.name }}"}}
     alerts = {"groups": [{"name": "haulout", "rules": [rule]}]}
     dashboard = '{"legend": "{{node}}"}\n'
     for path, content in ((all_packages.ALERTS, yaml.safe_dump(alerts)), (all_packages.DASHBOARD, dashboard)):

@@ -35,4 +35,4 @@ def test_every_command_is_there_with_its_options_and_exit_codes(path: str, comma
 
 def test_what_is_the_default_is_told_in_its_own_column() -> None:
     row = next(line for line in page(REFERENCE).splitlines() if line.startswith("| `--speed"))
-    assert row == "| `--speed FACTOR` | How many times faster than life the cluster's clock runs. | 1 |"
+    assert row == "| `--speed FACTOR` | How many times faster than real time the cluster's clock runs. | 1 |"

@@ -24,10 +24,10 @@ def test_every_address_is_described() -> None:
 
 
 def test_comments_in_the_code_are_what_readers_are_told() -> None:
-    assert field_docs()["Tile", "hold"] == "who holds it back from maintenance, and why"
+    assert field_docs()["Tile", "hold"] == "who keeps maintenance off the node, and why"
     assert SCHEMAS["Tile"]["properties"]["isReady"].get("description") is None
     assert SCHEMAS["Tile"]["properties"]["hold"]["description"] == field_docs()["Tile", "hold"]
-    assert "`planned`: somebody announced" in SCHEMAS["NodeState"]["description"]
+    assert "`planned`: maintenance is announced" in SCHEMAS["NodeState"]["description"]
 
 
 @pytest.mark.parametrize("name", [name for name in dir(types) if name in SCHEMAS])

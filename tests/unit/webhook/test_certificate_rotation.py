@@ -105,9 +105,9 @@ def encoded(value: bytes) -> str:
     ("change", "problem"),
     [
         ({"tls.key": "!"}, "not base64"),
-        ({"tls.crt": encoded(b"odd")}, "do not fit"),
-        ({"tls.key": encoded(issue(EPOCH).identity.key)}, "do not fit"),
-        ({"ca.crt": encoded(issue(EPOCH).ca_certificate)}, "signed by none of the authorities"),
+        ({"tls.crt": encoded(b"odd")}, "do not match"),
+        ({"tls.key": encoded(issue(EPOCH).identity.key)}, "do not match"),
+        ({"ca.crt": encoded(issue(EPOCH).ca_certificate)}, "signed by none of the CAs"),
         ({"ca.crt": ""}, "PEM"),
         ({"next.crt": encoded(issue(EPOCH).identity.certificate)}, "it has no next.key"),
     ],

@@ -183,7 +183,7 @@ async def test_a_secret_that_is_not_ours_is_left_alone_and_told(client: Client) 
     async with running(source):
         await client.clock.sleep(timedelta(minutes=10))
         assert source.problem is not None
-        assert "is there and not ours" in source.problem
+        assert "exists and is not managed by Haulout" in source.problem
     stored = await client.get(SECRETS, SECRET.name, namespace=SECRET.namespace)
     assert stored.resource_version == other_secret.resource_version
 
@@ -214,7 +214,7 @@ async def test_a_bundle_that_somebody_overwrites_is_restored_and_a_quarrel_slows
         own_entry = int((await versions(client))[1]) - before - 600
         assert own_entry < 20
         assert source.trust_problem is not None
-        assert "somebody keeps changing the caBundle" in source.trust_problem
+        assert "another client keeps changing the caBundle" in source.trust_problem
         await client.clock.sleep(timedelta(minutes=6))
         assert await is_trusted(client, source)
 
@@ -224,7 +224,7 @@ async def test_a_registration_that_comes_later_is_told_whom_to_trust(client: Cli
     source = self_managed(client)
     async with running(source):
         await client.clock.sleep(SOON)
-        assert "is not there, so that nothing is checked" in (source.trust_problem or "")
+        assert "does not exist: NodeMaintenances are not validated" in (source.trust_problem or "")
         await client.create(CONFIGURATIONS, registration.configuration())
         await client.clock.sleep(SOON)
         assert not source.trust_problem
@@ -257,7 +257,7 @@ async def test_a_given_secret_is_shown_trusted_and_followed(client: Client) -> N
     async with running(source):
         await client.clock.sleep(SOON)
         assert source.problem == (
-            f"Secret test/{SECRET.name} is not there; create it with tls.crt and tls.key, or name another"
+            f"Secret test/{SECRET.name} does not exist; create it with tls.crt and tls.key, or configure another"
         )
         await client.create(SECRETS, a_secret(Authority("one")), namespace=SECRET.namespace)
         await eventually(client.clock, lambda: source.problem is None)

@@ -169,7 +169,7 @@ async def test_required_without_authorities_refuses_all_and_says_so(tmp_path: Pa
     async with serve(tmp_path, client_auth=ClientAuth.REQUIRED) as site:
         (reason,) = site.hook.not_ready_reasons()
         assert "client certificates are required and cannot be verified: " in reason
-        assert "ConfigMap kube-system/extension-apiserver-authentication names no authorities" in reason
+        assert "ConfigMap kube-system/extension-apiserver-authentication contains no CA certificates" in reason
         assert await site.call(Authority("any")) is None
 
 

@@ -1,1 +1,1 @@
-"""Makes the Helm chart."""
+"""Generates the Helm chart."""

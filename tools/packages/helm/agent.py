@@ -1,4 +1,4 @@
-"""The agents of nodes as templates of the chart."""
+"""The agents of nodes, as templates of the chart."""
 
 from haulout.api.objects import RawObject
 from haulout.app.manifests import agent_manifests
@@ -8,7 +8,7 @@ from tools.packages.helm.gotemplate import Conditional, Expression, IndentedExpr
 
 
 def templates() -> str:
-    """Return all that agents need, where they are wanted."""
+    """Return the templates of the agents, under their conditions."""
     rbac_objects = (
         agent_manifests.cluster_role(),
         agent_manifests.cluster_role_binding(HOME),

@@ -1,9 +1,9 @@
-"""The Helm chart: the objects of the operator, as templates that follow the values.
+"""The Helm chart: the operator's objects as templates that depend on values.
 
-    files("0.1.0")          # by their paths in the chart
+    files("0.1.0")          # by path in the chart
 
-Names are those of `haulout manifests`, whatever the release is called: there is one operator in a cluster, and who has
-applied those manifests, or comes from the Node Maintenance Operator, finds everything where it was.
+Names are those of `haulout manifests`, whatever the name of the release: a cluster has one operator, and users who
+applied those manifests, or come from the Node Maintenance Operator, find all objects under the same names.
 """
 
 import yaml
@@ -17,11 +17,11 @@ from tools.packages.helm.settings import SETTINGS
 from tools.packages.semver import to_semver
 
 GENERATED_HEADER = "{{- /* Made by `make packages` from tools.packages: edit that. */}}\n"
-HANDWRITTEN = ("NOTES.txt", "_helpers.tpl", "crds.yaml")  # templates that are logic more than objects
+HANDWRITTEN = ("NOTES.txt", "_helpers.tpl", "crds.yaml")  # templates that are more logic than objects
 
 
 def files(version: str, *, alerts: RawObject | None = None, dashboard: str = "") -> dict[str, str]:
-    """Return what is made of the chart, by path; `alerts` are the spec of a PrometheusRule, the dashboard Grafana's."""
+    """Return the generated files by path; `alerts` is the spec of a PrometheusRule, `dashboard` the Grafana JSON."""
     crds = {crd["metadata"]["name"]: crd for crd in operator_manifests.definitions(with_machines=True)}
     return {
         "Chart.yaml": _chart(version),

@@ -1,4 +1,4 @@
-"""What the templates of the chart have in common: names, labels, and values that are handed on as they are."""
+"""Shared parts of the chart's templates: names, labels, and values that are passed on unchanged."""
 
 from typing import Any
 
@@ -10,27 +10,27 @@ HOME = "{{ .Release.Namespace }}"
 ACCOUNT = "{{ $.Values.serviceAccount.name }}"
 LABELS = IndentedExpression('include "haulout.labels" $')
 _FROM = ".Values.webhook.certificate.from"
-IS_FROM_CERT_MANAGER = f'eq {_FROM} "cert-manager"'  # the certificate of the webhook
+IS_FROM_CERT_MANAGER = f'eq {_FROM} "cert-manager"'  # the source of the webhook's certificate
 IS_FROM_SECRET = f'eq {_FROM} "secret"'
 IS_MOUNTED = f'and .Values.webhook.enabled (ne {_FROM} "self")'
 IS_BEHIND_PROXY = 'eq .Values.dashboard.auth "proxy"'
 
 
 def metadata(name: Any) -> RawObject:
-    """Return that of an object in the operator's namespace."""
+    """Return the metadata of an object in the operator's namespace."""
     return {"name": name, "namespace": HOME, "labels": LABELS}
 
 
 def metadata_with_labels(path: str) -> RawObject:
-    """Return metadata with labels of the user's, by which others select it."""
+    """Return metadata with the user's labels, by which others select the object."""
     return metadata(NAME) | {"labels": IndentedExpression(f'include "haulout.labelsAnd" (list . .Values.{path})')}
 
 
 def value(path: str) -> IndentedExpression:
-    """Return a value, as it is."""
+    """Return a value unchanged."""
     return IndentedExpression(f"toYaml .Values.{path}")
 
 
 def value_if_set(path: str, *, otherwise: Any = None) -> Conditional:
-    """Return the same if there is something in it, or else something else."""
+    """Return a value if it is not empty, or else `otherwise`."""
     return Conditional(f".Values.{path}", value(path), otherwise)

@@ -1,7 +1,7 @@
-"""Writes objects as YAML in which a Helm chart's template language decides, fills in and repeats.
+"""Writes objects as YAML with Go template expressions, conditions and loops.
 
-    text({"replicas": Filled(".Values.replicas"), "resources": Inset("toYaml .Values.resources"),
-          "paused": When(".Values.paused", True)})
+    text({"replicas": Expression(".Values.replicas"), "resources": IndentedExpression("toYaml .Values.resources"),
+          "paused": Conditional(".Values.paused", True)})
 
     replicas: {{ .Values.replicas }}
     resources:
@@ -10,7 +10,7 @@
     paused: true
     {{- end }}
 
-A text may hold expressions, too (`"{{ .Release.Namespace }}-lease"`): it is written in quotes.
+A string may contain expressions, too (`"{{ .Release.Namespace }}-lease"`); it is written in quotes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,21 +24,21 @@ _STEP = 2
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A scalar that an expression yields."""
+    """An expression that yields a scalar."""
 
     expression: str
 
 
 @dataclass(frozen=True, slots=True)
 class IndentedExpression:
-    """Lines of YAML that an expression yields, indented to where they are."""
+    """An expression that yields lines of YAML, indented to their position."""
 
     expression: str
 
 
 @dataclass(frozen=True, slots=True)
 class Conditional:
-    """What is there under a condition: the value of a key, or items of a list."""
+    """The value of a key, or items of a list, under a condition."""
 
     condition: str
     then: Any
@@ -48,20 +48,20 @@ class Conditional:
 
 @dataclass(frozen=True, slots=True)
 class Commented:
-    """An item of a list, with a comment above it."""
+    """An item of a list, with a comment above."""
 
     comment: str
     item: Any
 
 
 def document(node: Any, *, when: str = "") -> str:
-    """Return a document of its own, under a condition if there is one."""
+    """Return a YAML document, under a condition if one is given."""
     body = f"---\n{text(node)}"
     return f"{{{{- if {when} }}}}\n{body}{{{{- end }}}}\n" if when else body
 
 
 def text(node: Any) -> str:
-    """Return something as lines of a template."""
+    """Return a node as lines of a template."""
     return "".join(f"{line}\n" for line in _lines(node, ""))
 
 

@@ -1,4 +1,4 @@
-"""How the operator is reached, as templates of the chart: services, the webhook, who may call, and monitoring."""
+"""Network access to the operator, as templates of the chart: services, webhook, NetworkPolicy, ingress, monitoring."""
 
 from haulout.api.objects import RawObject
 from haulout.app.manifests import workload
@@ -32,7 +32,7 @@ def services() -> str:
 
 
 def webhook() -> str:
-    """Return what makes the webhook known, and its certificate where cert-manager makes it."""
+    """Return the webhook configuration, and the certificate if cert-manager issues it."""
     service, configuration = registration.manifests(namespace=HOME)
     (hook,) = configuration["webhooks"]
     bundle = ".Values.webhook.certificate.caBundle"
@@ -58,7 +58,6 @@ def webhook() -> str:
 
 
 def network_policy() -> RawObject:
-    """Return who may call."""
     base = workload.network_policy(HOME)
     everywhere, inside = base["spec"]["ingress"]
     probes = {"ports": [{"port": "health"}], "from": value("networkPolicy.probesFrom")}
@@ -76,7 +75,6 @@ def network_policy() -> RawObject:
 
 
 def ingress() -> RawObject:
-    """Return the way to the dashboard from outside."""
     backend = {"service": {"name": NAME, "port": {"number": server.PORT}}}
     path = {"path": Expression('default "/" .path'), "pathType": "Prefix", "backend": backend}
     rule = {"host": Expression(".host | quote"), "http": {"paths": [path]}}
@@ -94,7 +92,7 @@ def ingress() -> RawObject:
 
 
 def monitoring() -> str:
-    """Return what the Prometheus Operator reads."""
+    """Return the objects of the Prometheus Operator."""
     monitor = workload.service_monitor(HOME)
     (endpoint,) = monitor["spec"]["endpoints"]
     endpoint |= {"interval": Expression(".Values.metrics.serviceMonitor.interval")}

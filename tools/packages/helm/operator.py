@@ -1,4 +1,4 @@
-"""The operator as templates of the chart: its pods and all that they need to run."""
+"""The operator's Deployment and its dependencies, as templates of the chart."""
 
 from typing import Any
 
@@ -23,7 +23,6 @@ _KEEP_ON_DELETE = {"helm.sh/resource-policy": "keep"}
 
 
 def deployment() -> RawObject:
-    """Return the Deployment."""
     base = workload.deployment(image="", namespace=HOME, lease_namespace="{{ .Values.leases.namespace }}")
     pod = base["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -140,7 +139,7 @@ def _volumes(base: list[RawObject]) -> list[Any]:
 
 
 def disruption_budget() -> RawObject:
-    """Return what keeps a replica there."""
+    """Return the PodDisruptionBudget."""
     base = workload.disruption_budget(HOME)
     spec = base["spec"] | {"maxUnavailable": Expression(".Values.podDisruptionBudget.maxUnavailable")}
     return base | {"metadata": metadata(NAME), "spec": spec}
@@ -153,10 +152,10 @@ def account() -> RawObject:
 
 
 def namespaces() -> str:
-    """Return those that the operator needs beside its own; one that somebody else has made is left to them.
+    """Return the namespaces that the operator needs besides its own; existing ones are left alone.
 
-    Helm never deletes them, neither with the release nor when a value no longer wants them: others have made objects in
-    them meanwhile, such as the leases of other operators of medik8s.
+    Helm never deletes them, neither with the release nor when a value no longer asks for them: others may have created
+    objects there, such as the leases of other operators of medik8s.
     """
     wanted = (
         (".Values.leases.namespace", ".Values.leases.createNamespace"),
@@ -178,7 +177,7 @@ def namespaces() -> str:
 
 
 def people() -> str:
-    """Return the roles for people, and for those who read metrics."""
+    """Return the roles for users, and for readers of metrics."""
     found = (
         obj | {"metadata": obj["metadata"] | {"labels": LABELS}} for obj in operator_manifests.user_cluster_roles()
     )
@@ -202,7 +201,7 @@ def people() -> str:
 
 
 def configuration() -> str:
-    """Return the maintenance.yaml, and the variables of clouds."""
+    """Return the ConfigMap with maintenance.yaml, and the environment variables of clouds."""
     file = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

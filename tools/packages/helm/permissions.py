@@ -1,11 +1,12 @@
-"""The permissions of the chart: what every installation needs, and what each feature adds where it is on.
+"""Permissions in the chart: those of every installation, and those that each enabled feature adds.
 
-Each feature is asked for what it needs (`haulout.app.required_permissions`, and the plugins of profiles); what all
-need is left out of it. Names that only the values know are expressions of the template, and go through all of that as
-texts.
+Each feature is asked for its permissions (`haulout.app.required_permissions`, and the plugins of profiles), and the
+base permissions are subtracted. Names that only the values contain are template expressions, which pass through as
+strings.
 
-A plugin is on where the `maintenance.yaml` of the values has an instance of its type. Most need the same whatever their
-options say. Those whose options name a lease or a Secret get a role for each instance (`OF_INSTANCES`).
+A plugin is enabled if the `maintenance.yaml` of the values has an instance of its type. Most plugins need the same
+permissions whatever their options. Those whose options name a lease or a Secret get a role per instance
+(`instance_features`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,12 +40,12 @@ _PROVIDER = "{{ base .Values.kubernikus.secret }}"
 _KEYS = "{{ base .Values.clouds.awsSecret }}"
 _OPTION = "{{ $config.%s }}"
 _ANY = MappingProxyType({"any": Profile(name="any", states={})})
-_EMPTY = Configuration(requeue=timedelta(minutes=1), profiles=_ANY)  # of plugins, and what is done by default is not
+_EMPTY = Configuration(requeue=timedelta(minutes=1), profiles=_ANY)  # only for plugins; the defaults add no permissions
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """What is needed under a condition of the template."""
+    """Permissions under a condition of the template."""
 
     condition: str
     permissions: tuple[Permission, ...]
@@ -52,22 +53,22 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class InstanceFeature:
-    """What each instance of a type needs, if its options are as they must be; `$config` are these."""
+    """The permissions of each instance of a type with valid options; `$config` are its options."""
 
     type: str
     condition: str
     permissions: tuple[Permission, ...]
-    repeat_expression: str = ""  # how a template yields the names of objects, where there are several
+    repeat_expression: str = ""  # the template expression of object names, if there are several
 
 
 @cache
 def base_permissions() -> tuple[Permission, ...]:
-    """Return what every installation needs."""
+    """Return the permissions of every installation."""
     return tuple(permission for permission in _required_permissions(_EMPTY) if permission.resource != "events")
 
 
 def features() -> Iterator[Feature]:
-    """Yield what is needed where something is on, beyond what all need."""
+    """Yield the permissions of each feature beyond the base permissions."""
     records_pod_events = 'include "haulout.tellsOfPods" .'
     yield Feature(records_pod_events, profiles.EVENTS)
     yield Feature('include "haulout.deletesPods" .', (drain.POD_DELETION,))
@@ -100,7 +101,7 @@ def features() -> Iterator[Feature]:
 
 
 def instance_features() -> tuple[InstanceFeature, ...]:
-    """Return what instances need whose options name it."""
+    """Return the permissions of instances whose options name objects."""
     name, namespace = _OPTION % "leaseName", _OPTION % "leaseNamespace"
     secret = SecretReference(
         name=_OPTION % "cloudProviderSecret.name", namespace=_OPTION % "cloudProviderSecret.namespace"
@@ -136,7 +137,7 @@ def instance_features() -> tuple[InstanceFeature, ...]:
 
 
 def _option_independent_plugins() -> Iterator[Plugin]:
-    """Yield a plugin of each type that needs something, and always the same."""
+    """Yield one plugin of each type whose permissions do not depend on options."""
     by_options = {Stagger.type, SlackThread.type, KubernikusCount.type, Eviction.type}
     plugin_registries = registries()
     for registry in (plugin_registries.checks, plugin_registries.triggers, plugin_registries.notifications):
@@ -150,7 +151,7 @@ def _option_independent_plugins() -> Iterator[Plugin]:
 
 
 def _without_options(kind: type[Plugin]) -> Plugin:
-    """Return a plugin without options: what it needs does not depend on them."""
+    """Return a plugin without options, which its permissions do not depend on."""
     return kind.__new__(kind)
 
 
@@ -184,12 +185,12 @@ def _required_permissions(
 
 
 def _extra_permissions(condition: str, required: Iterable[Permission]) -> Feature:
-    """Return what is not among what all need."""
+    """Return the permissions that the base permissions do not contain."""
     base = base_permissions()
     more = (permission for permission in rbac.without_redundant((*base, *required)) if permission not in base)
     return Feature(condition, tuple(permission for permission in more if not _is_covered_event(permission)))
 
 
 def _is_covered_event(permission: Permission) -> bool:
-    """Tell whether events are covered by those that are granted first."""
+    """Return whether the base permissions for events cover this one."""
     return permission.resource == "events" and permission.namespace in (None, "default")

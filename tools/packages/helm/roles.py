@@ -1,6 +1,6 @@
-"""The roles of the chart, as templates: one for the cluster, one for each namespace, and some for instances of plugins.
+"""The roles of the chart as templates: one for the cluster, one per namespace, and some per plugin instance.
 
-A rule stands once, under all conditions for which it is there, and a role is there if one of its rules is.
+Each rule is written once, under all conditions that require it, and a role exists if one of its rules does.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from tools.packages.helm.permissions import InstanceFeature
 _CREATE = ".Values.rbac.create"
 _RBAC = "rbac.authorization.k8s.io"
 
-# Several of these namespaces may be one and the same: their roles must not be.
+# Several of these namespaces may be the same; their roles must still have different names.
 _NAMES = {
     None: NAME,
     HOME: NAME,
@@ -33,7 +33,7 @@ _Conditions = tuple[str, ...]
 
 
 def templates() -> str:
-    """Return the roles of the operator, and their bindings."""
+    """Return the roles of the operator with their bindings."""
     found = _by_namespace()
     cluster = [
         *_rules(found.pop(None)),
@@ -50,7 +50,7 @@ def templates() -> str:
 
 
 def _by_namespace() -> dict[str | None, dict[Permission, _Conditions]]:
-    """Return all permissions by the namespace of their role, each with its conditions; those without are always."""
+    """Return all permissions by the namespace of their role, each with its conditions; none means always."""
     found: dict[Permission, _Conditions] = dict.fromkeys(permissions.base_permissions(), ())
     for feature in permissions.features():
         for each in feature.permissions:
@@ -63,12 +63,12 @@ def _by_namespace() -> dict[str | None, dict[Permission, _Conditions]]:
 
 
 def _is_same(one: Permission, other: Permission) -> bool:
-    """Tell whether two are the same but for what they are for."""
+    """Return whether two permissions differ only in their purpose."""
     return str(one) == str(other) and set(one.verbs) == set(other.verbs) and one.names == other.names
 
 
 def _rules(permissions: dict[Permission, _Conditions]) -> list[object]:
-    """Return rules, those under the same conditions together."""
+    """Return the rules, grouped by condition."""
     grouped: dict[_Conditions, list[Commented]] = {}
     for permission, conditions in permissions.items():
         grouped.setdefault(conditions, []).append(Commented(permission.why, _rule(permission)))
@@ -89,7 +89,7 @@ def _rule(permission: Permission) -> RawObject:
 
 
 def _any_condition(permissions: dict[Permission, _Conditions]) -> str:
-    """Return the condition under which one of them is there; empty: always."""
+    """Return the condition under which any of the permissions is needed; empty means always."""
     all_conditions = list(permissions.values())
     if not all(all_conditions):
         return ""
@@ -102,7 +102,7 @@ def _or_condition(conditions: Iterable[str]) -> str:
 
 
 def _dashboard_roles() -> str:
-    """Return the account that acts in the names of people whom a proxy names, and its role."""
+    """Return the service account that impersonates users named by a proxy, with its role."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(DASHBOARD_ACCOUNT)}
     rules: list[object] = [
         Conditional(
@@ -132,7 +132,7 @@ def _role(namespace: str | None, rules: list[object], *, when: str = "", name: s
 
 
 def _instance_role(feature: InstanceFeature) -> str:
-    """Return a role for each instance of a type that names what it needs."""
+    """Return a role for each instance of a type that names the objects it needs."""
     (namespace,) = {permission.namespace for permission in feature.permissions}
     rules: list[object] = [
         Commented(permission.why, _rule(permission) | _resource_names(permission, feature.repeat_expression))

@@ -1,4 +1,4 @@
-"""What can be set of the Helm chart."""
+"""The values of the Helm chart: defaults, descriptions and schemas."""
 
 from haulout.app.manifests import agent_manifests, workload
 from haulout.controllers.nodemaintenance import node_lease
@@ -303,7 +303,8 @@ RBAC = Group(
     {
         "create": bool_value("Make the roles of the operator, and bind them.", default=True),
         "podDeletion": bool_value(
-            "Let the operator delete pods: for NodeMaintenances whose policy deletes what cannot be evicted, and for"
+            "Let the operator delete pods: for NodeMaintenances whose "
+            "policy deletes pods that cannot be evicted, and for"
             " files that the chart does not see. What `profiles.config` deletes is granted anyway.",
             default=False,
         ),

@@ -1,7 +1,7 @@
-"""The values of the Helm chart, written down once: `values.yaml`, its schema and its README come from here.
+"""Declaration of Helm values; `values.yaml`, its JSON schema and its README are generated from it.
 
-A value has a default, a sentence for people, and a JSON schema that is as strict as it can be: a value that is spelled
-wrong, or of the wrong kind, is refused before anything is changed in a cluster.
+A value has a default, a description, and a JSON schema that is as strict as possible: a misspelled value, or one of the
+wrong type, is refused before anything changes in a cluster.
 """
 
 import json
@@ -18,7 +18,7 @@ _HEADER = "# All values, with their defaults. Made by `make packages`: edit tool
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Something that can be set."""
+    """A value of the chart."""
 
     default: Any
     description: str
@@ -27,53 +27,49 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Values that belong together."""
+    """A group of values."""
 
     description: str
     values: Mapping[str, "Value | Group"]
 
 
 def string_value(default: str, description: str, *, pattern: str = "", choice: tuple[str, ...] = ()) -> Value:
-    """Return a text, of a pattern or of a choice."""
+    """Return a string value, limited by a pattern or a list of choices."""
     more = {"pattern": pattern} if pattern else {"enum": list(choice)} if choice else {}
     return Value(default, description, {"type": "string", **more})
 
 
 def bool_value(description: str, *, default: bool) -> Value:
-    """Return something that is on or off."""
     return Value(default, description, {"type": "boolean"})
 
 
 def int_value(default: int, description: str, *, minimum: int, maximum: int) -> Value:
-    """Return a whole number."""
     return Value(default, description, {"type": "integer", "minimum": minimum, "maximum": maximum})
 
 
 def string_map_value(description: str, default: Mapping[str, str] | None = None) -> Value:
-    """Return texts by name, such as labels."""
+    """Return a map of strings, such as labels."""
     return Value(dict(default or {}), description, {"type": "object", "additionalProperties": {"type": "string"}})
 
 
 def object_value(description: str, default: Mapping[str, Any] | None = None) -> Value:
-    """Return an object that Kubernetes knows, and judges."""
+    """Return an object that the Kubernetes API validates."""
     return Value(dict(default or {}), description, {"type": "object"})
 
 
 def list_value(description: str, default: list[Any] | None = None, *, items: Mapping[str, Any] | None = None) -> Value:
-    """Return a list."""
     return Value(default or [], description, {"type": "array", "items": items or {"type": "object"}})
 
 
-# What is made of them
+# Generated files
 
 
 def as_yaml(group: Group) -> str:
-    """Return `values.yaml`, each value with what it is for."""
+    """Return `values.yaml`, with a comment for each value."""
     return _HEADER + "\n".join(_yaml_lines(group, ""))
 
 
 def as_schema(group: Group) -> str:
-    """Return `values.schema.json`."""
     whole = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of Haulout's chart"}
     schema = whole | _schema(group)
     schema["properties"]["global"] = {"type": "object", "description": "Of a chart that this one is a part of; unused."}
@@ -81,7 +77,7 @@ def as_schema(group: Group) -> str:
 
 
 def as_tables(group: Group) -> str:
-    """Return the same as tables of Markdown: one for each group, and one for what is in none."""
+    """Return Markdown tables: one per group, and one for values without a group."""
     alone = {name: value for name, value in group.values.items() if isinstance(value, Value)}
     groups = {name: value for name, value in group.values.items() if isinstance(value, Group)}
     return "\n".join(

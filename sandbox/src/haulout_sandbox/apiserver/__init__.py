@@ -1,8 +1,8 @@
-"""The sandbox's API server: answers as a real one does, from memory, at once.
+"""An in-memory Kubernetes API server that answers like a real one, without waiting.
 
-`ApiServer` is the way in. Behind it, `request_handler` routes and reads, `writer` changes, `store` remembers every
-revision, `watch` tells of it; `kind` has a row for each kind there is. `in_process` is how a client reaches it
-in-process, and `faults` what can happen on that way.
+`ApiServer` is the entry point. Behind it, `handlers.request_handler` authorizes and routes, `registry` reads and
+writes, `storage` keeps every revision and serves watches, and `kinds` has one entry per kind. `transport.in_process` is
+a client's connection within the process, and `transport.faults` are the faults that tests can inject into it.
 """
 
 from haulout_sandbox.apiserver.api_server import ApiServer

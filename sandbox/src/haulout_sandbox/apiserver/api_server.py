@@ -1,15 +1,15 @@
 """A Kubernetes API server in memory.
 
     cluster = ApiServer(clock)
-    transport = cluster.transport()                 # one for each process; see faults for what it can suffer
+    transport = cluster.transport()                 # one per process; see faults for what can be injected
     cluster.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
     …
     assert cluster.get("nodes", "n1")["spec"]["unschedulable"]
 
-No sockets, no threads, no chance but a seeded generator: a run repeats itself exactly. Status codes and reasons are
-those of Kubernetes 1.36; messages are short and its own. No controller runs: pods stay terminating until
-`finish_deletion`, owners and namespaces until somebody takes their finalizers off, and a disruption budget's status is
-what a test wrote.
+It uses no sockets, no threads and only seeded randomness, so that runs are reproducible. Status codes and reasons are
+those of Kubernetes 1.36; some messages are shorter. No controller runs here: pods stay terminating until
+`finish_deletion`, finalizers for owners and namespaces stay until a client removes them, and the status of a
+PodDisruptionBudget is what a test wrote.
 """
 
 import copy
@@ -33,15 +33,15 @@ _KEPT_METADATA = ("name", "namespace", "labels", "annotations", "ownerReferences
 
 
 class ApiServer:
-    """The cluster itself. Its methods bypass transports, rules and faults: they are the test's own hand.
+    """The API server. Its methods bypass transports, validation and faults: tests use them to set up and inspect.
 
-    Watches may start at most `window` writes ago. Without `watch_lists` it is an older server, which refuses
-    `sendInitialEvents`. Without `defaulting` it stores what it is given and adds nothing. Admission webhooks are those
-    that `webhook` serves, and those that the `network` reaches, if there is one. With `rbac` users may do what roles
-    and bindings allow them, without it everything. `namespaces` are there from the start, besides those of every
-    cluster. `features` are those of Kubernetes that are off by default (`evictionrequest` has one). Without
-    `keep_history` it remembers only what clients may still ask for, and no requests, so that it can run for days. Kinds
-    are named by their plural, or `plural.group` where that is not unique.
+    Watches may start at most `window` writes ago. Without `watch_lists` it behaves as an older server, which refuses
+    `sendInitialEvents`. Without `defaulting` it stores objects as they are sent. Admission webhooks are those served by
+    `webhooks`, and those reachable through `network`, if given. With `rbac`, roles and bindings limit what users may
+    do; without it, everything is allowed. `namespaces` exist from the start, besides those of every cluster. `features`
+    are those of Kubernetes that are off by default (`evictionrequest` has one). Without `keep_history` it keeps only
+    the revisions that clients may still ask for, and no requests, so that it can run for days. Kinds are named by their
+    plural, or by `plural.group` where the plural is ambiguous.
     """
 
     def __init__(  # noqa: PLR0913 - one switch each, and all have their usual place
@@ -83,14 +83,13 @@ class ApiServer:
 
     @property
     def revision(self) -> int:
-        """Return the revision of the latest write."""
         return self._backing_store.revision
 
     @property
     def history(self) -> list[Write]:
-        """Return all writes there ever were, also compacted ones, for invariants that hold at every revision.
+        """Return all writes, also compacted ones, for invariants that hold at every revision.
 
-        Without `keep_history`, the latest.
+        Without `keep_history`, return only the latest.
         """
         return self._backing_store.history
 
@@ -103,11 +102,12 @@ class ApiServer:
         request_log_size: int = 10_000,
         is_trusted: bool = False,
     ) -> InProcessTransport:
-        """Return a way into the cluster for one process.
+        """Return a transport for one process.
 
-        The name of `user` is who it is in the history; `account_user` makes one of a service account. Without one it is
-        an administrator called `name`. It `request_log_size` so many of its latest requests. One that is `is_trusted`
-        belongs to the cluster itself, and its usual requests are not checked for what cannot be wrong with them.
+        `user` is recorded in the history and is authorized where `rbac` is on; `service_account_user` returns that of a
+        service account. The default is an administrator called `name`. The transport keeps the latest
+        `request_log_size` requests. A transport with `is_trusted` belongs to the cluster itself, and its usual requests
+        skip validation that cannot fail.
         """
         name = name or (user.name if user else f"client-{len(self._transports) + 1}")
         user = user or admin_user(name)
@@ -126,24 +126,23 @@ class ApiServer:
         return transport
 
     def add_token(self, token: str, user: User) -> None:
-        """Let whoever shows `token` be `user`."""
+        """Accept `token` as a bearer token of `user`."""
         self._server.static_tokens[token] = user
 
     def revoke_token(self, token: str) -> None:
-        """Let `token` be nobody's any more."""
         self._server.static_tokens.pop(token, None)
 
     def authenticate(self, authorization: str) -> User:
-        """Return whose `Authorization` header this is; raises `Refused`, with the Status to answer, if nobody's."""
+        """Return the user of an `Authorization` header; raise `StatusError` if it authenticates nobody."""
         return self._server.access_control.authenticate(authorization, now=self._clock.now())
 
     def add_kind(self, kind: Kind) -> None:
-        """Serve one more kind; one that is already served stays."""
+        """Serve another kind; a kind that is already served is not replaced."""
         if kind not in self._server.kinds:
             self._server.kinds.update(add=[kind])
 
     def put(self, obj: JsonObject) -> JsonObject:
-        """Create or replace an object, status included; return it as it is now. Its namespace is made if need be."""
+        """Create or replace an object including its status, and its namespace if missing; return the stored object."""
         kind = self._kind_of(obj)
         new = copy.deepcopy(obj)
         if kind is NAMESPACE:
@@ -162,38 +161,40 @@ class ApiServer:
         return copy.deepcopy(self._store.write(kind, key, kind.normalize(new), username=_TEST_USER, verb="put"))
 
     def remove(self, plural: str, name: str, namespace: str = "default") -> None:
-        """Delete an object at once, whatever its finalizers."""
+        """Delete an object at once, ignoring its finalizers."""
         kind, key = self._kind_and_key(plural, name, namespace)
         self._get_existing(kind, key)
         self._store.write(kind, key, None, username=_TEST_USER, verb="remove")
 
     def get(self, plural: str, name: str, namespace: str = "default") -> JsonObject:
-        """Return an object; KeyError if there is none."""
+        """Return an object; raise KeyError if there is none."""
         return copy.deepcopy(self._get_existing(*self._kind_and_key(plural, name, namespace)))
 
     def has(self, plural: str, name: str, namespace: str = "default") -> bool:
-        """Tell whether the object exists."""
         return self._store.get(*self._kind_and_key(plural, name, namespace)) is not None
 
     def objects(
         self, plural: str, *, namespace: str = "", labels: str = "", revision: int | None = None
     ) -> list[JsonObject]:
-        """Return the objects of a kind, now or as they were `revision` a revision."""
+        """Return the objects of a kind, now or at the given revision."""
         kind = self._kind(plural)
         selected = selection(kind, namespace, labels=labels)
         found = self._store.objects_at(kind, self.revision if revision is None else revision)
         return [copy.deepcopy(obj) for obj in found.values() if selected.matches(obj)]
 
     def objects_by_key(self, plural: str) -> Mapping[str, JsonObject]:
-        """Return the objects of a kind by their keys, as the store has them: to be looked at, not to be changed."""
+        """Return the stored objects of a kind by key. Do not change them."""
         return self._store.objects_at(self._kind(plural), self.revision)
 
     def compact(self) -> None:
-        """Forget history: a watch from, or a page at, any revision seen before gets 410. Open watches go on."""
+        """Compact: a watch or a list page at any revision so far gets 410 Gone. Open watches continue."""
         self._store.compact()
 
     async def restart(self, *, downtime: timedelta = timedelta(seconds=3)) -> None:
-        """Go down, breaking all connections, and come up again: what is stored stays, watches from before get 410."""
+        """Stop, which breaks all connections, and start again.
+
+        Objects are kept; watches from older revisions get 410 Gone.
+        """
         self._server.is_down = True
         for transport in self._transports:
             transport.disconnect()
@@ -202,14 +203,14 @@ class ApiServer:
         self._server.is_down = False
 
     def recreate(self, plural: str, name: str, namespace: str = "default") -> JsonObject:
-        """Delete an object and create it again under the same name: its content, but another uid."""
+        """Delete an object and create it again with the same name and content, but another uid."""
         old = self.get(plural, name, namespace)
         self.remove(plural, name, namespace)
         old["metadata"] = {field: old["metadata"][field] for field in _KEPT_METADATA if field in old["metadata"]}
         return self.put(old)
 
     def finish_deletion(self, name: str = "", namespace: str = "default") -> None:
-        """Do what the kubelet does when the containers of a pod have stopped; without a name, for all terminating."""
+        """Delete a terminating pod as the kubelet does after its containers have stopped; without a name, all."""
         for pod in self.objects(POD.plural):
             meta = pod["metadata"]
             is_selected = not name or (meta["namespace"], meta["name"]) == (namespace, name)

@@ -1,7 +1,7 @@
-"""Discovery of the sandbox's API server, made from the rows of `kind`; the shapes are those of `api/discovery`.
+"""Discovery documents, generated from the registered kinds, in the shapes of `api/discovery`.
 
-There are two forms: the plain one, a document for each group and version, and the aggregated one, which says all of
-`/api` or `/apis` at once to clients that ask for it.
+There are two forms. The unaggregated one has a document per group and version. The aggregated one returns all of `/api`
+or `/apis` in one document, to clients that ask for it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from haulout_sandbox.apiserver.kinds.kind import NAMESPACE, POD, JsonObject, Kin
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 _UPDATE_VERBS = ("get", "patch", "update")
-_POD_SUBRESOURCES = {  # what they answer with, and what can be done
+_POD_SUBRESOURCES = {  # their response kinds and verbs
     "attach": ("PodAttachOptions", "create", "get"),
     "binding": ("Binding", "create"),
     "eviction": ("policy/v1/Eviction", "create"),
@@ -108,7 +108,7 @@ def _resource_entries(kind: Kind) -> list[JsonObject]:
 
 
 def _response_type(response_kind: JsonObject, kind: Kind) -> JsonObject:
-    """Return how the plain form names a kind: with group and version if they are not those around it."""
+    """Return a kind for the unaggregated form, with group and version if they differ from those of the document."""
     if response_kind["group"] == kind.group:
         return {"kind": response_kind["kind"]}
     return {name: value for name, value in response_kind.items() if value}
@@ -152,7 +152,7 @@ def _subresource(name: str, kind: str, *verbs: str) -> JsonObject:
 
 
 def _response_kind(kind: Kind) -> JsonObject:
-    """Return how the aggregated form names the kind: built-in ones leave out what the group and version say."""
+    """Return a kind for the aggregated form; built-in kinds omit group and version that the document already has."""
     return (
         {"group": kind.group, "version": kind.version, "kind": kind.kind}
         if kind.custom_resource

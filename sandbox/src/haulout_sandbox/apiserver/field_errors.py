@@ -1,6 +1,6 @@
-"""What is wrong with one field: the causes of an Invalid.
+"""Field errors: the causes of an Invalid error.
 
-A path is a plain text (`spec.rules[0].name`); the empty one, of the object itself, is printed as `<nil>`.
+A field path is plain text (`spec.rules[0].name`); the empty path, of the object itself, is printed as `<nil>`.
 """
 
 from collections.abc import Iterable
@@ -13,59 +13,50 @@ from haulout_sandbox.apiserver.status import quote, status_cause
 
 __all__ = ["OMITTED", "child_path", "quote", "to_json", "to_text"]
 
-OMITTED: Any = object()  # a bad value that is not shown
+OMITTED: Any = object()  # a bad value that the message does not show
 
 
 def child_path(path: str, name: str) -> str:
-    """Return the path of a field below `path`."""
     return f"{path}.{name}" if path and name else path or name
 
 
 def required(path: str, detail: str = "") -> JsonObject:
-    """Say that a field is missing."""
     return _field_cause("FieldValueRequired", path, "Required value", detail)
 
 
 def forbidden(path: str, detail: str) -> JsonObject:
-    """Say that a field may not be there."""
     return _field_cause("FieldValueForbidden", path, "Forbidden", detail)
 
 
 def invalid(path: str, value: Any, detail: str) -> JsonObject:
-    """Say that a value is wrong."""
     return _field_cause("FieldValueInvalid", path, _with_value("Invalid value", value), detail)
 
 
 def duplicate(path: str, value: Any) -> JsonObject:
-    """Say that a value is there twice."""
     return _field_cause("FieldValueDuplicate", path, _with_value("Duplicate value", value), "")
 
 
 def not_supported(path: str, value: Any, supported: Iterable[str]) -> JsonObject:
-    """Say that a value is none of those allowed."""
     detail = f"supported values: {', '.join(quote(each) for each in supported)}"
     return _field_cause("FieldValueNotSupported", path, _with_value("Unsupported value", value), detail)
 
 
 def too_long(path: str, limit: int) -> JsonObject:
-    """Say that a text is too long."""
     return _field_cause("FieldValueTooLong", path, "Too long", f"may not be more than {limit} bytes")
 
 
 def not_found(path: str, value: Any) -> JsonObject:
-    """Say that a value names nothing."""
     return _field_cause("FieldValueNotFound", path, _with_value("Not found", value), "")
 
 
 def to_text(value: Any) -> str:
-    """Return a scalar as people read it."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return value if isinstance(value, str) else to_json(value)
 
 
 def to_json(value: Any) -> str:
-    """Return `value` as JSON, names sorted."""
+    """Return `value` as JSON with sorted keys."""
     return msgspec.json.encode(value, order="sorted").decode()
 
 

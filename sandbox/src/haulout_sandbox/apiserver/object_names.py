@@ -1,4 +1,4 @@
-"""Which texts are names: of objects, of labels, of what has a label's form."""
+"""Validation of names: of objects, labels, and other values with the same format."""
 
 import re
 from functools import lru_cache
@@ -15,35 +15,32 @@ _SUBDOMAIN_RULE = f"a DNS subdomain must be {_LETTERS} or '.', and begin and end
 
 
 def segment_problem(name: str) -> str:
-    """Return why a name cannot be part of a path, or nothing."""
+    """Return why a name cannot be a path segment, or an empty string."""
     if name in (".", ".."):
         return f"may not be '{name}'"
     return ", ".join(f"may not contain '{character}'" for character in "/%" if character in name)
 
 
 def segment_problems(name: str) -> list[str]:
-    """Return why a name cannot be part of a path."""
+    """Return why a name cannot be a path segment."""
     problem = segment_problem(name)
     return [problem] if problem else []
 
 
 def dns1035_label_problems(name: str) -> list[str]:
-    """Return why `name` is no DNS-1035 label."""
     return _problems(name, "[a-z]([-a-z0-9]*[a-z0-9])?", _LABEL_RULE, _MAX_LABEL)
 
 
 def dns1123_label_problems(name: str) -> list[str]:
-    """Return why `name` is no RFC 1123 label."""
     return _problems(name, _DNS_LABEL, _DNS_RULE, _MAX_LABEL)
 
 
 def dns1123_subdomain_problems(name: str) -> list[str]:
-    """Return why `name` is no RFC 1123 subdomain."""
     return _problems(name, _SUBDOMAIN, _SUBDOMAIN_RULE, _MAX_SUBDOMAIN)
 
 
 def qualified_name_problems(name: str) -> list[str]:
-    """Return why `name` is no key of a label, nor of an annotation, nor a finalizer: `example.com/name`."""
+    """Return why `name` is no qualified name (label key, annotation key, finalizer): `example.com/name`."""
     prefix, slash, rest = name.rpartition("/")
     problems = [f"prefix part: {problem}" for problem in dns1123_subdomain_problems(prefix)] if slash else []
     return problems + [
@@ -52,11 +49,10 @@ def qualified_name_problems(name: str) -> list[str]:
 
 
 def label_value_problems(value: str) -> list[str]:
-    """Return why `value` is none that a label can have."""
     return _problems(value, f"({_QUALIFIED_NAME})?", _QUALIFIED_NAME_RULE, _MAX_LABEL)
 
 
-@lru_cache(16384)  # names and labels repeat themselves in a cluster
+@lru_cache(16384)  # a cluster has few distinct names and labels
 def _cached_problems(name: str, pattern: str, rule: str, max_length: int) -> tuple[str, ...]:
     problems = (f"must be no more than {max_length} characters",) if len(name.encode()) > max_length else ()
     return problems if re.fullmatch(pattern, name) else (*problems, rule)

@@ -1,11 +1,12 @@
-"""OpenAPI v3, as far as kubectl reads it: to validate on the server, to explain, and to know how lists merge.
+"""OpenAPI v3 documents, as far as kubectl reads them: for server-side validation, `explain` and list merge keys.
 
-There is a document for each group and version, and an index of them at `/openapi/v3`. Those of built-in kinds are made
-from their shapes, so they know the structure of each type but describe nothing. Those of custom resources are given,
-by their path (`apis/GROUP/VERSION`), as `crd_openapi.document` makes them; a custom kind without one may hold anything.
+There is one document per group and version, and an index of them at `/openapi/v3`. Documents of built-in kinds are
+generated from their shapes: they have the structure of each type but no descriptions. Documents of custom resources are
+passed in by path (`apis/GROUP/VERSION`), as `crd_openapi.document` builds them. A custom kind without a document may
+hold anything.
 
-Before kubectl leaves validation to the server it looks whether a kind's PATCH takes `fieldValidation`; before it merges
-lists by their keys, whether it takes a strategic merge patch.
+Before kubectl leaves validation to the server, it checks whether the kind's PATCH takes `fieldValidation`. Before it
+merges lists by their keys, it checks whether PATCH takes a strategic merge patch.
 """
 
 import functools
@@ -110,7 +111,7 @@ def _builtin_document(kinds: tuple[Kind, ...]) -> JsonObject:
 
 
 def type_schemas(root_type: str) -> JsonObject:
-    """Return the schema of a type and those of all types it needs."""
+    """Return the schema of a type and those of all types that it refers to."""
     schemas: JsonObject = {}
     pending = [root_type]
     while pending:
@@ -158,7 +159,7 @@ def _schema_ref(name: str) -> str:
 
 
 def _model_name(name: str) -> str:
-    """Return a type's name as the real server's documents have it: `io.k8s.api.core.v1.Pod`."""
+    """Return a type's name as in the real server's documents: `io.k8s.api.core.v1.Pod`."""
     group, _, rest = name.partition(".")
     return f"{_PACKAGES.get(group, f'io.k8s.api.{group}')}.{rest}"
 
@@ -207,7 +208,7 @@ def _parameters(verb: str) -> list[JsonObject]:
 
 
 def _with_parameters(document: JsonObject) -> JsonObject:
-    """Return a document whose writing operations say which parameters they take."""
+    """Return the document with the query parameters of its write operations added."""
     paths = {
         path: {
             verb: {"parameters": _parameters(verb)} | operation if verb in _WRITES else operation
@@ -222,10 +223,11 @@ def _with_parameters(document: JsonObject) -> JsonObject:
 
 
 def openapi_v2(version: str, *, accept: str) -> Response:
-    """Return an empty document of OpenAPI v2, in the form that is asked for.
+    """Return an empty OpenAPI v2 document in the requested encoding.
 
-    kubectl leaves validation to the server for all but a `kind: List`, of which it looks at each item with this
-    document first, and skips what that does not know. It knows nothing here: items are validated when they are sent.
+    kubectl leaves validation to the server except for a `kind: List`: it validates each item with this document first,
+    and skips types that the document does not contain. The document is empty, so the server validates the items when
+    they are sent.
     """
     if "protobuf" not in accept:
         info_json = {"title": _TITLE, "version": version}
@@ -237,5 +239,5 @@ def openapi_v2(version: str, *, accept: str) -> Response:
 
 
 def _protobuf_field(number: int, content: bytes) -> bytes:
-    """Return a text or message of less than 128 bytes."""
+    """Return a length-delimited protobuf field; the content must be shorter than 128 bytes."""
     return bytes((number << 3 | 2, len(content))) + content

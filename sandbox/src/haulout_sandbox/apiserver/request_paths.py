@@ -1,7 +1,7 @@
-"""What the path and the query of a request mean before anybody looks up what they name.
+"""Parsing of request paths and query parameters, before any kind is looked up.
 
-The path is decoded first and then taken apart, so that `%2F` divides as `/` does; the first of several values of a
-parameter counts; a boolean is true unless it says `false` or `0`.
+The path is decoded before it is split, so that `%2F` separates as `/` does. Of several values of a parameter the first
+one counts. A boolean parameter is true unless it is `false` or `0`.
 """
 
 from collections.abc import Mapping
@@ -15,31 +15,28 @@ _RESOURCE_INDEX = {"api": 2, "apis": 3}  # api/v1/pods, apis/apps/v1/deployments
 
 
 def path_parts(path: str) -> list[str]:
-    """Return the parts of a path, decoded; a slash at the end is nothing."""
+    """Return the decoded parts of a path; a trailing slash is ignored."""
     return unquote(path).removeprefix("/").removesuffix("/").split("/")
 
 
 def is_resource_path(parts: list[str]) -> bool:
-    """Tell whether a path is about a resource, and not about the server."""
+    """Return whether a path names a resource, rather than a non-resource URL."""
     return len(parts) > _RESOURCE_INDEX.get(parts[0], len(parts))
 
 
 def query_parameters(request: Request) -> dict[str, str]:
-    """Return the parameters of a request."""
     return dict(reversed(request.query))
 
 
 def is_true(query: Mapping[str, str], name: str) -> bool:
-    """Tell whether a boolean parameter is set."""
     return query.get(name, "false").lower() not in ("false", "0")
 
 
 def is_watch(request: Request) -> bool:
-    """Tell whether the answer will be a stream of events, if all goes well."""
     return request.method == "GET" and is_true(query_parameters(request), "watch")
 
 
 def check_path_segment(name: str) -> None:
-    """Refuse a name that could never be one."""
+    """Refuse a name that cannot be a path segment."""
     if problem := segment_problem(name):
         raise bad_request(f'invalid name "{name}": {problem}')

@@ -1,4 +1,4 @@
-"""What a request is about, and on whose behalf."""
+"""The target of a request: which object it is about, and for which user."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class AdmissionState:
-    """What the server remembers of a request from run to run, while webhooks think about it."""
+    """State of a request that the server keeps between its runs, while webhooks are called."""
 
     results: dict[str, WebhookResult] = field(default_factory=dict)
     _memo: dict[str, Any] = field(default_factory=dict)
 
     def memoize(self, name: str, make: Callable[[], _T]) -> _T:
-        """Return what `make` made when it was called for the first time."""
+        """Return what `make` returned when this name was first used."""
         if name not in self._memo:
             self._memo[name] = make()
         value: _T = self._memo[name]
@@ -28,17 +28,17 @@ class AdmissionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionContext:
-    """Who asks for a write and how, for those who have a say in it."""
+    """The user and the options of a write, for admission."""
 
     user: User
     state: AdmissionState
-    options: JsonObject  # those of the request
-    is_named: bool = True  # no: it is about a whole collection
+    options: JsonObject  # of the request
+    is_named: bool = True  # False: the request is about a collection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Which object a request is about, and on whose behalf."""
+    """The object that a request is about, and the user who sent it."""
 
     kind: Kind
     namespace: str
@@ -47,14 +47,14 @@ class Target:
     username: str
     verb: str
     dry_run: bool = False
-    warnings: list[str] = field(default_factory=list)  # what the answer will warn of
-    admission: AdmissionContext | None = None  # None: nobody has a say in it
+    warnings: list[str] = field(default_factory=list)  # warnings of the response
+    admission: AdmissionContext | None = None  # None: no webhook applies
 
     @property
     def key(self) -> str:
-        """Return where the object lies among its kind."""
+        """Return the storage key of the object."""
         return self.kind.key(self.namespace, self.name)
 
     def memoize(self, name: str, make: Callable[[], _T]) -> _T:
-        """Return what `make` makes, the same in every run of the request."""
+        """Return what `make` returns, the same value in every run of the request."""
         return make() if self.admission is None else self.admission.state.memoize(name, make)

@@ -1,6 +1,6 @@
-"""Label and field selectors: as text, and the structured form of PodDisruptionBudgets.
+"""Label and field selectors, as text and as the LabelSelector of PodDisruptionBudgets.
 
-Fields: equality on the fields that the kind's row names.
+Field selectors support equality on the fields that the kind names.
 """
 
 import re
@@ -15,7 +15,7 @@ Labels = Mapping[str, str]
 LabelTest = Callable[[Labels], bool]
 
 _TOKEN = r"[^\s=!(),<>]+"  # noqa: S105 - a pattern
-_COMMA = re.compile(r",(?![^()]*\))")  # not inside of parentheses
+_COMMA = re.compile(r",(?![^()]*\))")  # outside of parentheses
 _REQUIREMENT = re.compile(
     rf"\s*(?P<absent>!\s*)?(?P<key>{_TOKEN})"
     rf"(?:\s*(?P<operator>==?|!=|<|>)\s*(?P<value>{_TOKEN})?|\s+(?P<set>in|notin)\s*\((?P<values>[^()=!<>]*)\))?\s*"
@@ -25,20 +25,18 @@ _FIELD = re.compile(r"(?P<field>.*?)(?P<operator>!=|==|=)(?P<value>.*)", re.DOTA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which objects of a kind a request is about."""
+    """The objects of a kind that a request selects."""
 
     kind: Kind
-    namespace: str = ""  # "": all
+    namespace: str = ""  # "": all namespaces
     labels: tuple[LabelTest, ...] = ()
-    fields: tuple[tuple[str, bool, str], ...] = ()  # field, equal or not, value
+    fields: tuple[tuple[str, bool, str], ...] = ()  # field, whether it must be equal, value
 
     @property
     def has_selectors(self) -> bool:
-        """Tell whether labels or fields narrow it."""
         return bool(self.labels or self.fields)
 
     def matches(self, obj: JsonObject) -> bool:
-        """Tell whether `obj` is meant."""
         meta = obj["metadata"]
         if self.namespace and meta.get("namespace") != self.namespace:
             return False
@@ -51,14 +49,14 @@ class Selection:
 
 
 def selection(kind: Kind, namespace: str, *, labels: str = "", fields: str = "") -> Selection:
-    """Return what the selectors of a request select; refuses what the server would."""
+    """Return the selection of a request; refuse an invalid selector."""
     label_tests = parse_label_selector(labels) if labels else ()
     terms = tuple(_field_term(kind, term) for term in fields.split(",") if term)
     return Selection(kind=kind, namespace=namespace, labels=label_tests, fields=terms)
 
 
 def from_label_selector(selector: JsonObject | None) -> LabelTest:
-    """Return the meaning of a LabelSelector object: null selects nothing, an empty one everything."""
+    """Return the test of a LabelSelector object: null matches nothing, an empty one matches everything."""
     if selector is None:
         return lambda _: False
     tests = [label_in(key, [value], expected=True) for key, value in selector.get("matchLabels", {}).items()]
@@ -78,7 +76,7 @@ def _expression(expression: JsonObject) -> LabelTest:
 
 
 def parse_label_selector(text: str) -> tuple[LabelTest, ...]:
-    """Return what labels must pass; refuses what is no selector."""
+    """Return the tests of a label selector in text form; refuse an invalid one."""
     return tuple(_requirement(part, selector=text) for part in _COMMA.split(text)) if text.strip() else ()
 
 
@@ -114,12 +112,12 @@ def _label_compares(key: str, operator: str, bound_text: str) -> LabelTest:
 
 
 def label_in(key: str, values: Sequence[str], *, expected: bool) -> LabelTest:
-    """Return the test that a label has one of the values, or, if not `expected`, that it has none of them."""
+    """Return the test that a label has one of the values or, if not `expected`, none of them."""
     return lambda labels: (key in labels and labels[key] in values) is expected
 
 
 def label_exists(key: str, *, expected: bool) -> LabelTest:
-    """Return the test that there is such a label, or none."""
+    """Return the test that a label exists or, if not `expected`, does not."""
     return lambda labels: (key in labels) is expected
 
 

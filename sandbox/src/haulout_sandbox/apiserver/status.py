@@ -1,7 +1,7 @@
-"""How the sandbox's API server says no: Status objects.
+"""Error responses of the API server: Status objects.
 
-Handlers raise `StatusError`; the server turns it into an answer. `RetryLater` is not an answer: the server would wait
-and look again, and whoever drives it lets the time pass.
+Handlers raise `StatusError`, which the server turns into a response. `RetryLater` is not a response: it means that the
+real server would wait and try again, and the caller lets that time pass.
 """
 
 import json
@@ -16,7 +16,7 @@ from haulout_sandbox.apiserver.storage.stored_object import encode_json
 JSON = "application/json"
 OBJECT_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
-_GENERIC = {  # code: reason, message; as apimachinery's NewGenericServerResponse has them
+_GENERIC = {  # code: reason and message, as apimachinery's NewGenericServerResponse has them
     400: ("BadRequest", "the server rejected our request for an unknown reason"),
     401: ("Unauthorized", "Unauthorized"),
     403: ("Forbidden", "forbidden"),
@@ -33,7 +33,7 @@ _GENERIC = {  # code: reason, message; as apimachinery's NewGenericServerRespons
 
 
 class StatusError(Exception):
-    """The server's answer is a Status that says no."""
+    """The server refuses the request with a Status."""
 
     def __init__(self, status: JsonObject) -> None:
         self.status = status
@@ -41,7 +41,7 @@ class StatusError(Exception):
 
 
 class RetryLater(Exception):
-    """The server waits this long and looks again."""
+    """The server waits this long and tries again."""
 
     def __init__(self, delay: timedelta) -> None:
         self.delay = delay
@@ -52,7 +52,7 @@ _JSON_HEADERS = {"content-type": JSON}
 
 
 def json_response(status: int, body: Any, *, content_type: str = JSON) -> Response:
-    """Return `body` as a JSON answer; a Status that names a time to wait also gets the header."""
+    """Return a JSON response; a Status with retryAfterSeconds also sets the Retry-After header."""
     headers = {"content-type": content_type}
     details = body.get("details") if isinstance(body, dict) and body.get("kind") == "Status" else None
     if details and details.get("retryAfterSeconds"):
@@ -61,25 +61,25 @@ def json_response(status: int, body: Any, *, content_type: str = JSON) -> Respon
 
 
 def decoded_response(status: int, obj: Any) -> Response:
-    """Return an answer to somebody in the same process, who need not read it."""
+    """Return a response for a client in the same process, which needs no JSON."""
     return Response(status, _JSON_HEADERS, b"", obj)
 
 
 def with_warnings(response: Response, warnings: Sequence[str]) -> Response:
-    """Return the answer with warnings: the values of several Warning headers, which may be joined to one."""
+    """Return the response with Warning headers, which may be joined into one."""
     if not warnings:
         return response
     return Response(response.status, {**response.headers, **warning_headers(warnings)}, response.body)
 
 
 def warning_headers(warnings: Sequence[str]) -> dict[str, str]:
-    """Return the header that says `warnings`, none of them twice."""
+    """Return the Warning header of `warnings`, without duplicates."""
     escaped = (text.replace("\\", "\\\\").replace('"', '\\"') for text in dict.fromkeys(warnings))
     return {"warning": ", ".join(f'299 - "{text}"' for text in escaped)} if warnings else {}
 
 
 def failure_status(code: int, reason: str, message: str, details: JsonObject | None = None) -> JsonObject:
-    """Return a Status; empty values are left out as the real server does."""
+    """Return a failure Status; empty values are omitted as in the real server."""
     status: JsonObject = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     status["message"] = message
     if reason:
@@ -90,7 +90,6 @@ def failure_status(code: int, reason: str, message: str, details: JsonObject | N
 
 
 def success_status(*, code: int | None = None, details: JsonObject | None = None) -> JsonObject:
-    """Return the Status of something done."""
     status: JsonObject = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details is not None:
         status["details"] = {name: value for name, value in details.items() if value}
@@ -98,25 +97,23 @@ def success_status(*, code: int | None = None, details: JsonObject | None = None
 
 
 def generic_status(code: int, *, retry_after: int = 0) -> JsonObject:
-    """Return the Status the server's outer layers give for `code`."""
+    """Return the Status that the server's outer layers return for `code`."""
     reason, message = _GENERIC.get(code, ("", f"the server responded with the status code {code}"))
     return failure_status(code, reason, message, {"retryAfterSeconds": retry_after})
 
 
 def quote(text: str) -> str:
-    """Return `text` in quotation marks, with what is not printable escaped."""
+    """Return `text` in quotation marks, with characters that are not printable escaped."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def not_found(kind: Kind, name: str) -> StatusError:
-    """Say that there is no object of that name."""
     return StatusError(
         failure_status(404, "NotFound", f"{kind.resource} {quote(name)} not found", _details(kind, name))
     )
 
 
 def already_exists(kind: Kind, name: str, *, generated: bool, terminating: bool) -> StatusError:
-    """Say that the name is taken."""
     message = f"{kind.resource} {quote(name)} already exists"
     details = _details(kind, name)
     if generated:
@@ -128,29 +125,24 @@ def already_exists(kind: Kind, name: str, *, generated: bool, terminating: bool)
 
 
 def conflict(kind: Kind, name: str, detail: str) -> StatusError:
-    """Say that a precondition failed."""
     message = f"Operation cannot be fulfilled on {kind.resource} {quote(name)}: {detail}"
     return StatusError(failure_status(409, "Conflict", message, _details(kind, name)))
 
 
 def uid_conflict(kind: Kind, name: str, *, expected: str, actual: str) -> StatusError:
-    """Say that another object has this name now."""
     return conflict(kind, name, f"Precondition failed: UID in precondition: {expected}, UID in object meta: {actual}")
 
 
 def forbidden(group: str, resource: str, name: str, detail: str) -> StatusError:
-    """Say that it is not allowed."""
     message = f'{resource}.{group} "{name}" is forbidden: {detail}'
     return StatusError(failure_status(403, "Forbidden", message, {"name": name, "group": group, "kind": resource}))
 
 
 def status_cause(reason: str, field: str, message: str) -> JsonObject:
-    """Return one cause of an Invalid."""
     return {"reason": reason, "message": message, "field": field}
 
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[JsonObject]) -> StatusError:
-    """Say that the object was understood and is wrong."""
     problems = list(dict.fromkeys(f"{cause['field']}: {cause['message']}" for cause in causes))
     message = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
     qualified = f"{kind}.{group}" if group else kind
@@ -159,12 +151,11 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[JsonObject]) -> S
 
 
 def bad_request(message: str) -> StatusError:
-    """Say that the request makes no sense."""
     return StatusError(failure_status(400, "BadRequest", message))
 
 
 def expired(message: str, *, continue_token: str = "") -> StatusError:
-    """Say that the revision is compacted; `continue_token` is a token that continues a list inconsistently."""
+    """Return the error for a compacted revision; `continue_token` continues a list inconsistently."""
     status = failure_status(410, "Expired", message)
     if continue_token:
         status["metadata"] = {"continue": continue_token}
@@ -172,14 +163,14 @@ def expired(message: str, *, continue_token: str = "") -> StatusError:
 
 
 def resource_version_too_large(requested: int, current: int) -> StatusError:
-    """Say that the revision is still to come."""
+    """Return the error for a resource version that does not exist yet."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Timeout: Too large resource version: {requested}, current: {current}"
     return StatusError(failure_status(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1}))
 
 
 def too_many_requests(message: str, *, cause: str, retry_after: int) -> StatusError:
-    """Say that a PodDisruptionBudget does not allow it."""
+    """Return the error of an eviction that a PodDisruptionBudget does not allow."""
     causes = [{"reason": "DisruptionBudget", "message": cause}]
     return StatusError(
         failure_status(429, "TooManyRequests", message, {"causes": causes, "retryAfterSeconds": retry_after})

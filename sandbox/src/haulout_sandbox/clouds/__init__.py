@@ -1,1 +1,1 @@
-"""Clouds that are not there: models of what their APIs do, in this process and over HTTP for their real SDKs."""
+"""Simulated clouds: models of cloud APIs, in this process and over HTTP for the real SDKs."""

@@ -1,10 +1,10 @@
-"""What can go wrong with calls of a cloud, for whoever speaks to a model of one.
+"""Faults that tests inject into calls of a cloud.
 
     cloud.faults.fail("GetMessages", status=429, times=3)
-    cloud.faults.fail("ConsumerCommit", status=0, after=True)       # it takes effect, and no answer comes
+    cloud.faults.fail("ConsumerCommit", status=0, after=True)       # it takes effect, but no response arrives
     cloud.faults.hang("GetMessages")
 
-Each call goes through `Faults.call`, which also keeps a list of all calls that were made.
+Each call goes through `Faults.call`, which also records all calls.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ _MAX_RECORDED_CALLS = 10_000
 
 @dataclass(slots=True)
 class CloudFaultRule:
-    """One thing that goes wrong, some times or for ever."""
+    """A fault that applies to some or all calls."""
 
     operation: str  # empty: any
     error: CloudError | None
     after: bool  # the call takes effect first
-    delay: timedelta | None  # how long it takes; None: it never comes back
+    delay: timedelta | None  # the duration of the call; None: it never returns
     remaining: int | None
 
     def try_consume(self, operation: str, *, after: bool) -> bool:
-        """Tell whether it is the turn of this rule, and count that."""
+        """Return whether the fault applies to this call, and count it."""
         if self.after is not after or self.remaining == 0 or self.operation not in ("", operation):
             return False
         self.remaining = None if self.remaining is None else self.remaining - 1
@@ -40,11 +40,11 @@ class CloudFaultRule:
 
 
 class Faults:
-    """Has calls fail, hang or take long."""
+    """Lets calls fail, hang or take long."""
 
     def __init__(self, clock: Clock) -> None:
         self.calls: deque[str] = deque(maxlen=_MAX_RECORDED_CALLS)
-        self.on_call: Callable[[str, bool], Awaitable[None]] | None = None  # hears of each call, before and after it
+        self.on_call: Callable[[str, bool], Awaitable[None]] | None = None  # called before and after each call
         self._clock = clock
         self._rules: list[CloudFaultRule] = []
 
@@ -59,24 +59,23 @@ class Faults:
         after: bool = False,
         retry_after: timedelta | None = None,
     ) -> CloudFaultRule:
-        """Have calls answered with an error; a status of 0 is no answer."""
+        """Fail calls with an error; status 0 means no response."""
         error = CloudError(message, doing=operation or "a call", status=status, code=code, retry_after=retry_after)
         return self._add_rule(CloudFaultRule(operation, error, after, timedelta(), times))
 
     def hang(self, operation: str = "", *, times: int | None = 1, after: bool = False) -> CloudFaultRule:
-        """Have calls never come back."""
+        """Let calls hang forever."""
         return self._add_rule(CloudFaultRule(operation, None, after, None, times))
 
     def delay(self, operation: str = "", *, duration: timedelta, times: int | None = None) -> CloudFaultRule:
-        """Have calls take longer."""
         return self._add_rule(CloudFaultRule(operation, None, after=False, delay=duration, remaining=times))
 
     def remove(self, *rules: CloudFaultRule) -> None:
-        """Have things go well again; without rules, all of them."""
+        """Remove these rules; without arguments, all rules."""
         self._rules = [rule for rule in self._rules if rules and rule not in rules]
 
     async def call(self, operation: str, work: Callable[[], T]) -> T:
-        """Do `work`, unless something goes wrong."""
+        """Run `work`, unless a fault applies."""
         self.calls.append(operation)
         await self._inject(operation, after=False)
         result = work()

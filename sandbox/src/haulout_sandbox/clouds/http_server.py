@@ -1,4 +1,4 @@
-"""How a cloud answers over HTTP."""
+"""HTTP server for simulated clouds."""
 
 import socket
 import ssl
@@ -14,9 +14,9 @@ from haulout_sandbox.http_timeouts import HttpTimeouts
 async def serve_app(
     app: web.Application, listener: socket.socket, *, speed: float = 1.0, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
-    """Answer what comes in while the context lasts; yields the port.
+    """Serve an application while the context lasts; yields the port.
 
-    `speed` is how many seconds of the loop pass in one of the machine's.
+    `speed` is how many seconds of the event loop pass per second of the machine.
     """
     timeouts = HttpTimeouts(speed)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=timeouts.shutdown, keepalive_timeout=timeouts.idle)

@@ -1,6 +1,6 @@
-"""All clouds over HTTP, at one address: what is none of the others' paths is for AWS.
+"""All clouds over HTTP on one address; paths of no other cloud belong to AWS.
 
-async with serving(oci, aws, azure, gcp, listening("127.0.0.1", 0)) as port:
+async with serve(oci, aws, azure, gcp, listen("127.0.0.1", 0)) as port:
     ec2 = boto3.client("ec2", endpoint_url=f"http://127.0.0.1:{port}", …)
     client = oci.streaming.StreamClient({}, f"http://127.0.0.1:{port}", signer=…)
 """
@@ -27,7 +27,7 @@ from haulout_sandbox.clouds.oci import server as oci_front
 async def serve(
     oci: OciCloud, aws: AwsCloud, azure: AzureCloud, gcp: GcpCloud, listener: socket.socket, *, speed: float = 1.0
 ) -> AsyncIterator[int]:
-    """Answer while the context lasts; yields the port. The listener is taken over."""
+    """Serve while the context lasts; yields the port. Takes ownership of the listener."""
     app = web.Application()
     oci_front.add_routes(app, oci)
     azure_front.add_routes(app, azure)

@@ -1,15 +1,16 @@
-"""A stand-in for Cluster API: Machines of a management cluster that become Nodes of workload clusters.
+"""A simulation of Cluster API: Machines of a management cluster that become Nodes of workload clusters.
 
-    for definition in definitions():
+    for definition in custom_resource_definitions():
         management.api.put(definition)
-    workloads = Workloads(clock)
-    workloads.add(ClusterKey("team-a", "prod"), Cluster(clock))
+    workloads = WorkloadClusterRegistry(clock)
+    workloads.add(ClusterKey("team-a", "prod"), prod)
     async with management.running(), prod.running():
-        management.host(ClusterApi(management.client("cluster-api"), workloads, random=Random(1)).run(), name=…)
+        manager = ClusterApi(management.client("cluster-api"), workloads, random=Random(1))
+        management.start_program(manager.run(), name=…)
 
-Workload clusters are clusters of their own in the same process, on the same clock. Their kubeconfigs are in Secrets, as
-Cluster API has them, and `WorkloadClusterRegistry.connect` makes a client of one. Machines run on
-`InfrastructureProvider`: instances of no cloud in particular, or hosts of `haulout_sandbox.metal3`.
+Workload clusters are simulated clusters in the same process and on the same clock. Their kubeconfigs are in Secrets, as
+with the real Cluster API, and `WorkloadClusterRegistry.connect` creates a client from one. Machines run on an
+`InfrastructureProvider`: instances without a cloud model, or hosts of `haulout_sandbox.metal3`.
 """
 
 from haulout_sandbox.clusterapi.cluster import KubeconfigSecrets

@@ -1,7 +1,7 @@
-"""Clusters: the kubeconfig of each in a Secret, and the end of all that belongs to one that is deleted.
+"""Cluster controller: the kubeconfig Secret of each Cluster, and the deletion of all that belongs to it.
 
-The Secret is made once. From then on it belongs to whoever rotates it (`KubeconfigSecrets`); if somebody removes it,
-it stays away until it is restored.
+The controller creates the Secret once. From then on rotation is up to others (`KubeconfigSecrets`); a deleted Secret is
+not created again until it is restored.
 """
 
 import base64
@@ -31,7 +31,7 @@ _SECRETS = SECRETS.with_model(Object)
 
 
 class ClusterController(Controller[str]):
-    """Leads each Cluster through its life."""
+    """Reconciles Clusters."""
 
     name = "clusters"
 
@@ -61,7 +61,7 @@ class ClusterController(Controller[str]):
             self.queue.add(changed.key)
 
     async def sync(self, key: str) -> datetime | None:
-        """Bring a Cluster up, or all of it to its end."""
+        """Provision a Cluster, or delete everything that belongs to it."""
         cluster = self._clusters.get(key)
         if cluster is None or is_paused(cluster, cluster):
             return None
@@ -77,7 +77,7 @@ class ClusterController(Controller[str]):
             await self._update_status(cluster, "Provisioning")
         else:
             if not conditions.is_true(cluster.status, _CONTROL_PLANE_INITIALIZED):
-                with suppress(AlreadyExists):  # we died before we could tell that we made it
+                with suppress(AlreadyExists):  # created before a crash that prevented the status update
                     owner = controller_ref(cluster, self._resources.clusters)
                     await self.client.create(
                         _SECRETS, kubeconfig_secret(workload_cluster, owner=owner), namespace=cluster.namespace
@@ -127,26 +127,25 @@ class ClusterController(Controller[str]):
 
 
 class KubeconfigSecrets:
-    """What becomes of kubeconfig Secrets: others get new ones, lose them, and have them again."""
+    """Rotates, removes and restores kubeconfig Secrets, as others would do."""
 
     def __init__(self, client: Client, registry: WorkloadClusterRegistry) -> None:
         self._client = client
         self._registry = registry
 
     async def rotate(self, key: ClusterKey) -> None:
-        """Have another token, in the Secret too; the one before is refused from now on."""
+        """Rotate the token, also in the Secret; the old token is refused from now on."""
         workload_cluster = self._workload_cluster(key)
         workload_cluster.rotate()
         patch = merge_patch({"data": _secret_data(workload_cluster)})
         await self._client.patch(_SECRETS, key.kubeconfig_secret, patch, namespace=key.namespace)
 
     async def remove(self, key: ClusterKey) -> None:
-        """Have no Secret."""
         with suppress(NotFound):
             await self._client.delete(_SECRETS, key.kubeconfig_secret, namespace=key.namespace)
 
     async def restore(self, key: ClusterKey) -> None:
-        """Have it again, as it would be now."""
+        """Create the Secret again, with the current token."""
         await self._client.create(_SECRETS, kubeconfig_secret(self._workload_cluster(key)), namespace=key.namespace)
 
     def _workload_cluster(self, key: ClusterKey) -> RegisteredCluster:
@@ -157,7 +156,6 @@ class KubeconfigSecrets:
 
 
 def kubeconfig_secret(workload_cluster: RegisteredCluster, *, owner: RawObject | None = None) -> RawObject:
-    """Return the Secret with a cluster's kubeconfig."""
     metadata: RawObject = {
         "name": workload_cluster.key.kubeconfig_secret,
         "namespace": workload_cluster.key.namespace,

@@ -1,6 +1,6 @@
-"""The Nodes of workload clusters, as Cluster API sees them from the management cluster: watched over the line between.
+"""Informers of the Nodes of workload clusters, which the management cluster runs over the connection between them.
 
-While that line is down the copy is old; what is written then fails, and is tried again.
+While that connection is down, the cache is stale; writes fail and are retried.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from haulout_sandbox.controllers.objects import NODES, Node
 
 
 class ClusterCache:
-    """Follows the Nodes of all workload clusters."""
+    """Caches the Nodes of all workload clusters."""
 
     def __init__(self, registry: WorkloadClusterRegistry) -> None:
         self._registry = registry
@@ -25,16 +25,16 @@ class ClusterCache:
         self._node_informers: dict[ClusterKey, Informer[Node]] = {}
 
     def subscribe(self, handler: Callable[[ClusterKey, Node], object]) -> None:
-        """Have `handler` hear which Nodes changed."""
+        """Call `handler` for each changed Node."""
         self._handlers.append(handler)
 
     def client(self, key: ClusterKey) -> Client | None:
-        """Return the way into a workload cluster; None: there is none."""
+        """Return the client of a workload cluster, or None if there is no such cluster."""
         workload_cluster = self._registry.get(key)
         return None if workload_cluster is None else workload_cluster.cluster.client(CLUSTER_API_CLIENT)
 
     def get_node(self, key: ClusterKey, *, name: str = "", provider_id: str | None = None) -> Node | None:
-        """Return a Node, by its name or by what it runs on."""
+        """Return a Node by its name or providerID."""
         informer = self._node_informers.get(key)
         if informer is None:
             return None
@@ -43,14 +43,14 @@ class ClusterCache:
         return next((node for node in informer.all() if provider_id and node.spec.provider_id == provider_id), None)
 
     async def delete_node(self, key: ClusterKey, name: str) -> None:
-        """Delete a Node, if it is there."""
+        """Delete a Node, if it exists."""
         client = self.client(key)
         if client is not None:
             with suppress(NotFound):
                 await client.delete(NODES, name)
 
     async def run(self) -> None:
-        """Follow them until cancelled, also those that come later."""
+        """Run until cancelled, also for workload clusters that are added later."""
         changed = asyncio.Event()
         changed.set()
         tasks: dict[ClusterKey, asyncio.Task[None]] = {}

@@ -1,4 +1,4 @@
-"""Conditions of Cluster API: as elsewhere, but what they say in words is kept up to date, too."""
+"""Conditions of Cluster API: like others, but their messages are always updated, too."""
 
 from datetime import datetime
 
@@ -7,7 +7,7 @@ from haulout_sandbox.controllers import conditions
 
 
 def merge_conditions(status: RawObject, *new_conditions: RawObject, now: datetime) -> list[RawObject]:
-    """Return the conditions of a status with these in place of their predecessors."""
+    """Return the conditions of a status with the new ones added or replaced."""
     merged: list[RawObject] = list(status.get("conditions") or ())
     for condition in new_conditions:
         merged = conditions.upsert(merged, condition, now=now)

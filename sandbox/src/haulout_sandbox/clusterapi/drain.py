@@ -1,7 +1,7 @@
-"""How Cluster API empties a node: which pods leave, in what order, and which are waited for. Pure.
+"""Decisions of Cluster API's node drain: which pods are evicted, in what order, and which are waited for. Pure.
 
-What a pod's label `cluster.x-k8s.io/drain` says goes before any MachineDrainRule; of the rules that hold for a Machine
-and a pod the first by name counts. Pods of a lower order are gone before those of a higher one are touched.
+A pod's label `cluster.x-k8s.io/drain` takes precedence over MachineDrainRules. Of the rules that match a Machine and a
+pod, the first by name applies. Pods of a lower order are gone before those of a higher order are evicted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,33 +25,33 @@ _BY_LABEL = {
     "wait-completed": MachineDrainRuleDrainConfig(behavior="WaitCompleted"),
 }
 _DEFAULT_DRAIN = MachineDrainRuleDrainConfig()
-_SKIP_TERMINATING_AFTER = timedelta(minutes=5)  # of a pod on a node that nobody hears of
+_SKIP_TERMINATING_AFTER = timedelta(minutes=5)  # for a pod on an unreachable node
 
-Namespaces = Mapping[str, Mapping[str, str]]  # their labels, by name
+Namespaces = Mapping[str, Mapping[str, str]]  # labels of namespaces, by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainDecision:
-    """What there is to do about the pods of a node."""
+    """What to do about the pods of a node."""
 
-    to_evict: tuple[Pod, ...] = ()  # now
-    to_wait_for: tuple[Pod, ...] = ()  # they end by themselves, or are ending
+    to_evict: tuple[Pod, ...] = ()  # evict now
+    to_wait_for: tuple[Pod, ...] = ()  # completing by themselves, or terminating
     for_later: tuple[Pod, ...] = ()
 
     @property
     def is_done(self) -> bool:
-        """Tell whether the node is empty."""
+        """Return whether the drain is complete."""
         return not (self.to_evict or self.to_wait_for or self.for_later)
 
     @property
     def message(self) -> str:
-        """What it waits for, for people."""
+        """Return what the drain waits for, as text."""
         groups = {"to evict": self.to_evict, "to wait for": self.to_wait_for, "for later": self.for_later}
         return "; ".join(f"{len(pods)} {what}: {_format_pods(pods)}" for what, pods in groups.items() if pods)
 
 
 def rules_for(machine: Machine, cluster: Cluster | None, rules: Iterable[MachineDrainRule]) -> list[MachineDrainRule]:
-    """Return the rules that hold for a Machine, in the order in which they count."""
+    """Return the rules that match a Machine, in order of precedence."""
     labels = {} if cluster is None else cluster.labels
     same_namespace = (rule for rule in rules if rule.namespace == machine.namespace)
     return sorted(
@@ -68,7 +68,7 @@ def decide_drain(
     is_unreachable: bool,
     now: datetime,
 ) -> DrainDecision:
-    """Return what there is to do; `is_unreachable` is a node that nobody hears of, which ends no pod any more."""
+    """Return the next step of the drain; an `is_unreachable` node no longer terminates its pods."""
     remaining = [
         (behavior, pod)
         for pod in sorted(pods, key=lambda pod_candidate: pod_candidate.key)
@@ -87,7 +87,7 @@ def decide_drain(
 
 
 def drain_behavior(pod: Pod, rules: Sequence[MachineDrainRule], namespaces: Namespaces) -> MachineDrainRuleDrainConfig:
-    """Return what becomes of a pod."""
+    """Return the drain behavior of a pod."""
     labeled = _BY_LABEL.get(pod.labels.get(DRAIN, "").lower())
     if labeled is not None:
         return labeled

@@ -1,7 +1,6 @@
-"""What Machines run on: whoever has the machines says how they come and go.
+"""Infrastructure of Machines: the interface that creates and terminates machines.
 
-What has been done for a Machine may be asked for again, as long as it takes: an answer that is an instant is when to
-ask the next time.
+Operations must be idempotent: each is called until it is complete. A returned instant says when to call again.
 """
 
 import hashlib
@@ -16,7 +15,7 @@ from haulout_sandbox.clusterapi.workload_clusters import WorkloadClusterRegistry
 from haulout_sandbox.nodes import Machine as Host
 from haulout_sandbox.nodes.scheduler.framework import CONTROL_PLANE_LABEL
 
-# Labels of a Machine that its Node gets as well, by how they begin or by the domain that they are of.
+# Labels of a Machine that Cluster API syncs to its Node: by prefix or by domain.
 _SYNCED_LABEL_PREFIX, _SYNCED_LABEL_DOMAINS = (
     "node-role.kubernetes.io/",
     ("node.cluster.x-k8s.io", "node-restriction.kubernetes.io"),
@@ -27,37 +26,37 @@ class InfrastructureProvider(Protocol):
     """Machines of one kind, as Cluster API uses them."""
 
     async def provision(self, machine: Machine) -> str | datetime:
-        """Return the providerID of what a Machine runs on: the same whenever it is asked for."""
+        """Return the providerID of a Machine: the same at each call; or when to call again."""
         ...
 
     async def boot(self, machine: Machine) -> datetime | None:
-        """Have it become a node of its cluster, unless it is one."""
+        """Start the node in its workload cluster, unless it exists."""
         ...
 
     async def terminate(self, machine: Machine) -> datetime | None:
-        """End it; None: it is gone. Its Node is left to whoever deletes that."""
+        """Terminate the machine; None: terminated. The Node is deleted elsewhere."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterApiDelays:
-    """How long things take, counted from the order."""
+    """Durations, counted from the creation of the Machine or its deletion."""
 
-    instance: timedelta = timedelta(seconds=40)  # until there is an instance
-    node_join: timedelta = timedelta(minutes=3)  # until it is a node
-    termination: timedelta = timedelta(seconds=30)  # until it is gone
+    instance: timedelta = timedelta(seconds=40)  # to an instance
+    node_join: timedelta = timedelta(minutes=3)  # to a node
+    termination: timedelta = timedelta(seconds=30)  # to a terminated instance
 
 
-HostFactory = Callable[[Machine], Host]  # what the node of a Machine is made of; it is called like the Machine
+HostFactory = Callable[[Machine], Host]  # returns the hardware of a Machine's node, which has the Machine's name
 
 
 def default_host(machine: Machine) -> Host:
-    """Return a machine with nothing special about it."""
+    """Return a host with default properties."""
     return Host(name=machine.name)
 
 
 class SimulatedInstances:
-    """Instances that no model of a cloud knows, in the workload clusters of this process."""
+    """Instances without a cloud model, in the workload clusters of this process."""
 
     def __init__(
         self,
@@ -71,16 +70,14 @@ class SimulatedInstances:
         self._clock = clock
         self._delays = delays or ClusterApiDelays()
         self._host_factory = host_factory or default_host
-        self._terminates_at: dict[str, datetime] = {}  # by the uid of the Machine: when it is gone
+        self._terminates_at: dict[str, datetime] = {}  # by the uid of the Machine
 
     async def provision(self, machine: Machine) -> str | datetime:
-        """Return the providerID of a Machine's instance."""
         ready_at = created_at(machine) + self._delays.instance
         digest = hashlib.sha256(machine.uid.encode()).hexdigest()
         return f"sandbox://{machine.cluster_key}/i-{digest[:12]}" if self._clock.now() >= ready_at else ready_at
 
     async def boot(self, machine: Machine) -> datetime | None:
-        """Have the instance become a node."""
         joins_at = created_at(machine) + self._delays.node_join
         if self._clock.now() < joins_at:
             return joins_at
@@ -88,7 +85,7 @@ class SimulatedInstances:
         return None
 
     async def terminate(self, machine: Machine) -> datetime | None:
-        """End the instance: it falls silent at once, and is gone a little later."""
+        """Terminate the instance: it is silent at once, and terminated a little later."""
         workload_cluster = self._registry.get(machine.cluster_key)
         if workload_cluster is None or machine.name not in workload_cluster.cluster.kubelets.names:
             return None
@@ -103,7 +100,7 @@ class SimulatedInstances:
 
 
 def join_cluster(registry: WorkloadClusterRegistry, machine: Machine, host: Host) -> None:
-    """Have a machine become a node of its cluster, unless it is one."""
+    """Add a machine to its workload cluster as a node, unless it exists."""
     workload_cluster = registry.get(machine.cluster_key)
     if workload_cluster is None or host.name in workload_cluster.cluster.kubelets.names:
         return
@@ -126,5 +123,4 @@ def _is_synced_label(label: str) -> bool:
 
 
 def created_at(machine: Machine) -> datetime:
-    """Return when a Machine was ordered."""
     return machine.metadata.creation_timestamp or datetime.min.replace(tzinfo=UTC)

@@ -1,6 +1,6 @@
-"""Machines: from the order to the Node of a workload cluster; how they leave is `machine_deletion`.
+"""Machine controller: from creation to the Node of a workload cluster; `machine_deletion` handles deletion.
 
-What has been done is on the object, so a successor goes on where this one stopped.
+All progress is recorded in the object, so a restarted controller continues.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ from haulout_sandbox.controllers.informers import InformerFactory
 from haulout_sandbox.controllers.objects import NODES, Node
 
 _OWNER_KIND, _OWNER_NAME = f"{GROUP}/owner-kind", f"{GROUP}/owner-name"
-ANY_INFRASTRUCTURE = ""  # of infrastructures: what no other is for
+ANY_INFRASTRUCTURE = ""  # the default infrastructure provider
 
 
 class MachineController(Controller[str]):
-    """Leads each Machine through its life."""
+    """Reconciles Machines."""
 
     name = "machines"
 
@@ -68,7 +68,7 @@ class MachineController(Controller[str]):
         return [machine for machine in self._machines.all() if machine.cluster_key == key]
 
     async def sync(self, key: str) -> datetime | None:
-        """Take one step; each write brings the Machine back for the next."""
+        """Take one step; each write requeues the Machine for the next."""
         machine = self._machines.get(key)
         if machine is None:
             return None
@@ -149,7 +149,7 @@ class MachineController(Controller[str]):
 
 
 def _node_annotations(machine: Machine) -> dict[str, str]:
-    """Return the annotations by which a Node tells of its Machine."""
+    """Return the annotations with which a Node names its Machine."""
     owner = machine.controller
     return {
         CLUSTER_NAME: machine.cluster_key.name,

@@ -1,11 +1,11 @@
-"""How Machines leave: hooks before the drain, the drain, hooks before the end, the end of what it ran on, its Node.
+"""Deletion of Machines: pre-drain hooks, drain, pre-terminate hooks, termination of the infrastructure, the Node.
 
-Each look goes through the steps in their order and stops at the first that is not done, which the condition `Deleting`
-names. What was done is done again at the next look and found to be so: nothing has to be remembered but when the drain
-began. Hooks are never given up. A Machine without a node, the last of a control plane, and those of a cluster that is
-being deleted itself are not drained and wait for no hook before that; nor is their Node deleted.
+Each pass goes through the steps in order and stops at the first incomplete one, which the condition `Deleting` names.
+Steps are idempotent and are repeated in each pass; only the start of the drain is recorded. Hooks have no timeout. A
+Machine without a node, the last Machine of a control plane, and Machines of a cluster in deletion are not drained and
+have no pre-drain hooks; nor is their Node deleted.
 
-No volume of the sandbox is attached to a node, so the step between drain and end passes at once.
+The sandbox attaches no volumes to nodes, so the step between drain and termination completes at once.
 """
 
 from collections.abc import Awaitable, Callable
@@ -36,7 +36,7 @@ UpdateStatus = Callable[..., Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class BlockedStep:
-    """A step that is not done; it is looked at again by then, or when something changes."""
+    """An incomplete step; it is checked again at that instant, or after a change."""
 
     retry_at: datetime | None
 
@@ -63,7 +63,7 @@ class MachineDeletion:
     async def reconcile_delete(
         self, machine: Machine, cluster: Cluster | None, provider: InfrastructureProvider
     ) -> datetime | None:
-        """Take a Machine as far as it goes; return when to look again."""
+        """Take a Machine as far as possible; return when to check again."""
         if FINALIZER not in machine.metadata.finalizers:
             return None
         handles_node = not self._skip_node_reason(machine, cluster)
@@ -89,7 +89,7 @@ class MachineDeletion:
         return None
 
     def _skip_node_reason(self, machine: Machine, cluster: Cluster | None) -> str:
-        """Return why nothing is done about its Node; empty if it is."""
+        """Return why its Node is not drained and deleted, or an empty string."""
         if not machine.node:
             return "it has no node"
         if cluster is None or cluster.is_being_deleted:
@@ -113,7 +113,7 @@ class MachineDeletion:
         return BlockedStep(None)
 
     async def _drain(self, machine: Machine, cluster: Cluster | None) -> BlockedStep | None:
-        """Empty the node; None: it is empty, or that is not wanted, or has taken too long."""
+        """Drain the node; None: drained, not wanted, or timed out."""
         node = self._cluster_cache.get_node(machine.cluster_key, name=machine.node)
         if node is None or EXCLUDE_NODE_DRAINING in machine.metadata.annotations:
             return None
@@ -154,7 +154,7 @@ class MachineDeletion:
         if not node.spec.unschedulable:
             await object_control.patch(client, NODES, node, {"spec": {"unschedulable": True}})
         for pod in decision.to_evict:
-            with suppress(TooManyRequests, NotFound):  # its budget does not allow it now, or it is gone
+            with suppress(TooManyRequests, NotFound):  # refused by a PodDisruptionBudget, or already deleted
                 await client.evict(pod.name, namespace=pod.namespace, uid=pod.uid)
 
     async def _terminate(self, machine: Machine, provider: InfrastructureProvider) -> BlockedStep | None:

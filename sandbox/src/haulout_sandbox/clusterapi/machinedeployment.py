@@ -1,8 +1,8 @@
-"""MachineDeployments: a MachineSet for each template, and the way from one to the next.
+"""MachineDeployment controller: one MachineSet per template, and rollouts between them.
 
-A template with another spec gets a MachineSet of its own, and Machines are replaced as its strategy says: by default
-one more at a time, and none less. What only concerns labels, annotations and timeouts goes to the newest MachineSet as
-it is, and replaces nothing.
+A template with another spec gets a new MachineSet, and Machines are replaced as the strategy says: by default with one
+surplus Machine at a time, and none missing. Changes of labels, annotations and timeouts are made in place in the newest
+MachineSet and replace no Machine.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from haulout_sandbox.controllers.pod_template import compute_hash, controller_re
 
 
 class MachineDeploymentController(OwningController):
-    """Leads each MachineDeployment from one template to the next."""
+    """Reconciles MachineDeployments."""
 
     name = "machinedeployments"
 
@@ -42,7 +42,7 @@ class MachineDeploymentController(OwningController):
                 self.enqueue_batched(object_key(owner.name, machine_set.namespace))
 
     async def sync(self, key: str) -> datetime | None:
-        """Take one step of a rollout, and tell how far it is."""
+        """Take one step of a rollout, and update the status."""
         deployment = self._deployments.get(key)
         if deployment is None or deployment.is_being_deleted:
             return None
@@ -136,7 +136,7 @@ class MachineDeploymentController(OwningController):
 def _machine_set_patches(
     owner: MachineSet, new: MachineSet, old: Sequence[MachineSet], desired: RawObject
 ) -> list[tuple[MachineSet, RawObject]]:
-    """Return what is to be changed about which MachineSet now."""
+    """Return the next patches of MachineSets."""
     template_patch = difference(new.spec.template, desired["spec"]["template"])
     if template_patch:
         return [(new, {"spec": {"template": template_patch}})]
@@ -160,7 +160,7 @@ def _template_hash(owner: MachineSet) -> str:
 
 
 def _as_deployment(machine_deployment: MachineSet) -> Deployment:
-    """Return a Deployment of the same size: the arithmetic of a rollout is the same."""
+    """Return a Deployment of the same size, whose rollout arithmetic applies."""
     spec = DeploymentSpec(replicas=machine_deployment.spec.replicas, strategy=machine_deployment.spec.rollout_strategy)
     return Deployment(metadata=machine_deployment.metadata, spec=spec, status=machine_deployment.status)
 

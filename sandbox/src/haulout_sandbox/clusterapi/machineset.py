@@ -1,8 +1,8 @@
-"""MachineSets: another Machine is made for each that goes, and surplus ones are deleted, those that are marked first.
+"""MachineSet controller: replaces deleted Machines, and deletes surplus ones, marked ones first.
 
-A Machine whose deletion has begun does not count any more, so its successor is made at once and not when it is gone.
-Labels and annotations of the template, and its timeouts, reach Machines that are there already: they are applied by
-`capi-machineset`, which owns them, so that what is taken from the template is taken from the Machines as well.
+A Machine in deletion no longer counts, so its replacement is created when the deletion begins. Labels, annotations and
+timeouts of the template are also applied to existing Machines, by server-side apply as `capi-machineset`, so that
+fields removed from the template are removed from the Machines as well.
 """
 
 from datetime import datetime
@@ -30,7 +30,7 @@ _FIELD_MANAGER = "capi-machineset"
 
 
 class MachineSetController(OwningController):
-    """Keeps each set's number of Machines."""
+    """Keeps the number of Machines of each set."""
 
     name = "machinesets"
 
@@ -45,7 +45,7 @@ class MachineSetController(OwningController):
         self._apply_client = _with_field_manager(self.client)
         self._applied_generations: dict[
             str, int | None
-        ] = {}  # of which generation of its set a Machine is; once more is harmless
+        ] = {}  # the generation of the set that was applied to each Machine; applying again is harmless
 
     def _on_machine_change(self, old: Machine | None, new: Machine | None) -> None:
         for machine in (old, new):
@@ -56,7 +56,7 @@ class MachineSetController(OwningController):
                 self.enqueue_batched(object_key(owner.name, machine.namespace))
 
     async def sync(self, key: str) -> datetime | None:
-        """Make, change or delete Machines, and tell how many there are."""
+        """Create, change or delete Machines, and update the status."""
         machine_set = self._machine_sets.get(key)
         if machine_set is None or machine_set.is_being_deleted:
             return None
@@ -79,7 +79,7 @@ class MachineSetController(OwningController):
         return [machine for machine in controlled(self._machines, owner.uid) if not machine.is_being_deleted]
 
     async def _unused_name(self, owner: MachineSet) -> str:
-        """Return a name that nobody has: applying would change whoever had it."""
+        """Return an unused name: an apply would change an existing object."""
         while True:
             name = generate_name(owner.name, self.random)
             if self._machines.get(object_key(name, owner.namespace)) is None:
@@ -130,7 +130,7 @@ class MachineSetController(OwningController):
 
 
 def machines_to_delete(active: list[Machine], count: int) -> list[Machine]:
-    """Return those that go first: marked ones, then such as are not well, then by name."""
+    """Return the Machines to delete: marked ones, then unhealthy ones, then by name."""
 
     def deletion_rank(machine: Machine) -> tuple[bool, bool, str]:
         is_healthy = conditions.is_true(machine.status, "NodeReady")

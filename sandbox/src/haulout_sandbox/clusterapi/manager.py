@@ -1,4 +1,4 @@
-"""The stand-in as a whole: its controllers in the management cluster, and what they see of workload clusters."""
+"""The manager of the simulated Cluster API: its controllers, and its caches of workload clusters."""
 
 import asyncio
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ from haulout_sandbox.controllers.base import ControllerManager
 
 
 class ClusterApi:
-    """Runs Cluster API in a management cluster that serves its definitions in `version`.
+    """Runs Cluster API in a management cluster that serves its CRDs in `version`.
 
-    Machines run on the one of `infrastructure_providers` that is for the kind of their infrastructure, or else on
+    A Machine uses the one of `infrastructure_providers` for the kind of its infrastructure, or else
     `SimulatedInstances`.
     """
 
@@ -54,7 +54,7 @@ class ClusterApi:
         )
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._cluster_cache.run())
             tasks.create_task(self._controllers.run())

@@ -1,7 +1,7 @@
-"""What the stand-in for Cluster API reads, and objects of it to begin with.
+"""Objects of the simulated Cluster API, and builders for initial ones.
 
-Timeouts are written in two ways: v1beta2 counts seconds below `deletion`, v1beta1 has durations. Both are read,
-whatever the version, and 0 is no limit.
+Timeouts have two forms: v1beta2 has seconds below `deletion`, v1beta1 has durations. Both are read, whatever the
+version, and 0 means no limit.
 """
 
 import copy
@@ -28,14 +28,14 @@ _DEFAULT_STRATEGY = DeploymentStrategy(rolling_update=RollingUpdateDeployment(ma
 
 
 class MachineDeletionSpec(Base, frozen=True):
-    """How long steps of a deletion may take, as v1beta2 has it."""
+    """The deletion timeouts of a Machine in v1beta2."""
 
     node_drain_timeout_seconds: int | None = None
     node_deletion_timeout_seconds: int | None = None
 
 
 class MachineSpec(clusterapi.MachineSpec, frozen=True):
-    """What is wanted of a Machine."""
+    """The spec of a Machine."""
 
     version: str | None = None
     deletion: MachineDeletionSpec = MachineDeletionSpec()
@@ -51,51 +51,49 @@ class Machine(OwnedObject, frozen=True):
 
     @property
     def cluster_key(self) -> ClusterKey:
-        """Which workload cluster it is of."""
         return ClusterKey(self.namespace, self.spec.cluster_name)
 
     @property
     def node(self) -> str:
-        """The name of its node, empty while there is none."""
+        """Return the name of its node, empty if there is none."""
         return str((self.status.get("nodeRef") or {}).get("name", ""))
 
     @property
     def is_control_plane(self) -> bool:
-        """Tell whether it is of the control plane."""
         return CONTROL_PLANE in self.labels
 
     @property
     def drain_timeout(self) -> timedelta | None:
-        """How long its node is drained at most; None: until it is empty."""
+        """Return the drain timeout; None: unlimited."""
         return _timeout(self.spec.deletion.node_drain_timeout_seconds, self.spec.node_drain_timeout) or None
 
     @property
     def node_deletion_timeout(self) -> timedelta | None:
-        """How long after it was deleted its Node is still to be deleted; None: until that succeeds."""
+        """Return how long deletion of the Node is retried after the deletion of the Machine; None: unlimited."""
         timeout = _timeout(self.spec.deletion.node_deletion_timeout_seconds, self.spec.node_deletion_timeout)
         return _DEFAULT_NODE_DELETION_TIMEOUT if timeout is None else timeout or None
 
 
 class MachineDeploymentRolloutSpec(Base, frozen=True):
-    """How Machines are replaced, as v1beta2 has it."""
+    """How Machines are replaced, in v1beta2."""
 
     strategy: DeploymentStrategy | None = None
 
 
 class MachineSetSpec(Base, frozen=True):
-    """What is wanted of a MachineSet or MachineDeployment."""
+    """The spec of a MachineSet or MachineDeployment."""
 
     cluster_name: str = ""
     replicas: int = 1
     paused: bool | None = None
     selector: LabelSelector = LabelSelector()
     rollout: MachineDeploymentRolloutSpec = MachineDeploymentRolloutSpec()
-    strategy: DeploymentStrategy | None = None  # as v1beta1 has it
+    strategy: DeploymentStrategy | None = None  # in v1beta1
     template: RawObject = msgspec.field(default_factory=dict)
 
     @property
     def rollout_strategy(self) -> DeploymentStrategy:
-        """How Machines are replaced: one more at a time, unless it says otherwise."""
+        """Return the rollout strategy; the default has one surplus Machine at a time."""
         return self.rollout.strategy or self.strategy or _DEFAULT_STRATEGY
 
 
@@ -114,33 +112,32 @@ class Cluster(OwnedObject, frozen=True):
 
     @property
     def cluster_key(self) -> ClusterKey:
-        """Which it is."""
         return ClusterKey(self.namespace, self.name)
 
 
 class MachineDrainRuleMachineSelector(Base, frozen=True):
-    """Machines for which a rule holds: by their labels and those of their cluster."""
+    """The Machines of a rule: selected by their labels and those of their cluster."""
 
     selector: LabelSelector | None = None
     cluster_selector: LabelSelector | None = None
 
 
 class MachineDrainRulePodSelector(Base, frozen=True):
-    """Pods for which a rule holds: by their labels and those of their namespace."""
+    """The pods of a rule: selected by their labels and those of their namespace."""
 
     selector: LabelSelector | None = None
     namespace_selector: LabelSelector | None = None
 
 
 class MachineDrainRuleDrainConfig(Base, frozen=True):
-    """What becomes of pods, and when: lower orders first."""
+    """Behavior and order of pods; lower orders first."""
 
     behavior: str = "Drain"
     order: int = 0
 
 
 class MachineDrainRuleSpec(Base, frozen=True):
-    """What a rule says."""
+    """The spec of a rule."""
 
     drain: MachineDrainRuleDrainConfig = MachineDrainRuleDrainConfig()
     machines: tuple[MachineDrainRuleMachineSelector, ...] = ()
@@ -155,7 +152,7 @@ class MachineDrainRule(OwnedObject, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ClusterApiResources:
-    """The kinds of Cluster API in one version."""
+    """The resources of Cluster API in one version."""
 
     version: str
     clusters: Resource[Cluster]
@@ -167,8 +164,6 @@ class ClusterApiResources:
 
 @lru_cache
 def resources_of(version: str = VERSIONS[0]) -> ClusterApiResources:
-    """Return the kinds of a version."""
-
     def machine_set_resource(plural: str, kind: str) -> Resource[MachineSet]:
         return Resource(GROUP, version, plural, kind, namespaced=True, model=MachineSet)
 
@@ -183,7 +178,7 @@ def resources_of(version: str = VERSIONS[0]) -> ClusterApiResources:
 
 
 def custom_resource_definitions(*versions: str) -> list[RawObject]:
-    """Return the CustomResourceDefinitions, which serve these versions (by default all), and store the first."""
+    """Return the CRDs, which serve these versions (default: all) and store the first."""
     crd_list = crds.load_crds(__package__, "definitions.yaml")
     for crd in crd_list:
         (crd_version,) = crd["spec"]["versions"]
@@ -195,12 +190,11 @@ def custom_resource_definitions(*versions: str) -> list[RawObject]:
 
 
 def is_paused(obj: OwnedObject, cluster: Cluster | None) -> bool:
-    """Tell whether nothing is to be done about something."""
+    """Return whether an object or its cluster is paused."""
     return PAUSED in obj.metadata.annotations or bool(cluster is not None and cluster.spec.paused)
 
 
 def a_cluster(key: ClusterKey, *, version: str = VERSIONS[0], labels: Mapping[str, str] | None = None) -> RawObject:
-    """Return a Cluster."""
     metadata = {"name": key.name, "namespace": key.namespace, **({"labels": dict(labels)} if labels else {})}
     return {"apiVersion": f"{GROUP}/{version}", "kind": "Cluster", "metadata": metadata, "spec": {}}
 
@@ -214,7 +208,7 @@ def a_machine_deployment(
     spec: Mapping[str, object] | None = None,
     version: str = VERSIONS[0],
 ) -> RawObject:
-    """Return a MachineDeployment; `labels` are those of its Machines, and `spec` is what else is wanted of them."""
+    """Return a MachineDeployment; `labels` and `spec` are those of its Machines."""
     selector_labels = {CLUSTER_NAME: cluster.name, DEPLOYMENT_NAME: name}
     machine_spec = {
         "clusterName": cluster.name,

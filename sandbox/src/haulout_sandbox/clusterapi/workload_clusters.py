@@ -1,14 +1,14 @@
-"""Workload clusters in the same process, and the way to them from their management cluster.
+"""Workload clusters in the same process, and connections to them from their management cluster.
 
-    workloads = Workloads(clock)
-    workload = workloads.add(ClusterKey("team-a", "prod"), Cluster(clock))
-    async with workloads.connect(workload.kubeconfig(), workload.key) as client:
+    registry = WorkloadClusterRegistry(clock)
+    workload = registry.add(ClusterKey("team-a", "prod"), Cluster(clock))
+    async with registry.connect(workload.kubeconfig(), workload.key) as client:
         await client.list(NODES)
 
-A kubeconfig leads by its address and token alone to the cluster, as it would over a network. Each request shows the
-token anew, so one that was replaced is refused from then on (401), while watches that are open go on, as on a real API
-server. The line between the two clusters can fail (`break_connection`): that befalls whoever comes from the management
-cluster, and nobody in the workload cluster itself.
+As over a network, only address and token of a kubeconfig determine the connection. Each request sends the token, so a
+rotated token is refused from then on (401), while open watches continue, as on a real API server. The connection
+between the clusters can fail (`break_connection`): that affects clients in the management cluster, and none in the
+workload cluster.
 """
 
 import base64
@@ -34,22 +34,22 @@ from haulout_sandbox.apiserver.status import StatusError, json_response
 from haulout_sandbox.apiserver.transport.faults import FaultRule, RequestFaults
 from haulout_sandbox.cluster import Cluster
 
-HUB_CLIENT, CLUSTER_API_CLIENT = "hub", "cluster-api"  # who comes from the management cluster
+HUB_CLIENT, CLUSTER_API_CLIENT = "hub", "cluster-api"  # clients in the management cluster
 _USER = "kubernetes-admin"
 _SLOW_DELAY = timedelta(seconds=20)
 
 
 class Outage(StrEnum):
-    """What can be wrong with the line to a workload cluster."""
+    """The kind of outage of a connection to a workload cluster."""
 
-    HANG = "hang"  # connections stand, and nothing comes
-    REFUSE = "refuse"  # connections break, and cannot be made
-    SLOW = "slow"  # each answer takes long
+    HANG = "hang"  # connections stay open, but nothing arrives
+    REFUSE = "refuse"  # connections break and cannot be opened
+    SLOW = "slow"  # each response is delayed
 
 
 @dataclass(slots=True)
 class RegisteredCluster:
-    """A workload cluster."""
+    """A workload cluster with its address and token."""
 
     key: ClusterKey
     cluster: Cluster
@@ -60,18 +60,17 @@ class RegisteredCluster:
     _slow_rules: list[tuple[InProcessTransport, FaultRule[RequestFaults]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Have a first token."""
         self.rotate()
 
     def rotate(self) -> None:
-        """Have another token; the one before is refused from now on."""
+        """Issue a new token; the old one is refused from now on."""
         if self.token:
             self.cluster.api.revoke_token(self.token)
         self.token = self.token_factory()
         self.cluster.api.add_token(self.token, admin_user(_USER))
 
     def kubeconfig(self) -> bytes:
-        """Return the kubeconfig by which it can be reached now."""
+        """Return the kubeconfig with the current token."""
         name, user = self.key.name, f"{self.key.name}-admin"
         cluster = {"server": self.server}
         if self.ca_pem:
@@ -87,7 +86,7 @@ class RegisteredCluster:
         return yaml.safe_dump(content, sort_keys=False, encoding="utf-8")
 
     def break_connection(self, outage: Outage) -> None:
-        """Have the line from the management cluster fail, until `heal_connection`."""
+        """Let the connection from the management cluster fail until `heal_connection`."""
         for transport in self._transports():
             match outage:
                 case Outage.HANG:
@@ -98,7 +97,6 @@ class RegisteredCluster:
                     self._slow_rules.append((transport, transport.faults.delay(_SLOW_DELAY, times=None)))
 
     def heal_connection(self) -> None:
-        """Have it be well again."""
         for transport in self._transports():
             transport.mend()
         for transport, rule in self._slow_rules:
@@ -110,7 +108,7 @@ class RegisteredCluster:
 
 
 class WorkloadClusterRegistry:
-    """The workload clusters that there are, by key and by address."""
+    """The workload clusters, by key and by address."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -127,7 +125,7 @@ class WorkloadClusterRegistry:
         ca_pem: bytes = b"",
         token_factory: Callable[[], str] | None = None,
     ) -> RegisteredCluster:
-        """Have a workload cluster, at an address of its own; without `token_factory` tokens can be guessed."""
+        """Add a workload cluster with its own address; without `token_factory`, tokens are guessable."""
         numbers = count(1)
         registered = RegisteredCluster(
             key,
@@ -141,29 +139,25 @@ class WorkloadClusterRegistry:
         return registered
 
     def remove(self, key: ClusterKey) -> None:
-        """Have nobody answer at its address any more."""
         self._clusters.pop(key).break_connection(Outage.REFUSE)
         self._notify(key)
 
     def get(self, key: ClusterKey) -> RegisteredCluster | None:
-        """Return a workload cluster, if it is there."""
         return self._clusters.get(key)
 
     def all(self) -> tuple[RegisteredCluster, ...]:
-        """Return all of them."""
         return tuple(self._clusters.values())
 
     def by_server(self, server: str) -> RegisteredCluster | None:
-        """Return the one at an address."""
         return next((candidate for candidate in self._clusters.values() if candidate.server == server), None)
 
     def subscribe(self, handler: Callable[[ClusterKey], object]) -> Callable[[], None]:
-        """Have `handler` hear of clusters that come and go; returns what ends that."""
+        """Call `handler` when clusters are added or removed; return a function that unsubscribes."""
         self._handlers.append(handler)
         return lambda: self._handlers.remove(handler)
 
     def connect(self, kubeconfig: bytes, key: ClusterKey) -> AbstractAsyncContextManager[Client]:
-        """Have a client by a kubeconfig while the context lasts, as `haulout.controllers.clusterapi` wants it."""
+        """Yield a client for a kubeconfig, as `haulout.controllers.clusterapi` requires it."""
         return self._open_client(kubeconfig, key)
 
     @asynccontextmanager
@@ -180,7 +174,7 @@ class WorkloadClusterRegistry:
 
 
 class _WorkloadClusterTransport:
-    """A `haulout.kube.transport.Transport` of somebody who shows a token at an address."""
+    """A `haulout.kube.transport.Transport` with a token and an address."""
 
     def __init__(self, registry: WorkloadClusterRegistry, server: str, token: str) -> None:
         self.server = server
@@ -189,14 +183,12 @@ class _WorkloadClusterTransport:
         self._is_closed = False
 
     async def send(self, request: Request) -> Response:
-        """Send `request` and read the whole answer."""
         transport = self._transport(request)
         auth_failure = await self._auth_failure(transport, request)
         return auth_failure or await transport.send(request)
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """Send `request` and read the answer as it comes."""
         transport = self._transport(request)
         auth_failure = await self._auth_failure(transport, request)
         if auth_failure is not None:
@@ -206,7 +198,6 @@ class _WorkloadClusterTransport:
             yield stream
 
     async def close(self) -> None:
-        """Give up."""
         self._is_closed = True
 
     def _transport(self, request: Request) -> InProcessTransport:
@@ -216,7 +207,7 @@ class _WorkloadClusterTransport:
         return registered.cluster.transport(HUB_CLIENT)
 
     async def _auth_failure(self, transport: InProcessTransport, request: Request) -> Response | None:
-        """Return what those hear whose token nobody knows: if the server can be reached, and no sooner."""
+        """Return the response to an unknown token; it arrives only if the server can be reached."""
         registered = self._registry.by_server(self.server)
         try:
             if registered is not None:
@@ -228,7 +219,7 @@ class _WorkloadClusterTransport:
 
 
 class _CompleteStream:
-    """An answer that is there as a whole, read as a stream."""
+    """A complete response, read as a stream."""
 
     def __init__(self, response: Response) -> None:
         self.status = response.status
@@ -236,7 +227,6 @@ class _CompleteStream:
         self._body = response.body
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Yield the answer."""
         yield self._body
 
 

@@ -1,12 +1,12 @@
-"""The controllers of the sandbox: what kube-controller-manager is to a real cluster.
+"""The controllers of the sandbox: its kube-controller-manager.
 
-    controllers = Controllers(client, random=Random(seed), kinds=ALL)
+    controllers = ControllerManager(client, random=Random(seed), factories=ALL_CONTROLLERS)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(controllers.run())
 
-They know the cluster only through `haulout.kube`, so they run on a real kube-apiserver as well as on the sandbox's, and
-on simulated time as well as on the machine's. Each is one module: the controller on top, below it the pure functions by
-which it decides. They name the Kubernetes source whose behaviour they follow.
+Controllers access the cluster only through `haulout.kube`, so they run against a real kube-apiserver as well as the
+sandbox's, and on simulated as well as real time. Each controller is one module: the controller on top, below it the
+pure functions with which it decides. Module docstrings name the Kubernetes source whose behaviour they follow.
 """
 
 from haulout_sandbox.controllers.base import Controller, ControllerManager
@@ -40,7 +40,7 @@ ALL_CONTROLLERS = (
 EVICTION_REQUEST_CONTROLLERS = (
     EvictionRequestController,
     ImperativeEvictor,
-)  # where the API server has EvictionRequests
+)  # for API servers that have the EvictionRequest API
 
 __all__ = [
     "ALL_CONTROLLERS",

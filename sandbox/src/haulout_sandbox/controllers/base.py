@@ -1,16 +1,12 @@
-"""What all of the sandbox's controllers have in common, and the bundle that runs them.
+"""Base classes of the sandbox's controllers, and the manager that runs them.
 
-    controllers = Controllers(client, random=Random(seed), kinds=ALL)
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(controllers.run())
+A controller reconciles one key at a time. It reads the shared informers, decides in pure functions, acts
+(`object_control`), and ends the pass only when the informers show its writes: so it never acts twice on the same cause,
+however late its watches are. It keeps no important state in memory: another process continues from the state in the API
+server.
 
-A controller looks at one key at a time. It reads the shared caches, decides in pure functions, acts
-(`object_control`), and ends its run when the caches show what it wrote: so it never acts twice on one and the same
-cause, however late its watches are. It keeps nothing that matters in memory; another process continues from what is in
-the API server.
-
-A write that is refused because the object has changed, or is gone, ends the run without a word: the change that was
-missed is on its way, and brings the key back. All else is tried again by the queue.
+A write that is refused because the object has changed or is deleted ends the pass silently: the missed change is about
+to arrive by watch and requeues the key. The queue retries all other errors.
 """
 
 import asyncio
@@ -36,16 +32,17 @@ O = TypeVar("O", bound=OwnedObject)  # noqa: E741 - an object of any kind
 
 log = logging.getLogger(__name__)
 
-_WORKERS = 32  # a run that waits for a cache holds one
-# What happens at a time is looked at once: of a large workload many pods change at a time, and each look goes over all.
+_WORKERS = 32  # a pass that waits for an informer occupies a worker
+# Reconcile once for changes at the same instant: many pods of a large workload change together, and each pass reads all
+# of them.
 _BATCH_PERIOD = timedelta(milliseconds=20)
 
 
 class Controller(ABC, Generic[K]):
-    """Makes the cluster be what some objects say."""
+    """Brings the cluster to the state that some objects ask for."""
 
     name: ClassVar[str]
-    reporting_controller: ClassVar[str] = ""  # as whom it records events; empty if it records none
+    reporting_controller: ClassVar[str] = ""  # the reporter of its events; empty if it records none
 
     def __init__(self, informers: InformerFactory, random: Random) -> None:
         self.recorder: EventRecorder | None = None
@@ -59,16 +56,16 @@ class Controller(ABC, Generic[K]):
 
     @abstractmethod
     async def sync(self, key: K) -> datetime | None:
-        """Look at `key`, act, and return when to look again."""
+        """Reconcile `key`; return when to requeue it."""
 
     async def run(self) -> None:
-        """Work until cancelled; may be run again after that."""
+        """Run until cancelled; may run again after that."""
         await self.queue.run()
 
     def record_event(
         self, resource: Resource[Any], obj: OwnedObject, reason: str, note: str, *, event_type: EventType = "Normal"
     ) -> None:
-        """Tell people what was done about `obj`, if events are wanted."""
+        """Record an event about `obj`, if the manager has a recorder."""
         if self.recorder is not None:
             self.recorder.event(
                 object_reference(resource, obj), reason=reason, note=note, action=reason, type=event_type
@@ -86,15 +83,16 @@ class Controller(ABC, Generic[K]):
 
 
 class OwningController(Controller[str]):
-    """A controller of objects that own others, by `namespace/name`."""
+    """A controller of objects that own others; its keys are `namespace/name`."""
 
     def __init__(self, informers: InformerFactory, random: Random) -> None:
         super().__init__(informers, random)
-        self._own_status_versions: dict[str, str] = {}  # the resource versions of the statuses that we wrote last
-        self._batched_keys: set[str] = set()  # what we shall look at soon
+        # resource versions of the statuses that this controller wrote last
+        self._own_status_versions: dict[str, str] = {}
+        self._batched_keys: set[str] = set()  # keys that are enqueued at the end of the batch
 
     def watch(self, informer: Informer[O]) -> None:
-        """Look at each object in `informer` when it changes, unless that is what we wrote ourselves."""
+        """Enqueue each object of `informer` when it changes, except for this controller's own status writes."""
 
         def enqueue_changed(old: O | None, new: O | None) -> None:
             key = _newest_state(old, new).key
@@ -107,7 +105,7 @@ class OwningController(Controller[str]):
         informer.subscribe(enqueue_changed)
 
     def record_own_status(self, obj: O | None) -> O | None:
-        """Note a status that we wrote, to which there is nothing to add; return it."""
+        """Note a status written by this controller, whose event needs no further pass; return the object."""
         if obj is not None:
             self._own_status_versions[obj.key] = obj.resource_version
         return obj
@@ -117,7 +115,7 @@ class OwningController(Controller[str]):
         return await super()._sync_and_handle_errors(key)
 
     def enqueue_batched(self, key: str) -> None:
-        """Look at an owner because of something that it owns, together with what else happens now."""
+        """Enqueue an owner because of an object that it owns, together with other changes at this instant."""
         if key not in self._batched_keys:
             self._batched_keys.add(key)
             self.queue.add_at(key, self.clock.now() + _BATCH_PERIOD)
@@ -131,9 +129,9 @@ class OwningController(Controller[str]):
         selector: Callable[[Any], LabelSelector | None],
         relevant_fields: Callable[[O], object] | None = None,
     ) -> None:
-        """Look at an owner when something changes that it manages, or might want to adopt.
+        """Enqueue an owner when an object changes that it controls or may adopt.
 
-        `relevant_fields` is all that counts of something that it manages; by default any change does.
+        `relevant_fields` returns the part of a controlled object that matters; by default any change does.
         """
 
         def is_irrelevant_change(old: O | None, new: O | None) -> bool:
@@ -141,7 +139,7 @@ class OwningController(Controller[str]):
                 return False
             owner = new.controller
             owning = None if owner is None else owners.get(object_key(owner.name, new.namespace))
-            # One that is about to be let go of: any change of it may be the one for want of which that was refused.
+            # An object about to be released: any change may be the one because of which the release was refused.
             owner_selector = None if owning is None else selector(owning)
             return owner_selector is not None and owner_selector.matches(new.labels)
 
@@ -152,7 +150,7 @@ class OwningController(Controller[str]):
                 owner = None if obj is None else obj.controller
                 if obj is not None and owner is not None and owner.kind == kind:
                     self.enqueue_batched(object_key(owner.name, obj.namespace))
-            # Any change to what nobody manages: it may be the one for want of which an adoption was refused.
+            # Any change to an object without controller: it may be the one because of which an adoption was refused.
             if new is not None and new.controller is None:
                 for candidate in in_namespace(owners, new.namespace):
                     candidate_selector = selector(candidate)
@@ -167,7 +165,7 @@ class OwningController(Controller[str]):
 
 
 class ControllerManager:
-    """Controllers that share their caches; with `recorder`, they tell people what they do."""
+    """Controllers with shared informers; with `events`, they record Events."""
 
     def __init__(
         self,
@@ -178,7 +176,7 @@ class ControllerManager:
         events: bool = False,
     ) -> None:
         self.informers = InformerFactory(client)
-        # Each has its own source of chance: what one does leaves the names that another chooses as they are.
+        # Each controller has its own random generator, so that none affects the names that another generates.
         self.controllers = [factory(self.informers, Random(random.getrandbits(64))) for factory in factories]
         self.recorders: list[EventRecorder] = []
         for controller in self.controllers:
@@ -189,7 +187,7 @@ class ControllerManager:
                 self.recorders.append(controller.recorder)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for informer in self.informers.all():
                 tasks.create_task(informer.run())
@@ -200,12 +198,12 @@ class ControllerManager:
                 tasks.create_task(controller.run())
 
     async def wait_synced(self) -> None:
-        """Return when all caches have been complete once."""
+        """Return when all informers have synced."""
         for informer in self.informers.all():
             await informer.wait_synced()
 
     async def wait_idle(self) -> None:
-        """Return when none of them has anything to do now."""
+        """Return when no controller has anything to do."""
         for controller in self.controllers:
             await controller.queue.wait_idle()
 
@@ -218,7 +216,7 @@ def _newest_state(old: O | None, new: O | None) -> O:
 
 
 def _has_other_owner_kind(kind: str, old: OwnedObject | None, new: OwnedObject | None) -> bool:
-    """Tell whether something always had a controller, and never one of this kind: so most have."""
+    """Return whether the object's controller has always been of another kind, as for most objects."""
     old_owner = None if old is None else old.controller
     new_owner = old_owner if new is None else new.controller
     return new_owner is not None and new_owner.kind != kind and (old_owner is None or old_owner.kind != kind)

@@ -1,7 +1,7 @@
-"""Properties that are found out once, of objects that never change.
+"""Cached properties of immutable objects.
 
-As `functools.cached_property`, but without its lock, which takes longer than most of what is found out: there is one
-thread. The object needs a `__dict__`, which a struct has with `dict=True`.
+Like `functools.cached_property` without its lock, which costs more than computing most of these values: there is only
+one thread. The object needs a `__dict__`, which a struct has with `dict=True`.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 else:
 
     class cached_property:  # noqa: N801 - a decorator, named like `property`
-        """A property that is found out once."""
+        """A property that is computed once per object."""
 
         def __init__(self, compute: Callable[[Any], Any]) -> None:
             self._find = compute
@@ -20,7 +20,7 @@ else:
             self.__doc__ = compute.__doc__
 
         def __get__(self, obj: Any, owner: type) -> Any:
-            """Find it out; from then on the object has it as an attribute, and this is not asked any more."""
+            """Compute the value and set it as an instance attribute, which from then on hides this descriptor."""
             if obj is None:
                 return self
             value = obj.__dict__[self._name] = self._find(obj)

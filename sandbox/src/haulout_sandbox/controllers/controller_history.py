@@ -1,7 +1,7 @@
-"""The templates that a stateful set or a daemon set has had: what its pods are compared with, and can go back to.
+"""ControllerRevisions of stateful sets and daemon sets: past templates, to compare pods with and to roll back to.
 
-Follows `pkg/controller/history` of Kubernetes 1.36. A template becomes a ControllerRevision, named after its hash. When
-an earlier template is wanted again, its revision is used again and becomes the latest.
+Follows `pkg/controller/history` of Kubernetes 1.36. Each template becomes a ControllerRevision, named after its hash.
+When an earlier template returns, its revision is reused and becomes the latest.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -19,32 +19,31 @@ from haulout_sandbox.controllers.pod_template import compute_hash, controller_re
 
 @dataclass(frozen=True, slots=True)
 class RevisionHistory:
-    """All revisions of an owner, the oldest first, and the one of its template as it is now."""
+    """All revisions of an owner, the oldest first, and the revision of its current template."""
 
     revisions: tuple[ControllerRevision, ...]
     latest: ControllerRevision
     collisions: int
 
     def revision_named(self, name: str) -> ControllerRevision:
-        """Return the revision of this name, the latest if there is none."""
+        """Return the revision of this name, or the latest if there is none."""
         return next((revision for revision in self.revisions if revision.name == name), self.latest)
 
 
 def template_of(revision: ControllerRevision) -> RawObject:
-    """Return the template that a revision keeps."""
     stored = revision.data.get("spec", {}).get("template", {})
     return {name: value for name, value in stored.items() if name != "$patch"}
 
 
 def sort_revisions(revisions: Iterable[ControllerRevision]) -> list[ControllerRevision]:
-    """Return the oldest revision first."""
+    """Return the revisions, the oldest first."""
     return sorted(revisions, key=lambda revision: (revision.revision, revision.creation_order))
 
 
 def revisions_to_delete(
     history: RevisionHistory, *, names_in_use: Collection[str], limit: int
 ) -> Sequence[ControllerRevision]:
-    """Return the oldest revisions that nothing uses, but for as many as are to be kept."""
+    """Return the oldest unused revisions that exceed `limit`."""
     unused = [
         revision
         for revision in history.revisions
@@ -62,7 +61,7 @@ async def sync_history(
     hash_label: str,
     collisions: int,
 ) -> RevisionHistory:
-    """Return the history of `owner`, in which its template is the latest; `hash_label` is the label for its hash."""
+    """Return the history of `owner`, with its template as the latest; `hash_label` is the label for the hash."""
     client, informer = informers.client, informers.controller_revisions
     revisions = sort_revisions(controlled(informer, owner.uid))
     next_number = revisions[-1].revision + 1 if revisions else 1
@@ -93,7 +92,7 @@ async def sync_history(
 async def _create_revision(
     informers: InformerFactory, body: RawObject, template: RawObject
 ) -> ControllerRevision | None:
-    """Return the new revision, or None if another one has its name."""
+    """Return the new revision, or None if the name is taken."""
     metadata = body["metadata"]
     try:
         return await object_control.create(informers.client, CONTROLLER_REVISIONS, body)

@@ -1,8 +1,8 @@
-"""Who belongs to whom: owners adopt what they select and nobody manages, and let go of what they no longer select.
+"""Ownership: owners adopt matching objects without controller, and release objects that no longer match.
 
-Follows `pkg/controller/controller_ref_manager.go` of Kubernetes 1.36. Before an owner adopts, it is read anew: a cache
-may still show one that is being deleted, or was replaced by another of its name, and what that adopts is collected as
-garbage.
+Follows `pkg/controller/controller_ref_manager.go` of Kubernetes 1.36. Before adopting, the owner is read from the API
+server: a cache may still show an owner that is being deleted or was replaced by another of the same name, and the
+garbage collector would delete what it adopts.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -23,7 +23,7 @@ O = TypeVar("O", bound=OwnedObject)  # noqa: E741 - an object of any kind
 
 @dataclass(frozen=True, slots=True)
 class ClaimResult(Generic[O]):
-    """What an owner has, and what it must take or let go of."""
+    """What an owner controls, and what it must adopt or release."""
 
     owned: list[O]
     adopted: list[O]
@@ -38,7 +38,7 @@ def decide_claims(
     orphans: Iterable[O],
     may_adopt: Callable[[O], bool] = lambda _: True,
 ) -> ClaimResult[O]:
-    """Decide which objects belong to `owner`. One that is being deleted neither adopts nor lets go."""
+    """Decide which objects belong to `owner`. An owner that is being deleted neither adopts nor releases."""
     objs = list(controlled)
     owned = selector.filter(objs)
     if owner.is_being_deleted:
@@ -59,7 +59,7 @@ async def claim_objects(
     client: Client,
     may_adopt: Callable[[O], bool] = lambda _: True,
 ) -> list[O]:
-    """Return what belongs to `owner`, after it has adopted and let go of what it must."""
+    """Return the objects of `owner`, after adopting and releasing as necessary."""
     result = decide_claims(
         owner,
         selector,
@@ -91,7 +91,7 @@ async def _patch_owner_references(client: Client, resource: Resource[O], obj: O,
 
 
 def owner_references(obj: OwnedObject, *, without: Collection[str] = ()) -> list[RawObject]:
-    """Return the owners of `obj` as JSON, but for those `without`."""
+    """Return the owner references of `obj` as JSON, except those in `without`."""
     return [
         {
             "apiVersion": owner.api_version,

@@ -1,11 +1,11 @@
-"""Disruption budgets: how many pods are healthy, how many must be, and so how many may be evicted now.
+"""Disruption controller: computes the status of PodDisruptionBudgets.
 
-Follows `pkg/controller/disruption` of Kubernetes 1.36. A percentage, and `maxUnavailable`, count from what the pods'
-owners want, not from what there is: otherwise each eviction would shrink the number that the next is measured by.
+Follows `pkg/controller/disruption` of Kubernetes 1.36. A percentage, and `maxUnavailable`, count from the replicas that
+the owners of the pods want, not from the existing pods: otherwise each eviction would lower the base of the next.
 
-The API server takes evictions off `disruptionsAllowed` by itself and notes the pods. Such a pod is taken for gone until
-it is, or for two minutes: then it was not deleted after all. A status is written only over the one that was read, so
-that an eviction meanwhile is never forgotten.
+The API server itself decrements `disruptionsAllowed` at an eviction and records the pod in `disruptedPods`. Such a pod
+counts as deleted until it is, or for two minutes: after that it was evidently not deleted. The status is written only
+on the resourceVersion that was read, so that an eviction in between is never lost.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -38,7 +38,7 @@ _CONTROLLER_UID = attrgetter("controller_uid")
 
 
 class DisruptionController(OwningController):
-    """Keeps the status of each disruption budget."""
+    """Maintains the status of each PodDisruptionBudget."""
 
     name = "disruption"
     reporting_controller = "controllermanager"
@@ -64,14 +64,14 @@ class DisruptionController(OwningController):
                 self._enqueue_pdbs_for(pod.namespace, pod.labels)
 
     def _on_owner_change(self, old: Any, new: Any) -> None:
-        """Count anew when an owner comes or wants another number of pods than before."""
+        """Enqueue the budgets of an owner's pods when the owner is created or scaled."""
         if new is None or (old is not None and old.spec.replicas == new.spec.replicas):
             return
         labels = new.spec.template.get("metadata", {}).get("labels", {})
         self._enqueue_pdbs_for(new.namespace, labels)
 
     def _enqueue_pdbs_for(self, namespace: str, labels: Mapping[str, str]) -> None:
-        """Look at the budgets for pods with these labels, which replicas have in common."""
+        """Enqueue the budgets for pods with these labels, which replicas share."""
         cache_key = namespace, *labels.items()
         keys = self._pdb_keys_by_labels.get(cache_key)
         if keys is None:
@@ -87,7 +87,7 @@ class DisruptionController(OwningController):
             self._pdb_keys_by_labels.clear()
 
     async def sync(self, key: str) -> datetime | None:
-        """Count, and tell."""
+        """Count pods and update the status."""
         pdb = self._pdbs.get(key)
         if pdb is None:
             return None
@@ -103,7 +103,7 @@ class DisruptionController(OwningController):
                 POD_DISRUPTION_BUDGETS, pdb, "CalculateExpectedPodCountFailed", note, event_type="Warning"
             )
             await self._update_status(pdb, sync_failed_status(pdb, problem, now))
-            return None  # the owner, when it comes, brings us back
+            return None  # the informer event of the owner requeues the budget
         disrupted = disrupted_pods(pdb, pods, now)
         await self._update_status(pdb, pdb_status(pdb, pods, requirement, disrupted, now))
         return min((disrupted_at + _DELETION_TIMEOUT for disrupted_at in disrupted.values()), default=None)
@@ -116,7 +116,7 @@ class DisruptionController(OwningController):
             writes.record(self.record_own_status(written))
 
     def _scale_of(self, namespace: str, owner: OwnerReference) -> tuple[str, int] | None:
-        """Return the uid and the wanted number of pods of the workload that a pod belongs to in the end."""
+        """Return uid and desired replicas of the top-level workload of a pod."""
         key = f"{namespace}/{owner.name}"
         workload: ReplicaSet | StatefulSet | Deployment | None = None
         if owner.kind == "ReplicaSet":
@@ -134,12 +134,12 @@ class DisruptionController(OwningController):
 
 
 class UnknownScale(HauloutError):
-    """It is not known how many pods there should be."""
+    """The desired number of pods is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodRequirement:
-    """How many pods there should be, and how many of them healthy."""
+    """The expected number of pods, and how many of them must be healthy."""
 
     expected_pods: int
     desired_healthy: int
@@ -149,7 +149,7 @@ ScaleLookup = Callable[[str, OwnerReference], tuple[str, int] | None]
 
 
 def required_pods(pdb: PodDisruptionBudget, pods: Iterable[Pod], scale_of: ScaleLookup) -> PodRequirement:
-    """Return how many pods the budget is about, and how many it wants to be healthy."""
+    """Return how many pods the budget expects, and how many it requires to be healthy."""
     all_pods = list(pods)
     max_unavailable, min_available = pdb.spec.max_unavailable, pdb.spec.min_available
     if max_unavailable is not None:
@@ -164,7 +164,7 @@ def required_pods(pdb: PodDisruptionBudget, pods: Iterable[Pod], scale_of: Scale
 
 
 def disrupted_pods(pdb: PodDisruptionBudget, pods: Iterable[Pod], now: datetime) -> dict[str, datetime]:
-    """Return the pods that were evicted and do not show it yet, and since when."""
+    """Return pods that were evicted but are not yet terminating, with the time of the eviction."""
     recorded = {
         name: conditions.parse_time(disrupted_at)
         for name, disrupted_at in (pdb.status.get("disruptedPods") or {}).items()
@@ -186,7 +186,6 @@ def pdb_status(
     disrupted: Mapping[str, datetime],
     now: datetime,
 ) -> RawObject:
-    """Return what the status should be."""
     ready_pods = [pod for pod in pods if pod.is_ready and pod.metadata.deletion_timestamp is None]
     healthy = sum(pod.name not in disrupted for pod in ready_pods) if disrupted else len(ready_pods)
     allowed = max(healthy - requirement.desired_healthy, 0) if requirement.expected_pods > 0 else 0
@@ -211,7 +210,7 @@ def pdb_status(
 
 
 def sync_failed_status(pdb: PodDisruptionBudget, problem: UnknownScale, now: datetime) -> RawObject:
-    """Return a status that allows nothing, since not enough is known to allow anything."""
+    """Return a status that allows no disruption, because the desired number of pods is unknown."""
     condition = conditions.new_condition("DisruptionAllowed", is_true=False, reason="SyncFailed", message=str(problem))
     return {"disruptionsAllowed": 0, "conditions": _with_condition(pdb, condition, now)}
 
@@ -231,10 +230,10 @@ def _with_condition(pdb: PodDisruptionBudget, condition: RawObject, now: datetim
 
 
 def _expected_pods(pods: Iterable[Pod], scale_of: ScaleLookup) -> int:
-    """Return how many pods the owners of these want. Pods without an owner do not count."""
+    """Return how many pods the owners want. Pods without an owner do not count."""
     replicas_by_owner: dict[str, int] = {}
     all_pods = list(pods)
-    pod_by_controller = dict(zip(map(_CONTROLLER_UID, all_pods), all_pods, strict=True))  # one for each owner
+    pod_by_controller = dict(zip(map(_CONTROLLER_UID, all_pods), all_pods, strict=True))  # one pod per owner
     for pod in pod_by_controller.values():
         owner = pod.controller
         if owner is None:

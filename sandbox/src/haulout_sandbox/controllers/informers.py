@@ -1,8 +1,7 @@
-"""The caches that the controllers share: one for each kind that somebody asks for, whoever else does.
+"""The informers that the controllers share: one per kind.
 
-Pods are by far the most, and every decision asks for some of them, so they are found by owner, by node and by label
-instead of being searched. A cache exists from the moment that it is first asked for: what no controller uses is not
-watched.
+Pods are the most frequent objects and every decision needs some of them, so they are indexed by owner, node and label
+instead of being searched. An informer is created at its first use: a kind that no controller uses is not watched.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -43,14 +42,13 @@ O = TypeVar("O", bound=OwnedObject)  # noqa: E741 - an object of any kind
 
 
 class InformerFactory:
-    """What the controllers see of a cluster."""
+    """Creates and shares the informers of a cluster."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self._informers: dict[str, Informer[Any]] = {}
 
     def informer_for(self, resource: Resource[O]) -> Informer[O]:
-        """Return the cache of all objects of this kind."""
         informer = self._informers.get(str(resource))
         if informer is None:
             informer = Informer(
@@ -64,95 +62,83 @@ class InformerFactory:
         return informer
 
     def has_informer(self, resource: Resource[Any]) -> bool:
-        """Tell whether somebody asked for this kind."""
+        """Return whether there is an informer for this kind."""
         return str(resource) in self._informers
 
     def discard(self, resource: Resource[Any]) -> None:
-        """Have the next who asks for this kind get a new cache; who runs the old one ends it."""
+        """Forget the informer of this kind, so that the next use creates a new one; the caller stops the old one."""
         self._informers.pop(str(resource), None)
 
     def all(self) -> Collection[Informer[Any]]:
-        """Return the caches that somebody asked for."""
+        """Return the informers created so far."""
         return tuple(self._informers.values())
 
     @property
     def pods(self) -> Informer[Pod]:
-        """All pods."""
         return self.informer_for(PODS)
 
     @property
     def nodes(self) -> Informer[Node]:
-        """All nodes."""
         return self.informer_for(NODES)
 
     @property
     def namespaces(self) -> Informer[Namespace]:
-        """All namespaces."""
         return self.informer_for(NAMESPACES)
 
     @property
     def replica_sets(self) -> Informer[ReplicaSet]:
-        """All replica sets."""
         return self.informer_for(REPLICA_SETS)
 
     @property
     def deployments(self) -> Informer[Deployment]:
-        """All deployments."""
         return self.informer_for(DEPLOYMENTS)
 
     @property
     def stateful_sets(self) -> Informer[StatefulSet]:
-        """All stateful sets."""
         return self.informer_for(STATEFUL_SETS)
 
     @property
     def daemon_sets(self) -> Informer[DaemonSet]:
-        """All daemon sets."""
         return self.informer_for(DAEMON_SETS)
 
     @property
     def controller_revisions(self) -> Informer[ControllerRevision]:
-        """All controller revisions."""
         return self.informer_for(CONTROLLER_REVISIONS)
 
     @property
     def jobs(self) -> Informer[Job]:
-        """All jobs."""
         return self.informer_for(JOBS)
 
     @property
     def pod_disruption_budgets(self) -> Informer[PodDisruptionBudget]:
-        """All disruption budgets."""
         return self.informer_for(POD_DISRUPTION_BUDGETS)
 
 
 def dependents(informer: Informer[O], owner_uid: str) -> list[O]:
-    """Return the objects that name this owner."""
+    """Return the objects with an owner reference to this owner."""
     return list(informer.by_index("owner", owner_uid))
 
 
 def controlled(informer: Informer[O], owner_uid: str) -> list[O]:
-    """Return the objects that this owner manages."""
+    """Return the objects whose controller is this owner."""
     return list(informer.by_index("controller", owner_uid))
 
 
 def orphans(informer: Informer[O], namespace: str) -> list[O]:
-    """Return the objects in a namespace that nobody manages."""
+    """Return the objects in a namespace that have no controller."""
     return list(informer.by_index("orphans", namespace))
 
 
 def in_namespace(informer: Informer[O], namespace: str) -> list[O]:
-    """Return the objects in a namespace."""
     return list(informer.by_index("namespace", namespace))
 
 
 def on_node(pods: Informer[Pod], node: str) -> list[Pod]:
-    """Return the pods that are bound to a node."""
     return list(pods.by_index("node", node))
 
 
 def selected_pods(pods: Informer[Pod], namespace: str, selector: LabelSelector) -> list[Pod]:
-    """Return the pods in a namespace that `selector` selects; only those that share a label with it are looked at."""
+    """Return the pods in a namespace that match `selector`, with the help of the label index."""
     pods_by_label = [pods.by_index("label", _label_key(namespace, *pair)) for pair in selector.match_labels.items()]
     candidates = min(pods_by_label, key=len) if pods_by_label else pods.by_index("namespace", namespace)
     if len(pods_by_label) == 1 and not selector.match_expressions:
@@ -163,7 +149,7 @@ def selected_pods(pods: Informer[Pod], namespace: str, selector: LabelSelector) 
 def pdbs_for(
     pdbs: Informer[PodDisruptionBudget], namespace: str, labels: Mapping[str, str]
 ) -> list[PodDisruptionBudget]:
-    """Return the disruption budgets that select pods with these labels; only those that share one are looked at."""
+    """Return the PodDisruptionBudgets that match pods with these labels, with the help of the label index."""
     index_values = [_label_key(namespace, *pair) for pair in labels.items()]
     candidates = [pdb for index_value in (namespace, *index_values) for pdb in pdbs.by_index("selects", index_value)]
     return [pdb for pdb in candidates if pdb.spec.selector is not None and pdb.spec.selector.matches(labels)]
@@ -186,7 +172,7 @@ def _indexes_for(resource: Resource[Any]) -> Mapping[str, IndexFunc[Any]]:
 
 
 def _index_comparison_for(resource: Resource[Any]) -> Callable[[Any, Any], bool] | None:
-    """Return what tells whether a change leaves an object where it is in all indexes."""
+    """Return a test whether a change leaves all index keys of an object as they are."""
     if resource.plural == PODS.plural:
         return _pod_has_same_index_values
     return None if resource.plural == POD_DISRUPTION_BUDGETS.plural else _has_same_index_values
@@ -235,7 +221,7 @@ def _label_key(namespace: str, label: str, value: str) -> str:
 
 
 def _selector_keys(pdb: PodDisruptionBudget) -> Sequence[str]:
-    """Return one label that all pods of a budget have; if it asks for none, its namespace."""
+    """Return one label that all pods of a budget have, or its namespace if it requires none."""
     selector = pdb.spec.selector
     if selector is None:
         return ()
@@ -244,6 +230,6 @@ def _selector_keys(pdb: PodDisruptionBudget) -> Sequence[str]:
 
 
 def _job_keys(pod: Pod) -> Sequence[str]:
-    # A job's pods are found by its name: they must be let go of also when it is gone, and its uid with it.
+    # Index by the job's name, not its uid: the pods must be released also after the job is deleted.
     owner = pod.controller
     return (f"{pod.namespace}/{owner.name}",) if owner and owner.kind == JOBS.kind else ()

@@ -1,12 +1,12 @@
-"""Jobs: pods that run until enough of them have succeeded, or too many have failed.
+"""Job controller: runs pods until enough of them have succeeded or too many have failed.
 
-Follows `pkg/controller/job` of Kubernetes 1.36. Each pod carries a finalizer until it is counted, so that none that is
-deleted meanwhile (by a drain, say) is lost, or counted twice. Counting takes three writes, and survives a crash after
-any: the pod's uid is noted as uncounted, its finalizer is removed, and once that is seen the uid turns into one more
-in the counter.
+Follows `pkg/controller/job` of Kubernetes 1.36. Each pod has a finalizer until it is counted, so that a pod that is
+deleted meanwhile (by a drain, for example) is counted exactly once. Counting takes three steps and survives a crash
+after any of them: record the pod's uid in `uncountedTerminatedPods`, remove its finalizer, and, once that is observed,
+replace the uid by an increment of the counter.
 
-A pod that is told to stop counts as failed and is replaced at once, unless the job asks to wait for its end. Indexed
-jobs are run as if they were not indexed.
+A terminating pod counts as failed and is replaced at once, unless podReplacementPolicy says otherwise. Indexed jobs run
+as if they were not indexed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ _BACKOFF = Backoff(first=timedelta(seconds=10), factor=2, limit=timedelta(minute
 
 
 class JobController(OwningController):
-    """Runs each job's pods to its end."""
+    """Runs the pods of each job to its end."""
 
     name = "jobs"
     reporting_controller = "job-controller"
@@ -38,12 +38,12 @@ class JobController(OwningController):
     def __init__(self, informers: InformerFactory, random: Random) -> None:
         super().__init__(informers, random)
         self._jobs, self._pods = informers.jobs, informers.pods
-        self._pod_failures: dict[str, PodFailures] = {}  # by the job's key
+        self._pod_failures: dict[str, PodFailures] = {}  # by the key of the job
         self.watch(self._jobs)
         self.watch_owned(self._pods, kind=JOBS.kind, owners=self._jobs, selector=lambda _: None)
 
     async def sync(self, key: str) -> datetime | None:
-        """Make, delete and count pods, and tell how it goes."""
+        """Create, delete and count pods, and update the status."""
         job = self._jobs.get(key)
         job_pods = list(self._pods.by_index("job", key))
         uid = "" if job is None or job.is_being_deleted or is_finished(job) else job.uid
@@ -98,7 +98,7 @@ class JobController(OwningController):
                 self.record_event(JOBS, job, "SuccessfulCreate", f"Created pod: {created.name}")
 
     async def _remove_finalizer(self, pods: Iterable[Pod]) -> None:
-        """Take our finalizer off pods that are counted, or that no job counts any more."""
+        """Remove the tracking finalizer from pods that are counted, or whose job no longer counts."""
         async with object_control.WriteBarrier(self._pods) as writes:
             for pod in pods:
                 if JOB_TRACKING_FINALIZER in pod.metadata.finalizers:
@@ -111,7 +111,7 @@ class JobController(OwningController):
                         continue
 
     async def _delete_if_expired(self, job: Job) -> datetime | None:
-        """Delete a finished job when its time is up; return when that is."""
+        """Delete a finished job when its TTL is over; return when that is."""
         if job.spec.ttl_seconds_after_finished is None or job.is_being_deleted:
             return None
         end_conditions = [
@@ -127,13 +127,13 @@ class JobController(OwningController):
 
 @dataclass(frozen=True, slots=True)
 class PodFailures:
-    """How many pods have failed since the last success, and when the last one did: how long to wait with the next."""
+    """Failures since the last success and the time of the last one, for the backoff."""
 
     count: int = 0
     last_failed_at: datetime | None = None
 
     def updated(self, succeeded: Sequence[Pod], failed: Sequence[Pod]) -> "PodFailures":
-        """Return what is known after these pods have ended."""
+        """Return the failures after these pods have ended."""
         last_success = max((ended_at(pod) for pod in succeeded), default=None)
         failure_times = [ended_at(pod) for pod in failed if last_success is None or ended_at(pod) > last_success]
         base = self if last_success is None else PodFailures()
@@ -142,7 +142,7 @@ class PodFailures:
         return PodFailures(base.count + len(failure_times), max(failure_times))
 
     def retry_at(self, random: Random) -> datetime | None:
-        """Return when the next pod may be made, None if nothing speaks against now."""
+        """Return when the next pod may be created; None: now."""
         return None if self.last_failed_at is None else self.last_failed_at + _BACKOFF.delay(self.count, random)
 
 
@@ -151,8 +151,8 @@ class JobDecision:
     """What to do about a job, in this order."""
 
     status: RawObject
-    pods_to_untrack: Sequence[Pod] = ()  # noted in that status: their finalizer can go
-    pods_to_discard: Sequence[Pod] = ()  # to be deleted without being counted
+    pods_to_untrack: Sequence[Pod] = ()  # recorded in that status: remove their finalizers
+    pods_to_discard: Sequence[Pod] = ()  # delete without counting
     pods_to_delete: Sequence[Pod] = ()
     pods_to_create: int = 0
     failures: PodFailures
@@ -161,19 +161,18 @@ class JobDecision:
 
 @dataclass(slots=True)
 class _PodCounts:
-    """Pods by what became of them, with those that the status has noted but not counted yet."""
+    """Pods by outcome, with those that the status has recorded but not counted yet."""
 
     active: list[Pod] = field(default_factory=list)
     newly_succeeded: list[Pod] = field(default_factory=list)
     newly_failed: list[Pod] = field(default_factory=list)
-    ignored: list[Pod] = field(default_factory=list)  # failed, but the job's policy says that it does not matter
+    ignored: list[Pod] = field(default_factory=list)  # failed, but ignored by the podFailurePolicy
     succeeded: int = 0
     failed: int = 0
     uncounted: dict[str, list[str]] = field(default_factory=lambda: {"succeeded": [], "failed": []})
 
 
 def decide(job: Job, pods: Sequence[Pod], failures: PodFailures, now: datetime, random: Random) -> JobDecision:
-    """Decide the next step of a job."""
     counts = _count_pods(job, pods)
     failures = failures.updated(counts.newly_succeeded, counts.newly_failed)
     status_conditions: list[RawObject] = list(job.status.get("conditions") or ())
@@ -218,12 +217,12 @@ def decide(job: Job, pods: Sequence[Pod], failures: PodFailures, now: datetime, 
 
 
 def is_finished(job: Job) -> bool:
-    """Tell whether a job has come to its end, well or not."""
+    """Return whether a job has completed or failed."""
     return any(conditions.is_true(job.status, condition_type) for condition_type in ("Complete", "Failed"))
 
 
 def ended_at(pod: Pod) -> datetime:
-    """Return when a pod ended, as well as can be told."""
+    """Return when a pod ended, or the best estimate."""
     terminations = [container.state.terminated for container in pod.status.container_statuses]
     finish_times = [
         termination.finished_at
@@ -261,7 +260,7 @@ def _count_pods(job: Job, pods: Iterable[Pod]) -> _PodCounts:
             rule = _failure_rule(job, pod)
             (counts.ignored if rule is not None and rule.action == "Ignore" else counts.newly_failed).append(pod)
     for kind, new in (("succeeded", counts.newly_succeeded), ("failed", counts.newly_failed)):
-        # A uid whose pod is gone, or has lost its finalizer, is counted for good.
+        # A uid whose pod is deleted, or has lost its finalizer, moves to the counter.
         counts.uncounted[kind] = [uid for uid in recorded.get(kind, ()) if uid in tracked] + [pod.uid for pod in new]
     counts.succeeded = job.status.get("succeeded", 0) + len(recorded.get("succeeded", ())) + len(counts.newly_succeeded)
     counts.failed = job.status.get("failed", 0) + len(recorded.get("failed", ())) + len(counts.newly_failed)
@@ -281,7 +280,7 @@ def _job_status(job: Job, counts: _PodCounts, pods: Iterable[Pod], *, active: in
 
 
 def _merge_patch_map(old: RawObject, new: RawObject) -> RawObject:
-    """Return `new` as a merge patch understands it: what it lacks must be named to go."""
+    """Return `new` with null for each key that it lacks, as a merge patch requires."""
     return {name: None for name in old if name not in new} | new if old != new else new
 
 
@@ -320,14 +319,14 @@ def _rule_matches(rule: PodFailurePolicyRule, pod: Pod) -> bool:
 
 
 def _wanted_completions(job: Job) -> int | None:
-    """Return how many successes are wanted; None if one is enough to begin no more. The server's default is one."""
+    """Return completions; None if the first success stops new pods. The server defaults absent completions to one."""
     return 1 if job.spec.completions is None and job.spec.parallelism is None else job.spec.completions
 
 
 def _end_condition(
     job: Job, pods: Iterable[Pod], counts: _PodCounts, start_time: str | None, now: datetime
 ) -> RawObject | None:
-    """Return how the job ends, if it does: the condition that says so in advance."""
+    """Return the condition that announces the end of the job, if it ends."""
     for condition_type in ("SuccessCriteriaMet", "FailureTarget"):
         if conditions.is_true(job.status, condition_type):
             return conditions.find(job.status, condition_type)
@@ -420,7 +419,7 @@ def _update_suspended(
 
 
 def _pod_labels(job: Job) -> dict[str, str]:
-    """Return the labels of a job's pods: the server puts them into the template, if it is one that defaults."""
+    """Return the labels of a job's pods; a server with defaulting has put them into the template."""
     names = ("batch.kubernetes.io/job-name", "job-name")
     uids = ("batch.kubernetes.io/controller-uid", "controller-uid")
     return dict.fromkeys(names, job.name) | dict.fromkeys(uids, job.uid)

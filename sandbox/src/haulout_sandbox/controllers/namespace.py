@@ -1,9 +1,9 @@
-"""Namespaces that are being deleted: everything in them goes first.
+"""Namespace controller: deletes everything in a terminating namespace, then the namespace.
 
-Follows `pkg/controller/namespace/deletion` of Kubernetes 1.36. What is served in a namespace is asked of the server, so
-that custom resources go too. Pods take their time to stop and others have finalizers; while something is left it is
-looked at again when one of the pods has gone, or after as long as those that are left may need. The status of the
-namespace tells what that is.
+Follows `pkg/controller/namespace/deletion` of Kubernetes 1.36. The namespaced kinds are discovered from the server, so
+that custom resources are deleted too. Pods need time to stop and other objects have finalizers. While something is
+left, the namespace is requeued when its last pod is deleted, or after the time that the remaining objects may need. The
+status of the namespace says what is left.
 """
 
 from collections import Counter
@@ -33,11 +33,11 @@ _SUCCESS_CONDITIONS = {
     "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
     "NamespaceFinalizersRemaining": ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
 }
-_RETRY_INTERVAL = timedelta(seconds=15)  # for what has finalizers: nobody tells when those will be gone
+_RETRY_INTERVAL = timedelta(seconds=15)  # for objects with finalizers, whose deletion is not watched
 
 
 class NamespaceController(OwningController):
-    """Empties namespaces that are being deleted, and then lets them go."""
+    """Empties terminating namespaces, and then removes their finalizer."""
 
     name = "namespaces"
 
@@ -48,7 +48,7 @@ class NamespaceController(OwningController):
         self._pods.subscribe(self._on_pod_change)
 
     def _on_pod_change(self, old: Pod | None, new: Pod | None) -> None:
-        """Look again when the last pod has gone: mostly that is what is waited for."""
+        """Enqueue the namespace when its last pod is deleted, which is what it mostly waits for."""
         if old is None or new is not None or self._pods.by_index("namespace", old.namespace):
             return
         namespace = self._namespaces.get(old.namespace)
@@ -56,7 +56,7 @@ class NamespaceController(OwningController):
             self.queue.add(namespace.key)
 
     async def sync(self, key: str) -> datetime | None:
-        """Delete what is in the namespace; when nothing is left, let it go."""
+        """Delete the contents of the namespace; when nothing is left, remove the namespace's finalizer."""
         namespace = self._namespaces.get(key)
         if namespace is None or not namespace.is_being_deleted or KUBERNETES_FINALIZER not in namespace.spec.finalizers:
             return None
@@ -79,14 +79,14 @@ class NamespaceController(OwningController):
         return next_retry_at(remaining_objects, now)
 
     async def _delete_contents(self, resource: Resource[OwnedObject], namespace: str) -> list[OwnedObject]:
-        """Delete all objects of a kind; return those that are still there."""
+        """Delete all objects of a kind; return those that are left."""
         try:
             page = await self.client.list(resource, namespace=namespace)
             if any(not obj.is_being_deleted for obj in page.items):
                 await self.client.delete_collection(resource, namespace=namespace)
                 page = await self.client.list(resource, namespace=namespace)
         except NotFound:
-            return []  # the kind itself is gone
+            return []  # the kind is no longer served
         return list(page.items)
 
     async def _remove_finalizer(self, namespace: Namespace) -> None:
@@ -98,7 +98,7 @@ class NamespaceController(OwningController):
 
 
 def deletable_resources(discovery: Discovery) -> list[Resource[OwnedObject]]:
-    """Return the kinds of objects that a namespace may have and that can be deleted, events last."""
+    """Return the namespaced kinds that can be deleted, events last."""
     selected = [
         resource
         for resource in discovery.resources.values()
@@ -114,7 +114,7 @@ def deletion_conditions(
     existing: list[RawObject],
     now: datetime,
 ) -> list[RawObject]:
-    """Return the conditions of a namespace: what holds up its end."""
+    """Return the conditions of a namespace: what delays its deletion."""
     counts = {f"{resource.plural}.{resource.group}": len(list(objs)) for resource, objs in remaining.items()}
     finalizer_counts = Counter(name for objs in remaining.values() for obj in objs for name in obj.metadata.finalizers)
     groups = sorted(unavailable)
@@ -157,7 +157,7 @@ def _transition_time(existing: RawObject | None, condition: RawObject, now: date
 
 
 def next_retry_at(remaining: list[OwnedObject], now: datetime) -> datetime:
-    """Return when all that is left may be gone."""
+    """Return when all remaining objects may be deleted."""
     deletion_times = [obj.metadata.deletion_timestamp for obj in remaining]
     return max([now + _RETRY_INTERVAL, *(end for end in deletion_times if end is not None)])
 

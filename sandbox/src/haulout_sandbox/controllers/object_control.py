@@ -1,13 +1,13 @@
-"""Where controllers act: creating, deleting and changing objects, with what each write rests on.
+"""Writes of controllers: create, delete, patch and status updates, each with its preconditions.
 
-Names are chosen by the controllers, so the outcome of a creation that nobody answered is found out by looking. A
-deletion names the uid; a change names the resourceVersion that the decision was made on.
+Controllers choose the names of objects, so the outcome of a create without response is found by reading the object. A
+delete has the uid as precondition, a patch the resourceVersion on which the decision was based.
 
-    async with Writes(pods) as writes:
-        writes.made(await create(client, PODS, pod))
+    async with WriteBarrier(pods) as writes:
+        writes.record(await create(client, PODS, pod))
 
-Each write is answered with the resource version from which on a cache shows it, and the block ends only when it does.
-So the next run never decides on a state that lacks the writes of this one.
+Each write returns the resource version from which on a cache contains it, and the block ends only when the cache does.
+So the next pass never decides on a state without the writes of this one.
 """
 
 import asyncio
@@ -34,32 +34,32 @@ O = TypeVar("O", bound=OwnedObject)  # noqa: E741 - an object of any kind
 
 _MAX_NAME_ATTEMPTS = 8
 _EMPTY_VALUES: tuple[Any, ...] = (None, {}, [])
-_OBSERVE_TIMEOUT_SECONDS = 300.0  # with a cache that does not show a write; as long as kube-controller-manager's
+_OBSERVE_TIMEOUT_SECONDS = 300.0  # for a cache that does not show a write; as long as kube-controller-manager's
 
 
 class WriteNotObserved(KubeError):
-    """A cache has not shown one of our writes for so long that something must be wrong with it."""
+    """A cache has not shown a write of this process for so long that something must be wrong with the cache."""
 
 
 class WriteBarrier:
-    """What was written, to be shown by a cache before anything else is decided."""
+    """Waits for a cache to show the writes that were recorded."""
 
     def __init__(self, informer: Informer[Any]) -> None:
         self._informer = informer
         self._last_revision = 0
 
     def record(self, obj: OwnedObject | None) -> None:
-        """Note an object as the server answered it."""
+        """Record a written object as the server returned it."""
         if obj is not None:
             self.record_version(obj.resource_version)
 
     def record_version(self, resource_version: str) -> None:
-        """Note the resource version of a write; an empty one is none."""
+        """Record the resource version of a write; an empty one is ignored."""
         if resource_version:
             self._last_revision = max(self._last_revision, revision(resource_version))
 
     async def wait_until_observed(self) -> None:
-        """Return when the cache shows what was written so far."""
+        """Return when the cache shows all writes recorded so far."""
         revision_number, informer = self._last_revision, self._informer
         if (
             not revision_number
@@ -80,13 +80,13 @@ class WriteBarrier:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # Also after a failure, since the writes before it happened; but not when the run itself is cancelled.
+        # Also after a failure, since earlier writes took effect; but not if the pass itself is cancelled.
         if exc_type is None or issubclass(exc_type, Exception):
             await self.wait_until_observed()
 
 
 async def create(client: Client, resource: Resource[O], body: RawObject) -> O:
-    """Create what `body` describes; if nobody answered, look whether it was created."""
+    """Create `body`; if there is no response, read whether it was created."""
     name, namespace = body["metadata"]["name"], body["metadata"].get("namespace")
     try:
         return await client.create(resource, body, namespace=namespace)
@@ -103,7 +103,7 @@ async def create(client: Client, resource: Resource[O], body: RawObject) -> O:
 async def create_with_generated_name(
     client: Client, resource: Resource[O], base: str, body: Callable[[str], RawObject], *, random: Random
 ) -> O:
-    """Create what `body` describes for a new name that begins with `base`."""
+    """Create the object that `body` returns for a new name that begins with `base`."""
     for _ in range(_MAX_NAME_ATTEMPTS - 1):
         try:
             return await create(client, resource, body(generate_name(base, random)))
@@ -121,9 +121,10 @@ async def delete(
     propagation: str = "",
     only_if_unchanged: bool = False,
 ) -> str:
-    """Delete `obj`, if it still is that one (with `only_if_unchanged`: in that state).
+    """Delete `obj` if its uid (with `only_if_unchanged`, also its resourceVersion) matches.
 
-    Returns the resource version that shows it, or nothing if the object was gone already or the server does not tell.
+    Return the resource version of the deletion, or an empty string if the object was absent or the server does not
+    tell.
     """
     options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": obj.uid}}
     if only_if_unchanged:
@@ -144,12 +145,12 @@ async def delete(
     except Conflict:
         if only_if_unchanged:
             raise
-        return ""  # another object has its name now
+        return ""  # another object has this name
     return responses.decode_response(Object, response, doing=operation).resource_version
 
 
 async def patch(client: Client, resource: Resource[O], obj: OwnedObject, changes: Mapping[str, Any]) -> O:
-    """Merge `changes` into `obj`, if it still is in the state that was seen."""
+    """Merge `changes` into `obj`, if its resourceVersion is unchanged."""
     metadata = {**changes.get("metadata", {}), "uid": obj.uid, "resourceVersion": obj.resource_version}
     body = merge_patch({**changes, "metadata": metadata})
     return await client.patch(resource, obj.name, body, namespace=obj.namespace or None)
@@ -164,7 +165,7 @@ async def update_status(
     desired: RawObject,
     annotations: Mapping[str, str] | None = None,
 ) -> O | None:
-    """Make the status what is `desired` (None: absent), where it differs; returns what was written, None if nothing."""
+    """Change the status to `desired` (None: absent) where it differs; return the written object, or None."""
     changed = {name: value for name, value in desired.items() if not _is_equal_or_both_empty(current.get(name), value)}
     current_annotations = obj.metadata.annotations
     changed_annotations = {
@@ -185,5 +186,5 @@ def _is_ours(existing: OwnedObject, body: RawObject) -> bool:
 
 
 def _is_equal_or_both_empty(current: Any, desired: Any) -> bool:
-    """Compare two values; an empty list or object is none: some servers show those, and some do not."""
+    """Compare two values; an empty list or object equals an absent one, because servers differ in showing it."""
     return bool(current == desired or (current in _EMPTY_VALUES and desired in _EMPTY_VALUES))

@@ -1,8 +1,8 @@
-"""What the sandbox's controllers read of Kubernetes objects.
+"""The fields of Kubernetes objects that the sandbox's controllers read.
 
-As in `haulout.api.objects` a struct names only what something here reads. Templates and statuses stay plain JSON: a
-template is copied, never looked into, and a status is compared with the one that is wanted. A field that a server
-would have defaulted has that default here, so that the same controllers serve a server that defaults nothing.
+As in `haulout.api.objects`, a struct declares only fields that are used here. Templates and statuses stay plain JSON: a
+template is copied as a whole, and a status is compared with the desired one. Fields have the defaults that a server
+sets, so that the same controllers work with a server without defaulting.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,40 +22,38 @@ _FINISHED_PHASES = ("Succeeded", "Failed")
 
 
 class OwnerReference(objects.OwnerReference, frozen=True):
-    """Who an object belongs to, and whether the owner waits for its end."""
+    """An owner reference, with blockOwnerDeletion."""
 
     block_owner_deletion: bool | None = None
 
 
 class ObjectMeta(objects.ObjectMeta, frozen=True):
-    """What every object has."""
+    """The metadata of an object."""
 
     owner_references: tuple[OwnerReference, ...] = ()
 
 
 class OwnedObject(objects.Object, frozen=True, gc=True, dict=True):
-    """Any object that may belong to another; what is asked of it again and again is found out once."""
+    """Any object that may have an owner; frequently used properties are cached."""
 
     metadata: ObjectMeta = ObjectMeta()
 
     @cached_property
     def key(self) -> str:
-        """`namespace/name`, or just the name of a cluster-scoped object."""
+        """Return `namespace/name`, or only the name of a cluster-scoped object."""
         return objects.object_key(self.metadata.name, self.metadata.namespace)
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Its labels."""
         return self.metadata.labels
 
     @property
     def is_being_deleted(self) -> bool:
-        """Whether its deletion has begun."""
         return self.metadata.deletion_timestamp is not None
 
     @cached_property
     def controller(self) -> OwnerReference | None:
-        """Return the one owner that manages it."""
+        """Return the owner reference with `controller: true`."""
         for owner in self.metadata.owner_references:
             if owner.controller:
                 return owner
@@ -63,13 +61,13 @@ class OwnedObject(objects.Object, frozen=True, gc=True, dict=True):
 
     @cached_property
     def controller_uid(self) -> str:
-        """Return the uid of the owner that manages it, empty if there is none."""
+        """Return the uid of the controller, empty if there is none."""
         owner = self.controller
         return "" if owner is None else owner.uid
 
     @cached_property
     def creation_order(self) -> tuple[float, str]:
-        """Sorts older before newer, and those of the same second by name."""
+        """Return a sort key: older before newer, and objects of the same second by name."""
         created = self.metadata.creation_timestamp
         return 0.0 if created is None else created.timestamp(), self.name
 
@@ -77,18 +75,17 @@ class OwnedObject(objects.Object, frozen=True, gc=True, dict=True):
 O = TypeVar("O", bound=OwnedObject)  # noqa: E741 - an object of any kind
 
 
-# Selecting
+# Selectors
 
 
 class LabelSelectorRequirement(Base, frozen=True):
-    """One expression of a selector."""
+    """A requirement of a label selector."""
 
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether `labels` meet it."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -116,24 +113,23 @@ def _compare_numbers(value: str | None, operator: str, bounds: tuple[str, ...]) 
 
 
 class LabelSelector(Base, frozen=True):
-    """Selects by labels; without any requirement it selects everything."""
+    """A label selector; without any requirement it selects everything."""
 
     match_labels: dict[str, str] = msgspec.field(default_factory=dict)
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
     @property
     def selects_all(self) -> bool:
-        """Whether it has no requirement, which no workload may have."""
+        """Return whether it has no requirement, which workloads do not allow."""
         return not self.match_labels and not self.match_expressions
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether `labels` are selected."""
         if not self.match_labels.items() <= labels.items():
             return False
         return not self.match_expressions or all(requirement.matches(labels) for requirement in self.match_expressions)
 
     def filter(self, objs: Iterable[O]) -> list[O]:
-        """Return those that are selected; there may be many, so that this takes no call for each."""
+        """Return the objects that match; inlined, because there may be many."""
         wanted_labels = self.match_labels.items()
         matching = [obj for obj in objs if wanted_labels <= obj.metadata.labels.items()]
         if not self.match_expressions:
@@ -143,36 +139,36 @@ class LabelSelector(Base, frozen=True):
         ]
 
 
-# Where pods may run
+# Scheduling constraints
 
 
 class NodeSelectorTerm(Base, frozen=True):
-    """Requirements on a node's labels and fields, all of which must be met."""
+    """Requirements on a node's labels and fields, all of which must match."""
 
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
     match_fields: tuple[LabelSelectorRequirement, ...] = ()
 
 
 class NodeSelector(Base, frozen=True):
-    """Terms, one of which must be met."""
+    """Terms, one of which must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class NodeAffinity(Base, frozen=True):
-    """Which nodes a pod must have."""
+    """The required node affinity of a pod."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
 
 
 class Affinity(Base, frozen=True):
-    """Of a pod's affinities only that to nodes."""
+    """The affinity of a pod; only its node affinity is read."""
 
     node_affinity: NodeAffinity | None = None
 
 
 class Toleration(Base, frozen=True):
-    """A taint that a pod can live with."""
+    """A toleration."""
 
     key: str = ""
     operator: str = "Equal"
@@ -191,20 +187,20 @@ class Node(OwnedObject, frozen=True):
 
 
 class ContainerStateTerminated(Base, frozen=True):
-    """The end of a container."""
+    """The terminated state of a container."""
 
     exit_code: int = 0
     finished_at: datetime | None = None
 
 
 class ContainerState(Base, frozen=True):
-    """What a container does; of interest is only that it ended."""
+    """The state of a container; only termination is read."""
 
     terminated: ContainerStateTerminated | None = None
 
 
 class ContainerStatus(Base, frozen=True):
-    """How a container is."""
+    """The status of a container."""
 
     name: str = ""
     restart_count: int = 0
@@ -212,7 +208,7 @@ class ContainerStatus(Base, frozen=True):
 
 
 class PodSpec(Base, frozen=True):
-    """What is wanted of a pod."""
+    """The spec of a pod."""
 
     node_name: str = ""
     affinity: Affinity | None = None
@@ -221,7 +217,7 @@ class PodSpec(Base, frozen=True):
 
 
 class PodCondition(Base, frozen=True):
-    """One of a pod's conditions; nobody here asks why."""
+    """A condition of a pod, without reason and message."""
 
     type: str = ""
     status: str = ""
@@ -229,7 +225,7 @@ class PodCondition(Base, frozen=True):
 
 
 class PodStatus(Base, frozen=True):
-    """How a pod is."""
+    """The status of a pod."""
 
     phase: str = ""
     conditions: tuple[PodCondition, ...] = ()
@@ -244,34 +240,32 @@ class Pod(OwnedObject, frozen=True):
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has run to its end, well or not."""
+        """Return whether it has succeeded or failed."""
         return self.status.phase in _FINISHED_PHASES
 
     @cached_property
     def is_active(self) -> bool:
-        """Whether it runs, or will, and nobody has asked it to stop."""
+        """Return whether it is neither finished nor terminating."""
         return self.status.phase not in _FINISHED_PHASES and self.metadata.deletion_timestamp is None
 
     @cached_property
     def is_ready(self) -> bool:
-        """Whether it serves."""
         condition = self.condition("Ready")
         return condition is not None and condition.status == "True"
 
     @property
     def max_restart_count(self) -> int:
-        """How often the container that restarted most did so."""
+        """Return the highest restart count of its containers."""
         return max((container.restart_count for container in self.status.container_statuses), default=0)
 
     def condition(self, condition_type: str) -> PodCondition | None:
-        """Return the condition of this type."""
         for condition in self.status.conditions:
             if condition.type == condition_type:
                 return condition
         return None
 
     def available_at(self, min_ready_seconds: int) -> datetime | None:
-        """Return when it is, or was, ready for long enough; None while it is not ready."""
+        """Return when the pod is, or was, ready for long enough; None while it is not ready."""
         condition = self.condition("Ready")
         if condition is None or condition.status != "True":
             return None
@@ -279,7 +273,7 @@ class Pod(OwnedObject, frozen=True):
         return None if ready_since is None else ready_since + timedelta(seconds=min_ready_seconds)
 
     def is_available(self, min_ready_seconds: int, now: datetime) -> bool:
-        """Tell whether it has been ready for long enough."""
+        """Return whether the pod has been ready for long enough."""
         if not min_ready_seconds:
             return self.is_ready
         available_at = self.available_at(min_ready_seconds)
@@ -290,7 +284,7 @@ class Pod(OwnedObject, frozen=True):
 
 
 class ReplicaSetSpec(Base, frozen=True):
-    """What is wanted of a replica set."""
+    """The spec of a replica set."""
 
     replicas: int = 1
     min_ready_seconds: int = 0
@@ -306,7 +300,7 @@ class ReplicaSet(OwnedObject, frozen=True):
 
 
 class RollingUpdateDeployment(Base, frozen=True):
-    """How far a rolling update may stray from the wanted number of pods."""
+    """Limits of a rolling update: maxSurge and maxUnavailable."""
 
     max_surge: IntOrPercent = "25%"
     max_unavailable: IntOrPercent = "25%"
@@ -320,7 +314,7 @@ class DeploymentStrategy(Base, frozen=True):
 
 
 class DeploymentSpec(Base, frozen=True):
-    """What is wanted of a deployment."""
+    """The spec of a deployment."""
 
     replicas: int = 1
     min_ready_seconds: int = 0
@@ -340,13 +334,13 @@ class Deployment(OwnedObject, frozen=True):
 
 
 class StatefulSetOrdinals(Base, frozen=True):
-    """Where the numbers of a stateful set begin."""
+    """The first ordinal of a stateful set."""
 
     start: int = 0
 
 
 class RollingUpdateStatefulSetStrategy(Base, frozen=True):
-    """From which number on pods are updated."""
+    """The partition: pods below this ordinal are not updated."""
 
     partition: int = 0
 
@@ -359,7 +353,7 @@ class StatefulSetUpdateStrategy(Base, frozen=True):
 
 
 class StatefulSetSpec(Base, frozen=True):
-    """What is wanted of a stateful set."""
+    """The spec of a stateful set."""
 
     replicas: int = 1
     min_ready_seconds: int = 0
@@ -395,7 +389,7 @@ class DaemonSetUpdateStrategy(Base, frozen=True):
 
 
 class DaemonSetSpec(Base, frozen=True):
-    """What is wanted of a daemon set."""
+    """The spec of a daemon set."""
 
     min_ready_seconds: int = 0
     selector: LabelSelector = LabelSelector()
@@ -412,14 +406,14 @@ class DaemonSet(OwnedObject, frozen=True):
 
 
 class PodFailurePolicyOnPodConditionsPattern(Base, frozen=True):
-    """A condition that a failed pod has."""
+    """A condition of a failed pod."""
 
     type: str = ""
     status: str = "True"
 
 
 class PodFailurePolicyOnExitCodesRequirement(Base, frozen=True):
-    """Exit codes that a failed pod's container has, or has not."""
+    """Exit codes that a failed container has, or does not have."""
 
     container_name: str = ""
     operator: str = "In"
@@ -435,13 +429,13 @@ class PodFailurePolicyRule(Base, frozen=True):
 
 
 class PodFailurePolicy(Base, frozen=True):
-    """What failures mean to a job: the first rule that fits."""
+    """What failures mean to a job; the first matching rule applies."""
 
     rules: tuple[PodFailurePolicyRule, ...] = ()
 
 
 class JobSpec(Base, frozen=True):
-    """What is wanted of a job."""
+    """The spec of a job."""
 
     parallelism: int | None = None
     completions: int | None = None
@@ -463,14 +457,14 @@ class Job(OwnedObject, frozen=True):
 
 
 class ControllerRevision(OwnedObject, frozen=True):
-    """A template as it once was."""
+    """A past template of a workload."""
 
     revision: int = 0
     data: RawObject = msgspec.field(default_factory=dict)
 
 
 class PodDisruptionBudgetSpec(Base, frozen=True):
-    """What a disruption budget asks for."""
+    """The spec of a PodDisruptionBudget."""
 
     min_available: IntOrPercent | None = None
     max_unavailable: IntOrPercent | None = None
@@ -485,7 +479,7 @@ class PodDisruptionBudget(OwnedObject, frozen=True):
 
 
 class NamespaceSpec(Base, frozen=True):
-    """Who must agree before a namespace goes."""
+    """The finalizers of a namespace's spec."""
 
     finalizers: tuple[str, ...] = ()
 

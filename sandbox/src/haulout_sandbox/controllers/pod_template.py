@@ -1,4 +1,4 @@
-"""Pods made from templates, and the names and marks that tell where they come from."""
+"""Pods created from templates: owner references, generated names and template hashes."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,8 @@ from haulout.api.objects import RawObject
 from haulout.api.resources import Resource
 from haulout_sandbox.controllers.objects import IntOrPercent, OwnedObject
 
-# Kubernetes' alphabet for generated names and hashes: no vowels, so that no words come out, and nothing ambiguous.
+# Kubernetes' alphabet for generated names and hashes: without vowels, so that no words result, and without ambiguous
+# characters.
 _NAME_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
 _MAX_PREFIX_LENGTH = 58
@@ -20,7 +21,7 @@ _HASH_LENGTH = 10
 
 
 def controller_ref(owner: OwnedObject, resource: Resource[Any]) -> RawObject:
-    """Return the ownerReference by which `owner` manages something."""
+    """Return the controller ownerReference to `owner`."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -41,7 +42,7 @@ def pod_from_template(
     spec: Mapping[str, Any] | None = None,
     finalizers: Sequence[str] = (),
 ) -> RawObject:
-    """Return a pod as `template` describes it, with further labels and fields."""
+    """Return the pod that `template` describes, with further labels and fields."""
     template_metadata = template.get("metadata", {})
     metadata: RawObject = {
         "name": name,
@@ -57,12 +58,12 @@ def pod_from_template(
 
 
 def generate_name(base: str, random: Random) -> str:
-    """Return a name that begins with `base`, and that nobody is likely to have."""
+    """Return a random name that begins with `base`; collisions are unlikely."""
     return f"{base}-"[:_MAX_PREFIX_LENGTH] + "".join(random.choice(_NAME_ALPHABET) for _ in range(_SUFFIX_LENGTH))
 
 
 def compute_hash(template: RawObject, *, collisions: int = 0) -> str:
-    """Return a short hash of `template`, another one for each number of collisions so far."""
+    """Return a short hash of `template`, which also depends on the number of collisions so far."""
     content = msgspec.json.encode(template, order="sorted")
     number = int.from_bytes(hashlib.sha256(b"%d:%s" % (collisions, content)).digest())
     characters = []
@@ -72,11 +73,11 @@ def compute_hash(template: RawObject, *, collisions: int = 0) -> str:
     return "".join(characters)
 
 
-@lru_cache(maxsize=1_024)  # at each look the same few are asked for several times
+@lru_cache(maxsize=1_024)  # a pass asks for the same few several times
 def scaled_value(amount: IntOrPercent, total: int, *, round_up: bool) -> int:
-    """Return `amount`, or that part of `total` if it is a percentage.
+    """Return `amount`, or that percentage of `total`.
 
-    What is neither counts as nothing: the real server refuses such values.
+    Return zero for an invalid value, which the real server refuses.
     """
     if isinstance(amount, int):
         return amount

@@ -1,8 +1,8 @@
-"""Pods whose node is lost: nobody is left who could end them, so they are ended here.
+"""Pod garbage collector: deletes pods whose node is lost and whose kubelet therefore cannot.
 
-Follows `pkg/controller/podgc` of Kubernetes 1.36. The pods of a node that was deleted fail and go, after a while in
-which the node may come back. Those of a node that is declared out of service go as soon as they are asked to: that is
-how people tell that a node is really off, and its pods can start elsewhere.
+Follows `pkg/controller/podgc` of Kubernetes 1.36. The pods of a deleted node fail and are deleted after a while in
+which the node may return. On a node with the out-of-service taint, terminating pods are deleted at once: with that
+taint, people state that the node is really off, and its pods can start elsewhere.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _OUT_OF_SERVICE_TAINT = "node.kubernetes.io/out-of-service"
 
 
 class PodGCController(Controller[str]):
-    """Ends the pods of nodes that are gone or out of service; its keys are nodes."""
+    """Deletes the pods of nodes that are deleted or out of service; its keys are nodes."""
 
     name = "podgc"
 
@@ -48,7 +48,6 @@ class PodGCController(Controller[str]):
             self.queue.add(new.spec.node_name)
 
     async def sync(self, key: str) -> datetime | None:
-        """End the pods of a node that is lost."""
         node, pods = self._nodes.get(key), on_node(self._pods, key)
         if node is not None or not pods:
             self._missing_since.pop(key, None)
@@ -76,13 +75,14 @@ class PodGCController(Controller[str]):
                 writes.record_version(await object_control.delete(self.client, PODS, pod, grace=timedelta()))
 
     async def _mark_failed(self, pod: Pod, message: str) -> None:
-        """Let a pod end before it goes: who counts on its outcome must learn that it is not running any more."""
+        """Set the phase of a pod to Failed before its deletion, so that its controller sees that it no longer runs."""
         if pod.is_finished:
             return
         status: RawObject = {"phase": "Failed"}
         metadata = {"uid": pod.uid, "resourceVersion": pod.resource_version}
         if message:
-            # Read anew and whole: conditions are replaced as a list, and a cached one lacks the fields we do not know.
+            # Read the live object as plain JSON: conditions are replaced as a list, and the cached object lacks
+            # undeclared fields.
             live = await self.client.get(PODS.with_model(dict[str, Any]), pod.name, namespace=pod.namespace)
             status["conditions"] = _with_disruption_target(live, message, self.clock.now())
             metadata["resourceVersion"] = live["metadata"]["resourceVersion"]
@@ -91,7 +91,7 @@ class PodGCController(Controller[str]):
 
 
 def is_out_of_service(node: Node) -> bool:
-    """Tell whether people have declared that a node is off."""
+    """Return whether the node has the out-of-service taint."""
     is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
     return not is_ready and any(taint.key == _OUT_OF_SERVICE_TAINT for taint in node.spec.taints)
 

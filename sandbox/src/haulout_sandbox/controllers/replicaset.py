@@ -1,7 +1,7 @@
-"""Replica sets: a number of pods that are alike.
+"""ReplicaSet controller: keeps a number of identical pods.
 
-Follows `pkg/controller/replicaset` of Kubernetes 1.36. What matters to maintenance is which pods go when there are too
-many: first those that serve least. A pod that is being deleted no longer counts, so its successor is made at once.
+Follows `pkg/controller/replicaset` of Kubernetes 1.36. For node maintenance it matters which surplus pods are deleted
+first: those that serve least. A terminating pod no longer counts, so its replacement is created at once.
 """
 
 import heapq
@@ -27,12 +27,12 @@ _POD_DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
 _POD_METADATA, _REPLICA_SET_METADATA = (
     PODS.with_model(OwnedObject),
     REPLICA_SETS.with_model(OwnedObject),
-)  # of an answer only metadata is read
+)  # only the metadata of a response is read
 _PHASE_RANKS = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 class ReplicaSetController(OwningController):
-    """Keeps each replica set's number of pods."""
+    """Keeps the number of pods of each replica set."""
 
     name = "replicasets"
     reporting_controller = "replicaset-controller"
@@ -50,7 +50,7 @@ class ReplicaSetController(OwningController):
         )
 
     async def sync(self, key: str) -> datetime | None:
-        """Make or delete pods, and tell how many there are."""
+        """Create or delete pods, and update the status."""
         replica_set = self._replica_sets.get(key)
         if replica_set is None or replica_set.spec.selector.selects_all:
             return None
@@ -99,7 +99,7 @@ class ReplicaSetController(OwningController):
                 self.record_event(REPLICA_SETS, replica_set, "SuccessfulDelete", f"Deleted pod: {pod.name}")
 
     def _sibling_lookup(self, replica_set: ReplicaSet) -> Callable[[], list[Pod]]:
-        """Return how to find the pods of all replica sets of the same owner: rarely needed, so not at once."""
+        """Return a function that finds the pods of all replica sets of the same owner; lazy, because rarely needed."""
 
         def find_siblings() -> list[Pod]:
             owner = replica_set.controller_uid
@@ -122,7 +122,7 @@ class ReplicaSetController(OwningController):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSetDecision:
-    """How many pods to make, and which to delete."""
+    """How many pods to create, and which to delete."""
 
     missing: int = 0
     surplus: tuple[Pod, ...] = ()
@@ -134,7 +134,7 @@ _NO_ACTION = ReplicaSetDecision()
 def decide(
     replica_set: ReplicaSet, pods: Iterable[Pod], siblings: Callable[[], Iterable[Pod]], now: datetime
 ) -> ReplicaSetDecision:
-    """Decide what brings the number of active pods to what is wanted."""
+    """Decide how to get the desired number of active pods."""
     if replica_set.is_being_deleted:
         return _NO_ACTION
     active_pods = [pod for pod in pods if pod.is_active]
@@ -151,7 +151,6 @@ def decide(
 def replica_set_status(
     replica_set: ReplicaSet, pods: Iterable[Pod], now: datetime, *, problem: ApiError | None = None
 ) -> RawObject:
-    """Return what the status should be."""
     spec, current = replica_set.spec, replica_set.status
     all_pods = list(pods)
     active = [pod for pod in all_pods if pod.is_active]
@@ -178,15 +177,16 @@ def replica_set_status(
 
 
 def _fully_labeled(replica_set: ReplicaSet, active: list[Pod]) -> int:
-    """Return how many of the pods, all of which the set selects, have all labels of the template."""
+    """Return how many of the pods have all labels of the template; all of them match the selector."""
     labels = replica_set.spec.template.get("metadata", {}).get("labels", {})
-    if labels.items() <= replica_set.spec.selector.match_labels.items():  # mostly these are the same
+    # the usual case: template labels equal the selector
+    if labels.items() <= replica_set.spec.selector.match_labels.items():
         return len(active)
     return len(LabelSelector(match_labels=labels).filter(active))
 
 
 def next_available_at(pods: Iterable[Pod], min_ready_seconds: int, now: datetime) -> datetime | None:
-    """Return when the next of the pods that are ready now will have been so for long enough."""
+    """Return when the next ready pod becomes available."""
     if not min_ready_seconds:
         return None
     available_times = (pod.available_at(min_ready_seconds) for pod in pods if pod.is_active)
@@ -197,7 +197,7 @@ def next_available_at(pods: Iterable[Pod], min_ready_seconds: int, now: datetime
 
 
 def pods_to_delete(active: list[Pod], siblings: Iterable[Pod], count: int, now: datetime) -> list[Pod]:
-    """Return the pods that can be missed most easily."""
+    """Return the pods to delete when scaling down, in the order of Kubernetes."""
     pods_per_node = Counter(pod.spec.node_name for pod in siblings if pod.is_active)
 
     ranks = {pod.uid: _deletion_rank(pod, pods_per_node) for pod in active}
@@ -212,7 +212,7 @@ def pods_to_delete(active: list[Pod], siblings: Iterable[Pod], count: int, now: 
 
 
 def _compare_same_rank(a: Pod, b: Pod, now: datetime) -> int:
-    """Return less than zero if `left` goes before `b`, which has the same rank."""
+    """Return less than zero if `a` is deleted before `b`, which has the same rank."""
     if a.is_ready and b.is_ready:
         order = _younger_first(_ready_since(a), _ready_since(b), now)
         if order is not None:
@@ -220,12 +220,12 @@ def _compare_same_rank(a: Pod, b: Pod, now: datetime) -> int:
     if a.max_restart_count != b.max_restart_count:
         return b.max_restart_count - a.max_restart_count
     order = _younger_first(a.metadata.creation_timestamp, b.metadata.creation_timestamp, now)
-    # Equal in all that Kubernetes looks at: there the order is left to chance, here runs repeat themselves.
+    # Equal for Kubernetes, which then picks at random; here the order is fixed, so that runs are reproducible.
     return order or (-1 if a.uid < b.uid else 1)
 
 
 def _deletion_rank(pod: Pod, pods_per_node: Counter[str]) -> tuple[bool, int, bool, int, int]:
-    """Return what goes first: the order of ActivePodsWithRanks in controller_utils.go, up to how long each served."""
+    """Return the sort key of ActivePodsWithRanks in controller_utils.go, without the ages."""
     return (
         bool(pod.spec.node_name),
         _PHASE_RANKS.get(pod.status.phase, 0),
@@ -246,7 +246,7 @@ def _ready_since(pod: Pod) -> datetime | None:
 
 
 def _younger_first(a: datetime | None, b: datetime | None, now: datetime) -> int | None:
-    """Compare ages by their order of magnitude; None if they are the same to the second, 0 if only roughly so."""
+    """Compare ages by order of magnitude; None if they are equal to the second, 0 if only roughly equal."""
     if a == b:
         return None
     if a is None or b is None:
@@ -260,5 +260,5 @@ def _log2_age(age: timedelta) -> int:
 
 
 def _relevant_fields(pod: Pod) -> object:
-    """Return all of a pod that its set counts."""
+    """Return the fields of a pod that affect its replica set."""
     return pod.labels, pod.is_being_deleted, pod.is_finished, pod.is_ready and _ready_since(pod), pod.controller_uid

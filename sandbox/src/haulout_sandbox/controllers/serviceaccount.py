@@ -1,7 +1,7 @@
-"""Service accounts: every namespace has one called `default`, which its pods run as unless they name another.
+"""ServiceAccount controller: creates the account `default` in each namespace, for pods that name no other.
 
-Follows `pkg/controller/serviceaccount` of Kubernetes 1.36: one that is deleted comes back, a namespace that is being
-deleted gets none.
+Follows `pkg/controller/serviceaccount` of Kubernetes 1.36: a deleted account is created again, and a terminating
+namespace gets none.
 """
 
 from datetime import datetime
@@ -18,7 +18,7 @@ DEFAULT_SERVICE_ACCOUNT = "default"
 
 
 class ServiceAccountController(OwningController):
-    """Gives each namespace its account; a key is the name of a namespace."""
+    """Creates the default account of each namespace; its keys are names of namespaces."""
 
     name = "service accounts"
 
@@ -33,7 +33,6 @@ class ServiceAccountController(OwningController):
             self.queue.add(old.namespace)
 
     async def sync(self, key: str) -> datetime | None:
-        """Create the account if there is none."""
         namespace = self._namespaces.get(key)
         existing = self._service_accounts.get(object_key(DEFAULT_SERVICE_ACCOUNT, key))
         if namespace is None or namespace.is_being_deleted or existing is not None:

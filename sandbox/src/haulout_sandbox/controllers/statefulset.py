@@ -1,9 +1,9 @@
-"""Stateful sets: pods with numbers, each with a name that stays when the pod is replaced.
+"""StatefulSet controller: pods with ordinals, whose names stay the same when pods are replaced.
 
-Follows `pkg/controller/statefulset` of Kubernetes 1.36. In order: pods are made from the lowest number up, taken away
-from the highest down, replaced from the highest down to the partition, one at a time, and the next only when all
-others are available. In parallel: making and taking away do not wait; replacing still does. In either case a pod is
-made only when the one that had its name is really gone, since two with the same identity must never run.
+Follows `pkg/controller/statefulset` of Kubernetes 1.36. OrderedReady: pods are created from the lowest ordinal up,
+deleted from the highest down, and replaced from the highest down to the partition, one at a time, each only when all
+others are available. Parallel: creation and deletion do not wait; replacement still does. In either case a pod is
+created only after its predecessor of the same name is deleted, since two pods with one identity must never run.
 """
 
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,7 @@ HASH_LABEL = "controller.kubernetes.io/hash"
 
 
 class StatefulSetController(OwningController):
-    """Keeps each stateful set's pods."""
+    """Keeps the pods of each stateful set."""
 
     name = "statefulsets"
     reporting_controller = "statefulset-controller"
@@ -57,7 +57,7 @@ class StatefulSetController(OwningController):
         )
 
     async def sync(self, key: str) -> datetime | None:
-        """Make, delete and replace pods, and tell how many there are."""
+        """Create, delete and replace pods, and update the status."""
         stateful_set = self._stateful_sets.get(key)
         if stateful_set is None or stateful_set.spec.selector.selects_all:
             return None
@@ -93,7 +93,7 @@ class StatefulSetController(OwningController):
                 try:
                     writes.record(await object_control.create(self.client, PODS, pod))
                 except AlreadyExists:
-                    continue  # the old one is not gone, or somebody else has its name: its end brings us back
+                    continue  # the old pod still exists, or the name is taken: its deletion requeues the key
                 self._record_pod_event(stateful_set, "create", pod["metadata"]["name"])
             for obsolete in decision.delete:
                 writes.record_version(await object_control.delete(self.client, PODS, obsolete))
@@ -130,7 +130,7 @@ class StatefulSetController(OwningController):
 
 @dataclass(frozen=True, slots=True)
 class StatefulSetDecision:
-    """Which pods to make, and which to delete."""
+    """Which pods to create, and which to delete."""
 
     create: list[RawObject] = field(default_factory=list)
     delete: list[Pod] = field(default_factory=list)
@@ -139,7 +139,6 @@ class StatefulSetDecision:
 def decide(
     stateful_set: StatefulSet, pods: Iterable[Pod], history: RevisionHistory, now: datetime
 ) -> StatefulSetDecision:
-    """Decide the next step of a stateful set."""
     decision = StatefulSetDecision()
     if stateful_set.is_being_deleted:
         return decision
@@ -170,7 +169,7 @@ def _create_missing(
     history: RevisionHistory,
     now: datetime,
 ) -> bool:
-    """Make what is missing; return whether that is a reason for an ordered set to go no further."""
+    """Create missing pods; return whether an ordered set must stop here."""
     is_ordered = stateful_set.spec.pod_management_policy != "Parallel"
     for ordinal in _wanted_ordinals(stateful_set):
         pod = pods_by_ordinal.get(ordinal)
@@ -188,13 +187,13 @@ def _create_missing(
 def _delete_surplus(
     decision: StatefulSetDecision, stateful_set: StatefulSet, pods_by_ordinal: Mapping[int, Pod], now: datetime
 ) -> bool:
-    """Delete what is too many; return whether that is a reason for an ordered set to go no further."""
+    """Delete surplus pods; return whether an ordered set must stop here."""
     is_ordered = stateful_set.spec.pod_management_policy != "Parallel"
     ordinals = _wanted_ordinals(stateful_set)
     surplus = [pod for ordinal, pod in sorted(pods_by_ordinal.items()) if ordinal not in ordinals]
     first_unavailable = next((pod for pod in surplus if _is_unavailable(pod, stateful_set, now)), None)
     for pod in reversed(surplus):
-        # One that is not available is waited for, unless it is the first such: then it would be waited for in vain.
+        # Wait for an unavailable pod, except the first one: it may never become available.
         must_wait = pod.is_being_deleted or (_is_unavailable(pod, stateful_set, now) and pod is not first_unavailable)
         if not pod.is_being_deleted and not (must_wait and is_ordered):
             decision.delete.append(pod)
@@ -206,7 +205,6 @@ def _delete_surplus(
 def stateful_set_status(
     stateful_set: StatefulSet, pods: Iterable[Pod], history: RevisionHistory, now: datetime
 ) -> RawObject:
-    """Return what the status should be."""
     all_pods = list(pods)
     current, update = current_revision(stateful_set, history).name, history.latest.name
     remaining = [pod for pod in all_pods if not pod.is_being_deleted]
@@ -231,12 +229,12 @@ def stateful_set_status(
 
 
 def current_revision(stateful_set: StatefulSet, history: RevisionHistory) -> ControllerRevision:
-    """Return the revision that pods below the partition have."""
+    """Return the revision of pods below the partition."""
     return history.revision_named(stateful_set.status.get("currentRevision", ""))
 
 
 def new_pod(stateful_set: StatefulSet, ordinal: int, history: RevisionHistory) -> RawObject:
-    """Return the pod of this number, of the revision that its number asks for."""
+    """Return the pod of this ordinal, in the revision that applies to the ordinal."""
     spec = stateful_set.spec
     keeps_current = ordinal < spec.ordinals.start + spec.update_strategy.rolling_update.partition
     revision = current_revision(stateful_set, history) if keeps_current else history.latest
@@ -258,7 +256,6 @@ def new_pod(stateful_set: StatefulSet, ordinal: int, history: RevisionHistory) -
 
 
 def volume_claims(stateful_set: StatefulSet, pod_name: str) -> list[RawObject]:
-    """Return the volume claims of a pod."""
     return [
         {
             "apiVersion": PERSISTENT_VOLUME_CLAIMS.api_version,
@@ -278,13 +275,12 @@ def volume_claims(stateful_set: StatefulSet, pod_name: str) -> list[RawObject]:
 
 
 def ordinal_of(stateful_set: StatefulSet, pod: Pod) -> int | None:
-    """Return a pod's number, or None if its name is not one of this set's."""
+    """Return a pod's ordinal, or None if its name is not one of this set's."""
     parent, _, ordinal = pod.name.rpartition("-")
     return int(ordinal) if parent == stateful_set.name and ordinal.isdecimal() else None
 
 
 def revision_of(pod: Pod) -> str:
-    """Return the name of the revision that a pod was made from."""
     return pod.labels.get(REVISION_LABEL, "")
 
 

@@ -1,1 +1,1 @@
-"""Event loops with a time of their own: one jumps (`virtual_time`), one follows the machine's clock (`paced_loop`)."""
+"""Event loops with their own time: `virtual_time` jumps to the next timer, `paced_loop` follows the machine's clock."""

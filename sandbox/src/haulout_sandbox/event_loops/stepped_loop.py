@@ -1,10 +1,10 @@
-"""Event loops whose time moves in steps of their own, not with the machine's clock.
+"""Base of event loops whose time moves in explicit steps, not with the machine's clock.
 
-Time is counted in whole microseconds, the grain of `datetime`. Floats would drift apart over a simulated year, and a
-timer that rings a hair before the instant it was set for would be set again for no time at all, without end.
+Time is counted in whole microseconds, the resolution of `datetime`. Floats would drift apart over a simulated year, and
+a timer that fires slightly before its instant would be set again with no delay, forever.
 
-What such a loop does in between is up to its selector: jump (`virtual_time`), or wait (`paced_loop`).
-Either way time stands still while something is runnable, so that no time-out strikes because the machine is slow.
+The selector of such a loop decides how time moves: it jumps (`virtual_time`) or waits (`paced_loop`). Either way time
+does not move while something is runnable, so that no timeout expires because the machine is slow.
 """
 
 import asyncio
@@ -22,25 +22,25 @@ _TICKS_PER_SECOND = 1_000_000
 
 
 class SteppedLoop(asyncio.SelectorEventLoop):
-    """An event loop that begins at zero and stays there until it is told to `step`."""
+    """An event loop that starts at zero and moves only by `step`."""
 
     _scheduled: list[asyncio.TimerHandle]  # the base class's heap
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._ticks = 0
-        self._time = 0.0  # the same in seconds, which is asked for all the time
+        self._time = 0.0  # the time in seconds, cached because it is read very often
         super().__init__(selector)
-        # The base class runs timers that are due within this many seconds. Its own nanosecond is lost in the rounding
-        # of `time() + resolution` after half a year, and a timer that is due right now would never run.
+        # The base class runs timers that are due within this many seconds. With its own resolution of a nanosecond,
+        # `time() + resolution` is rounded off after half a year, and a timer that is due right now would never run.
         self._clock_resolution = 0.5 / _TICKS_PER_SECOND
         self._task_numbers = count()
 
     def time(self) -> float:
-        """Return the seconds since the loop was made, a whole number of microseconds."""
+        """Return the seconds since the loop was created, a whole number of microseconds."""
         return self._time
 
     def step(self, seconds: float) -> None:
-        """Move time on: to the nearest microsecond, and at least by one."""
+        """Move the time forward: rounded to microseconds, and by at least one."""
         self._ticks += max(round(seconds * _TICKS_PER_SECOND), 1)
         self._time = self._ticks / _TICKS_PER_SECOND
 
@@ -51,14 +51,14 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call `callback` at the microsecond nearest to `when`; what lies ahead is at least one microsecond ahead."""
+        """Call `callback` at the microsecond nearest to `when`; a future instant is at least one microsecond ahead."""
         ticks = round(when * _TICKS_PER_SECOND)
         if ticks <= self._ticks and when > self._time:
-            # Whoever waits for a moment that lies between two ticks must not wait for it without end.
+            # An instant between two ticks must not round down to now, or its waiter would loop forever.
             ticks = self._ticks + 1
         if self.get_debug():
             return super().call_at(ticks / _TICKS_PER_SECOND, callback, *args, context=context)
-        # What the base class does, with timers that are cheaper to compare: a simulated day is made of timers.
+        # As the base class, but with timers that are cheaper to compare: a simulated day consists of timers.
         if self.is_closed():
             raise RuntimeError("Event loop is closed")
         timer = _Timer(ticks / _TICKS_PER_SECOND, callback, args, self, context)
@@ -73,16 +73,14 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call `callback` after so many seconds."""
         return self.call_at(self._time + delay, callback, *args, context=context)
 
     def create_task(self, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], **options: Any) -> asyncio.Task[T]:
-        """Run `coro` as a task."""
         return _NumberedTask(coro, loop=self, number=next(self._task_numbers), **options)
 
 
 class _Timer(asyncio.TimerHandle):
-    """A timer that is only ever compared with its like, as the loop does to find the next: that takes a third less."""
+    """A timer that is compared only with its own type, as the loop's heap does: a third faster."""
 
     __slots__ = ()
 
@@ -96,12 +94,12 @@ class _Timer(asyncio.TimerHandle):
 class _NumberedTask(asyncio.Task[T]):
     """A task whose hash is its number in its loop.
 
-    Task groups and `asyncio.wait` keep tasks in sets. By default their order there, and with it the order in which a
-    group cancels its tasks, follows from memory addresses and differs from run to run.
+    Task groups and `asyncio.wait` keep tasks in sets. By default the order of these sets, and so the order in which a
+    group cancels its tasks, depends on memory addresses and differs between runs.
     """
 
     def __init__(self, *args: Any, number: int, **kwargs: Any) -> None:
-        self._number = number  # first: the base class hashes the new task
+        self._number = number  # set first: the base class hashes the new task
         super().__init__(*args, **kwargs)
 
     def __hash__(self) -> int:

@@ -1,12 +1,12 @@
 """Simulated time: an event loop whose clock jumps to the next timer when nothing is runnable.
 
-A day of waiting passes in milliseconds and a run repeats itself exactly: the loop starts at the same instant every
-time, never waits for the machine, and nothing in it depends on how fast the machine is. What is left to chance in the
-program (jitter, delays) must come from a seeded `random.Random`.
+A day of waiting passes in milliseconds, and runs are reproducible: the loop always starts at the same instant, never
+waits for the machine, and does not depend on the machine's speed. Randomness in the program (jitter, delays) must come
+from a seeded `random.Random`.
 
-The loop still serves threads (`run_in_executor`) and waits for them in real time without moving its own clock; it does
-not wait for sockets. When everything waits and no timer is set, it raises `Deadlock` and tells who waits where, which
-in a test is a far better answer than hanging.
+The loop still serves threads (`run_in_executor`) and waits for them in real time without moving its own clock. It does
+not wait for sockets. When every task waits and no timer is set, it raises `Deadlock` with the location of each waiting
+task, instead of hanging.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-EPOCH = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)  # a Monday morning, when people plan maintenance
+EPOCH = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)  # a Monday morning, a realistic time for maintenance
 
 _MAX_WAITERS_SHOWN = 10
-_POLL_EVERY = 64  # turns of the loop
+_POLL_EVERY = 64  # iterations of the loop
 
 
 class Deadlock(RuntimeError):
-    """Everything waits and no timer will ever wake it."""
+    """All tasks wait, and no timer will wake any of them."""
 
 
 class VirtualLoop(SteppedLoop):
@@ -47,14 +47,14 @@ class VirtualLoop(SteppedLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> "asyncio.Future[T]":
-        """Run `func` in a thread; simulated time stands still until it is back."""
+        """Run `func` in a thread; simulated time does not move until it returns."""
         future = super().run_in_executor(executor, func, *args)
         self._busy_threads += 1
         future.add_done_callback(self._on_thread_done)
         return future
 
     async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
-        """Wait for the default executor's threads, in real time."""
+        """Wait for the default executor's threads in real time."""
         self._busy_threads += 1
         try:
             await super().shutdown_default_executor(*args, **kwargs)
@@ -71,7 +71,7 @@ class VirtualLoop(SteppedLoop):
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Looks at real file descriptors without waiting, and moves the loop's time instead."""
+    """Polls file descriptors without waiting, and moves the loop's time instead."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
@@ -97,9 +97,9 @@ class _JumpingSelector(selectors.DefaultSelector):
         return events
 
     def _should_poll(self) -> bool:
-        """Tell whether it is worth a system call to look.
+        """Return whether a poll is worth a system call.
 
-        Where the loop's own pipe is all there is to look at, only a signal or a thread can have written to it.
+        If the loop's own pipe is the only descriptor, only a signal or a thread can have written to it.
         """
         self._polls += 1
         has_other_sources = self._files > 1 or self._loop._busy_threads  # noqa: SLF001 - the same
@@ -107,38 +107,36 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualClock:
-    """The time of a `VirtualLoop`, or of another loop that steps; wall time can be set, as on a real machine."""
+    """The clock of a `VirtualLoop` or another stepped loop; its wall time can be set, as on a real machine."""
 
     def __init__(self, start: datetime = EPOCH) -> None:
         self._start = start
-        self._latest = (0.0, start)  # what it was asked last, since it is asked many times at one and the same instant
-        self._alarms: dict[Alarm, None] = {}  # a set with an order, so that runs repeat themselves
+        self._latest = (0.0, start)  # the latest result of `now`, cached because it is read many times at one instant
+        self._alarms: dict[Alarm, None] = {}  # an ordered set, so that runs are reproducible
 
     def now(self) -> datetime:
-        """Return the simulated wall time."""
         elapsed = asyncio.get_running_loop().time()
         if self._latest[0] != elapsed:
             self._latest = elapsed, self._start + timedelta(seconds=elapsed)
         return self._latest[1]
 
     def monotonic(self) -> float:
-        """Return the simulated seconds since the loop was made."""
+        """Return the simulated seconds since the loop was created."""
         return asyncio.get_running_loop().time()
 
     async def sleep(self, duration: timedelta) -> None:
-        """Return after `duration` of simulated time."""
         await asyncio.sleep(max(duration.total_seconds(), 0))
 
     def call_at(
         self, instant: datetime, callback: Callable[[], object], *, on_set_back: Callable[[], object] | None = None
     ) -> Alarm:
-        """Call `callback` at exactly `instant` of simulated wall time, or `on_set_back` when that is set back."""
+        """Call `callback` at exactly `instant` of wall time, or `on_set_back` if the wall clock is set back."""
         return _ListedAlarm(self, instant, callback, alarms=self._alarms, on_set_back=on_set_back)
 
     def move_wall_clock(self, by: timedelta) -> None:
-        """Move the wall clock without any time passing, as an operator or NTP would.
+        """Move the wall clock without letting time pass, as an operator or NTP would.
 
-        Pending alarms know at once; on a real machine they find out within a minute.
+        Pending alarms react at once; on a real machine they notice within a minute.
         """
         self._start += by
         self._latest = (0.0, self._start)
@@ -147,7 +145,7 @@ class VirtualClock:
 
 
 class _ListedAlarm(Alarm):
-    """An alarm that its clock can reach while it is armed."""
+    """An alarm that its clock can reach while it is pending."""
 
     __slots__ = ("_alarms",)
 
@@ -177,7 +175,7 @@ class _ListedAlarm(Alarm):
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` to its end on simulated time."""
+    """Run `main` to completion on simulated time."""
     with gc_thresholds(SHORT_LIVED), asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
 
@@ -189,7 +187,7 @@ def _format_waiters(loop: asyncio.AbstractEventLoop) -> str:
 
 
 def _waiting_location(waiting: object) -> str:
-    """Return the function and line in which a suspended coroutine waits: the deepest that is not asyncio's own."""
+    """Return function and line where a suspended coroutine waits: the innermost frame outside of asyncio."""
     locations: list[str] = []
     asyncio_locations: list[str] = []
     while iscoroutine(waiting) and waiting.cr_frame is not None:

@@ -1,10 +1,10 @@
-"""A stand-in for Metal3: hosts that are provisioned, and powered off for as long as somebody wants it.
+"""A simulation of Metal3: BareMetalHosts that are provisioned and powered off and on.
 
     rack = Rack(clock)
-    management.host(Metal3(management.client("metal3"), rack, random=Random(1)).run(), name="metal3")
+    management.start_program(Metal3(management.client("metal3"), rack, random=Random(1)).run(), name="metal3")
 
-A host is a BareMetalHost and a machine in the `Rack`. With `Metal3InfrastructureProvider` Machines of Cluster API run
-on hosts: then there is a Node on the machine, which falls silent when its host goes off.
+A host is a BareMetalHost and a machine in the `Rack`. With `Metal3InfrastructureProvider`, Machines of Cluster API run
+on hosts: the machine then has a Node, which becomes silent when its host is powered off.
 """
 
 from haulout_sandbox.metal3.infrastructure_provider import Metal3InfrastructureProvider

@@ -1,8 +1,7 @@
-"""BareMetalHosts: from one that is found to one that runs something, and whether it is on.
+"""BareMetalHost controller: provisioning state and power.
 
-A host with an image is provisioned, one without is available. How long a step has taken is counted from what the status
-says of it (`operationHistory`), so a successor goes on where this one stopped. It looks again every minute at the
-latest.
+A host with an image is provisioned, one without is available. The duration of a step counts from the status
+(`operationHistory`), so a restarted controller continues. Each host is requeued after a minute at the latest.
 """
 
 from datetime import datetime, timedelta
@@ -25,13 +24,13 @@ from haulout_sandbox.metal3.rack import Rack
 
 _RESYNC_INTERVAL = timedelta(seconds=60)
 _PAUSED_ANNOTATION, _DETACHED_ANNOTATION = "baremetalhost.metal3.io/paused", "baremetalhost.metal3.io/detached"
-# What a host is in the middle of, and what it is afterwards.
+# Transitional states, and the states that follow.
 _NEXT_STATES = {"inspecting": AVAILABLE, "provisioning": PROVISIONED, "deprovisioning": AVAILABLE}
 _OPERATIONS = {"inspecting": "inspect", "provisioning": "provision", "deprovisioning": "deprovision"}
 
 
 class BareMetalHostController(Controller[str]):
-    """Leads each host through its life."""
+    """Reconciles BareMetalHosts."""
 
     name = "baremetalhosts"
     reporting_controller = "metal3-baremetal-controller"
@@ -41,7 +40,8 @@ class BareMetalHostController(Controller[str]):
         self._rack = rack
         self._hosts = informers.informer_for(BARE_METAL_HOSTS)
         self._hosts.subscribe(self._on_host_change)
-        self._reported_invalid: dict[str, tuple[str, ...]] = {}  # of which annotations that make no sense
+        # invalid reboot annotations that were reported, by host
+        self._reported_invalid: dict[str, tuple[str, ...]] = {}
 
     def _on_host_change(self, old: BareMetalHost | None, new: BareMetalHost | None) -> None:
         changed = new or old
@@ -49,7 +49,7 @@ class BareMetalHostController(Controller[str]):
             self.queue.add(changed.key)
 
     async def sync(self, key: str) -> datetime | None:
-        """Take one step; each write brings the host back for the next."""
+        """Take one step; each write requeues the host for the next."""
         host = self._hosts.get(key)
         if host is None or host.is_being_deleted or _PAUSED_ANNOTATION in host.metadata.annotations:
             return None
@@ -62,7 +62,7 @@ class BareMetalHostController(Controller[str]):
         return min(requeue_at or self.clock.now() + _RESYNC_INTERVAL, self.clock.now() + _RESYNC_INTERVAL)
 
     async def _advance_provisioning(self, host: BareMetalHost) -> datetime | None:
-        """See to what is on it; None: that is as it should be."""
+        """Advance the provisioning; return when to check again, or None if there is nothing to do."""
         delays = self._rack.delays
         durations = {"inspecting": delays.inspection, "provisioning": delays.provisioning}
         started_at, now = _operation_started_at(host), self.clock.now()
@@ -113,7 +113,7 @@ class BareMetalHostController(Controller[str]):
 
 
 def _next_state(host: BareMetalHost) -> str | None:
-    """Return what a host that is at rest goes on to; None: it stays as it is."""
+    """Return the next state of a host that is not in transition; None if it stays."""
     if not host.provisioning_state:
         return EXTERNALLY_PROVISIONED if host.spec.externally_provisioned else "inspecting"
     if host.provisioning_state == AVAILABLE and host.spec.image is not None:

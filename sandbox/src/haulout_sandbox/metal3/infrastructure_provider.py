@@ -1,4 +1,4 @@
-"""Hosts as what Machines run on: one that is available is taken, provisioned, and given back when its Machine goes."""
+"""BareMetalHosts as infrastructure of Machines: claims an available host, provisions it, and releases it at the end."""
 
 from datetime import datetime, timedelta
 
@@ -17,7 +17,7 @@ _IMAGE = {"url": "https://images.sandbox/node.qcow2", "checksum": "https://image
 
 
 class Metal3InfrastructureProvider:
-    """BareMetalHosts in the namespace of a Machine, as `haulout_sandbox.clusterapi` uses them."""
+    """BareMetalHosts in the namespace of a Machine, for `haulout_sandbox.clusterapi`."""
 
     def __init__(
         self, client: Client, registry: WorkloadClusterRegistry, rack: Rack, *, host_factory: HostFactory | None = None
@@ -28,7 +28,7 @@ class Metal3InfrastructureProvider:
         self._host_factory = host_factory or default_host
 
     async def provision(self, machine: Machine) -> str | datetime:
-        """Return the providerID of the host of a Machine."""
+        """Return the providerID of a Machine's host, or when to ask again."""
         hosts = await self._hosts(machine)
         host = next((candidate for candidate in hosts if candidate.consumer == machine.key), None)
         if host is None:
@@ -49,7 +49,7 @@ class Metal3InfrastructureProvider:
         return self._retry_at()
 
     async def boot(self, machine: Machine) -> datetime | None:
-        """Have a host become a node: as soon as it has power, and for as long as it has."""
+        """Start the node of a host while the host has power."""
         host = next((candidate for candidate in await self._hosts(machine) if candidate.consumer == machine.key), None)
         workload_cluster = self._registry.get(machine.cluster_key)
         if host is None or workload_cluster is None or not self._rack.is_on(host.key):
@@ -59,7 +59,7 @@ class Metal3InfrastructureProvider:
         return None
 
     async def terminate(self, machine: Machine) -> datetime | None:
-        """Give the host back."""
+        """Release the host."""
         host = next((candidate for candidate in await self._hosts(machine) if candidate.consumer == machine.key), None)
         if host is None:
             return None
@@ -76,7 +76,7 @@ class Metal3InfrastructureProvider:
         return sorted(page.items, key=lambda host: host.name)
 
     async def _patch_spec(self, host: BareMetalHost, spec: RawObject) -> bool:
-        """Change a host, unless another Machine took it, or something else changed; tell which."""
+        """Patch a host; return False if another Machine has claimed it or it has changed."""
         try:
             await object_control.patch(self._client, BARE_METAL_HOSTS, host, {"spec": spec})
         except Conflict:

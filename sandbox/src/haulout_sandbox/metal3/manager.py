@@ -1,4 +1,4 @@
-"""The stand-in as a whole."""
+"""The manager of the simulated Metal3."""
 
 from functools import partial
 from random import Random
@@ -10,12 +10,12 @@ from haulout_sandbox.metal3.rack import Rack
 
 
 class Metal3:
-    """Looks after the hosts of a rack; its definitions must be served."""
+    """Runs the Metal3 controller for the hosts of a rack; its CRDs must be served."""
 
     def __init__(self, client: Client, rack: Rack, *, random: Random) -> None:
         factories = (partial(BareMetalHostController, rack=rack),)
         self._controllers = ControllerManager(client, random=random, factories=factories, events=True)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         await self._controllers.run()

@@ -1,4 +1,4 @@
-"""What the stand-in for Metal3 reads, and hosts to begin with."""
+"""Objects of the simulated Metal3, and builders for initial hosts."""
 
 import msgspec
 
@@ -10,13 +10,13 @@ PROVISIONED, EXTERNALLY_PROVISIONED, AVAILABLE = "provisioned", "externally prov
 
 
 class Image(Base, frozen=True):
-    """What is put on a host."""
+    """The image of a host."""
 
     url: str = ""
 
 
 class BareMetalHostSpec(metal3.BareMetalHostSpec, frozen=True):
-    """What is wanted of a host."""
+    """The spec of a host."""
 
     image: Image | None = None
     externally_provisioned: bool = False
@@ -30,17 +30,16 @@ class BareMetalHost(OwnedObject, frozen=True):
 
     @property
     def provisioning_state(self) -> str:
-        """How far it is."""
         return str((self.status.get("provisioning") or {}).get("state", ""))
 
     @property
     def is_powered(self) -> bool:
-        """Tell whether it was on when somebody last looked."""
+        """Return the last observed power state."""
         return bool(self.status.get("poweredOn"))
 
     @property
     def consumer(self) -> str:
-        """Which Metal3Machine uses it, as `namespace/name`; empty: none."""
+        """Return the Metal3Machine that uses the host, as `namespace/name`, or an empty string."""
         reference = self.spec.consumer_ref
         return "" if reference is None else f"{reference.namespace}/{reference.name}"
 
@@ -49,12 +48,11 @@ BARE_METAL_HOSTS = metal3.BARE_METAL_HOSTS.with_model(BareMetalHost)
 
 
 def custom_resource_definitions() -> list[RawObject]:
-    """Return the CustomResourceDefinitions."""
     return crds.load_crds(__package__, "definitions.yaml")
 
 
 def a_host(name: str, *, namespace: str = "metal3", number: int = 1) -> RawObject:
-    """Return a BareMetalHost that nobody uses yet."""
+    """Return an available BareMetalHost."""
     return {
         "apiVersion": BARE_METAL_HOSTS.api_version,
         "kind": BARE_METAL_HOSTS.kind,

@@ -1,8 +1,8 @@
-"""Whether a host is to be on or off: by what it is told, and by annotations of whoever wants it off. Pure.
+"""Desired power state of a host, from its spec and its reboot annotations. Pure.
 
-A plain `reboot.metal3.io` is one reboot, and is taken away when the host is off. With a suffix it keeps the host off
-until all such annotations are gone, each by whoever set it. Both count only for a host that is provisioned, unless they
-`force` it.
+A plain `reboot.metal3.io` means one reboot, and is removed once the host is off. With a suffix, it keeps the host off
+until all such annotations are removed by their owners. Both count only for a provisioned host, unless they have
+`force`.
 """
 
 from dataclasses import dataclass
@@ -22,16 +22,15 @@ class _RebootAnnotationValue(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerDecision:
-    """What is wanted of a host's power."""
+    """The desired power state."""
 
     is_on: bool
-    is_hard: bool = False  # it is switched off, and not asked to shut down
+    is_hard: bool = False  # power off without a shutdown of the operating system
     removes_reboot_annotation: bool = False  # the plain annotation has had its effect
-    invalid_annotations: tuple[str, ...] = ()  # annotations whose value makes no sense: these count as soft
+    invalid_annotations: tuple[str, ...] = ()  # annotations with an invalid value; these count as soft
 
 
 def decide_power(host: BareMetalHost) -> PowerDecision:
-    """Return what is wanted now."""
     values: dict[str, _RebootAnnotationValue] = {}
     invalid: list[str] = []
     for name, text in sorted(host.metadata.annotations.items()):
@@ -45,7 +44,7 @@ def decide_power(host: BareMetalHost) -> PowerDecision:
     is_kept_off = any(name != REBOOT_ANNOTATION for name in effective)
     has_reboot = REBOOT_ANNOTATION in effective
     if host.spec.disable_power_off:
-        # It can only be made to boot again, and is, for as long as somebody wants it off.
+        # With disablePowerOff the host can only be rebooted, again and again while an annotation wants it off.
         is_on = not (effective and host.is_powered)
         return PowerDecision(
             is_on=is_on,

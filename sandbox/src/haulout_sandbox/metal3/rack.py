@@ -1,6 +1,6 @@
-"""The machines themselves: what is on them, and their power, as a BMC sees it.
+"""The machines of hosts: their nodes, and their power as a BMC sees it.
 
-What runs on a host that goes off is lost, and its Node falls silent; when it is on again it boots.
+When a host is powered off, its containers are lost and its Node becomes silent; when it is powered on, it boots.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from haulout_sandbox.nodes import Kubelets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metal3Delays:
-    """How long things take."""
+    """Durations of power operations."""
 
     inspection: timedelta = timedelta(minutes=2)
     provisioning: timedelta = timedelta(minutes=4)
     deprovisioning: timedelta = timedelta(minutes=1)
-    shutdown: timedelta = timedelta(seconds=40)  # of a host that is asked to
-    power_switch: timedelta = timedelta(seconds=5)  # of one that is not, and of one that goes on
-    boot: timedelta = timedelta(seconds=90)  # from its power to its node
+    shutdown: timedelta = timedelta(seconds=40)  # a soft power off
+    power_switch: timedelta = timedelta(seconds=5)  # a hard power off, and a power on
+    boot: timedelta = timedelta(seconds=90)  # from power on to a ready node
 
 
 QUICK_DELAYS = Metal3Delays(
@@ -34,12 +34,12 @@ QUICK_DELAYS = Metal3Delays(
 
 @dataclass(slots=True)
 class _RackHost:
-    """A host, as its BMC knows it."""
+    """A host as its BMC sees it."""
 
     is_on: bool = False
-    switches_at: datetime | None = None  # while it goes on or off
+    switches_at: datetime | None = None  # while power is being switched
     switches_on: bool = False
-    node: tuple[Kubelets, str] | None = None  # what is on it
+    node: tuple[Kubelets, str] | None = None  # the node on it
 
 
 class Rack:
@@ -51,11 +51,10 @@ class Rack:
         self._rack_hosts: dict[str, _RackHost] = {}
 
     def is_on(self, host: str) -> bool:
-        """Tell whether a host has power."""
         return self._rack_host(host).is_on
 
     def set_power(self, host: str, *, on: bool, hard: bool = False) -> datetime | None:
-        """Turn a host on or off; return when that is so, None if it is."""
+        """Switch a host on or off; return when that is complete, or None if it already is."""
         rack_host, now = self._rack_host(host), self._clock.now()
         if rack_host.is_on == on:
             rack_host.switches_at = None
@@ -74,7 +73,7 @@ class Rack:
         return None
 
     def install_node(self, host: str, kubelets: Kubelets, node: str) -> None:
-        """Have a node on a host, which lives as its power does."""
+        """Attach a node to a host; its machine follows the host's power."""
         rack_host = self._rack_host(host)
         if rack_host.node is None:
             rack_host.node = kubelets, node
@@ -82,7 +81,6 @@ class Rack:
                 self._apply_power(rack_host)
 
     def remove_node(self, host: str) -> None:
-        """Have nothing on a host any more."""
         rack_host = self._rack_host(host)
         if rack_host.node is not None:
             kubelets, node = rack_host.node

@@ -1,9 +1,9 @@
-"""The sandbox's nodes: kubelets that pretend, a scheduler, and who looks after nodes that fell silent.
+"""The sandbox's nodes: simulated kubelets, a scheduler, and the node lifecycle controller.
 
-Each of them talks to the cluster through `haulout.kube` alone, and so runs on a real API server too. They share a
-`NodeInformers`, a copy of all pods and nodes. Decisions are pure functions: `framework` says where a pod goes,
-`pod_lifecycle` what a kubelet does next about a pod, `decision` what becomes of a node that is not well, and of its
-pods.
+Each of them accesses the cluster only through `haulout.kube`, and so runs against a real API server too. They share a
+`NodeInformers`, a cache of all pods and nodes. Decisions are pure functions: `scheduler.framework` chooses the node of
+a pod, `kubelet.pod_lifecycle` the next step of a kubelet for a pod, `nodelifecycle.decision` what happens to an
+unhealthy node and its pods.
 """
 
 from haulout_sandbox.nodes.informers import NodeInformers

@@ -1,4 +1,4 @@
-"""Conditions in a status, as plain objects: change those that are ours, keep those that are not."""
+"""Conditions in a status, as plain JSON: updates that keep the conditions of other writers."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from functools import lru_cache
 from haulout.api.objects import RawObject
 
 
-@lru_cache(maxsize=256)  # much is written at one and the same instant
+@lru_cache(maxsize=256)  # many writes have the same timestamp
 def format_time(instant: datetime) -> str:
     """Return an instant as Kubernetes writes it: whole seconds."""
     return f"{instant.astimezone(UTC).isoformat()[:19]}Z"
@@ -15,14 +15,13 @@ def format_time(instant: datetime) -> str:
 
 @lru_cache(maxsize=256)
 def parse_time(text: str) -> datetime:
-    """Return the instant that `format_time` wrote."""
     return datetime.fromisoformat(text)
 
 
 def new_condition(
     condition_type: str, status: str, reason: str = "", message: str = "", **extra_fields: str | int
 ) -> RawObject:
-    """Return a condition; what is empty is left out."""
+    """Return a condition; empty fields are omitted."""
     fields: RawObject = {"type": condition_type, "status": status}
     if reason:
         fields["reason"] = reason
@@ -35,7 +34,6 @@ def new_condition(
 
 
 def find_condition(conditions: Iterable[RawObject], condition_type: str) -> RawObject | None:
-    """Return the condition of this type."""
     for condition in conditions:
         if condition["type"] == condition_type:
             return condition
@@ -43,9 +41,9 @@ def find_condition(conditions: Iterable[RawObject], condition_type: str) -> RawO
 
 
 def merge_conditions(existing: Iterable[RawObject], updates: Iterable[RawObject], *, now: datetime) -> list[RawObject]:
-    """Return the old conditions with the new ones in them, in place or at the end.
+    """Return the existing conditions with the updates applied, in place or appended.
 
-    The time of transition is that of the old one, unless the status is another.
+    lastTransitionTime changes only with the status.
     """
     result = {condition["type"]: condition for condition in existing}
     now_text = format_time(now)
@@ -58,7 +56,7 @@ def merge_conditions(existing: Iterable[RawObject], updates: Iterable[RawObject]
 
 
 def has_condition(conditions: Iterable[RawObject], expected: RawObject) -> bool:
-    """Tell whether a condition already is as wanted, whatever its times."""
+    """Return whether a condition equals the expected one, apart from its times."""
     existing = find_condition(conditions, expected["type"])
     return existing is not None and all(
         existing.get(name, "") == expected.get(name, "") for name in ("status", "reason", "message")

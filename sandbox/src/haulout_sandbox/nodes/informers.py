@@ -1,9 +1,9 @@
-"""What scheduler, kubelets and node lifecycle see of the cluster: one copy of all pods and nodes, shared by them.
+"""The cache of all pods and nodes that scheduler, kubelets and node lifecycle controller share.
 
-A pod is read once into a `PodView`. What replicas have in common (containers, tolerations, affinity, labels) is decoded
-once for all of them: the bytes are the key, so twenty thousand pods of a hundred workloads cost a hundred decodings. Of
-a pod whose spec is as it was, which is so in all but two moments of its life, the spec is not read again.
-The status stays the plain object that it is, so that nothing is lost that we do not know.
+Each pod is decoded into a `PodView`. The parts that replicas share (containers, tolerations, affinity, labels) are
+decoded once and looked up by their bytes, so twenty thousand pods of a hundred workloads cost a hundred decodings. A
+spec that is unchanged, as it is for all but two moments of a pod's life, is not decoded again. The status stays plain
+JSON, so that unknown fields are not lost.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from haulout_sandbox.nodes.pod_spec_decoder import PodSpecDecoder, ResourceAmoun
 
 ANNOTATION_PREFIX = "sandbox.haulout.dev/"
 FINISHED_PHASES = ("Succeeded", "Failed")
-_MAX_CACHED_MACHINES = 1_000  # what those can give that differ in it
+_MAX_CACHED_MACHINES = 1_000  # distinct allocatable resources
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -39,11 +39,11 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     namespace: str
     name: str
     labels: Mapping[str, str]
-    annotations: Mapping[str, str]  # those that tell the sandbox what to do
+    annotations: Mapping[str, str]  # those that control the simulation
     owner_kind: str
     owner_uid: str
     created_at: datetime | None
-    deleted_at: datetime | None  # when its time to stop is up
+    deleted_at: datetime | None  # deletionTimestamp: the end of the grace period
     deletion_grace_seconds: int
     is_mirror: bool
     node: str
@@ -55,7 +55,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     containers: tuple[Container, ...]
     init_containers: tuple[Container, ...]
     requests: ResourceAmounts
-    host_ports: tuple[tuple[str, int], ...]  # protocol and number of the ports of its node that it takes
+    host_ports: tuple[tuple[str, int], ...]  # protocol and number of host ports
     node_selector: Mapping[str, str]
     affinity: Affinity
     tolerations: tuple[Toleration, ...]
@@ -63,13 +63,13 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     phase: str
     ip: str
     is_ready: bool
-    spec: RawObject  # this and the status are as the cluster has them, and not to be changed
+    spec: RawObject  # spec and status are as stored in the cluster; do not change them
     status: RawObject
-    wishes: tuple[bytes, ...]  # what it asks of a node; equal for pods that ask the same
+    scheduling_key: tuple[bytes, ...]  # the pod's requirements on a node; equal for pods with equal requirements
 
     @property
     def is_finished(self) -> bool:
-        """Whether its containers have ended for good: it takes nothing of its node any more."""
+        """Return whether the pod has succeeded or failed, so that it uses no resources of its node."""
         return self.phase in FINISHED_PHASES
 
 
@@ -100,7 +100,6 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     boot_id: str
 
     def condition(self, condition_type: str) -> NodeCondition | None:
-        """Return the condition of this type."""
         for condition in self.conditions:
             if condition.type == condition_type:
                 return condition
@@ -108,13 +107,13 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def ready_status(self) -> str:
-        """`True`, `False` or `Unknown`; empty if nobody has said yet."""
+        """Return `True`, `False` or `Unknown`; empty if the condition is missing."""
         condition = self.condition("Ready")
         return condition.status if condition else ""
 
 
 class NodeInformers:
-    """Copies of all pods and nodes; `run` keeps them up to date. Pods are indexed by `node`."""
+    """Informers of all pods and nodes, which are current while `run` runs. Pods are indexed by `node`."""
 
     def __init__(self, client: Client) -> None:
         self._to_pod_view = pod_view_transform(self._cached_pod)
@@ -130,13 +129,13 @@ class NodeInformers:
         )
 
     async def run(self) -> None:
-        """Follow the cluster until cancelled."""
+        """Run the informers until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.pods.run())
             tasks.create_task(self.nodes.run())
 
     async def wait_synced(self) -> None:
-        """Return when both copies have been complete once."""
+        """Return when both informers have synced."""
         await self.pods.wait_synced()
         await self.nodes.wait_synced()
 
@@ -144,11 +143,11 @@ class NodeInformers:
         return self.pods.get(key)
 
     async def get_live_pod(self, client: Client, pod: PodView) -> PodView:
-        """Return a pod as it is now, read by `client` past this copy."""
+        """Return the current state of a pod, read from the API server instead of the cache."""
         return self._to_pod_view(await client.get(PODS.with_model(_Pod), pod.name, namespace=pod.namespace))
 
     async def patch_pod_status(self, client: Client, pod: PodView, status: RawObject) -> int:
-        """Merge `status` into that of a pod, if it is still as we know it; return at which revision it then is."""
+        """Merge `status` into the pod's, if the pod is unchanged; return the revision of the write."""
         patch = merge_patch({"metadata": {"resourceVersion": pod.resource_version}, "status": status})
         patched = await client.patch(_WRITTEN_PODS, pod.name, patch, namespace=pod.namespace, subresource="status")
         return revision(patched.metadata.resource_version)
@@ -159,7 +158,7 @@ class _ResourceVersion(Base, frozen=True):
 
 
 class WrittenObject(Base, frozen=True):
-    """Of an object that was written, all that is read: the copy will show the rest."""
+    """The part of a written object that is read; the informer brings the rest."""
 
     metadata: _ResourceVersion = _ResourceVersion()
 
@@ -220,9 +219,9 @@ class _Node(Base, frozen=True):
 
 
 def pod_view_transform(cached_pod: Callable[[str], PodView | None] = lambda _: None) -> Callable[["_Pod"], PodView]:
-    """Return a function that makes views of pods.
+    """Return a function that creates views of pods.
 
-    `cached_pod` tells the view of a pod that was made before, by its key.
+    `cached_pod` returns the previous view of a pod by its key.
     """
     decoder = PodSpecDecoder()
 
@@ -260,13 +259,13 @@ def pod_view_transform(cached_pod: Callable[[str], PodView | None] = lambda _: N
 
 
 def _differs_only_by_binding(old: RawObject, new: RawObject) -> bool:
-    """Tell whether a spec is another only in that the pod now is on a node, as it is once in the life of each."""
+    """Return whether two specs differ only in the node name, which is set once."""
     node = new.get("nodeName")
     return isinstance(node, str) and new == {**old, "nodeName": node}
 
 
 def node_view_transform() -> Callable[[_Node], NodeView]:
-    """Return a function that makes views of nodes."""
+    """Return a function that creates views of nodes."""
 
     def to_node_view(node: _Node) -> NodeView:
         metadata, spec, status = node.metadata, node.spec, node.status
@@ -314,7 +313,7 @@ def _labels(metadata: _Metadata) -> Mapping[str, str]:
 
 
 def _parse_allocatable(raw: Any) -> ResourceAmounts:
-    """Return what a node can give; what makes no sense is nothing."""
+    """Return the allocatable resources; invalid quantities are omitted."""
     if not isinstance(raw, dict) or not all(isinstance(amount, str | int | float) for amount in raw.values()):
         return {}
     return _cached_amounts(tuple(raw.items()))

@@ -1,4 +1,4 @@
-"""The parts of a pod's spec that decide where it may run, and what it runs; and what they mean."""
+"""The parts of a pod's spec that affect scheduling and the simulated kubelet, and how they match."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -9,21 +9,19 @@ from haulout.api.objects import Base, Taint
 
 
 class LabeledNode(Protocol):
-    """Of a node, what terms are about."""
+    """A node, as far as node selector terms need it."""
 
     @property
     def key(self) -> str:
-        """Its name."""
+        """Return the name of the node."""
         ...
 
     @property
-    def labels(self) -> Mapping[str, str]:
-        """Its labels."""
-        ...
+    def labels(self) -> Mapping[str, str]: ...
 
 
 class Toleration(Base, frozen=True):
-    """Which taint a pod can live with, and for how long."""
+    """A toleration."""
 
     key: str = ""
     operator: str = "Equal"
@@ -32,21 +30,19 @@ class Toleration(Base, frozen=True):
     toleration_seconds: int | None = None
 
     def tolerates(self, taint: Taint) -> bool:
-        """Tell whether it is about this taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == "Exists" or (self.key != "" and self.value == taint.value)
 
 
 class NodeSelectorRequirement(Base, frozen=True):
-    """One requirement on labels, or on a field."""
+    """A requirement on labels, or on a field."""
 
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether labels meet it."""
         value = labels.get(self.key)
         match self.operator:
             case "In":
@@ -71,31 +67,29 @@ def _compare_numbers(value: str | None, operator: str, values: tuple[str, ...]) 
 
 
 class LabelSelector(Base, frozen=True):
-    """Which labels an object must have."""
+    """A label selector."""
 
     match_labels: dict[str, str] = msgspec.field(default_factory=dict)
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Whether it asks for nothing, so that all labels meet it."""
+        """Return whether it has no requirement, so that it matches everything."""
         return not self.match_labels and not self.match_expressions
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether labels meet all of it."""
         return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
             requirement.matches(labels) for requirement in self.match_expressions
         )
 
 
 class NodeSelectorTerm(Base, frozen=True):
-    """Requirements on a node, all of which must hold; without any, none does."""
+    """Requirements on a node, all of which must match; a term without any matches nothing."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
     def matches(self, node: LabeledNode) -> bool:
-        """Tell whether the node meets it."""
         if not self.match_expressions and not self.match_fields:
             return False
         fields = {"metadata.name": node.key}
@@ -105,20 +99,20 @@ class NodeSelectorTerm(Base, frozen=True):
 
 
 class NodeSelector(Base, frozen=True):
-    """Several such terms, one of which must hold."""
+    """Terms, one of which must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class PreferredSchedulingTerm(Base, frozen=True):
-    """A term that counts for a node."""
+    """A weighted preference for nodes."""
 
     weight: int = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
 class NodeAffinity(Base, frozen=True):
-    """Which nodes a pod wants."""
+    """The node affinity of a pod."""
 
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
     preferred: tuple[PreferredSchedulingTerm, ...] = msgspec.field(
@@ -127,7 +121,7 @@ class NodeAffinity(Base, frozen=True):
 
 
 class PodAffinityTerm(Base, frozen=True):
-    """Other pods that a pod wants near it, or not."""
+    """A term of a pod's affinity or anti-affinity to other pods."""
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
@@ -136,7 +130,7 @@ class PodAffinityTerm(Base, frozen=True):
 
 
 class PodAffinity(Base, frozen=True):
-    """Which pods a pod wants near it, or not."""
+    """The affinity or anti-affinity of a pod to other pods."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=()
@@ -144,7 +138,7 @@ class PodAffinity(Base, frozen=True):
 
 
 class Affinity(Base, frozen=True):
-    """Where a pod wants to be."""
+    """The affinity of a pod."""
 
     node_affinity: NodeAffinity = NodeAffinity()
     pod_affinity: PodAffinity = PodAffinity()
@@ -152,7 +146,7 @@ class Affinity(Base, frozen=True):
 
 
 class TopologySpreadConstraint(Base, frozen=True):
-    """How evenly pods are to be spread."""
+    """A topology spread constraint."""
 
     max_skew: int = 1
     min_domains: int | None = None
@@ -172,19 +166,19 @@ class ContainerPort(Base, frozen=True):
 
 
 class Probe(Base, frozen=True):
-    """Of a probe only when it first looks."""
+    """A probe; only its initial delay is read."""
 
     initial_delay_seconds: int = 0
 
 
 class ResourceRequirements(Base, frozen=True):
-    """What a container asks for."""
+    """The resource requests of a container."""
 
     requests: dict[str, str | int | float] = msgspec.field(default_factory=dict)
 
 
 class Container(Base, frozen=True):
-    """A container, as far as a kubelet pretends to run it."""
+    """A container, as far as the simulated kubelet needs it."""
 
     name: str = ""
     image: str = ""
@@ -195,5 +189,5 @@ class Container(Base, frozen=True):
 
     @property
     def is_sidecar(self) -> bool:
-        """Whether an init container stays."""
+        """Return whether an init container keeps running."""
         return self.restart_policy == "Always"

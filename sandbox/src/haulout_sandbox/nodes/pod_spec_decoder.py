@@ -1,7 +1,7 @@
-"""What the specs of pods ask for, read from JSON: each distinct piece is decoded once, its bytes are the key.
+"""Decodes the specs of pods from JSON; each distinct part is decoded once and looked up by its bytes.
 
-What makes no sense (a quantity that is no number, an affinity that is a string) counts as not there: an API server that
-validates lets none of it in, and one that does not must not be able to blind us.
+An invalid value (a quantity that is not a number, an affinity that is a string) counts as absent: an API server with
+validation admits none, and one without must not be able to break the scheduler.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ EMPTY_RAW = msgspec.Raw(b"")
 _MAX_SHARED = 50_000
 _MAX_RECENT = 1_000
 
-ResourceAmounts = Mapping[str, int]  # cpu in thousandths, everything else in whole units
+ResourceAmounts = Mapping[str, int]  # cpu in millicores, everything else in whole units
 
 
 class InterningDecoder(Generic[T]):
@@ -33,7 +33,7 @@ class InterningDecoder(Generic[T]):
         self._default = default
 
     def __call__(self, raw: bytes) -> T:
-        """Return what the JSON says, or the default if it makes no sense."""
+        """Return the decoded value, or the default if it is invalid."""
         value = self._decoded.get(raw)
         if value is None:
             if len(self._decoded) >= _MAX_SHARED:
@@ -66,7 +66,7 @@ class _PodSpec(Base, frozen=True):
 
 
 class PodSpecDecoder:
-    """Reads the specs of pods."""
+    """Decodes the specs of pods."""
 
     def __init__(self) -> None:
         self._decode = msgspec.json.Decoder(_PodSpec).decode
@@ -82,12 +82,13 @@ class PodSpecDecoder:
         )
         self._requirement_keys: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}
         self._resource_needs: dict[tuple[bytes, bytes, bytes], _ResourceNeed] = {}
-        self._recent: dict[int, tuple[RawObject, dict[str, Any]]] = {}  # by the id of the spec, which is kept with it
+        # by the id of the spec, which is kept alive here
+        self._recent: dict[int, tuple[RawObject, dict[str, Any]]] = {}
 
     def decode(self, raw_spec: RawObject) -> dict[str, Any]:
-        """Return what a view of a pod has from its spec, not to be changed.
+        """Return the fields of a `PodView` that come from its spec; do not change them.
 
-        In one process with the server new replicas have one and the same spec, not only equal ones.
+        In the server's own process new replicas share one identical spec object, not only equal ones.
         """
         entry = self._recent.get(id(raw_spec))
         if entry is None:
@@ -125,11 +126,11 @@ class PodSpecDecoder:
             "affinity": self._affinities(affinity),
             "tolerations": self._tolerations(tolerations),
             "spreads": self._spreads(spreads),
-            "wishes": requirement_key,
+            "scheduling_key": requirement_key,
         }
 
     def _intern_key(self, key: tuple[bytes, ...]) -> tuple[bytes, ...]:
-        """Return equal wishes that were read before: twenty thousand pods keep those of a hundred workloads."""
+        """Return an equal key that was decoded before: twenty thousand pods share those of a hundred workloads."""
         if len(self._requirement_keys) >= _MAX_SHARED:
             self._requirement_keys.clear()
         return self._requirement_keys.setdefault(key, key)
@@ -149,7 +150,7 @@ class PodSpecDecoder:
 
 
 class _ResourceNeed(NamedTuple):
-    """What the containers of a pod take of a node; the key is equal where that is the same."""
+    """The resources that a pod's containers use of a node; equal for equal needs."""
 
     requests: ResourceAmounts
     host_ports: tuple[tuple[str, int], ...]
@@ -157,7 +158,6 @@ class _ResourceNeed(NamedTuple):
 
 
 def parse_quantities(quantities: Mapping[str, str | int | float]) -> dict[str, int]:
-    """Return quantities as numbers."""
     numbers: dict[str, int] = {}
     for name, quantity_text in quantities.items():
         try:
@@ -171,7 +171,7 @@ def parse_quantities(quantities: Mapping[str, str | int | float]) -> dict[str, i
 def _effective_requests(
     containers: tuple[Container, ...], init_containers: tuple[Container, ...], overhead: Mapping[str, str | int | float]
 ) -> ResourceAmounts:
-    """Return what a pod needs: its containers and sidecars at once, or an init container if that needs more."""
+    """Return the effective requests: containers and sidecars together, or an init container if that needs more."""
     running: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in init_containers:

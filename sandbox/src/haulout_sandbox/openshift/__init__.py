@@ -1,14 +1,14 @@
-"""A stand-in for OpenShift's Machine API, and for the cloud behind it.
+"""A simulation of OpenShift's Machine API and its cloud.
 
-    for definition in definitions():
+    for definition in custom_resource_definitions():
         cluster.api.put(definition)
     async with cluster.running():
-        instances = OwnInstances(cluster.kubelets)
-        cluster.host(MachineApi(cluster.client("machine-api"), instances, random=Random(1)).run(), name=…)
+        instances = SimulatedInstances(cluster.kubelets)
+        cluster.start_program(MachineApi(cluster.client("machine-api"), instances, random=Random(1)).run(), name=…)
 
-Machines become instances and then nodes after some minutes; one that is deleted is emptied, its instance terminated and
-its Node deleted; MachineSets and the ControlPlaneMachineSet make others in place of those that go. It knows the cluster
-only through `haulout.kube`, and machines only through those `InstanceProvider`, so it runs on a real kube-apiserver as
+Machines become instances and then nodes after some minutes. A deleted Machine is drained, its instance terminated and
+its Node deleted. MachineSets and the ControlPlaneMachineSet replace deleted Machines. It accesses the cluster only
+through `haulout.kube`, and machines only through an `InstanceProvider`, so it runs against a real kube-apiserver as
 well.
 """
 

@@ -1,6 +1,6 @@
-"""Instances of a cloud behind Machines: whoever has the cloud says how they are launched and ended.
+"""Cloud instances of Machines: the interface that launches and terminates them.
 
-What has been done for a Machine may be asked for again: a write that should remember it may have failed.
+All operations must be idempotent: they are repeated if the write that records them fails.
 """
 
 import hashlib
@@ -15,30 +15,28 @@ class InstanceProvider(Protocol):
     """A cloud, as the Machine API uses it."""
 
     def launch(self, machine: Machine) -> str:
-        """Return the providerID of a Machine's instance: the same whenever it is asked for."""
+        """Return the providerID of a Machine's instance: the same at each call."""
         ...
 
     def boot(self, machine: Machine) -> None:
-        """Have the instance become a node, unless it is one."""
+        """Start the node of the instance, unless it exists."""
         ...
 
     async def terminate(self, machine: Machine) -> None:
-        """End the instance and its node, as far as they are there."""
+        """Terminate the instance and its node, if they exist."""
         ...
 
 
 class SimulatedInstances:
-    """Instances that no model of a cloud knows: names follow from the Machine."""
+    """Instances without a cloud model; their names derive from the Machine."""
 
     def __init__(self, kubelets: Kubelets) -> None:
         self._kubelets = kubelets
 
     def launch(self, machine: Machine) -> str:
-        """Return the providerID of a Machine's instance."""
         return f"aws:///{machine.spec.zone}/i-0{_digest(machine.uid)[:16]}"
 
     def boot(self, machine: Machine) -> None:
-        """Have the instance become a node."""
         name = _node_name(machine)
         if name not in self._kubelets.names:
             provider_id = machine.spec.provider_id or ""
@@ -46,7 +44,6 @@ class SimulatedInstances:
             self._kubelets.add(host)
 
     async def terminate(self, machine: Machine) -> None:
-        """End the instance and its node."""
         for name in dict.fromkeys((machine.node, _node_name(machine))):
             if name in self._kubelets.names:
                 await self._kubelets.remove(name)

@@ -1,7 +1,7 @@
-"""Machines: from the order to the node, and from the deletion to the end of the instance.
+"""Machine controller: from creation to the node, and from deletion to the end of the instance.
 
-What has been done is on the object, in its status and conditions, and all that takes time is counted from there. So a
-successor goes on where this one stopped.
+All progress is recorded in the object's status and conditions, and durations count from there. So a restarted
+controller continues.
 """
 
 from contextlib import suppress
@@ -29,15 +29,15 @@ _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineApiDelays:
-    """How long things take in the cloud."""
+    """Durations of cloud operations."""
 
-    instance: timedelta = timedelta(seconds=40)  # from the order to an instance
-    node_join: timedelta = timedelta(minutes=6)  # and to a node
-    termination: timedelta = timedelta(seconds=45)  # from an empty node to no instance
+    instance: timedelta = timedelta(seconds=40)  # from the creation of the Machine to an instance
+    node_join: timedelta = timedelta(minutes=6)  # to a node
+    termination: timedelta = timedelta(seconds=45)  # from a drained node to a terminated instance
 
 
 class MachineController(Controller[str]):
-    """Leads each Machine through its life."""
+    """Reconciles Machines."""
 
     name = "machines"
 
@@ -71,13 +71,13 @@ class MachineController(Controller[str]):
                 self.queue.add(machine.key)
 
     async def sync(self, key: str) -> datetime | None:
-        """Take one step; each write brings the Machine back for the next."""
+        """Take one step; each write requeues the Machine for the next."""
         machine = self._machines.get(key)
         if machine is None:
             return None
         return await (self._reconcile_delete(machine) if machine.is_being_deleted else self._reconcile_normal(machine))
 
-    # Up
+    # Provisioning
 
     async def _reconcile_normal(self, machine: Machine) -> datetime | None:
         if FINALIZER not in machine.metadata.finalizers:
@@ -129,7 +129,7 @@ class MachineController(Controller[str]):
             machine, {"phase": "Running", "nodeRef": {"kind": "Node", "name": node.name}}, instance_exists
         )
 
-    # Down
+    # Deletion
 
     async def _reconcile_delete(self, machine: Machine) -> datetime | None:
         hooks = machine.spec.lifecycle_hooks
@@ -184,7 +184,7 @@ class MachineController(Controller[str]):
         try:
             await self.client.evict(pod.name, namespace=pod.namespace, uid=pod.uid)
         except (TooManyRequests, NotFound):
-            return  # its budget does not allow it now, or it is gone
+            return  # refused by a PodDisruptionBudget, or already deleted
 
     async def _terminate(self, machine: Machine) -> None:
         await self._instances.terminate(machine)
@@ -194,7 +194,7 @@ class MachineController(Controller[str]):
         finalizers = [finalizer for finalizer in machine.metadata.finalizers if finalizer != FINALIZER]
         await object_control.patch(self.client, MACHINES, machine, {"metadata": {"finalizers": finalizers}})
 
-    # Both
+    # Status
 
     def _node_of(self, machine: Machine) -> Node | None:
         key = machine_key(machine.spec.provider_id or "")

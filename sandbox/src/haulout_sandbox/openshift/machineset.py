@@ -1,6 +1,6 @@
-"""Sets of Machines: another is made for each that goes, and surplus ones are deleted, those that are marked first.
+"""MachineSet controllers: replace deleted Machines, and delete surplus ones, marked ones first.
 
-A Machine whose deletion has begun does not count any more, so its successor is made at once and not when it is gone.
+A Machine in deletion no longer counts, so its replacement is created when the deletion begins.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from haulout_sandbox.openshift.objects import CONTROL_PLANE_MACHINE_SETS, MACHIN
 
 
 class MachineSetControllerBase(OwningController):
-    """Keeps each set's number of Machines."""
+    """Keeps the number of Machines of each set."""
 
     resource: Resource[MachineSet]
 
@@ -45,7 +45,7 @@ class MachineSetControllerBase(OwningController):
                 self._on_machine_change(None, machine)
 
     async def sync(self, key: str) -> datetime | None:
-        """Make or delete Machines, and tell how many there are."""
+        """Create or delete Machines, and update the status."""
         machine_set = self._machine_sets.get(key)
         if machine_set is None or machine_set.is_being_deleted or machine_set.spec.state != "Active":
             return None
@@ -99,7 +99,7 @@ class MachineSetControllerBase(OwningController):
 
 
 def machines_to_delete(active: list[Machine], count: int) -> list[Machine]:
-    """Return those that go first: marked ones, then such as failed, then the youngest."""
+    """Return the Machines to delete: marked ones, then failed ones, then the youngest."""
 
     def deletion_rank(machine: Machine) -> tuple[bool, bool, float, str]:
         is_marked = DELETE_MACHINE in machine.metadata.annotations
@@ -111,14 +111,14 @@ def machines_to_delete(active: list[Machine], count: int) -> list[Machine]:
 
 
 class MachineSetController(MachineSetControllerBase):
-    """Of MachineSets."""
+    """The controller of MachineSets."""
 
     name = "machinesets"
     resource = MACHINE_SETS
 
 
 class ControlPlaneMachineSetController(MachineSetControllerBase):
-    """Of the ControlPlaneMachineSet."""
+    """The controller of the ControlPlaneMachineSet."""
 
     name = "controlplanemachinesets"
     resource = CONTROL_PLANE_MACHINE_SETS

@@ -1,4 +1,4 @@
-"""The stand-in as a whole: its controllers, and the instances that it launches and ends."""
+"""The manager of the simulated Machine API."""
 
 from functools import partial
 from random import Random
@@ -13,7 +13,7 @@ __all__ = ["MachineApi", "MachineApiDelays"]
 
 
 class MachineApi:
-    """Runs the Machine API; its definitions must be served."""
+    """Runs the controllers of the Machine API; its CRDs must be served."""
 
     def __init__(
         self, client: Client, instances: InstanceProvider, *, random: Random, delays: MachineApiDelays | None = None
@@ -23,5 +23,5 @@ class MachineApi:
         self._controllers = ControllerManager(client, random=random, factories=factories)
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         await self._controllers.run()

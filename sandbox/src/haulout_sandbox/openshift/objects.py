@@ -1,4 +1,4 @@
-"""What the stand-in for the Machine API reads, and objects of it to begin with."""
+"""Objects of the simulated Machine API, and builders for initial ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,24 +17,22 @@ _CONTROL_PLANE_MACHINE_TYPE = "machines_v1beta1_machine_openshift_io"
 
 
 class MachineSpec(openshift.MachineSpec, frozen=True):
-    """What is wanted of a Machine."""
+    """The spec of a Machine."""
 
     provider_spec: RawObject = msgspec.field(default_factory=dict)
 
     @property
     def zone(self) -> str:
-        """Where its instance runs."""
         return str(self.placement.get("availabilityZone", ""))
 
     @property
     def placement(self) -> RawObject:
-        """Where its instance is to run."""
+        """Return the placement of the instance."""
         placement: RawObject = self._provider_value.get("placement") or {}
         return placement
 
     @property
     def instance_type(self) -> str:
-        """How large its instance is."""
         return str(self._provider_value.get("instanceType", ""))
 
     @property
@@ -51,30 +49,29 @@ class Machine(OwnedObject, frozen=True):
 
     @property
     def is_control_plane(self) -> bool:
-        """Tell whether it is of the control plane."""
         return self.labels.get(ROLE) in openshift.CONTROL_PLANE_ROLES
 
     @property
     def role_labels(self) -> dict[str, str]:
-        """The labels of its node that say what that is for."""
+        """Return the role labels of its node."""
         roles = ("control-plane", "master") if self.is_control_plane else ("worker",)
         return {f"node-role.kubernetes.io/{role}": "" for role in roles}
 
     @property
     def placement_labels(self) -> dict[str, str]:
-        """The labels that it has once there is an instance: `kubectl get machines` shows them."""
+        """Return the labels that a Machine gets with its instance, shown by `kubectl get machines`."""
         region = str(self.spec.placement.get("region", ""))
         values = {"instance-type": self.spec.instance_type, "region": region, "zone": self.spec.zone}
         return {f"{GROUP}/{label}": value for label, value in values.items() if value}
 
     @property
     def node(self) -> str:
-        """The name of its node, empty while there is none."""
+        """Return the name of its node, empty if there is none."""
         return str((self.status.get("nodeRef") or {}).get("name", ""))
 
 
 class MachineSetSpec(Base, frozen=True):
-    """What is wanted of a set."""
+    """The spec of a set."""
 
     replicas: int = 1
     state: str = "Active"
@@ -89,7 +86,7 @@ class MachineSet(OwnedObject, frozen=True):
 
     @property
     def machine_template(self) -> RawObject:
-        """How its Machines are made."""
+        """Return the template of its Machines."""
         template: RawObject = self.spec.template.get(_CONTROL_PLANE_MACHINE_TYPE, self.spec.template)
         return template
 
@@ -103,13 +100,12 @@ INFRASTRUCTURES = Resource(
 
 
 def custom_resource_definitions() -> list[RawObject]:
-    """Return the CustomResourceDefinitions."""
     return crds.load_crds(__package__, "definitions.yaml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineTemplateOptions:
-    """Which instances a set orders, and the labels of their Machines."""
+    """Instance type and placement of a set, and the labels of its Machines."""
 
     zone: str = "eu-west-1a"
     region: str = ""
@@ -128,7 +124,6 @@ def a_machine_set(
     cluster: str = "prod-7h2kd",
     role: str = "worker",
 ) -> RawObject:
-    """Return a MachineSet."""
     labels = {_CLUSTER_LABEL: cluster, _MACHINE_SET_LABEL: name}
     template = {"metadata": {"labels": {**options.labels, **labels, ROLE: role}}, "spec": _machine_spec(options)}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
@@ -138,7 +133,6 @@ def a_machine_set(
 def a_control_plane_machine_set(
     *, replicas: int = 3, options: MachineTemplateOptions = _DEFAULT_OPTIONS, cluster: str = "prod-7h2kd"
 ) -> RawObject:
-    """Return the ControlPlaneMachineSet."""
     labels = {_CLUSTER_LABEL: cluster, ROLE: "master"}
     machine_template = {"metadata": {"labels": {**options.labels, **labels}}, "spec": _machine_spec(options)}
     spec = {
@@ -151,7 +145,6 @@ def a_control_plane_machine_set(
 
 
 def an_infrastructure(*, name: str = "prod-7h2kd", region: str = "eu-west-1") -> RawObject:
-    """Return what the cluster says of itself."""
     platform = {"type": "AWS", "aws": {"region": region}}
     return {
         "apiVersion": INFRASTRUCTURES.api_version,

@@ -1,1 +1,1 @@
-"""Stories for the sandbox: which machines, what runs on them, and what happens when."""
+"""Scenarios: machines, workloads and a timeline of events for the sandbox."""

@@ -1,11 +1,11 @@
-"""What clouds do to machines: a maintenance from its announcement to its end, and instances that are taken away.
+"""Simulation of cloud maintenance from announcement to end, and of terminated instances.
 
-    course = Course(cluster, fleet, member, kind="Reboot", event=event, lasts=…)
-    await course.run(say)
+    maintenance = CloudMaintenance(cluster, fleet, member, kind="Reboot", event=event, …)
+    await maintenance.run(on_event)
 
-The machine really goes away, whether its node is empty or not: nobody asks the cluster. What is planned for one that
-is ended before, by whoever replaces it, is dropped. When a maintenance begins is
-what its cloud says at that moment, for whoever listens to the cloud may ask it for another time.
+The machine really goes down, whether its node is drained or not: a cloud does not ask the cluster. If the machine is
+replaced before, its maintenance is dropped. The start is read from the cloud's model when it is due, because clients of
+the cloud may reschedule it.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from haulout_sandbox.scenarios.actions.action_result import OnEvent
 from haulout_sandbox.scenarios.cloud_providers import CloudProvider
 from haulout_sandbox.scenarios.fleet import Fleet, FleetMember
 
-_POLL_INTERVAL = timedelta(seconds=10)  # for a time that somebody else asked for
+_POLL_INTERVAL = timedelta(seconds=10)  # for a start that a client has rescheduled
 _NOUNS = {"Reboot": "reboot", "Stop": "stop", "Terminate": "end", "Migrate": "migration", "Freeze": "freeze"}
 _VERBS = {"Reboot": "reboots", "Stop": "stops", "Terminate": "terminates", "Migrate": "migrates", "Freeze": "freezes"}
 
 
 class MaintenanceState(StrEnum):
-    """How far a maintenance is."""
+    """The state of a maintenance."""
 
     PLANNED = "planned"
     STARTED = "begun"
@@ -47,16 +47,15 @@ class CloudMaintenance:
 
     @property
     def description(self) -> str:
-        """What it is, for people."""
+        """Return the maintenance as text."""
         return f"the {_NOUNS[self.kind]} of {self.member.node}"
 
     @property
     def provider(self) -> CloudProvider:
-        """Whose it is."""
         return self.fleet.provider(self.member.cloud)
 
     async def run(self, on_event: OnEvent) -> None:
-        """Let it take its course: begin and end when it is time to, unless somebody has done so before."""
+        """Begin and end the maintenance when due, unless that was already done."""
         while (
             self.state is MaintenanceState.PLANNED
             and not self._is_node_gone
@@ -72,19 +71,17 @@ class CloudMaintenance:
             on_event(await self.end())
 
     def reschedule(self, start: datetime) -> None:
-        """Have it begin at another time."""
         self._require_state(MaintenanceState.PLANNED, "moved")
         self.provider.reschedule(self.event, start=start)
         self._changed.set()
 
     def cancel(self) -> None:
-        """Have it not take place."""
         self._require_state(MaintenanceState.PLANNED, "cancelled")
         self._set_state(MaintenanceState.ENDED)
         self.provider.cancel_maintenance(self.event)
 
     async def start(self) -> str:
-        """Let it begin now; return what that comes to, for people."""
+        """Begin the maintenance now; return a message."""
         self._require_state(MaintenanceState.PLANNED, "begun")
         node, title = self.member.node, self.provider.title
         if self._is_node_gone:
@@ -105,7 +102,7 @@ class CloudMaintenance:
         return f"{title} {_VERBS[self.kind]} {node}, {pods_text}"
 
     async def end(self) -> str:
-        """Let it end now; return what that comes to, for people."""
+        """End the maintenance now; return a message."""
         self._require_state(MaintenanceState.STARTED, "ended")
         self._set_state(MaintenanceState.ENDED)
         node, title = self.member.node, self.provider.title
@@ -144,7 +141,7 @@ class CloudMaintenance:
         self._changed.set()
 
     async def _wait_until(self, instant: datetime) -> None:
-        """Wait for an instant, or for a change."""
+        """Wait for an instant, or for a change of the maintenance."""
         self._changed.clear()
         alarm = self.cluster.clock.call_at(instant, self._changed.set)
         try:
@@ -157,14 +154,14 @@ class CloudMaintenance:
 
 
 def add_replacement(fleet: Fleet, member: FleetMember) -> str:
-    """Bring in another machine for one that is gone; return what that comes to, for people."""
+    """Launch a replacement for a machine; return a message."""
     if any(member.pool == pool.name for pool in fleet.openshift_pools):
         return f"{member.node} is gone for good; another comes when its Machine is deleted"
     return f"{fleet.add_machine(member.pool)} joins in place of {member.node}"
 
 
 def describe_pods(cluster: Cluster, node: str) -> str:
-    """Return how much would be lost with a machine, for people."""
+    """Return the number of pods on a machine as text."""
     lost_pods = sum(_is_lost(pod) for pod in cluster.api.objects("pods") if pod["spec"].get("nodeName") == node)
     if not lost_pods:
         return "which is empty"

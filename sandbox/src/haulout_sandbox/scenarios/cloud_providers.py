@@ -1,10 +1,10 @@
-"""The clouds whose machines are nodes of a scenario: one way to speak to the models of either.
+"""The clouds whose instances are the nodes of a scenario, behind one interface.
 
-    instance = aws.launch("large-01", pool="large", zone="zone-a")
-    event = aws.announce(instance.called, "Reboot", start=…, lasts=…, movable=True)
-    aws.end(event)
+    instance = aws.launch_instance("large-01", pool="large", zone="zone-a")
+    event = aws.announce_maintenance(instance.name, "Reboot", start=…, duration=…, can_reschedule=True)
+    aws.end_maintenance(event)
 
-Whoever listens to the cloud hears of it as in life: by messages of a stream or a queue, or by asking.
+Clients of the clouds receive notices as from the real ones: as messages of a stream or a queue, or by polling.
 """
 
 from collections.abc import Mapping
@@ -32,13 +32,13 @@ _AWS_CODES = {
 _AWS_DESCRIPTIONS = {"Freeze": "The network of the host needs maintenance"}
 _RESCHEDULE_WINDOW = timedelta(days=7)
 
-SUPPORTED_KINDS: Mapping[Cloud, tuple[str, ...]] = {  # what each announces
+SUPPORTED_KINDS: Mapping[Cloud, tuple[str, ...]] = {  # the maintenance kinds of each cloud
     "oci": tuple(_OCI_ACTIONS),
     "aws": tuple(_AWS_CODES),
     "azure": ("Reboot", "Terminate", "Freeze"),
     "gcp": ("Reboot", "Stop", "Migrate"),
 }
-TITLES: Mapping[Cloud, str] = {  # what people call them
+TITLES: Mapping[Cloud, str] = {  # display names
     "oci": "OCI",
     "aws": "AWS",
     "azure": "Azure",
@@ -48,7 +48,7 @@ TITLES: Mapping[Cloud, str] = {  # what people call them
 
 @dataclass(frozen=True, slots=True)
 class LaunchedInstance:
-    """A machine as its cloud knows it, and what its node says of that."""
+    """An instance: its name in the cloud, and the providerID and labels of its node."""
 
     instance_id: str
     provider_id: str
@@ -61,54 +61,40 @@ class CloudProvider(Protocol):
 
     @property
     def title(self) -> str:
-        """What people call it."""
+        """Return the display name."""
         ...
 
-    def launch_instance(self, name: str, *, pool: str, zone: str) -> LaunchedInstance:
-        """Return a new instance."""
-        ...
+    def launch_instance(self, name: str, *, pool: str, zone: str) -> LaunchedInstance: ...
 
     def announce_maintenance(
         self, instance: str, kind: str, *, start: datetime, duration: timedelta, can_reschedule: bool
     ) -> str:
-        """Plan a maintenance; return its name."""
+        """Announce a maintenance; return its name."""
         ...
 
     def maintenance_start(self, event: str) -> datetime:
-        """Return when a maintenance is to begin; whoever listens to the cloud may have asked for another time."""
+        """Return the start of a maintenance, which a client of the cloud may have changed."""
         ...
 
-    def reschedule(self, event: str, *, start: datetime) -> None:
-        """Have it begin at another time."""
-        ...
+    def reschedule(self, event: str, *, start: datetime) -> None: ...
 
-    def cancel_maintenance(self, event: str) -> None:
-        """Have it not take place."""
-        ...
+    def cancel_maintenance(self, event: str) -> None: ...
 
     def discard_maintenance(self, event: str) -> None:
-        """Have it be over, as the machine is gone."""
+        """End a maintenance because its machine no longer exists."""
         ...
 
     def start_maintenance(self, event: str) -> None:
-        """Say that it has begun, if the cloud says that."""
+        """Report the start of a maintenance, if the cloud does so."""
         ...
 
-    def end_maintenance(self, event: str) -> None:
-        """Say that it is over."""
-        ...
+    def end_maintenance(self, event: str) -> None: ...
 
-    def stop_instance(self, instance: str) -> None:
-        """Have an instance be stopped."""
-        ...
+    def stop_instance(self, instance: str) -> None: ...
 
-    def start_instance(self, instance: str) -> None:
-        """Have it run again."""
-        ...
+    def start_instance(self, instance: str) -> None: ...
 
-    def terminate_instance(self, instance: str) -> None:
-        """Have it gone for good."""
-        ...
+    def terminate_instance(self, instance: str) -> None: ...
 
 
 class OciProvider:
@@ -120,8 +106,7 @@ class OciProvider:
         self.cloud = OciCloud(clock)
 
     def launch_instance(self, name: str, *, pool: str, zone: str) -> LaunchedInstance:
-        """Return a new instance."""
-        del zone  # which is not part of its name
+        del zone  # not part of the name
         instance_id = self.cloud.launch(name)
         labels = {"hostname": name, "displayName": name, "name": pool}
         return LaunchedInstance(instance_id, instance_id, labels, {"oci.oraclecloud.com/compartment-id": COMPARTMENT})
@@ -129,7 +114,6 @@ class OciProvider:
     def announce_maintenance(
         self, instance: str, kind: str, *, start: datetime, duration: timedelta, can_reschedule: bool
     ) -> str:
-        """Plan a maintenance; return its name."""
         return self.cloud.schedule(
             instance,
             start=start,
@@ -140,39 +124,30 @@ class OciProvider:
         )
 
     def maintenance_start(self, event: str) -> datetime:
-        """Return when a maintenance is to begin."""
         return parse_time(self.cloud.compute_service.events[event]["timeWindowStart"])
 
     def reschedule(self, event: str, *, start: datetime) -> None:
-        """Have it begin at another time."""
         self.cloud.reschedule(event, start)
 
     def cancel_maintenance(self, event: str) -> None:
-        """Have it not take place."""
         self.cloud.end_maintenance(event, state="CANCELED")
 
     def discard_maintenance(self, event: str) -> None:
-        """Have it not take place, as the machine is gone."""
         self.cancel_maintenance(event)
 
     def start_maintenance(self, event: str) -> None:
-        """Say that it has begun."""
         self.cloud.start_maintenance(event)
 
     def end_maintenance(self, event: str) -> None:
-        """Say that it is over."""
         self.cloud.end_maintenance(event)
 
     def stop_instance(self, instance: str) -> None:
-        """Have an instance be stopped."""
         self._set_state(instance, "STOPPED")
 
     def start_instance(self, instance: str) -> None:
-        """Have it run again."""
         self._set_state(instance, "RUNNING")
 
     def terminate_instance(self, instance: str) -> None:
-        """Have it gone for good."""
         self.cloud.terminate(instance)
 
     def _set_state(self, instance: str, state: str) -> None:
@@ -187,22 +162,20 @@ class AwsProvider:
 
     def __init__(self, clock: Clock, *, realm: str) -> None:
         self.cloud = AwsCloud(clock, id_seed=realm)
-        self._instance_by_event: dict[str, str] = {}  # by event
+        self._instance_by_event: dict[str, str] = {}  # instances by event
 
     def launch_instance(self, name: str, *, pool: str, zone: str) -> LaunchedInstance:
-        """Return a new instance."""
         instance_id = self.cloud.launch(tags={"Name": name, "aws:autoscaling:groupName": pool})
         return LaunchedInstance(instance_id, f"aws:///{zone}/{instance_id}", {"eks.amazonaws.com/nodegroup": pool})
 
     def announce_maintenance(
         self, instance: str, kind: str, *, start: datetime, duration: timedelta, can_reschedule: bool
     ) -> str:
-        """Plan a maintenance; return its name."""
         event = self.cloud.schedule(
             instance,
             _AWS_CODES[kind],
             start=start,
-            duration=2 * duration,  # it is over somewhere within its time
+            duration=2 * duration,  # the maintenance ends within its window
             deadline=start + _RESCHEDULE_WINDOW if can_reschedule else None,
             description=_AWS_DESCRIPTIONS.get(kind, "The host needs maintenance"),
         )
@@ -210,7 +183,6 @@ class AwsProvider:
         return event
 
     def maintenance_start(self, event: str) -> datetime:
-        """Return when a maintenance is to begin."""
         (status,), _ = self.cloud.ec2_instances.statuses([self._instance_by_event[event]], page="")
         start: datetime = next(
             event_document["NotBefore"]
@@ -220,49 +192,42 @@ class AwsProvider:
         return start
 
     def reschedule(self, event: str, *, start: datetime) -> None:
-        """Have it begin at another time."""
         self.cloud.reschedule(self._instance_by_event[event], event, start=start)
 
     def cancel_maintenance(self, event: str) -> None:
-        """Have it not take place."""
         self.cloud.cancel_event(self._instance_by_event[event], event)
 
     def discard_maintenance(self, event: str) -> None:
-        """Have it be over: for EC2 it is completed once the instance is off the host."""
+        """Complete the event: for EC2 it is completed once the instance has left the host."""
         self.end_maintenance(event)
 
     def start_maintenance(self, event: str) -> None:
-        """Say nothing: EC2 never does."""
+        """Do nothing: EC2 does not report the start."""
 
     def end_maintenance(self, event: str) -> None:
-        """Say that it is over."""
         self.cloud.complete_event(self._instance_by_event[event], event)
 
     def stop_instance(self, instance: str) -> None:
-        """Have an instance be stopped."""
         self.cloud.set_state(instance, "stopped")
 
     def start_instance(self, instance: str) -> None:
-        """Have it run again."""
         self.cloud.set_state(instance, "running")
 
     def terminate_instance(self, instance: str) -> None:
-        """Have it gone for good."""
         self.cloud.set_state(instance, "terminated")
 
 
 class AzureProvider:
-    """Azure. Each pool is a scale set, whose machines all see what is planned for any of them."""
+    """Azure. Each pool is a scale set, all of whose machines see the events of all of them."""
 
     title = TITLES["azure"]
 
     def __init__(self, clock: Clock, *, realm: str) -> None:
         self.cloud = AzureCloud(clock, id_seed=realm)
-        self._last_numbers: dict[str, int] = {}  # of machines so far, by pool
+        self._last_numbers: dict[str, int] = {}  # the last machine number, by pool
 
     def launch_instance(self, name: str, *, pool: str, zone: str) -> LaunchedInstance:
-        """Return a new instance."""
-        del name, zone  # which are not part of what Azure calls it
+        del name, zone  # not part of the name in Azure
         number = self._last_numbers[pool] = self._last_numbers.get(pool, -1) + 1
         scale_set = f"aks-{pool}-31415926-vmss"
         instance_id = self.cloud.launch(f"{scale_set}_{number}", group=scale_set)
@@ -273,50 +238,44 @@ class AzureProvider:
     def announce_maintenance(
         self, instance: str, kind: str, *, start: datetime, duration: timedelta, can_reschedule: bool
     ) -> str:
-        """Plan a maintenance; return its name. It can never be moved, but it can begin early."""
+        """Announce a maintenance; return its name. It cannot be rescheduled, but it can be approved to start early."""
         del can_reschedule
         return self.cloud.schedule([instance], kind, start=start, duration_seconds=round(duration.total_seconds()))
 
     def maintenance_start(self, event: str) -> datetime:
-        """Return when a maintenance begins: whoever listens may have had it begin early."""
+        """Return the start, which is earlier if a client has approved the event."""
         scheduled = self.cloud.events[event]
         return min(scheduled.start, self.cloud.clock.now()) if scheduled.has_started else scheduled.start
 
     def reschedule(self, event: str, *, start: datetime) -> None:
-        """Have it begin at another time."""
         self.cloud.reschedule(event, start)
 
     def cancel_maintenance(self, event: str) -> None:
-        """Have it not take place."""
         self.cloud.remove_event(event)
 
     def discard_maintenance(self, event: str) -> None:
-        """Have it not take place, as the machine is gone."""
         self.cancel_maintenance(event)
 
     def start_maintenance(self, event: str) -> None:
-        """Say that it has begun."""
         self.cloud.start_event(event)
 
     def end_maintenance(self, event: str) -> None:
-        """Say that it is over."""
         self.cloud.remove_event(event)
 
     def stop_instance(self, instance: str) -> None:
-        """Say nothing: nobody hears of it by scheduled events."""
+        """Do nothing: scheduled events do not report it."""
 
     def start_instance(self, instance: str) -> None:
-        """Say nothing, either."""
+        """Do nothing: scheduled events do not report it."""
 
     def terminate_instance(self, instance: str) -> None:
-        """Have it gone for good."""
         self.cloud.delete(instance)
 
 
 class GcpProvider:
-    """Google Cloud. What maintenance does to a machine is a setting of it there, which is set when one is announced.
+    """Google Cloud. How maintenance affects a machine is a setting of the instance, made when it is announced.
 
-    A machine has one maintenance at most, which goes by the name of the machine.
+    A machine has at most one maintenance, whose name is the name of the machine.
     """
 
     title = TITLES["gcp"]
@@ -325,7 +284,6 @@ class GcpProvider:
         self.cloud = GcpCloud(clock)
 
     def launch_instance(self, name: str, *, pool: str, zone: str) -> LaunchedInstance:
-        """Return a new instance."""
         instance_id = self.cloud.launch(name, zone=zone, labels={"goog-k8s-node-pool-name": pool})
         return LaunchedInstance(
             instance_id, self.cloud.provider_id(instance_id), {"cloud.google.com/gke-nodepool": pool}
@@ -334,45 +292,38 @@ class GcpProvider:
     def announce_maintenance(
         self, instance: str, kind: str, *, start: datetime, duration: timedelta, can_reschedule: bool
     ) -> str:
-        """Plan a maintenance; return its name. It can never be moved, but it can begin early."""
+        """Announce a maintenance; return its name. It cannot be rescheduled, but it can start early."""
         gcp_instance = self.cloud.instances.by_name[instance]
         gcp_instance.live_migrates, gcp_instance.is_spot = kind == "Migrate", kind == "Stop"
         self.cloud.schedule(instance, start=start, duration=2 * duration, can_start_early=can_reschedule)
         return instance
 
     def maintenance_start(self, event: str) -> datetime:
-        """Return when a maintenance is to begin: whoever listens may have had it begin early."""
+        """Return the start, which is earlier if a client of the cloud has asked for that."""
         upcoming = self.cloud.instances.by_name[event].upcoming_maintenance or {}
         return parse_time(upcoming["windowStartTime"])
 
     def reschedule(self, event: str, *, start: datetime) -> None:
-        """Have it begin at another time."""
         self.cloud.reschedule(event, start=start)
 
     def cancel_maintenance(self, event: str) -> None:
-        """Have it not take place."""
         self.cloud.cancel_maintenance(event)
 
     def discard_maintenance(self, event: str) -> None:
-        """Say nothing: it is gone with the machine."""
+        """Do nothing: the maintenance is deleted with the machine."""
 
     def start_maintenance(self, event: str) -> None:
-        """Say that it has begun."""
         self.cloud.start_maintenance(event)
 
     def end_maintenance(self, event: str) -> None:
-        """Say that it is over."""
         if event in self.cloud.instances.by_name:
             self.cloud.end_maintenance(event)
 
     def stop_instance(self, instance: str) -> None:
-        """Have an instance be stopped."""
         self.cloud.set_status(instance, "TERMINATED")
 
     def start_instance(self, instance: str) -> None:
-        """Have it run again."""
         self.cloud.set_status(instance, "RUNNING")
 
     def terminate_instance(self, instance: str) -> None:
-        """Have it gone for good."""
         self.cloud.remove(instance)

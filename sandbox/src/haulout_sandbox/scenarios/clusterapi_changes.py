@@ -1,7 +1,7 @@
-"""What becomes of Machines of Cluster API and of hosts of Metal3, told to those who watch.
+"""Reports changes of Cluster API Machines and Metal3 hosts to the users of a sandbox.
 
-The timeline tells what it does itself. Here others act, Cluster API, Metal3, the hub, and operators in workload
-clusters; what they do is read from the objects that they write.
+The timeline reports its own actions. Cluster API, Metal3, the hub, and operators in workload clusters act on their own,
+so their changes are read from the objects.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _DELETION_REASONS = {
 
 
 async def report_clusterapi_changes(client: Client, on_event: OnEvent) -> None:
-    """Tell what happens from now on, until cancelled."""
+    """Report changes from now on, until cancelled."""
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(
             report_changes(
@@ -42,7 +42,7 @@ async def report_clusterapi_changes(client: Client, on_event: OnEvent) -> None:
 
 
 def describe_machine_change(old: Machine | None, new: Machine | None) -> str:
-    """Return what became of a Machine, for people; empty if it is nothing to speak of."""
+    """Return the change of a Machine as text; empty if it is not worth a report."""
     if new is None:
         return "" if old is None else f"{_machine_title(old)} is gone"
     if old is None:
@@ -61,7 +61,6 @@ def describe_machine_change(old: Machine | None, new: Machine | None) -> str:
 
 
 def describe_host_change(old: BareMetalHost | None, new: BareMetalHost | None) -> str:
-    """Return what became of a host, for people."""
     if old is None or new is None:
         return ""
     if new.is_powered != old.is_powered:

@@ -1,6 +1,6 @@
-"""Objects of any kind by what manifests call them: created, applied, found.
+"""A client for objects of any kind, as manifests name it: create, apply, look up.
 
-Which kinds there are is asked of the cluster, and asked again when a kind is missing: a manifest may bring it along.
+Kinds are discovered from the cluster, and again when a kind is missing, because a manifest may define it.
 """
 
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ from haulout.kube.patches import apply_patch
 
 
 class NoKindMatch(LookupError):
-    """The cluster serves no such kind."""
+    """The cluster does not serve this kind."""
 
 
 class DynamicClient:
-    """The way of a scenario to objects of all kinds."""
+    """Creates and applies objects of any kind."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -26,7 +26,7 @@ class DynamicClient:
         self._namespaces: set[str] = set()
 
     async def create_or_apply(self, obj: RawObject) -> None:
-        """Create an object, and its namespace if need be; one that is already there becomes like it."""
+        """Create an object, and its namespace if missing; if the object exists, apply it."""
         resource = await self.resource_for(obj["kind"], obj["apiVersion"])
         metadata = obj["metadata"]
         namespace = metadata.get("namespace", "default") if resource.namespaced else None
@@ -38,7 +38,7 @@ class DynamicClient:
             await self._client.patch(resource, metadata["name"], apply_patch(obj), namespace=namespace, force=True)
 
     async def resource_for(self, kind: str, api_version: str = "") -> Resource[RawObject]:
-        """Return where objects of a kind are served; without a version, the first that has it."""
+        """Return the resource of a kind; without a version, the first version that serves it."""
         if self._discovery is None or (served := _find_served(self._discovery, kind, api_version)) is None:
             self._discovery = await discover(self._client)
             served = _find_served(self._discovery, kind, api_version)

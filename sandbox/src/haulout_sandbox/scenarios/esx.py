@@ -1,7 +1,7 @@
-"""ESX hosts of a scenario: a stand-in of vCenter for each zone, and what happens to hosts.
+"""ESX hosts of a scenario: a simulated vCenter per zone, and the actions on hosts.
 
-A machine of a pool with `esxHosts` is a virtual machine on one of the hosts of its zone, in turn. Its node goes down
-with it, and boots when it is turned on again.
+Machines of a pool with `esxHosts` are virtual machines, distributed over the hosts of their zone. A node goes down with
+its virtual machine, and boots when that is powered on again.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _POLL_INTERVAL = timedelta(seconds=2)
 
 
 class EsxHosts:
-    """The hosts of all zones."""
+    """The ESX hosts of all zones."""
 
     def __init__(self, clock: Clock, kubelets: Kubelets) -> None:
         self.vcenters: dict[str, VsphereCloud] = {}  # by the letter of the zone
@@ -32,7 +32,7 @@ class EsxHosts:
         self._machine_counts: dict[tuple[str, str], int] = {}  # by pool and zone: how many machines were placed there
 
     def place_machine(self, machine: Machine, *, pool: str, hosts: int) -> Machine:
-        """Put a machine on a host of its zone; return it with what its node says of that."""
+        """Place a machine on a host of its zone; return it with the host's data for its node."""
         cloud = self._vcenter(machine.zone[-1:])
         number = self._machine_counts.get((pool, machine.zone), 0)
         self._machine_counts[pool, machine.zone] = number + 1
@@ -43,13 +43,13 @@ class EsxHosts:
         return replace(machine, labels={HOST_LABEL: host, ZONE_LABEL: machine.zone, **machine.labels})
 
     def remove_machine(self, name: str) -> None:
-        """Have the machine of a node be no more, if it is one of these."""
+        """Remove the virtual machine of a node, if there is one."""
         for cloud in self.vcenters.values():
             if any(machine.name == name for machine in cloud.machines.values()):
                 cloud.remove_machine(name)
 
     def vcenter_of(self, host: str) -> VsphereCloud:
-        """Return the vCenter that knows a host; raises `ValueError`."""
+        """Return the vCenter of a host; raise `ValueError`."""
         for cloud in self.vcenters.values():
             if any(known_host.name == host for known_host in cloud.hosts.values()):
                 return cloud
@@ -71,7 +71,7 @@ class EsxHosts:
 
 
 class EsxActions:
-    """Does what happens to hosts."""
+    """Executes the actions on hosts."""
 
     def __init__(self, clock: Clock, hosts: EsxHosts) -> None:
         self._clock = clock

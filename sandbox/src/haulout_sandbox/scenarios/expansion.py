@@ -1,8 +1,7 @@
-"""What a scenario comes to: machines and objects. Pure, so the same scenario always comes to the same.
+"""Expansion of a scenario into machines and objects: pure, so that a scenario always has the same result.
 
-`resize` is what --nodes, --zones and --pods-per-node do. Workloads with a `share` fill the cluster: what others
-leave of the pods that there are to be is divided among them, and each is made as often as its part allows, at least
-once.
+`resize` applies --nodes, --zones and --pods-per-node. Workloads with a `share` fill the cluster: the pods that other
+workloads leave are divided among them by share, and each is copied as often as its part allows, at least once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,13 +26,13 @@ _PROVIDER_ID_PATTERN = "sandbox://{zone}/{name}"
 def resize(
     scenario: Scenario, *, nodes: int | None = None, zones: int | None = None, pods_per_node: int | None = None
 ) -> Scenario:
-    """Return the scenario with so many nodes in all, in so many zones, with about so many pods on each."""
+    """Return the scenario with this number of nodes and zones, and about this number of pods per node."""
     pools = scenario.pools
     if nodes is not None:
         fixed_counts = [pool.count if is_control_plane(pool) else 0 for pool in pools]
         fixed_counts = (
             fixed_counts if sum(fixed_counts) < nodes else [0] * len(pools)
-        )  # of so few nodes there is not even that left
+        )  # so few nodes leave none for another pool
         counts = _divide_proportionally(
             nodes - sum(fixed_counts),
             [0 if fixed else pool.count for pool, fixed in zip(pools, fixed_counts, strict=True)],
@@ -48,7 +47,7 @@ def resize(
 
 
 def _divide_proportionally(total: int, weights: Sequence[int]) -> list[int]:
-    """Divide a whole number in proportion to weights: nobody gets more than one less or more than is due."""
+    """Divide an integer in proportion to weights; each part differs by less than one from the exact share."""
     total_weight = sum(weights) or len(weights)
     shares = [total * (weight if sum(weights) else 1) / total_weight for weight in weights]
     counts = [int(share) for share in shares]
@@ -59,7 +58,7 @@ def _divide_proportionally(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def is_control_plane(pool: Pool) -> bool:
-    """Tell whether a pool is the control plane, which neither grows nor spreads with a cluster of another shape."""
+    """Return whether a pool is the control plane, which `resize` does not change."""
     return pool.machines == "ControlPlaneMachineSet"
 
 
@@ -67,7 +66,6 @@ def is_control_plane(pool: Pool) -> bool:
 
 
 def new_machines(scenario: Scenario) -> list[Machine]:
-    """Return the machines of all pools."""
     return [
         new_machine(pool, number, machines_before=count_before)
         for pool, count_before in zip(scenario.pools, machines_before(scenario.pools), strict=True)
@@ -76,14 +74,14 @@ def new_machines(scenario: Scenario) -> list[Machine]:
 
 
 def machines_before(pools: Sequence[Pool]) -> list[int]:
-    """Return, for each pool, how many machines there are in those before it: its zones go on from theirs."""
+    """Return the number of machines in the pools before each pool, at which its zones continue."""
     return [sum(pool.count for pool in pools[:index]) for index in range(len(pools))]
 
 
 def new_machine(pool: Pool, number: int, *, machines_before: int, zone: str = "") -> Machine:
-    """Return the machine with this number in its pool, counted from 1, `machines_before` which there are others.
+    """Return a machine by its number in the pool, counted from 1.
 
-    Without a `zone` that is said for it, it has the one whose turn it is.
+    Without `zone`, zones are assigned in turn, continuing after `machines_before` other machines.
     """
     digits = max(_MIN_DIGITS, len(str(pool.count)))
     pattern = pool.provider_id or _PROVIDER_ID_PATTERN
@@ -107,7 +105,7 @@ def new_machine(pool: Pool, number: int, *, machines_before: int, zone: str = ""
 
 
 def workload_objects(scenario: Scenario) -> list[RawObject]:
-    """Return the objects that the workloads come to, in the order in which they are to be created."""
+    """Return the objects of all workloads in order of creation."""
     copies = [copy for workload in expand_workloads(scenario) for copy in workload]
     priorities = sorted({workload_copy.priority for workload_copy in copies if workload_copy.priority is not None})
     return [
@@ -118,7 +116,7 @@ def workload_objects(scenario: Scenario) -> list[RawObject]:
 
 
 def expand_workloads(scenario: Scenario) -> list[list[Workload]]:
-    """Return, for each workload, the copies of it that there are."""
+    """Return the copies of each workload."""
     nodes = sum(pool.count for pool in scenario.pools)
     fixed = sum(
         _pods_per_copy(element, nodes) * (element.copies or 1)
@@ -187,7 +185,7 @@ def _pod_body(workload: Workload, *, restart: str, metadata: RawObject) -> RawOb
 
 
 def _behavior_annotations(workload: Workload) -> dict[str, str]:
-    """Return how the pods behave, as the kubelets read it."""
+    """Return the annotations that control the simulated pods."""
     durations: dict[str, timedelta | None] = {
         "start-seconds": workload.start,
         "ready-seconds": workload.ready,

@@ -1,8 +1,8 @@
-"""The machines of a scenario, pool by pool, and the instances of clouds that they are.
+"""The machines of a scenario by pool, and their cloud instances.
 
-A machine of a pool with a cloud is an instance there. Its node has the cloud's providerID for it, and the labels by
-which people find such nodes. Machines of OpenShift are brought in by the Machine API, which launches their instances
-here. A machine of a pool with ESX hosts is a virtual machine on one of them.
+A machine of a pool with a cloud is an instance of that cloud. Its node has the cloud's providerID and the usual labels.
+For machines of OpenShift, the Machine API launches the instances through this module. A machine of a pool with ESX
+hosts is a virtual machine on one of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from haulout_sandbox.scenarios.esx import ALARM_NAME, EsxHosts
 
 @dataclass(frozen=True, slots=True)
 class FleetMember:
-    """A machine of a cloud."""
+    """A machine with a cloud instance."""
 
     node: str
     pool: str
@@ -41,7 +41,7 @@ class FleetMember:
 
 
 class Fleet:
-    """Brings machines in, and takes them away."""
+    """Adds and removes machines."""
 
     def __init__(self, cluster: Cluster, client: Client, pools: Sequence[model.Pool]) -> None:
         self.oci, self.aws = OciProvider(cluster.clock), AwsProvider(cluster.clock, realm=str(cluster.seed))
@@ -56,41 +56,35 @@ class Fleet:
 
     @property
     def clouds(self) -> frozenset[model.Cloud]:
-        """The clouds that have machines here."""
+        """Return the clouds with machines in this fleet."""
         return frozenset(pool.cloud for pool in self._pools.values() if pool.cloud)
 
     @property
     def oci_model(self) -> OciCloud:
-        """What answers for Oracle Cloud Infrastructure."""
         return self.oci.cloud
 
     @property
     def aws_model(self) -> AwsCloud:
-        """What answers for AWS."""
         return self.aws.cloud
 
     @property
     def azure_model(self) -> AzureCloud:
-        """What answers for Azure."""
         return self.azure.cloud
 
     @property
     def gcp_model(self) -> GcpCloud:
-        """What answers for Google Cloud."""
         return self.gcp.cloud
 
     @property
     def vcenters(self) -> Mapping[str, VsphereCloud]:
-        """What answers for the vCenter of each zone."""
+        """Return the vCenter of each zone."""
         return self.esx.vcenters
 
     @property
     def esx_alarms(self) -> frozenset[str]:
-        """The alarms that an ESX host may raise."""
         return frozenset({ALARM_NAME})
 
     def provider(self, cloud: model.Cloud) -> CloudProvider:
-        """Return a cloud."""
         by_name: dict[model.Cloud, CloudProvider] = {
             "oci": self.oci,
             "aws": self.aws,
@@ -101,11 +95,10 @@ class Fleet:
 
     @property
     def openshift_pools(self) -> tuple[model.Pool, ...]:
-        """The pools whose nodes are Machines of OpenShift: others bring them in, and replace them."""
+        """Return the pools whose nodes are OpenShift Machines; the Machine API adds and replaces these."""
         return tuple(pool for pool in self._pools.values() if pool.machines)
 
     def add_initial_machines(self) -> None:
-        """Bring in the machines that the scenario has from the beginning."""
         for pool in self._pools.values():
             if pool.machines:
                 continue
@@ -113,13 +106,13 @@ class Fleet:
                 self.add_machine(pool.name)
 
     def add_machine(self, pool: str) -> str:
-        """Bring in the next machine of a pool; return its name."""
+        """Add the next machine of a pool; return its name."""
         machine = self.launch_machine(pool)
         self._kubelets.add(machine)
         return machine.name
 
     def launch_machine(self, pool: str, *, zone: str = "") -> Machine:
-        """Return the next machine of a pool, which is an instance of its cloud but no node yet."""
+        """Return the next machine of a pool with a launched instance, but without a node."""
         self._last_numbers[pool] += 1
         pool_spec = self._pools[pool]
         machine = expansion.new_machine(
@@ -131,7 +124,7 @@ class Fleet:
             return machine
         instance = self.provider(pool_spec.cloud).launch_instance(machine.name, pool=pool, zone=machine.zone)
         self._members[machine.name] = FleetMember(machine.name, pool, pool_spec.cloud, instance.instance_id)
-        cloud_labels = {} if pool_spec.machines else instance.labels  # those of another installer
+        cloud_labels = {} if pool_spec.machines else instance.labels  # OpenShift nodes have other labels
         return replace(
             machine,
             provider_id=instance.provider_id,
@@ -140,20 +133,20 @@ class Fleet:
         )
 
     async def remove_machine(self, name: str) -> None:
-        """Take a machine away for good, and its node with it."""
+        """Remove a machine and its node for good."""
         self.terminate_instance(name)
-        with suppress(KubeError):  # the kubelets' line may be down; ours is not
+        with suppress(KubeError):  # the kubelets' connection may be cut; this one is not
             await self._kubelets.remove(name)
         with suppress(NotFound):
             await self._client.delete(NODES, name)
 
     def terminate_instance(self, name: str) -> None:
-        """End the instance of a machine, if a cloud has it."""
+        """Terminate the cloud instance of a machine, if it has one."""
         self.esx.remove_machine(name)
         member = self._members.pop(name, None)
         if member is not None:
             self.provider(member.cloud).terminate_instance(member.instance)
 
     def member(self, node: str) -> FleetMember | None:
-        """Return the instance that a node is, if a cloud has it."""
+        """Return the instance of a node, if it has one."""
         return self._members.get(node)

@@ -1,7 +1,7 @@
-"""Finds scenarios and reads them: those that come with Haulout by their name, all others from a file.
+"""Loads scenarios: built-in ones by name, others from a file.
 
-What can be known to be wrong without a cluster is found here, all of it at once, with file, line and key. What only an
-API server can tell (a manifest that it does not accept) is found when the scenario begins.
+All errors that can be found without a cluster are reported together, with file, line and key. Errors that only an API
+server can find (a manifest that it refuses) are reported when the scenario is deployed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,30 +47,28 @@ _KEYS = dict(zip(TimelineEntry.__struct_fields__, TimelineEntry.__struct_encode_
 
 @dataclass(frozen=True, slots=True)
 class LoadedScenario:
-    """A scenario that makes sense, as far as that can be known, with the manifests of its files."""
+    """A validated scenario, with the manifests of its files."""
 
     name: str
     file: str
     scenario: Scenario
-    files: dict[str, tuple[Manifest, ...]]  # by the name that the scenario has for them
+    files: dict[str, tuple[Manifest, ...]]  # by the file name in the scenario
 
     def with_scenario(self, scenario: Scenario) -> "LoadedScenario":
-        """Return the same with another scenario: a reshaped one."""
         return replace(self, scenario=scenario)
 
     def objects(self, manifest: Manifest) -> tuple[Manifest, ...]:
-        """Return the objects that a manifest stands for: itself, or those of its file."""
+        """Return the objects of a manifest: itself, or those of the file that it names."""
         return self.files[manifest["file"]] if _is_file_reference(manifest) else (manifest,)
 
 
 def builtin_names() -> list[str]:
-    """Return the names of the scenarios that come with Haulout."""
     folder = resources.files("haulout_sandbox.scenarios")
     return sorted(file.name.removesuffix(_SUFFIX) for file in folder.iterdir() if file.name.endswith(_SUFFIX))
 
 
 def load(name: str) -> LoadedScenario:
-    """Return the scenario of this name, or in this file."""
+    """Return the built-in scenario of this name, or the one in this file."""
     if name in builtin_names():
         data = resources.files("haulout_sandbox.scenarios").joinpath(f"{name}{_SUFFIX}").read_bytes()
         return parse(data, file=f"scenario {name}", name=name)
@@ -89,7 +87,7 @@ def load(name: str) -> LoadedScenario:
 
 
 def parse(data: bytes, *, file: str, name: str, folder: Path | None = None) -> LoadedScenario:
-    """Return the scenario that `data` holds; files that it names are in `folder`."""
+    """Return the scenario in `data`; files that it names are relative to `folder`."""
     decoded = yaml_decoder.decode(data, Scenario, file=file)
     files: dict[str, tuple[Manifest, ...]] = {}
     problems = [
@@ -105,7 +103,7 @@ def parse(data: bytes, *, file: str, name: str, folder: Path | None = None) -> L
 
 
 def action_of(entry: TimelineEntry) -> tuple[str, Any]:
-    """Return what happens, by the name that the file has for it."""
+    """Return the action of a timeline entry and its key in the file."""
     name = next(name for name in ACTION_FIELDS if getattr(entry, name) is not None)
     return _KEYS[name], getattr(entry, name)
 
@@ -154,7 +152,7 @@ def _check_pool_machines(decoded: DecodedFile[Scenario], index: int) -> ConfigPr
 
 def _check_clusters(decoded: DecodedFile[Scenario]) -> ConfigProblems:
     keys = [cluster.key for cluster in decoded.value.clusters]
-    deployments: dict[tuple[str, str], str] = {}  # by namespace and name: of which cluster
+    deployments: dict[tuple[str, str], str] = {}  # by namespace and name: the workload cluster of a pool
     for index, cluster in enumerate(decoded.value.clusters):
         path = f"clusters[{index}]"
         if cluster.key in keys[:index]:
@@ -264,7 +262,7 @@ def _check_cluster_reference(
 
 
 def _check_cloud_action(decoded: DecodedFile[Scenario], action: Any, path: str) -> ConfigProblems:
-    """Tell if none of the nodes that are meant can be of a cloud that does this."""
+    """Report an error if no selected node can belong to a cloud that supports the action."""
     if isinstance(action, EsxMaintenance | EsxAlarm) and not any(pool.esx_hosts for pool in decoded.value.pools):
         yield decoded.error_at(f"{path}.host", "expected a pool with esxHosts, found none")
     if isinstance(action, Announce | AwsAction):

@@ -1,7 +1,7 @@
-"""What a scenario says: pools of machines, what runs on them, and what happens when.
+"""The file format of scenarios: pools of machines, workloads, and a timeline.
 
-These structs are the format: each field is a key of the YAML file, in camelCase. docs/reference/sandbox-scenarios.md
-tells what they mean; a test sees to it that it names each of them.
+Each field of these structs is a key of the YAML file, in camelCase. docs/reference/sandbox-scenarios.md describes them;
+a test checks that it mentions each of them.
 """
 
 import re
@@ -15,7 +15,7 @@ from haulout.core import quantity
 from haulout.core.yaml_decoder import TextFormat
 from haulout_sandbox import limits
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, as Kubernetes wants most names
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, the format of most names in Kubernetes
 _SHARE = re.compile(r"[0-9]{1,9}%?")
 _PATTERN_FIELDS = ("name", "pool", "number", "zone", "region")
 
@@ -48,15 +48,15 @@ Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 Cloud = Literal["oci", "aws", "azure", "gcp"]
 MachineSetKind = Literal["MachineSet", "ControlPlaneMachineSet"]  # of OpenShift
 Labels = dict[str, str]
-Manifest = dict[str, Any]  # an object; or, with the one key `file`, the name of a file of objects
+Manifest = dict[str, Any]  # an object, or only the key `file` with the name of a file of objects
 
 
 class ScenarioStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What all of them have in common."""
+    """Base of all structs."""
 
 
 class Taint(ScenarioStruct, frozen=True, kw_only=True):
-    """What keeps pods off a node."""
+    """A taint."""
 
     key: str
     value: str = ""
@@ -64,7 +64,7 @@ class Taint(ScenarioStruct, frozen=True, kw_only=True):
 
 
 class Pool(ScenarioStruct, frozen=True, kw_only=True):
-    """Machines that are alike."""
+    """A pool of identical machines."""
 
     name: Name
     count: Annotated[int, Meta(ge=0, le=limits.MAX_NODES)] = 1
@@ -84,14 +84,14 @@ class Pool(ScenarioStruct, frozen=True, kw_only=True):
 
 
 class MachinePool(Pool, frozen=True, kw_only=True):
-    """Machines of Cluster API that are alike: a MachineDeployment; on BareMetalHosts of Metal3, if it says so."""
+    """A pool of Cluster API Machines: a MachineDeployment, optionally on BareMetalHosts of Metal3."""
 
     machine_labels: Labels = {}
     bare_metal: bool = False
 
 
 class Budget(ScenarioStruct, frozen=True, kw_only=True):
-    """A PodDisruptionBudget for the pods of a workload; one of the first two."""
+    """A PodDisruptionBudget for the pods of a workload; has either of the first two fields."""
 
     min_available: Share | None = None
     max_unavailable: Share | None = None
@@ -99,7 +99,7 @@ class Budget(ScenarioStruct, frozen=True, kw_only=True):
 
 
 class Workload(ScenarioStruct, frozen=True, kw_only=True):
-    """Something that runs: one of it, `copies` of it, or as many as its `share` of all pods makes."""
+    """A workload: one, a number of `copies`, or as many as its `share` of all pods allows."""
 
     kind: Literal["Deployment", "StatefulSet", "DaemonSet", "Job", "Pod"]
     name: Name
@@ -125,7 +125,7 @@ class Workload(ScenarioStruct, frozen=True, kw_only=True):
 
 
 class WorkloadCluster(ScenarioStruct, frozen=True, kw_only=True):
-    """A workload cluster of Cluster API, which the cluster of the scenario manages."""
+    """A workload cluster of Cluster API, managed by the scenario's cluster."""
 
     name: Name
     namespace: Name = "default"
@@ -136,15 +136,15 @@ class WorkloadCluster(ScenarioStruct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """How it is spoken of: `namespace/name`."""
+        """Return `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 
-# Which ones
+# Selectors
 
 
 class NodeSelector(ScenarioStruct, frozen=True, kw_only=True):
-    """Nodes by what they are, and by pods that do not run on them; `count` of them by chance, or all."""
+    """Selects nodes by their properties and by pods that must not run on them; `count` random ones, or all."""
 
     pool: Name | None = None
     zone: Name | None = None
@@ -157,25 +157,25 @@ Nodes = str | tuple[str, ...] | NodeSelector
 
 
 class NodeAction(ScenarioStruct, frozen=True, kw_only=True):
-    """Something that befalls nodes."""
+    """An action on nodes."""
 
     nodes: Nodes
 
 
 class TemporaryAction(ScenarioStruct, frozen=True, kw_only=True):
-    """Something that may end by itself."""
+    """An action that may end after a duration."""
 
     for_: timedelta | None = msgspec.field(name="for", default=None)
 
 
 class TemporaryNodeAction(NodeAction, frozen=True, kw_only=True):
-    """Something that befalls nodes and may end by itself."""
+    """An action on nodes that may end after a duration."""
 
     for_: timedelta | None = msgspec.field(name="for", default=None)
 
 
 class WorkloadSelector(ScenarioStruct, frozen=True, kw_only=True):
-    """Workloads by what they are; `count` of them by chance, or all."""
+    """Selects workloads by their properties; `count` random ones, or all."""
 
     kind: Literal["Deployment", "StatefulSet", "DaemonSet"] = "Deployment"
     name: str = ""
@@ -185,7 +185,7 @@ class WorkloadSelector(ScenarioStruct, frozen=True, kw_only=True):
 
 
 class PodSelector(ScenarioStruct, frozen=True, kw_only=True):
-    """Pods by what they are; `count` of them by chance, or all."""
+    """Selects pods by their properties; `count` random ones, or all."""
 
     namespace: str = ""
     name: str = ""
@@ -195,7 +195,7 @@ class PodSelector(ScenarioStruct, frozen=True, kw_only=True):
 
 
 class ObjectReference(ScenarioStruct, frozen=True, kw_only=True):
-    """One object of any kind that the cluster serves."""
+    """A reference to an object of any kind that the cluster serves."""
 
     kind: str
     name: str
@@ -204,43 +204,43 @@ class ObjectReference(ScenarioStruct, frozen=True, kw_only=True):
 
 
 class ClientFault(TemporaryAction, frozen=True, kw_only=True):
-    """Whose requests: of these components and users, or of all."""
+    """A fault for the requests of these components and users, or of all."""
 
     clients: tuple[str, ...] = ()
 
 
 class RequestFault(ClientFault, frozen=True, kw_only=True):
-    """Which of their requests: with this method, with this in their path, this share of them."""
+    """A fault for requests with this method and path substring, and for this share of them."""
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] | None = None
     path: str = ""
     chance: Annotated[float, Meta(ge=0, le=1)] = 1.0
 
 
-# What happens
+# Actions
 
 
 class Reboot(NodeAction, frozen=True, kw_only=True):
-    """Machines that go down and come back, without what ran on them."""
+    """Reboots machines; their containers are lost."""
 
     for_: timedelta = msgspec.field(name="for", default=timedelta(minutes=2))
 
 
 class NotReady(TemporaryNodeAction, frozen=True, kw_only=True):
-    """Kubelets that say that their node is not ready."""
+    """Makes kubelets report that their nodes are not ready."""
 
     problem: str = "the network plugin is not ready"
 
 
 class AddNodes(ScenarioStruct, frozen=True, kw_only=True):
-    """New machines in a pool."""
+    """Adds machines to a pool."""
 
     pool: Name
     count: Count = 1
 
 
 class TaintNodes(TemporaryNodeAction, frozen=True, kw_only=True):
-    """A taint on nodes."""
+    """Adds a taint to nodes."""
 
     key: str
     value: str = ""
@@ -248,74 +248,74 @@ class TaintNodes(TemporaryNodeAction, frozen=True, kw_only=True):
 
 
 class UntaintNodes(NodeAction, frozen=True, kw_only=True):
-    """No taint of this key on nodes."""
+    """Removes the taints with a key from nodes."""
 
     key: str
 
 
 class LabelNodes(TemporaryNodeAction, frozen=True, kw_only=True):
-    """Labels on nodes; null takes one away."""
+    """Sets labels of nodes; null removes a label."""
 
     labels: dict[str, str | None]
 
 
 class Scale(WorkloadSelector, frozen=True, kw_only=True):
-    """Another number of pods."""
+    """Changes the number of replicas."""
 
     replicas: Annotated[int, Meta(ge=0, le=100_000)]
 
 
 class Patch(ObjectReference, frozen=True, kw_only=True):
-    """A merge patch of an object: keys are set, null takes one away."""
+    """Applies a merge patch to an object: sets keys; null removes one."""
 
     patch: dict[str, Any]
     subresource: Literal["", "status", "scale"] = ""
 
 
 class Pause(TemporaryAction, frozen=True, kw_only=True):
-    """Components of the cluster that do nothing."""
+    """Pauses components of the cluster."""
 
     components: tuple[str, ...]
 
 
 class Resume(ScenarioStruct, frozen=True, kw_only=True):
-    """Components that go on."""
+    """Resumes components of the cluster."""
 
     components: tuple[str, ...]
 
 
 class Refuse(RequestFault, frozen=True, kw_only=True):
-    """Requests that are answered with an error and take no effect."""
+    """Answers requests with an error and without effect."""
 
     code: Annotated[int, Meta(ge=400, le=599)] = 503
     retry_after: Annotated[int, Meta(ge=0, le=3600)] = 0
 
 
 class LoseAnswers(RequestFault, frozen=True, kw_only=True):
-    """Requests that take effect, but whose answer is lost with the connection."""
+    """Lets requests take effect, but breaks the connection before the response."""
 
 
 class Slow(RequestFault, frozen=True, kw_only=True):
-    """Requests that take longer."""
+    """Delays requests."""
 
     by: timedelta
 
 
 class Compact(ScenarioStruct, frozen=True, kw_only=True):
-    """The server forgets its history: whoever goes on from an old revision gets 410."""
+    """Compacts the server's history: a watch from an old revision gets 410 Gone."""
 
 
 class RestartServer(ScenarioStruct, frozen=True, kw_only=True):
-    """All connections break; nobody is answered for a while."""
+    """Breaks all connections; the server does not answer for a while."""
 
     for_: timedelta = msgspec.field(name="for", default=timedelta(seconds=5))
 
 
-# What clouds do
+# Actions of clouds
 
 
 class Announce(NodeAction, frozen=True, kw_only=True):
-    """A cloud says what it will do to machines, and does it when the time has come."""
+    """Announces maintenance of machines, and carries it out at its time."""
 
     kind: Literal["Reboot", "Stop", "Terminate", "Migrate", "Freeze"] = "Reboot"
     in_: timedelta = msgspec.field(name="in", default=timedelta(minutes=20))
@@ -325,75 +325,75 @@ class Announce(NodeAction, frozen=True, kw_only=True):
 
 
 class AnnouncementReference(ScenarioStruct, frozen=True, kw_only=True):
-    """What was announced under a name, the last time."""
+    """A reference to the latest announcement with a name."""
 
     name: Name
 
 
 class Move(AnnouncementReference, frozen=True, kw_only=True):
-    """Another time for it."""
+    """Reschedules an announced maintenance."""
 
     in_: timedelta = msgspec.field(name="in")
 
 
 class AwsAction(NodeAction, frozen=True, kw_only=True):
-    """Something that only AWS does."""
+    """An action that only AWS supports."""
 
 
-# What happens between a management cluster and its workload clusters
+# Actions of Cluster API
 
 
 class WorkloadClusterAction(ScenarioStruct, frozen=True, kw_only=True):
-    """A workload cluster, as `namespace/name`."""
+    """An action on a workload cluster, given as `namespace/name`."""
 
     cluster: str
 
 
 class RollOut(WorkloadClusterAction, frozen=True, kw_only=True):
-    """Another version for all Machines of a pool: they are replaced one by one."""
+    """Changes the version of a pool, which replaces its Machines one by one."""
 
     pool: Name
 
 
 class MachineSelector(WorkloadClusterAction, frozen=True, kw_only=True):
-    """Machines of a workload cluster, of one pool or of any; `count` of them by chance."""
+    """Selects Machines of a workload cluster, of one pool or all; `count` random ones."""
 
     pool: Name | None = None
     count: Count = 1
 
 
 class Maintain(MachineSelector, frozen=True, kw_only=True):
-    """Maintenance of Machines is requested; once it is approved it takes `for`, and the request is withdrawn."""
+    """Requests maintenance of Machines; after approval it takes `for`, and the request is withdrawn."""
 
     for_: timedelta = msgspec.field(name="for", default=timedelta(minutes=3))
 
 
 class CutOff(WorkloadClusterAction, frozen=True, kw_only=True):
-    """A workload cluster cannot be reached from its management cluster, for a while."""
+    """Makes a workload cluster unreachable from its management cluster for a while."""
 
     how: Literal["hang", "refuse", "slow"] = "hang"
     for_: timedelta = msgspec.field(name="for", default=timedelta(minutes=5))
 
 
-# What happens to ESX hosts
+# Actions on ESX hosts
 
 
 class EsxMaintenance(ScenarioStruct, frozen=True, kw_only=True):
-    """An ESX host that is put into maintenance, and stays there for a while once nothing runs on it."""
+    """Puts an ESX host into maintenance mode, for a duration after its last machine has left."""
 
     host: str
     for_: timedelta = msgspec.field(name="for", default=timedelta(minutes=10))
 
 
 class EsxAlarm(TemporaryAction, frozen=True, kw_only=True):
-    """An alarm on an ESX host."""
+    """Raises an alarm on an ESX host."""
 
     host: str
     alarm: str = "Host memory usage"
 
 
 class TimelineEntry(ScenarioStruct, frozen=True, kw_only=True):
-    """What happens, and when, counted from when the cluster is there for people: one `at`, or `every`, `until`."""
+    """An action and its time after the start of the timeline: once `at`, or `every` interval, `until`."""
 
     at: timedelta | None = None
     every: timedelta | None = None
@@ -443,7 +443,7 @@ class TimelineEntry(ScenarioStruct, frozen=True, kw_only=True):
 
 
 class Scenario(ScenarioStruct, frozen=True, kw_only=True):
-    """A cluster and its story."""
+    """A cluster and its timeline."""
 
     description: str = ""
     youth: timedelta = timedelta(minutes=5)
@@ -457,5 +457,5 @@ class Scenario(ScenarioStruct, frozen=True, kw_only=True):
 
     @property
     def has_machines(self) -> bool:
-        """Tell whether nodes of it are Machines of OpenShift."""
+        """Return whether nodes of the cluster are OpenShift Machines."""
         return any(pool.machines for pool in self.pools)

@@ -1,7 +1,7 @@
-"""What becomes of Machines, told to those who watch: who asked for what, and what came of it.
+"""Reports changes of OpenShift Machines and maintenance requests to the users of a sandbox.
 
-The cloud and the timeline tell what they do themselves. Here others act, the operator and the Machine API, and what
-they do is read from the objects that they write, as a person would with `kubectl get --watch`.
+Clouds and the timeline report their own actions. Machines change because of the operator and the Machine API, so their
+changes are read from the objects, as with `kubectl get --watch`.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ _REPORTED_PHASES = (
     MachineMaintenancePhase.WAITING,
     MachineMaintenancePhase.SURGING,
     MachineMaintenancePhase.REFUSED,
-)  # and why; of a Machine that is told to go, its deletion is told
+)  # and the reasons; deletion of a Machine is reported when it begins
 _FINISHED_NOTICE_PHASES = tuple(it for it in NoticePhase if it.is_over)
 _FINISHED_PHASES = (MachineMaintenancePhase.COMPLETED, MachineMaintenancePhase.CANCELLED)
 
 
 async def report_openshift_changes(client: Client, on_event: OnEvent) -> None:
-    """Tell what happens from now on, until cancelled."""
+    """Report changes from now on, until cancelled."""
     machine_informer = Informer(client, ListWatch(MACHINES), transform=as_is)
 
     def describe_notice(old: MaintenanceNotice | None, new: MaintenanceNotice | None) -> str:
@@ -48,7 +48,7 @@ async def report_openshift_changes(client: Client, on_event: OnEvent) -> None:
             (MAINTENANCE_NOTICES, describe_notice),
             (MACHINE_MAINTENANCES, describe_maintenance_change),
         ):
-            if await serves(client, resource):  # as the operator is here, too
+            if await serves(client, resource):  # the operator's CRDs may be absent
                 tasks.create_task(
                     report_changes(Informer(client, ListWatch(resource), transform=as_is), describe, on_event)
                 )
@@ -57,8 +57,8 @@ async def report_openshift_changes(client: Client, on_event: OnEvent) -> None:
 async def report_changes(
     informer: Informer[T], describe: Callable[[T | None, T | None], str], on_event: OnEvent
 ) -> None:
-    """Tell what becomes of objects from now on, in these words."""
-    is_synced = False  # before, what there is would be told as news
+    """Report changes of objects from now on, in the words of `describe`."""
+    is_synced = False  # initial objects are no changes
 
     def on_change(old: T | None, new: T | None) -> None:
         if is_synced and (text := describe(old, new)):
@@ -72,7 +72,7 @@ async def report_changes(
 
 
 def describe_machine_change(old: Machine | None, new: Machine | None) -> str:
-    """Return what became of a Machine, for people; empty if it is nothing to speak of."""
+    """Return the change of a Machine as text; empty if it is not worth a report."""
     if new is None:
         return "" if old is None else f"Machine {old.name} is gone{f', and {old.node} with it' if old.node else ''}"
     if old is None:
@@ -94,7 +94,6 @@ def describe_machine_change(old: Machine | None, new: Machine | None) -> str:
 
 
 def describe_maintenance_change(old: MachineMaintenance | None, new: MachineMaintenance | None) -> str:
-    """Return what became of a MachineMaintenance, for people."""
     if new is None:
         return ""
     machine = new.spec.machinelink
@@ -109,7 +108,6 @@ def describe_maintenance_change(old: MachineMaintenance | None, new: MachineMain
 
 
 def describe_notice_change(old: MaintenanceNotice | None, new: MaintenanceNotice | None, *, node: str) -> str:
-    """Return what became of a notice, for people."""
     if new is None:
         return ""
     if old is None:

@@ -1,7 +1,7 @@
-"""Pools whose nodes are Machines of OpenShift: the sets that make them, and the instances that they run on.
+"""Pools whose nodes are OpenShift Machines: their MachineSets and their cloud instances.
 
-A pool comes to a MachineSet in each of its zones, as OpenShift's installer does it. Its Machines find their pool again
-by a label, and launch instances of the fleet: so the cloud knows them, and can announce something for them.
+A pool becomes one MachineSet per zone, as OpenShift's installer creates them. A label of a Machine names its pool.
+Machines launch instances of the fleet, so the cloud knows them and can announce maintenance for them.
 """
 
 from collections import Counter
@@ -28,15 +28,15 @@ from haulout_sandbox.scenarios.fleet import Fleet
 from haulout_sandbox.scenarios.model import Pool, Scenario
 
 MACHINE_API_CLIENT = "machine-api"
-CLUSTER_NAME = "sandbox"  # what the installer would have called it
-# Quicker than life, so that people who watch see the new node come.
+CLUSTER_NAME = "sandbox"  # as if the installer had named it
+# Faster than real clouds, so that users see the new node soon.
 _DELAYS = MachineApiDelays(
     instance=timedelta(seconds=15), node_join=timedelta(seconds=60), termination=timedelta(seconds=20)
 )
 
 
 def openshift_objects(scenario: Scenario) -> list[RawObject]:
-    """Return what makes a cluster one of OpenShift, if its scenario has such pools."""
+    """Return the objects that make a cluster an OpenShift cluster, if the scenario has such pools."""
     if not scenario.has_machines:
         return []
     machine_sets = [
@@ -49,7 +49,7 @@ def openshift_objects(scenario: Scenario) -> list[RawObject]:
 
 
 def new_machine_api(cluster: Cluster, fleet: Fleet) -> MachineApi:
-    """Return the Machine API of a cluster; what `openshift_objects` returns must be served."""
+    """Return the Machine API of a cluster, which must serve the result of `openshift_objects`."""
     instances = FleetInstanceProvider(cluster, fleet)
     return MachineApi(
         cluster.client(MACHINE_API_CLIENT),
@@ -60,7 +60,7 @@ def new_machine_api(cluster: Cluster, fleet: Fleet) -> MachineApi:
 
 
 class FleetInstanceProvider:
-    """Instances of Machines in the fleet of a scenario."""
+    """Launches the instances of Machines in the fleet of a scenario."""
 
     def __init__(self, cluster: Cluster, fleet: Fleet) -> None:
         self._kubelets = cluster.kubelets
@@ -69,21 +69,18 @@ class FleetInstanceProvider:
         self._hosts: dict[str, Host] = {}  # by the uid of the Machine
 
     def launch(self, machine: Machine) -> str:
-        """Return the providerID of a Machine's instance."""
         if machine.uid not in self._hosts:
             pool = machine.labels.get(expansion.POOL_LABEL, "")
-            pool = pool if pool in self._pools else self._pools[0]  # a set that somebody made by hand
+            pool = pool if pool in self._pools else self._pools[0]  # for a MachineSet that a user created
             self._hosts[machine.uid] = self._fleet.launch_machine(pool, zone=machine.spec.zone)
         return self._hosts[machine.uid].provider_id
 
     def boot(self, machine: Machine) -> None:
-        """Have the instance become a node."""
         host = self._hosts[machine.uid]
         if host.name not in self._kubelets.names:
             self._kubelets.add(replace(host, labels={**machine.role_labels, **host.labels}))
 
     async def terminate(self, machine: Machine) -> None:
-        """End the instance and its node."""
         host = self._hosts.pop(machine.uid, None)
         if host is None:
             return

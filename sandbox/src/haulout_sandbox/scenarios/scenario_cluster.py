@@ -1,8 +1,8 @@
-"""Where a scenario is played: a cluster, and all that can be done to it.
+"""The cluster of a scenario, and the execution of actions on it.
 
-Machines and lines are the cluster's own affair. All else is asked of the API server by a client of the name `scenario`,
-as a person would with kubectl. What is left to chance comes from a seeded generator, so the same story happens each
-time.
+The simulated cluster itself provides machines and connections. All else goes through the API server with a client
+called `scenario`, as a person would act with kubectl. Random choices use a seeded generator, so that each run is the
+same.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -33,7 +33,7 @@ Connect = Callable[[bytes, ClusterKey], AbstractAsyncContextManager[Client]]
 
 
 class ScenarioCluster:
-    """Puts a scenario up in a cluster, and does what happens in it."""
+    """Deploys a scenario to a cluster and executes its actions."""
 
     def __init__(
         self, cluster: Cluster, loaded_scenario: LoadedScenario, *, cluster_factory: ClusterFactory | None = None
@@ -57,27 +57,27 @@ class ScenarioCluster:
 
     @property
     def has_machines(self) -> bool:
-        """Whether it has Machines of OpenShift."""
+        """Return whether the cluster has OpenShift Machines."""
         return self.loaded_scenario.scenario.has_machines
 
     @property
     def workload_clusters(self) -> Mapping[ClusterKey, Cluster]:
-        """The clusters that its cluster manages."""
+        """Return the workload clusters that the cluster manages."""
         return self.workload_cluster_manager.clusters
 
     @property
     def connect(self) -> Connect:
-        """How its workload clusters are reached by their kubeconfigs."""
+        """Return the function that connects to workload clusters by kubeconfig."""
         return self.workload_cluster_manager.registry.connect
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Have its cluster run while the context lasts, and those that this one manages."""
+        """Run the cluster and its workload clusters while the context lasts."""
         async with self.cluster.running(), self.workload_cluster_manager.running():
             yield
 
     async def deploy(self) -> None:
-        """Bring machines and objects in; what the API server refuses is an error of the scenario."""
+        """Create machines and objects; an object that the API server refuses is an error of the scenario."""
         scenario = self.loaded_scenario.scenario
         self.fleet.add_initial_machines()
         manifests = (obj for manifest in scenario.manifests for obj in self.loaded_scenario.objects(manifest))
@@ -101,5 +101,5 @@ class ScenarioCluster:
         await self.workload_cluster_manager.start()
 
     async def execute(self, name: str, action: Any, random: Random) -> ActionResult:
-        """Do what `action`, which the scenario calls `name`, says."""
+        """Execute an action, which the scenario calls `name`."""
         return await self.action_handlers[name](action, random)

@@ -1,8 +1,8 @@
-"""What happens in a scenario, when its time has come.
+"""Runs the timeline of a scenario.
 
-Times count from the moment at which the timeline begins to run. What happens again and again keeps to its beat, however
-long it takes; what takes longer than its beat skips one. What goes wrong (the node that was to reboot is gone) is told,
-and the story goes on.
+Times count from the start of the timeline. A repeated action keeps its interval however long it takes; one that takes
+longer than the interval skips a run. A failed action (the node to reboot does not exist) is reported, and the timeline
+continues.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from haulout_sandbox.scenarios.openshift_changes import report_openshift_changes
 from haulout_sandbox.scenarios.scenario_cluster import ScenarioCluster
 
 T = TypeVar("T")
-OnScenarioEvent = Callable[[timedelta, str], object]  # how long after the beginning, and what
+OnScenarioEvent = Callable[[timedelta, str], object]  # the time since the start, and a message
 
 
 class Timeline:
-    """Lets happen what a scenario says, while `run` runs; `on_event` hears of it."""
+    """Executes the actions of a scenario while `run` runs, and reports each to `on_event`."""
 
     def __init__(self, scenario: ScenarioCluster, *, on_event: OnScenarioEvent) -> None:
         self._scenario = scenario
@@ -33,7 +33,7 @@ class Timeline:
         self._on_event = on_event
 
     async def run(self) -> None:
-        """Play it to its end, if it has one."""
+        """Run the timeline to its end, if it has one."""
         started_at = self._clock.now()
         async with asyncio.TaskGroup() as tasks:
             for number, entry in enumerate(self._scenario.loaded_scenario.scenario.timeline):
@@ -65,7 +65,7 @@ class Timeline:
         return result
 
     async def _run_or_report(self, entry: TimelineEntry, started_at: datetime, awaitable: Awaitable[T]) -> T | None:
-        """Return what comes of something; if it goes wrong, tell so."""
+        """Return the result of an action; report a failure and return None."""
         try:
             return await awaitable
         except (HauloutError, LookupError, ValueError) as error:
@@ -79,7 +79,7 @@ class Timeline:
 
 
 def _next_due(entry: TimelineEntry, due_after: timedelta, *, elapsed: timedelta) -> timedelta | None:
-    """Return when it happens next: on the beat, but not in the past."""
+    """Return the next run: a multiple of the interval that is not in the past."""
     if entry.every is None:
         return None
     intervals = max((elapsed - due_after) // entry.every, 0) + 1

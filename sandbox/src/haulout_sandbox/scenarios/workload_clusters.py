@@ -1,8 +1,7 @@
-"""The workload clusters of a scenario, and what manages them: Cluster API, and Metal3 where pools are made of hosts.
+"""The workload clusters of a scenario and their management by Cluster API, with Metal3 for pools of hosts.
 
-Each is a cluster of its own beside that of the scenario. A pool of it is a MachineDeployment; its nodes are made as the
-pool says, and called like their Machines. A pool of Metal3 has one host more than it needs, so that Machines can be
-replaced.
+Each is a separate simulated cluster. Each of its pools is a MachineDeployment; its nodes have the properties of the
+pool and the names of their Machines. A pool of Metal3 has one spare host, so that Machines can be replaced.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -33,7 +32,7 @@ from haulout_sandbox.scenarios.dynamic_client import DynamicClient
 from haulout_sandbox.scenarios.model import MachinePool, Scenario, WorkloadCluster
 
 CONTROLLER_CLIENTS = ("cluster-api", "metal3")
-# Quicker than life, so that people who watch see the new node come.
+# Faster than real infrastructure, so that users see the new node soon.
 _CLUSTER_API_DELAYS = ClusterApiDelays(
     instance=timedelta(seconds=15), node_join=timedelta(seconds=60), termination=timedelta(seconds=20)
 )
@@ -48,11 +47,11 @@ _METAL3_DELAYS = metal3.Metal3Delays(
 
 _NODE_TIMEOUT, _POLL_INTERVAL = timedelta(minutes=3), timedelta(seconds=1)
 
-ClusterFactory = Callable[[int], Cluster]  # a cluster beside the first, by its number
+ClusterFactory = Callable[[int], Cluster]  # creates a cluster by its number
 
 
 class WorkloadClusters:
-    """Puts up the workload clusters of a scenario."""
+    """Creates the workload clusters of a scenario."""
 
     def __init__(
         self, management: Cluster, scenario: Scenario, *, cluster_factory: ClusterFactory | None = None
@@ -77,19 +76,19 @@ class WorkloadClusters:
     def register(
         self, key: ClusterKey, *, server: str = "", ca_pem: bytes = b"", token_factory: Callable[[], str] | None = None
     ) -> RegisteredCluster:
-        """Have a cluster be at an address; those of which nobody says so have one that is made up."""
+        """Register a cluster with its address; the default address is made up."""
         return self.registry.add(key, self.clusters[key], server=server, ca_pem=ca_pem, token_factory=token_factory)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Have all of them run while the context lasts."""
+        """Run all workload clusters while the context lasts."""
         async with AsyncExitStack() as stack:
             for cluster in self.clusters.values():
                 await stack.enter_async_context(cluster.running())
             yield
 
     def management_objects(self) -> Iterator[RawObject]:
-        """Yield what belongs into the management cluster."""
+        """Yield the objects for the management cluster."""
         if not self._scenario.clusters:
             return
         yield from clusterapi.custom_resource_definitions()
@@ -110,7 +109,7 @@ class WorkloadClusters:
                 )
 
     async def start(self) -> None:
-        """Have them managed, and what runs on them; what `management_objects` yields must be served."""
+        """Start the management and the workloads; the objects of `management_objects` must be served."""
         if not self.clusters:
             return
         management = self._management
@@ -143,7 +142,7 @@ class WorkloadClusters:
             cluster.start_program(_deploy_workloads(cluster, spec), name="scenario")
 
     def _new_host(self, machine: Machine) -> Host:
-        """Return what the node of a Machine is made of: as its pool says, in the zones of that in turn."""
+        """Return the host of a Machine: the properties of its pool, in the pool's zones in turn."""
         pool, number = self._pool_and_number(machine)
         return Host(name=machine.name) if pool is None else replace(_machine_of(pool, number), name=machine.name)
 
@@ -164,7 +163,7 @@ class WorkloadClusters:
 
 
 async def _deploy_workloads(cluster: Cluster, spec: WorkloadCluster) -> None:
-    """Have what runs on a cluster, once all of its nodes are there: all of it would be on the first of them."""
+    """Deploy the workloads of a cluster when all its nodes exist; otherwise the first node would get all pods."""
     nodes, deadline = sum(pool.count for pool in spec.pools), cluster.clock.now() + _NODE_TIMEOUT
     while len(cluster.api.objects_by_key("nodes")) < nodes and cluster.clock.now() < deadline:
         await cluster.clock.sleep(_POLL_INTERVAL)
@@ -178,5 +177,5 @@ def _machine_of(pool: MachinePool, number: int) -> Host:
 
 
 def _as_scenario(cluster: WorkloadCluster) -> Scenario:
-    """Return the scenario that a workload cluster would be by itself."""
+    """Return a workload cluster as a scenario of its own."""
     return Scenario(pods_per_node=cluster.pods_per_node, pools=cluster.pools, workloads=cluster.workloads)

@@ -1,1 +1,1 @@
-"""Wiring of the hub: the controller of Cluster API in a management cluster."""
+"""Wiring of the hub: the Cluster API controller in a management cluster."""

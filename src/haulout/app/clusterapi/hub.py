@@ -1,8 +1,8 @@
-"""The hub: of several processes one leads and couples Machines with the nodes of workload clusters.
+"""The hub process: leader election, and the controller that couples Machines with nodes of workload clusters.
 
-It leads under the name that the runtime-extension-maintenance-controller leads under, so that an old one in the same
-namespace and a new one never work at once. It needs no pod to run in: without one its lease is in the namespace that
-the context names, or that was given; or nobody is elected, if whoever runs it sees to it that there is only one.
+The lease has the name of the runtime-extension-maintenance-controller's, so that the two never work at once in one
+namespace. The hub may run outside of a pod: its lease is then in the namespace of the kubeconfig context, or in the
+given one. Leader election can be turned off if the user guarantees that only one hub runs.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ from haulout.kube.recorder import EventRecorder
 log = logging.getLogger(__name__)
 
 _FLUSH_TIMEOUT = timedelta(seconds=2)
-_DEFAULT_MEMORY_LIMIT = 400 << 20  # without a container: what the Deployment of `hub_manifests` has
+_DEFAULT_MEMORY_LIMIT = 400 << 20  # outside of a container: the limit of the Deployment of `hub_manifests`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubReplicaSettings(ReplicaSettings):
-    """Where and as whom a hub runs; `cluster` is its management cluster."""
+    """Settings of a hub replica; `cluster` is its management cluster."""
 
-    elects_leader: bool = True  # one of several leads; otherwise it works at once
+    elects_leader: bool = True  # False: work at once, without leader election
     hub: ClusterApiSettings = field(default_factory=ClusterApiSettings)
 
 
@@ -50,7 +50,7 @@ async def run_hub(
     admission: ClusterBudget | None = None,
     status: HubStatus | None = None,
 ) -> None:
-    """Serve what every replica serves, and stand for leadership; until cancelled. `status` learn how it goes."""
+    """Serve HTTP on every replica and run for leader, until cancelled. `status` receives the state of the hub."""
     status = status or HubStatus()
     status.client = client
     connect = connect or network_client_factory(
@@ -77,7 +77,7 @@ async def _run_leader_election(
 ) -> None:
     lead = partial(_lead, settings=settings, connect=connect, admission=admission, status=status)
     if not settings.elects_leader:
-        log.warning("nobody is elected: see to it that no other hub runs for this cluster")
+        log.warning("leader election is off: make sure that no other hub runs for this cluster")
         await lead(client)
         return
     election = LeaderElection(
@@ -91,7 +91,7 @@ async def _run_leader_election(
         try:
             await election.run(lead)
         except LeadershipLost as error:
-            log.warning("%s; standing again", error)
+            log.warning("%s; rejoining the leader election", error)
 
 
 async def _lead(
@@ -103,7 +103,7 @@ async def _lead(
     status: HubStatus,
 ) -> None:
     events = EventRecorder(client, instance=settings.identity, controller=EVENT_REPORTER)
-    # With the client of the leader: who was deposed takes no slot.
+    # With the leader's fenced client: a deposed leader cannot take a slot.
     admission = admission or new_cluster_budget(client, settings.hub.cluster_budget, namespace=settings.namespace)
     dashboard = run_hub_dashboard(
         client,
@@ -133,7 +133,7 @@ async def _lead(
                     companions.start_for(hub)
                     await hub.run()
             except ClusterApiNotServed as error:
-                log.warning("%s: looking which version is", error)
+                log.warning("%s: discovering the served version", error)
             finally:
                 status.hub = None
 

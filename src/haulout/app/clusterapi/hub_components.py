@@ -1,11 +1,11 @@
-"""What goes with a hub: MachineDrainRules are followed for it, and BareMetalHosts are seen to if that is wanted.
+"""Components beside the hub's controller: MachineDrainRules and, if enabled, Metal3 BareMetalHosts.
 
-    async with beside(client, events=events, vitals=vitals, settings=settings) as companions:
-        hub = Hub(…, drain_rules=companions.drain_rules)
-        companions.join(hub)
+    async with open_hub_components(client, events=events, status=status, settings=settings) as components:
+        hub = ClusterApiController(…, drain_rules=components.drain_rules)
+        components.start_for(hub)
         await hub.run()
 
-Each is a part by itself: one that breaks starts again alone, and the hub goes on.
+Each has its own supervisor: a component that fails restarts alone, and the hub continues.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from haulout.kube.recorder import EventRecorder
 
 
 class HubComponents:
-    """Those who run beside one hub."""
+    """The components that run beside one hub controller."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class HubComponents:
         self.tasks: list[asyncio.Task[None]] = []
 
     def drain_rules(self, machine: Machine, cluster: Cluster | None) -> str | None:
-        """Return what the node of a Machine is to say of MachineDrainRules; None: what it says now."""
+        """Return the drain rules annotation for the node of a Machine; None: keep the current one."""
         return None if self._rules is None else self._rules.annotation_for(machine, cluster)
 
     def start_for(self, hub: ClusterApiController) -> None:
-        """Run beside a hub."""
+        """Start the components for a hub controller."""
 
         async def watch_drain_rules() -> None:
             version = (await hub.wait_for_machines()).resource.version
@@ -81,7 +81,7 @@ class HubComponents:
 async def open_hub_components(
     client: Client, *, events: EventRecorder, status: HubStatus, settings: ClusterApiSettings
 ) -> AsyncIterator[HubComponents]:
-    """Yield those who can join a hub; they end with the context."""
+    """Yield components that can be started for a hub controller; they end with the context."""
     try:
         async with asyncio.TaskGroup() as group:
             components = HubComponents(client, group, events=events, status=status, settings=settings)
@@ -90,5 +90,5 @@ async def open_hub_components(
             finally:
                 for task in components.tasks:
                     task.cancel()
-    except BaseExceptionGroup as failures:  # they have parts of their own: what ends the context is the hub's
+    except BaseExceptionGroup as failures:  # supervisors contain other failures: only the hub's ends the context
         raise failures.exceptions[0] from None

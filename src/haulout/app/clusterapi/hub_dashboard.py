@@ -1,8 +1,8 @@
-"""What a hub that leads shows to people who look: the source of `/api/v2`, a part that may break without the others.
+"""The dashboard backend of a leading hub: the source of `/api/v2`. Its failures do not affect the hub.
 
-    group.create_task(face_hub(client, vitals, admission, namespace=…, identity=…, cluster=…))
+    group.create_task(run_hub_dashboard(client, status, admission, namespace=…, identity=…, cluster=…))
 
-It outlives the hub itself, which starts again when it broke: whoever looks meanwhile is told so.
+The backend survives a restart of the hub's controller, and reports the failure meanwhile.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class HubView(ClusterStatuses, Protocol):
-    """A hub, as far as it is shown."""
+    """What the dashboard reads from the hub's controller."""
 
     @property
     def machines(self) -> object | None:
@@ -38,50 +38,50 @@ class HubView(ClusterStatuses, Protocol):
 
 
 class HubStatusView(Protocol):
-    """How a hub is doing: `haulout.app.clusterapi.hub_status.HubStatus`."""
+    """What the dashboard reads from `haulout.app.clusterapi.hub_status.HubStatus`."""
 
     source: "Backend | None"
 
     @property
     def hub(self) -> HubView | None:
-        """The hub, while it works."""
+        """The controller, while it runs."""
         ...
 
     @property
     def supervisor(self) -> Supervisor:
-        """The hub as a part that may break."""
+        """The supervisor of the controller."""
         ...
 
     @property
     def drain_rules_supervisor(self) -> Supervisor:
-        """What follows MachineDrainRules."""
+        """The supervisor of the MachineDrainRule informer."""
         ...
 
     @property
     def metal3_supervisor(self) -> Supervisor:
-        """What powers hosts off."""
+        """The supervisor of the Metal3 controller."""
         ...
 
     @property
     def dashboard_supervisor(self) -> Supervisor:
-        """What is shown."""
+        """The supervisor of the dashboard backend."""
         ...
 
     @property
     def started(self) -> datetime | None:
-        """When the process has."""
+        """When the process started."""
         ...
 
     @property
     def recent_warnings(self) -> "RecentWarnings | None":
-        """What was logged of late."""
+        """The warnings logged recently."""
         ...
 
 
 async def run_hub_dashboard(
     client: Client, status: HubStatusView, admission: ClusterBudget, *, namespace: str, identity: str, cluster: str
 ) -> None:
-    """Answer those who look, until cancelled."""
+    """Run the dashboard backend until cancelled."""
     backend = _HubBackend(client, status, namespace=namespace, identity=identity)
     operator_info = OperatorInfo(identity=identity, since=client.clock.now(), cluster=cluster, banners=backend.banners)
 
@@ -98,7 +98,7 @@ async def run_hub_dashboard(
 
 
 class _HubBackend:
-    """What is known of the hub, whichever of its lives it is in."""
+    """Reads the hub's status, across restarts of its controller."""
 
     def __init__(self, client: Client, status: HubStatusView, *, namespace: str, identity: str) -> None:
         self._client = client
@@ -108,19 +108,17 @@ class _HubBackend:
         self._identity = identity
 
     def cluster_statuses(self) -> tuple[WorkloadClusterStatus, ...]:
-        """Return how clusters stand."""
         return () if self._status.hub is None else self._status.hub.cluster_statuses()
 
     def subscribe(self, callback: Callable[[], None], /) -> Callable[[], None]:
-        """Call back when that changes; the next life of the hub is seen when somebody looks again."""
+        """Call back on changes of this controller; after its restart, readers must subscribe again."""
         return _nothing_to_unsubscribe if self._status.hub is None else self._status.hub.subscribe(callback)
 
     def banners(self) -> tuple[Banner, ...]:
-        """Return what people should know on every page."""
+        """Return the banners of every page."""
         return tuple(Banner(level=Level.CRITICAL, text=problem, page="health") for problem in self._problems())
 
     async def health(self, viewers: int) -> Health:
-        """Return how this replica is doing."""
         usage, recent_warnings = process_metrics.resource_usage(), self._status.recent_warnings
         return Health(
             identity=self._identity,
@@ -164,9 +162,9 @@ class _HubBackend:
         try:
             found = await leases.find(self._client, EXTENSION_LEASE, namespace=self._namespace)
         except KubeError as error:
-            return LeaseHealth(name=EXTENSION_LEASE, holder=f"nobody can tell: {error}")
+            return LeaseHealth(name=EXTENSION_LEASE, holder=f"unknown: {error}")
         return health.lease(EXTENSION_LEASE, found)
 
 
 def _nothing_to_unsubscribe() -> None:
-    """End what never began."""
+    """Do nothing: there is no subscription."""

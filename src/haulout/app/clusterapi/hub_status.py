@@ -1,8 +1,6 @@
-"""How a hub is doing, as kubelets, Prometheus and people at a terminal are told.
+"""The status of a hub for health probes, metrics and the dashboard, as `haulout.app.operator_status` for operators.
 
-As `haulout.app.operator_status` for operators.
-
-One of it is made for a process and outlives its leadership.
+There is one per process; it outlives leadership.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,43 +29,42 @@ if TYPE_CHECKING:
     from haulout.dashboard.api.backend import Backend
     from haulout.dashboard.api.recent_warnings import RecentWarnings
 
-_MAX_CLUSTERS_NAMED = 5  # clusters, before they are only counted
+_MAX_CLUSTERS_NAMED = 5  # further clusters are only counted
 
 
 @dataclass(slots=True)
 class HubStatus:
-    """A replica of the hub: what it serves, and whether it leads."""
+    """The components of a hub replica, and whether it leads."""
 
     is_leader: bool = False
-    hub: ClusterApiController | None = None  # while we lead
-    metal3_controller: Metal3Controller | None = None  # the same, if hosts are seen to
-    admission: ClusterBudget | None = None  # while we lead
-    client: Client | None = None  # by which the management cluster is asked
+    hub: ClusterApiController | None = None  # while leading
+    metal3_controller: Metal3Controller | None = None  # while leading, if Metal3 is enabled
+    admission: ClusterBudget | None = None  # while leading
+    client: Client | None = None  # of the management cluster
     hub_metrics: ClusterApiMetrics = field(default_factory=ClusterApiMetrics)
     supervisor: Supervisor = field(default_factory=partial(Supervisor, "the hub"))
     drain_rules_supervisor: Supervisor = field(default_factory=partial(Supervisor, "MachineDrainRules"))
     metal3_supervisor: Supervisor = field(default_factory=partial(Supervisor, "Metal3"))
     dashboard_supervisor: Supervisor = field(default_factory=partial(Supervisor, "the dashboard"))
-    source: "Backend | None" = None  # what the dashboard is fed from, while we lead
-    profiles: "ProfilesComponent | None" = None  # a hub has none
+    source: "Backend | None" = None  # the dashboard backend, while leading
+    profiles: "ProfilesComponent | None" = None  # always None: a hub has no profiles
     started: datetime | None = None
     recent_warnings: "RecentWarnings | None" = None
-    viewer_count: Callable[[], int] = lambda: 0  # how many look on
+    viewer_count: Callable[[], int] = lambda: 0  # open event streams of the dashboard
 
     def cluster_statuses(self) -> tuple[WorkloadClusterStatus, ...]:
-        """Return how it stands with workload clusters; who does not lead does not know."""
+        """Return the status of the workload clusters; empty on replicas that do not lead."""
         return () if self.hub is None else self.hub.cluster_statuses()
 
     def set_viewer_counter(self, count: Callable[[], int]) -> None:
-        """Learn how to count those who look on."""
         self.viewer_count = count
 
     def unready(self) -> Sequence[str]:
-        """Return why this replica cannot do its part: clusters that are away are no reason."""
+        """Return why this replica is not ready; unreachable clusters are no reason."""
         return ()
 
     def troubles(self) -> Sequence[str]:
-        """Return what somebody should look after, though this replica does its part."""
+        """Return problems that need attention but do not affect readiness."""
         unavailable = [item for item in self.cluster_statuses() if item.connection_state.is_unavailable]
         verbs = {ConnectionState.UNREACHABLE: "cannot be reached", ConnectionState.UNREADABLE: "is unreadable"}
         found = [
@@ -91,27 +88,25 @@ class HubStatus:
         ]
 
     def status_lines(self) -> Sequence[str]:
-        """Return how it stands, a line each, with a plus if that is good and a minus if it is not."""
-        leader = (
-            f"[+] leader: {'this replica leads' if self.is_leader else 'another replica leads, or nobody does yet'}"
-        )
+        """Return one line per component, `[+]` if it is healthy and `[-]` if not."""
+        leader = f"[+] leader: {'this replica leads' if self.is_leader else 'another replica leads, or none does yet'}"
         if self.hub is None:
             return [leader]
         if self.hub.machines is None:
-            return [leader, "[-] hub: no Cluster API was found yet"]
+            return [leader, "[-] hub: Cluster API is not discovered yet"]
         clusters = self.cluster_statuses()
         connected = sum(cluster.connection_state is ConnectionState.CONNECTED for cluster in clusters)
         busy = sum(cluster.state is not MaintenanceState.IDLE for cluster in clusters)
         sign = "+" if connected == len(clusters) else "-"
-        reached = f"{connected} of {len(clusters)} clusters are reached, something goes on in {busy}"
+        reached = f"{connected} of {len(clusters)} clusters are connected, maintenance is active in {busy}"
         return [leader, f"[{sign}] hub: {reached}"]
 
     def infos(self) -> list[RawObject]:
-        """Return what `/api/v1/info` answers: a hub has no profiles."""
+        """Return the answer to `/api/v1/info`: a hub has no profiles."""
         return []
 
     def collect_metrics(self) -> Iterator[Collector]:
-        """Yield all numbers, as they are now."""
+        """Yield the current values of all metrics."""
         yield replica.build_info(__version__)
         leads = MetricVec(replica.LEADER)
         leads.set(EXTENSION_LEASE, to=self.is_leader)

@@ -1,1 +1,1 @@
-"""The operator, the hub and the agents as objects to apply to a cluster."""
+"""Manifests of the operator, the hub and the agents."""

@@ -1,13 +1,13 @@
-"""The agent of each node as objects of a cluster: its pods, and what they may do, which is little.
+"""Manifests of the node agent: a DaemonSet with minimal permissions.
 
-An agent may see and write MaintenanceNotices, and nothing else. That each writes only those of its own node is not in
-the power of roles: a ValidatingAdmissionPolicy holds it, by the node that the API server has put into the token of the
-pod. Whoever takes over a node can tell lies about that node, and about no other. The policy also bounds how large a
-notice is, and that nothing keeps it from being deleted; how many there are, the operator bounds
+An agent may read and write MaintenanceNotices, and nothing else. RBAC cannot restrict it to the notices of its own
+node, so a ValidatingAdmissionPolicy does, by the node name that the API server adds to the token of the pod. An
+attacker who controls a node can forge notices of that node, and of no other. The policy also bounds the size of a
+notice, and forbids fields that block its deletion; the operator bounds the number of notices
 (`haulout.controllers.notices.notice_quota`).
 
-Both need Kubernetes 1.32: tokens name their node, and policies are there, since 1.30; that notices can be selected by
-their node is certain since 1.32.
+Both need Kubernetes 1.32: node names in tokens and ValidatingAdmissionPolicy exist since 1.30, but selecting notices by
+node (selectable fields) is certain since 1.32 only.
 """
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
@@ -23,7 +23,7 @@ NAME = f"{workload.NAME}-agent"
 SELECTOR = {"app.kubernetes.io/name": NAME}
 LABELS = {**SELECTOR, "app.kubernetes.io/part-of": workload.NAME}
 PRIORITY = "system-node-critical"
-# Some 32 MB; about two thirds of it are Python and its event loop.
+# An agent uses about 32 MB; two thirds of it are Python and its event loop.
 RESOURCES = {"requests": {"cpu": "5m", "memory": "40Mi"}, "limits": {"memory": "80Mi"}}
 TOLERATIONS = [{"operator": "Exists"}]  # maintenance is announced for nodes with any taint
 NODE_SELECTOR = {"kubernetes.io/os": "linux"}
@@ -38,14 +38,14 @@ _ADMISSION = "admissionregistration.k8s.io/v1"
 
 
 def permissions() -> tuple[Permission, ...]:
-    """Return all that an agent may do."""
+    """Return all permissions of an agent."""
     group, plural = MAINTENANCE_NOTICES.group, MAINTENANCE_NOTICES.plural
     verbs = ("get", "list", "watch", "create", "patch")
     return (Permission(verbs, group, plural, None, "see and write the notices of its node"),)
 
 
 def agent_objects(image: str, namespace: str) -> list[RawObject]:
-    """Return all of it, in the order in which it is to be applied."""
+    """Return all manifests, in the order in which to apply them."""
     return [
         service_account(namespace),
         cluster_role(),
@@ -57,12 +57,10 @@ def agent_objects(image: str, namespace: str) -> list[RawObject]:
 
 
 def service_account(namespace: str) -> RawObject:
-    """Return the ServiceAccount."""
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(namespace)}
 
 
 def cluster_role() -> RawObject:
-    """Return the ClusterRole."""
     rules = [
         {"apiGroups": [permission.group], "resources": [permission.resource], "verbs": list(permission.verbs)}
         for permission in permissions()
@@ -71,7 +69,6 @@ def cluster_role() -> RawObject:
 
 
 def cluster_role_binding(namespace: str) -> RawObject:
-    """Return its binding."""
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "ClusterRoleBinding",
@@ -82,7 +79,7 @@ def cluster_role_binding(namespace: str) -> RawObject:
 
 
 def admission_policy(namespace: str) -> RawObject:
-    """Return what keeps an agent to the notices of its own node."""
+    """Return the policy that restricts an agent to the notices of its own node."""
     has_node = f"has(request.userInfo.extra) && '{NODE_OF_CALLER}' in request.userInfo.extra"
     node = f"{has_node} ? request.userInfo.extra['{NODE_OF_CALLER}'][0] : ''"
     sources = ", ".join(f"'{item}'" for item in SOURCES)
@@ -143,7 +140,7 @@ def admission_policy(namespace: str) -> RawObject:
 
 
 def _unchanged_field_rule(field: str) -> RawObject:
-    """Return a rule by which an agent does not change a field of the metadata: such could keep a notice for ever."""
+    """Return a rule that keeps an agent from changing a metadata field that could block the deletion of a notice."""
     return {
         "expression": f"object == null || !has({_META}.{field}) || {_is_unchanged(field)}",
         "message": f"an agent sets no {field}",
@@ -151,7 +148,7 @@ def _unchanged_field_rule(field: str) -> RawObject:
 
 
 def _unchanged_annotations_rule(*keys: str) -> RawObject:
-    """Return a rule by which an agent does not change annotations that have the operator call AWS."""
+    """Return a rule that keeps an agent from changing annotations that make the operator call AWS."""
     old = f"{_OLD}.annotations"
     same = " && ".join(
         f"(has({_META}.annotations) && '{key}' in {_META}.annotations ? {_META}.annotations['{key}'] : '') =="
@@ -165,7 +162,7 @@ def _unchanged_annotations_rule(*keys: str) -> RawObject:
 
 
 def _size_limit_rule(field: str) -> RawObject:
-    """Return a rule by which what an agent writes into a map of the metadata is small; what others wrote may stay."""
+    """Return a rule that bounds what an agent writes into a metadata map; values of other writers may stay."""
     is_small = (
         f"{_META}.{field}.size() <= {_MAX_ENTRIES} && {_META}.{field}.all(k, {_META}.{field}[k].size() <= {_MAX_VALUE})"
     )
@@ -181,7 +178,7 @@ def _is_unchanged(field: str) -> str:
 
 
 def admission_policy_binding() -> RawObject:
-    """Return what puts it in force."""
+    """Return the binding that enforces the policy."""
     return {
         "apiVersion": _ADMISSION,
         "kind": "ValidatingAdmissionPolicyBinding",
@@ -191,11 +188,10 @@ def admission_policy_binding() -> RawObject:
 
 
 def daemon_set(*, image: str, namespace: str, cloud: str = "auto") -> RawObject:
-    """Return the DaemonSet."""
     pod: RawObject = {
         "serviceAccountName": NAME,
         "priorityClassName": PRIORITY,
-        # Clouds and their network policies keep pods from the metadata service, and let the node itself ask.
+        # Clouds and their network policies block pods from the metadata service, but not the host network.
         "hostNetwork": True,
         "dnsPolicy": "ClusterFirstWithHostNet",
         "terminationGracePeriodSeconds": 5,

@@ -1,6 +1,6 @@
-"""What is to be applied to a management cluster for a hub to run in it: permissions, and the hub itself.
+"""Manifests of the hub for a management cluster: its permissions and its Deployment.
 
-Its name is not the operator's: both may live in one namespace, if a management cluster maintains its own nodes, too.
+Its name differs from the operator's: both may share a namespace if the management cluster also maintains its own nodes.
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ NAME = "haulout-hub"
 METAL3_FLAG = "--enable-metal3-maintenance"
 _SELECTOR = {"app.kubernetes.io/name": NAME}
 _LABELS = {**_SELECTOR, "app.kubernetes.io/component": "hub"}
-# 55 MB without any cluster, 120 MB with 200 of 50 nodes each.
+# 55 MB without clusters, 120 MB with 200 clusters of 50 nodes each.
 _RESOURCES = {"requests": {"cpu": "20m", "memory": "100Mi"}, "limits": {"memory": "400Mi"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubInstallation:
-    """What can differ from one installation to the next."""
+    """The parameters of an installation."""
 
     image: str
     namespace: str = workload.NAME
@@ -36,13 +36,13 @@ class HubInstallation:
 
 
 def hub_permissions(namespace: str, *, with_metal3: bool = False) -> tuple[Permission, ...]:
-    """Return what a hub that lives in `namespace` must be allowed to do; each thing once."""
+    """Return the permissions of a hub in `namespace`, without duplicates."""
     of_hub = hub.permissions(namespace=namespace, with_metal3=with_metal3)
     return rbac.without_redundant((*of_hub, *delegated_auth.permissions(), *replicas.permissions(namespace)))
 
 
 def hub_objects(installation: HubInstallation) -> list[RawObject]:
-    """Return all of it, in the order in which it is to be applied."""
+    """Return all manifests, in the order in which to apply them."""
     subject = {"kind": "ServiceAccount", "namespace": installation.namespace, "name": NAME}
     metadata = {"name": NAME, "namespace": installation.namespace}
     account: RawObject = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
@@ -98,7 +98,7 @@ def _container(image: str, flags: Sequence[str]) -> RawObject:
         ],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "initialDelaySeconds": 15},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "initialDelaySeconds": 2},
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - in the container, and its own
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - a volume of its own in the container
         "resources": _RESOURCES,
         "securityContext": workload.CONTAINER_SECURITY,
     }

@@ -1,7 +1,7 @@
-"""What is to be applied to a cluster before the operator runs in it: definitions, permissions and the operator itself.
+"""Manifests of the operator: CustomResourceDefinitions, permissions and the Deployment.
 
-The permissions are those that the controllers, and the plugins of a configuration, say they need
-(`haulout.app.required_permissions`), and no more.
+The permissions are exactly those that the controllers and the plugins of a configuration declare
+(`haulout.app.required_permissions`).
 """
 
 from collections.abc import Iterable
@@ -35,27 +35,26 @@ _READ_VERBS = ["get", "list", "watch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What can differ from one installation to the next."""
+    """The parameters of an installation."""
 
     image: str
     namespace: str = NAME
     lease_namespace: str = node_lease.NAMESPACE
     replicas: int = workload.REPLICAS
-    configuration: Configuration | None = None  # of profiles; None: it is not known yet
-    machines: bool = False  # of OpenShift: these are replaced
-    kubernikus: KubernikusSettings | None = None  # how its nodes are seen to; None: they are not of Kubernikus
-    esx: bool = False  # hosts: nodes on these are seen to
-    aws_secret: str = ""  # NAMESPACE/NAME of a Secret with the keys of AWS, if there is one
-    dashboard_auth: AuthMode = AuthMode.TOKEN  # how it knows who asks
-    impersonation: Impersonation | None = None  # how people whom a proxy names act from it, if they do
-    agent: bool = False  # one on each node, for clouds that tell only the machine itself
-    pod_deletion: bool = False  # whether policies that `configuration` does not tell of may delete pods
+    configuration: Configuration | None = None  # of profiles; None: not known yet
+    machines: bool = False  # of OpenShift: replace them
+    kubernikus: KubernikusSettings | None = None  # settings for Kubernikus nodes; None: no Kubernikus
+    esx: bool = False  # maintain nodes on ESX hosts
+    aws_secret: str = ""  # NAMESPACE/NAME of a Secret with AWS keys, if any
+    dashboard_auth: AuthMode = AuthMode.TOKEN  # how the dashboard authenticates users
+    impersonation: Impersonation | None = None  # impersonation of users that a proxy authenticates, if any
+    agent: bool = False  # with the node agent, for clouds that announce maintenance only to the machine itself
+    pod_deletion: bool = False  # allow policies outside of `configuration` to delete pods
     allowed_namespaces: tuple[str, ...] = ()  # whose pods may reach the dashboard and /metrics on port 8080
-    handler_namespace: str = ""  # where the OCI Node Maintenance Handler has CronJobs that are taken over, if any
+    handler_namespace: str = ""  # of the OCI Node Maintenance Handler, whose CronJobs are adopted; empty: none
 
 
 def definitions(*, with_machines: bool = False) -> list[RawObject]:
-    """Return the CustomResourceDefinitions."""
     machine_definitions = [machinemaintenance.definition()] if with_machines else []
     return [
         nodemaintenance.custom_resource_definition(),
@@ -66,7 +65,7 @@ def definitions(*, with_machines: bool = False) -> list[RawObject]:
 
 
 def role_objects(installation: Installation) -> list[RawObject]:
-    """Return the roles of the operator, and of people."""
+    """Return the roles of the operator, and those for users."""
     subject = {"kind": "ServiceAccount", "namespace": installation.namespace, "name": NAME}
     required = required_permissions.operator_permissions(
         namespace=installation.namespace,
@@ -84,7 +83,7 @@ def role_objects(installation: Installation) -> list[RawObject]:
 
 
 def _impersonation(installation: Installation) -> list[RawObject]:
-    """Return the role of the account that acts in the names of people, if there is one."""
+    """Return the role of the impersonating service account, if there is one."""
     if installation.impersonation is None:
         return []
     subject = {"kind": "ServiceAccount", "namespace": installation.namespace, "name": SERVICE_ACCOUNT}
@@ -92,7 +91,7 @@ def _impersonation(installation: Installation) -> list[RawObject]:
 
 
 def all_objects(installation: Installation) -> list[RawObject]:
-    """Return all of it, in the order in which it is to be applied."""
+    """Return all manifests, in the order in which to apply them."""
     accounts = [
         _service_account(name, installation.namespace)
         for name in (NAME, *((SERVICE_ACCOUNT,) if installation.impersonation else ()))
@@ -114,10 +113,10 @@ def _service_account(name: str, namespace: str) -> RawObject:
 
 
 def namespaces(installation: Installation) -> list[RawObject]:
-    """Return those that the operator needs.
+    """Return the namespaces that the operator needs.
 
-    One that is not named as usual may hold pods of others, as kube-system does. That of MachineMaintenances may hold
-    the Machine Maintenance Operator, to which one may want to go back.
+    A namespace without the default name may contain pods of others, as kube-system does, and gets no PodSecurity level.
+    The one of MachineMaintenances is `baseline`: it may contain the Machine Maintenance Operator, for a rollback.
     """
     operator_level = PodSecurity.PRIVILEGED if installation.agent else PodSecurity.RESTRICTED
     levels = {
@@ -132,7 +131,7 @@ def namespaces(installation: Installation) -> list[RawObject]:
 
 
 def operator_objects(installation: Installation) -> list[RawObject]:
-    """Return the operator itself, and how it is reached."""
+    """Return the Deployment, its Services and policies, and the webhook's registration."""
     namespace = installation.namespace
     deployment = workload.deployment(
         image=installation.image,
@@ -156,7 +155,7 @@ def operator_objects(installation: Installation) -> list[RawObject]:
 
 
 def as_yaml(objects: Iterable[RawObject]) -> str:
-    """Return objects as YAML, without anchors, which not every tool reads."""
+    """Return objects as YAML, without anchors, which some tools cannot read."""
     return yaml.dump_all(objects, Dumper=_PlainDumper, sort_keys=False, explicit_start=True, width=120)
 
 
@@ -167,7 +166,7 @@ class _PlainDumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Write what has several lines as it is."""
+    """Write multi-line text as a literal block."""
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
@@ -175,7 +174,7 @@ _PlainDumper.add_representer(str, _represent_text)
 
 
 def user_cluster_roles() -> list[RawObject]:
-    """Return the roles that the Node Maintenance Operator ships for its users, and such for what is ours."""
+    """Return the roles that the Node Maintenance Operator ships for users, and ours for the other kinds."""
     rules = {
         f"{kind}-{role}-role": [
             {"apiGroups": [kind_resource.group], "resources": [kind_resource.plural], "verbs": verbs},

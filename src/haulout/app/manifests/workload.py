@@ -1,7 +1,7 @@
-"""The operator as objects of a cluster: its pods, what keeps enough of them there, and how they are reached.
+"""The Deployment of the operator with its PodDisruptionBudget, NetworkPolicy, Services and ServiceMonitor.
 
-`haulout manifests`, the Helm chart, the kustomization and the bundle for the Operator Lifecycle Manager are all made
-from these (`tools.packages`): a port, a probe or a label is written down once.
+`haulout manifests`, the Helm chart, the kustomization and the bundle for the Operator Lifecycle Manager all use this
+module (`tools.packages`): each port, probe and label is defined once.
 """
 
 import copy
@@ -16,23 +16,23 @@ from haulout.httpserver import healthz, secure_metrics
 from haulout.webhook import registration
 
 NAME = "haulout"
-PROFILES_CONFIG_MAP = "haulout-profiles"  # a ConfigMap that there may be, with maintenance.yaml in it
-CLOUDS_CONFIG_MAP = "haulout-clouds"  # a ConfigMap that there may be, with variables of clouds
-KUBERNIKUS_CONFIG_MAP = "haulout-kubernikus"  # a ConfigMap with kubernikus.yaml in it, where nodes are of Kubernikus
-# A Secret with what a proxy in front of the dashboard shows, under `secret`.
-PROXY_SECRET = "haulout-dashboard-proxy"  # noqa: S105 - a name, not a secret
+PROFILES_CONFIG_MAP = "haulout-profiles"  # optional ConfigMap with maintenance.yaml
+CLOUDS_CONFIG_MAP = "haulout-clouds"  # optional ConfigMap with environment variables of cloud providers
+KUBERNIKUS_CONFIG_MAP = "haulout-kubernikus"  # ConfigMap with kubernikus.yaml, for Kubernikus nodes
+# A Secret with the shared secret of a proxy in front of the dashboard, under the key `secret`.
+PROXY_SECRET = "haulout-dashboard-proxy"  # noqa: S105 - the name of a Secret, not its content
 ESX_SECRET = "haulout-esx"  # noqa: S105 - the name of a Secret with esx.yaml
-HANDLER_CONFIG_MAP = "wd"  # that of the OCI Node Maintenance Handler, in whose namespace the operator may live
+HANDLER_CONFIG_MAP = "wd"  # of the OCI Node Maintenance Handler, in whose namespace the operator may run
 SELECTOR = {"app.kubernetes.io/name": NAME}
 LABELS = {**SELECTOR, **registration.POD_LABELS}
 LOW_MEMORY_ENVIRONMENT = {
-    # Memory that many connections needed for a moment goes back to the machine; without, a fifth of it is kept.
+    # Returns memory that many connections used for a moment to the system; otherwise a fifth of it is kept.
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_TRIM_THRESHOLD_": "131072",
-    # Its extension loads all of C++, which takes a megabyte; aiohttp asks it for a handful of lists.
+    # Its C extension loads libstdc++, which costs 1 MB; aiohttp uses it for a handful of lists only.
     "FROZENLIST_NO_EXTENSIONS": "1",
 }
-# Some 70 MB with 1,000 nodes, 100 MB with 5,000, and forty more for the SDK of a cloud where one is listened to.
+# About 70 MB with 1,000 nodes, 100 MB with 5,000, and 40 MB more for the SDK of a cloud provider.
 RESOURCES = {"requests": {"cpu": "20m", "memory": "80Mi"}, "limits": {"memory": "280Mi"}}
 PRIORITY = "system-cluster-critical"
 GRACE_SECONDS = 30
@@ -55,7 +55,7 @@ TOLERATIONS = [
 PROXY_FOLDER = "/proxy"
 KUBERNIKUS_FOLDER = "/kubernikus"
 ESX_FOLDER = "/esx"
-_TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - in the container, and its own
+_TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a volume of its own in the container
 
 
 def deployment(
@@ -66,7 +66,7 @@ def deployment(
     lease_namespace: str = node_lease.NAMESPACE,
     variables: RawObject | None = None,
 ) -> RawObject:
-    """Return the Deployment; `variables` are of its environment, and those without a value are left out."""
+    """Return the Deployment; `variables` are added to its environment, except those without a value."""
     pod: RawObject = {
         "serviceAccountName": NAME,
         "priorityClassName": PRIORITY,
@@ -94,7 +94,6 @@ def deployment(
 
 
 def container(image: str, *, lease_namespace: str, variables: RawObject) -> RawObject:
-    """Return the one container of a pod."""
     return {
         "name": NAME,
         "image": image,
@@ -105,7 +104,7 @@ def container(image: str, *, lease_namespace: str, variables: RawObject) -> RawO
             *({"name": name, "value": value} for name, value in LOW_MEMORY_ENVIRONMENT.items()),
             *({"name": name, "value": value} for name, value in variables.items() if value),
         ],
-        # Which clouds to listen to; of one variable in both the last counts.
+        # Cloud provider settings; if both define a variable, the last one wins.
         "envFrom": [
             {"configMapRef": {"name": name, "optional": True}} for name in (HANDLER_CONFIG_MAP, CLOUDS_CONFIG_MAP)
         ],
@@ -117,7 +116,7 @@ def container(image: str, *, lease_namespace: str, variables: RawObject) -> RawO
         ],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "initialDelaySeconds": 15},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "initialDelaySeconds": 2},
-        "workingDir": "/",  # from where config/maintenance.yaml is found
+        "workingDir": "/",  # config/maintenance.yaml is relative to it
         "volumeMounts": [_TMP_MOUNT, {"name": "config", "mountPath": "/config", "readOnly": True}],
         "resources": RESOURCES,
         "securityContext": CONTAINER_SECURITY,
@@ -125,8 +124,8 @@ def container(image: str, *, lease_namespace: str, variables: RawObject) -> RawO
 
 
 def with_dashboard_auth(deployment: RawObject, mode: AuthMode) -> RawObject:
-    """Return a Deployment whose dashboard knows who asks; behind a proxy, by the Secret `PROXY_SECRET`."""
-    if mode is AuthMode.TOKEN:  # what `haulout run` does by itself
+    """Return the Deployment with an authentication mode of the dashboard; a proxy needs the Secret `PROXY_SECRET`."""
+    if mode is AuthMode.TOKEN:  # the default of `haulout run`
         return deployment
     changed = _with_mount(deployment, f"--dashboard-auth={mode}", mount_path="")
     if mode is not AuthMode.PROXY:
@@ -136,7 +135,7 @@ def with_dashboard_auth(deployment: RawObject, mode: AuthMode) -> RawObject:
 
 
 def with_kubernikus(deployment: RawObject) -> RawObject:
-    """Return a Deployment that sees to nodes of Kubernikus, by the file in the ConfigMap `KUBERNIKUS_CONFIG_MAP`."""
+    """Return the Deployment with Kubernikus enabled, by the file in the ConfigMap `KUBERNIKUS_CONFIG_MAP`."""
     argument = f"--kubernikus={KUBERNIKUS_FOLDER}/kubernikus.yaml"
     return _with_mount(
         deployment, argument, mount_path=KUBERNIKUS_FOLDER, kubernikus={"configMap": {"name": KUBERNIKUS_CONFIG_MAP}}
@@ -144,14 +143,14 @@ def with_kubernikus(deployment: RawObject) -> RawObject:
 
 
 def with_esx(deployment: RawObject) -> RawObject:
-    """Return a Deployment that sees to nodes on ESX hosts, by the file in the Secret `ESX_SECRET`."""
+    """Return the Deployment with ESX enabled, by the file in the Secret `ESX_SECRET`."""
     return _with_mount(
         deployment, f"--esx={ESX_FOLDER}/esx.yaml", mount_path=ESX_FOLDER, esx={"secret": {"secretName": ESX_SECRET}}
     )
 
 
 def _with_mount(deployment: RawObject, argument: str, *, mount_path: str, **volume: RawObject) -> RawObject:
-    """Return a Deployment with one more argument, about what is in a volume of this name, which is mounted there."""
+    """Return the Deployment with one more argument, and with a volume of this name mounted at `mount_path`."""
     changed = copy.deepcopy(deployment)
     pod = changed["spec"]["template"]["spec"]
     [container] = pod["containers"]
@@ -163,7 +162,7 @@ def _with_mount(deployment: RawObject, argument: str, *, mount_path: str, **volu
 
 
 def disruption_budget(namespace: str) -> RawObject:
-    """Return what keeps drains, our own as well, from taking both replicas at once."""
+    """Return the PodDisruptionBudget that keeps drains, ours included, from evicting both replicas at once."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -173,22 +172,22 @@ def disruption_budget(namespace: str) -> RawObject:
 
 
 def dashboard_service(namespace: str) -> RawObject:
-    """Return the Service of the dashboard, the API and `/metrics`; any replica answers for the leader."""
+    """Return the Service of the dashboard, the API and `/metrics`; any replica answers, and forwards to the leader."""
     return _service(NAME, namespace, {"name": "http", "port": server.PORT, "targetPort": "metrics"})
 
 
 def metrics_service(namespace: str) -> RawObject:
-    """Return the Service under which monitoring knows the metrics of the Node Maintenance Operator."""
+    """Return the Service under which the Node Maintenance Operator's monitoring scrapes metrics."""
     return _service(
         secure_metrics.SERVICE, namespace, {"name": "https", "port": secure_metrics.PORT, "targetPort": "https"}
     )
 
 
 def network_policy(namespace: str, *, allowed_namespaces: Iterable[str] = ()) -> RawObject:
-    """Return who may call the operator.
+    """Return the NetworkPolicy of the operator.
 
-    Everybody reaches the webhook, whose callers, the API servers, have no known address, and metrics over HTTPS, which
-    ask for a token.
+    The webhook is open to all, because the addresses of API servers are unknown. So are metrics over HTTPS, which
+    require a token.
     """
     metadata = {"name": NAME, "namespace": namespace, "labels": LABELS}
     return ingress_policy(
@@ -199,10 +198,10 @@ def network_policy(namespace: str, *, allowed_namespaces: Iterable[str] = ()) ->
 def ingress_policy(
     metadata: RawObject, *, selector: RawObject, open_ports: Iterable[str], allowed_namespaces: Iterable[str]
 ) -> RawObject:
-    """Return a NetworkPolicy: all reach `open_ports`; replicas and some namespaces reach the dashboard's port.
+    """Return a NetworkPolicy: all may reach `open_ports`; replicas and some namespaces may reach the dashboard's port.
 
-    No rule is there for probes: Kubernetes always lets a node reach the pods that run on it. Egress is open: the
-    addresses of the API server, of clouds and of those who are notified are not known here.
+    Probes need no rule: Kubernetes always lets a node reach the pods that run on it. Egress is open: the addresses of
+    the API server, of clouds and of notification receivers are unknown here.
     """
     labelled = ({"matchLabels": {"kubernetes.io/metadata.name": item}} for item in allowed_namespaces)
     peers = [{"podSelector": {"matchLabels": selector}}, *({"namespaceSelector": item} for item in labelled)]
@@ -220,13 +219,13 @@ def ingress_policy(
 
 
 def service_monitor(namespace: str) -> RawObject:
-    """Return what has a Prometheus of its operator read metrics over HTTPS, with its own token."""
+    """Return the ServiceMonitor: the Prometheus Operator scrapes metrics over HTTPS with its own token."""
     endpoint = {
         "port": "https",
         "scheme": "https",
         "path": secure_metrics.PATH,
         "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
-        "tlsConfig": {"insecureSkipVerify": True},  # the certificate is the webhook's, and in its name
+        "tlsConfig": {"insecureSkipVerify": True},  # the certificate is the webhook's, for another name
     }
     return {
         "apiVersion": "monitoring.coreos.com/v1",

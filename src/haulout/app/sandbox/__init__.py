@@ -1,5 +1,5 @@
 """The operator in a sandbox: `haulout run --sandbox`.
 
-The sandbox itself is a distribution of its own, which need not be installed. `interface` finds it and says what is used
-of it. No other module of the product knows it.
+The sandbox is a distribution of its own and need not be installed. `interface` finds it and declares what we use of it.
+No other module of the product imports it.
 """

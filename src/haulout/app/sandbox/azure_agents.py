@@ -1,6 +1,7 @@
-"""The agents of a sandbox's nodes that are machines of Azure: all of them in the operator's process, as one source.
+"""Agents for the Azure machines of a sandbox, all in the operator's process, as one event source.
 
-In life each runs on its own node. Here an agent begins when its node joins, and ends when that is gone.
+On real clusters each agent runs on its node. Here an agent starts when its node joins and stops when the node is
+deleted.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from haulout.providers.quarantine import Quarantine
 
 
 class AzureAgents:
-    """An agent for each machine of Azure."""
+    """An event source that runs one agent per Azure machine."""
 
     name = SOURCE
 
@@ -33,26 +34,26 @@ class AzureAgents:
 
     @property
     def messages_processed(self) -> int:
-        """How many times a notice was written."""
+        """How many times the agents wrote a notice."""
         return sum(agent.source.messages_processed for agent in self._agents.values())
 
     @property
     def is_up(self) -> bool:
-        """Tell whether all of them hear what Azure says."""
+        """Whether all agents reach Azure."""
         return all(agent.is_up for agent in self._agents.values())
 
     def problems(self) -> Sequence[str]:
-        """Return what keeps any of them from its work."""
+        """Return the problems of all agents."""
         return tuple(problem for agent in self._agents.values() for problem in agent.problems())
 
     def time_since_last_answer(self) -> timedelta | None:
-        """Return how long the one waits that has waited longest."""
+        """Return the longest time without an answer among the agents."""
         silences = [item.source.time_since_last_answer() for item in self._agents.values()]
         return max((item for item in silences if item is not None), default=None)
 
     async def run(self, notice_writer: NoticeWriter) -> None:
-        """Run an agent for each node, until cancelled."""
-        del notice_writer  # each has its own
+        """Run an agent per node, until cancelled."""
+        del notice_writer  # each agent has its own
         tasks: dict[str, asyncio.Task[None]] = {}
         unsubscribe = self._nodes.subscribe(lambda *_: self._changed.set())
         try:

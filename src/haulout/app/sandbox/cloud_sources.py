@@ -1,4 +1,4 @@
-"""The sources of notices in a sandbox: they listen to the stand-ins of clouds in the same process, without any SDK."""
+"""Event sources for a sandbox: they read from simulated clouds in the same process, without any SDK."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ _TIMEOUT = timedelta(seconds=10)
 
 
 def sources_of(fleet: CloudMachines) -> MakeSources:
-    """Return how the sources are made that listen to the clouds which have machines in a scenario."""
+    """Return the factory of sources for the clouds that have machines in the scenario."""
 
     def make(client: Client, nodes: Informer[Node]) -> Sequence[EventSource]:
         makers = {"oci": _oci, "aws": _aws, "azure": AzureAgents, "gcp": _gcp}
@@ -62,7 +62,7 @@ def _gcp(fleet: CloudMachines, client: Client, nodes: Informer[Node]) -> EventSo
 
 
 def gcp_fetch(cloud: GcpModel, *, machine: str = "") -> Fetch:
-    """Return how Google Cloud is asked in the same process; with a machine, its metadata server."""
+    """Return a client of the simulated Google Cloud; with a machine, of its metadata server."""
 
     async def fetch(
         method: str,

@@ -1,11 +1,11 @@
-"""What is used of the sandbox, which is the distribution `haulout-sandbox`, found by its entry point.
+"""The interface of the distribution `haulout-sandbox`, found by its entry point.
 
-    sandbox = find_sandbox()                                  # raises UsageError where it is not installed
+    sandbox = find_sandbox()  # raises UsageError if it is not installed
     plan = sandbox.read_plan("default", seed=7)
-    async with plan.opened(default_kubeconfig=path) as site:  # on `sandbox.event_loop()`
+    async with plan.open(default_kubeconfig=path, progress=print) as running:  # on `sandbox.event_loop()`
         ...
 
-The sandbox does not import these protocols. A test has the type checker compare it with them.
+The sandbox does not import these protocols. A test has the type checker compare the two.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from haulout.providers.oci.api import Compute, Streaming
 
 GROUP = "haulout.sandbox"
 
-OnScenarioEvent = Callable[[timedelta, str], object]  # how long after the beginning, and what happened
+OnScenarioEvent = Callable[[timedelta, str], object]  # time since the start, and a description
 
 
 class SimulatedCluster(Protocol):
@@ -38,7 +38,7 @@ class SimulatedCluster(Protocol):
         ...
 
     def add_token(self, token: str, user: str) -> None:
-        """Let a user in with a token."""
+        """Authenticate a user by a token."""
         ...
 
 
@@ -47,20 +47,16 @@ class OciModel(Protocol):
 
     @property
     def compartments(self) -> tuple[str, ...]:
-        """Where its instances are."""
+        """The compartments of its instances."""
         ...
 
-    def compute(self) -> Compute:
-        """Return its Compute API."""
-        ...
+    def compute(self) -> Compute: ...
 
-    def streaming(self) -> Streaming:
-        """Return its Streaming API."""
-        ...
+    def streaming(self) -> Streaming: ...
 
 
 class AwsModel(Ec2, Sqs, AutoScaling, Protocol):
-    """An account of AWS."""
+    """An AWS account."""
 
 
 class AzureModel(Protocol):
@@ -77,7 +73,7 @@ class GcpModel(Protocol):
     async def answer(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes = b""
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Return status, headers and body; raises `CloudError` where no answer comes."""
+        """Return status, headers and body; raise `CloudError` if there is no answer."""
         ...
 
 
@@ -108,7 +104,7 @@ class MachineModel(Protocol):
 
 
 class TaskModel(Protocol):
-    """A task of vCenter, as it stands."""
+    """A task of vCenter."""
 
     @property
     def name(self) -> str: ...
@@ -119,7 +115,7 @@ class TaskModel(Protocol):
 
 
 class VCenterModel(Protocol):
-    """A vCenter; each call takes a session, and may raise `CloudError`."""
+    """A vCenter; each call needs a session and may raise `CloudError`."""
 
     @property
     def clock(self) -> Clock: ...
@@ -153,11 +149,11 @@ class Instance(Protocol):
 
 
 class CloudMachines(Protocol):
-    """The machines of a scenario, and the clouds that they belong to."""
+    """The machines of a scenario, and their clouds."""
 
     @property
     def clouds(self) -> frozenset[str]:
-        """The clouds that have machines here."""
+        """The clouds that have machines in the scenario."""
         ...
 
     @property
@@ -175,16 +171,16 @@ class CloudMachines(Protocol):
 
     @property
     def esx_alarms(self) -> frozenset[str]:
-        """The alarms that an ESX host of a scenario may raise."""
+        """The alarms that an ESX host of the scenario may raise."""
         ...
 
     def member(self, node: str) -> Instance | None:
-        """Return the instance that a node is, if a cloud has it."""
+        """Return the cloud instance of a node, if it has one."""
         ...
 
 
 class ScenarioCluster(Protocol):
-    """A cluster with what its scenario has."""
+    """A cluster with the objects of its scenario."""
 
     @property
     def cluster(self) -> SimulatedCluster: ...
@@ -192,7 +188,7 @@ class ScenarioCluster(Protocol):
     def fleet(self) -> CloudMachines: ...
     @property
     def has_machines(self) -> bool:
-        """Whether it has Machines of OpenShift."""
+        """Whether it has OpenShift Machines."""
         ...
 
     @property
@@ -202,18 +198,18 @@ class ScenarioCluster(Protocol):
 
     @property
     def connect(self) -> ClientFactory:
-        """How these are reached."""
+        """How to connect to the workload clusters."""
         ...
 
 
 class RunningSandbox(Protocol):
-    """A sandbox that is up, with a kubeconfig."""
+    """A started sandbox with a kubeconfig."""
 
     @property
     def scenario_cluster(self) -> ScenarioCluster: ...
 
     async def run_scenario(self, on_event: OnScenarioEvent) -> None:
-        """Have happen what the scenario says, until that ends; `on_event` hears of it."""
+        """Run the scenario to its end; call `on_event` for each event."""
         ...
 
     def describe(
@@ -226,16 +222,16 @@ class RunningSandbox(Protocol):
         token: str,
         operators: Mapping[ClusterKey, str],
     ) -> str:
-        """Return for people what there is and what to try; `url` and `operators` are where dashboards answer."""
+        """Return a description for users, with hints what to try; `url` and `operators` are dashboard URLs."""
         ...
 
 
 class SandboxPlan(Protocol):
-    """A sandbox to be."""
+    """A sandbox that is not started yet."""
 
     @property
     def size(self) -> str:
-        """How large it will be, in words."""
+        """Its size in words."""
         ...
 
     @property
@@ -244,9 +240,9 @@ class SandboxPlan(Protocol):
     def open(
         self, *, default_kubeconfig: Path, progress: Callable[[str], object]
     ) -> AbstractAsyncContextManager[RunningSandbox]:
-        """Have it while the context lasts; raises `UsageError` where a port or the kubeconfig is taken.
+        """Run the sandbox while the context lasts; raise `UsageError` if a port or the kubeconfig is in use.
 
-        `progress` is called while it starts, with what there is by then.
+        `progress` is called with each part that has started.
         """
         ...
 
@@ -256,18 +252,18 @@ class Sandbox(Protocol):
 
     @property
     def limits(self) -> Mapping[str, int]:
-        """How much may be asked for, by the parameters of `read_plan`."""
+        """Upper limits of the parameters of `read_plan`."""
         ...
 
     def event_loop(self) -> asyncio.AbstractEventLoop:
-        """Return a loop on which its time passes."""
+        """Return an event loop with the sandbox's simulated time."""
         ...
 
     def default_kubeconfig(self, environ: Mapping[str, str]) -> Path:
-        """Return where the kubeconfig is written if nobody says otherwise."""
+        """Return the default path of the kubeconfig."""
         ...
 
-    def read_plan(  # noqa: PLR0913 - one for each thing that a person may say
+    def read_plan(  # noqa: PLR0913 - one per command line option
         self,
         scenario: str,
         *,
@@ -280,12 +276,12 @@ class Sandbox(Protocol):
         clouds_port: int | None = None,
         kubeconfig: Path | None = None,
     ) -> SandboxPlan:
-        """Read a scenario by its name or file; raises `UsageError` and `ConfigErrors`."""
+        """Read a scenario by its name or file; raise `UsageError` and `ConfigErrors`."""
         ...
 
 
 def find_sandbox() -> Sandbox:
-    """Return the sandbox that is installed; raises `UsageError` if there is none."""
+    """Return the installed sandbox; raise `UsageError` if there is none."""
     for point in entry_points(group=GROUP):
         found: Sandbox = point.load()
         return found

@@ -1,7 +1,7 @@
-"""The sandbox and the operator in it, in one process, and what happens in its scenario.
+"""The sandbox and the operator in it, in one process, and the scenario.
 
-The operator gets its clock and its client from the sandbox's cluster: it runs at the cluster's speed. Where the
-scenario has workload clusters, the hub runs in the cluster that manages them, and an operator in each of them.
+The operator gets its clock and client from the sandbox's cluster, and so runs at the cluster's speed. If the scenario
+has workload clusters, the hub runs in the management cluster, and an operator in each workload cluster.
 """
 
 import asyncio
@@ -37,20 +37,20 @@ from haulout.kube.client import Client
 from haulout.kube.namespaces import namespace
 
 LOOPBACK = "127.0.0.1"
-DEMO_USER = "alice"  # who tries the dashboard
+DEMO_USER = "alice"  # the user of the dashboard
 _NAMESPACE, _IDENTITY, _CLUSTER = "haulout", "sandbox", "sandbox"
 _SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True, model=Object)
-_PROFILES = "clusterapi.yaml"  # of operators in workload clusters
+_PROFILES = "clusterapi.yaml"  # configuration of operators in workload clusters
 
 WithProfiles = Callable[[Client], AbstractAsyncContextManager[ProfilesComponent | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxAddresses:
-    """Where people find what runs in a sandbox."""
+    """Where the dashboards of a sandbox are."""
 
-    url: str = ""  # of the operator, or of the hub
-    token: str = ""  # with which somebody can log in there, if that takes one
+    url: str = ""  # of the operator or the hub
+    token: str = ""  # to log in to the dashboard, if it needs one
     operators: Mapping[ClusterKey, str] = field(default_factory=dict)  # of workload clusters
 
 
@@ -64,10 +64,9 @@ async def run_sandbox(
     metrics: tuple[ListenAddress, ...] = (),
     access: AccessSettings | None = None,
 ) -> None:
-    """Run a sandbox until cancelled; `on_event` hears what happens in it, and when.
+    """Run a sandbox until cancelled; call `on_event` for each event of the scenario.
 
-    `on_ready` hears when it can be used, and where the operator answers, which is at the first of `metrics` that is
-    free.
+    `on_ready` is called once the sandbox is usable, with the dashboard's address: the first free one of `metrics`.
     """
     async with opened as site, AsyncExitStack() as stack:
         scenario, addresses = site.scenario_cluster, SandboxAddresses()
@@ -108,7 +107,7 @@ async def _operator_status(client: Client, with_profiles: WithProfiles, stack: A
 
 
 def _token(scenario: ScenarioCluster, access: AccessSettings | None) -> str:
-    """Return a token with which a person can log in everywhere, if that takes one."""
+    """Return a token that all dashboards accept, or "" if they need none."""
     if access is None or access.mode is AuthMode.OFF:
         return ""
     token = secrets.token_urlsafe(16)
@@ -127,7 +126,7 @@ async def _serve(
     *,
     lease: str = LEADER_LEASE,
 ) -> str:
-    """Have the operator answer at the first address that is free; return where."""
+    """Serve at the first free address; return its URL."""
     for attempt, address in enumerate(addresses, 1):
         access = access or AccessSettings(mode=AuthMode.OFF)
         serving = serve_http(
@@ -142,7 +141,7 @@ async def _serve(
 
 
 async def run_scenario_operator(client: Client, scenario: ScenarioCluster, status: OperatorStatus) -> None:
-    """Be the operator of a cluster on a stage, and hear what its clouds say; until cancelled."""
+    """Run the operator of a scenario's cluster, with the event sources of its clouds; until cancelled."""
     notices = NoticesComponent(make_sources=sources_of(scenario.fleet))
     settings = OperatorSettings(namespace=_NAMESPACE, identity=_IDENTITY, cluster=_CLUSTER)
     esx = esx_component(scenario.fleet)
@@ -152,7 +151,7 @@ async def run_scenario_operator(client: Client, scenario: ScenarioCluster, statu
 async def run_hub_and_operators(
     client: Client, scenario: ScenarioCluster, hub_status: HubStatus, operators: Mapping[ClusterKey, OperatorStatus]
 ) -> None:
-    """Be the hub of a stage, and the operators in its workload clusters; until cancelled."""
+    """Run the hub of a scenario and the operators of its workload clusters; until cancelled."""
     settings = HubReplicaSettings(
         namespace=_NAMESPACE, identity=_IDENTITY, cluster=_CLUSTER, hub=ClusterApiSettings(metal3=True)
     )
@@ -166,16 +165,16 @@ async def run_hub_and_operators(
 
 @contextmanager
 def workload_profiles() -> Iterator[Path]:
-    """Yield the file that operators in workload clusters go by, if nobody names another."""
+    """Yield the default configuration file of operators in workload clusters."""
     with resources.as_file(resources.files(__package__).joinpath(_PROFILES)) as path:
         yield path
 
 
 async def install(scenario: ScenarioCluster) -> None:
-    """Put up what the operator needs, as a person would before the first start."""
+    """Create what the operator needs before its first start: namespaces and CustomResourceDefinitions."""
     client, with_machines = scenario.cluster.client(_NAMESPACE), scenario.has_machines
     if scenario.workload_clusters:
-        await _create_objects(client, [_NAMESPACE], ())  # a hub defines nothing
+        await _create_objects(client, [_NAMESPACE], ())  # a hub has no CRDs
         for workload_client in _clients(scenario).values():
             await _create_objects(workload_client, [_NAMESPACE], operator_manifests.definitions())
         return
@@ -185,7 +184,7 @@ async def install(scenario: ScenarioCluster) -> None:
 
 async def _create_objects(client: Client, namespaces: Sequence[str], definitions: Sequence[RawObject]) -> None:
     for name in namespaces:
-        with suppress(AlreadyExists):  # the scenario may have brought its own
+        with suppress(AlreadyExists):  # the scenario may have created it
             await client.create(NAMESPACES, namespace(name))
     with suppress(AlreadyExists):
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": SERVICE_ACCOUNT}}

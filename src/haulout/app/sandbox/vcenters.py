@@ -1,4 +1,4 @@
-"""The vCenters of a sandbox, as the operator in it speaks to them: stand-ins in the same process, without any SDK."""
+"""Sessions with the simulated vCenters of a sandbox, in the same process, without any SDK."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
@@ -15,7 +15,7 @@ _TASK_POLL_INTERVAL = timedelta(milliseconds=500)
 
 
 def esx_component(fleet: CloudMachines) -> EsxComponent | None:
-    """Return how nodes on ESX hosts are seen to; None if there are no such hosts in a scenario."""
+    """Return the ESX component of a scenario; None if it has no ESX hosts."""
     clouds = fleet.vcenters
     if not clouds:
         return None
@@ -32,11 +32,11 @@ def esx_component(fleet: CloudMachines) -> EsxComponent | None:
 
 
 def connect_to_models(clouds: Mapping[str, VCenterModel]) -> VCenterLogin:
-    """Return what logs in at stand-ins of vCenter, which are found at these addresses."""
+    """Return a login to the simulated vCenters at these URLs."""
 
     async def connect(access: VCenterAccess) -> VCenter:
         if access.url not in clouds:
-            raise CloudError("nobody is there", doing=f"logging in at {access.url}")
+            raise CloudError("no vCenter has this address", doing=f"logging in at {access.url}")
         cloud, credentials = clouds[access.url], access.credentials
         return _ModelSession(cloud, await cloud.log_in(credentials.username, credentials.password))
 
@@ -44,7 +44,7 @@ def connect_to_models(clouds: Mapping[str, VCenterModel]) -> VCenterLogin:
 
 
 class _ModelSession:
-    """A session with a stand-in of vCenter."""
+    """A session with a simulated vCenter."""
 
     def __init__(self, cloud: VCenterModel, session: str) -> None:
         self._cloud = cloud
@@ -52,7 +52,6 @@ class _ModelSession:
         self._session = session
 
     async def hosts(self, *, with_alarms: bool) -> Sequence[Host]:
-        """Return all hosts."""
         await self._cloud.read(self._session)
         return [
             Host(
@@ -66,7 +65,6 @@ class _ModelSession:
         ]
 
     async def machines(self, names: Collection[str]) -> Sequence[VirtualMachine]:
-        """Return the machines of these names."""
         await self._cloud.read(self._session)
         models = self._cloud.machines.values()
         return [
@@ -76,11 +74,9 @@ class _ModelSession:
         ]
 
     async def power_on(self, machine: VirtualMachine) -> None:
-        """Turn a machine on."""
         await self._wait_for_task(await self._cloud.power_on(self._session, machine.moref))
 
     async def power_off(self, machine: VirtualMachine) -> None:
-        """Turn a machine off."""
         await self._wait_for_task(await self._cloud.power_off(self._session, machine.moref))
 
     async def shut_down(self, machine: VirtualMachine) -> None:
@@ -88,7 +84,6 @@ class _ModelSession:
         await self._cloud.shut_down(self._session, machine.moref)
 
     async def close(self) -> None:
-        """Log out."""
         await self._cloud.log_out(self._session)
 
     async def _wait_for_task(self, task: TaskModel) -> None:

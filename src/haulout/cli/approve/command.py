@@ -10,42 +10,49 @@ from haulout.cli.kubectl_flags import KubectlCommand, dry_run_option
 from haulout.cli.why.command import DEFAULT_FILE
 
 
-@click.command("approve", cls=KubectlCommand, short_help="Let a node into the maintenance that waits for approval.")
+@click.command("approve", cls=KubectlCommand, short_help="Approve the maintenance of a node that waits for approval.")
 @click.argument("node")
-@click.option("--profile", metavar="NAME", default="", help="Of which profile, if several wait.")
-@click.option("--check", metavar="NAME", default="", help="Which check; also of other ways than into maintenance.")
+@click.option("--profile", metavar="NAME", default="", help="The profile to approve, if several wait.")
+@click.option(
+    "--check",
+    metavar="NAME",
+    default="",
+    help="The check to approve; also in other transitions than the one into maintenance.",
+)
 @click.option(
     "--config",
     "file",
     metavar="FILE",
-    help=f"The maintenance.yaml to judge by.  [default: {DEFAULT_FILE}, if it is here]",
+    help=f"The maintenance.yaml to use.  [default: {DEFAULT_FILE}, if it exists]",
 )
-@click.option("--config-map", metavar="NAMESPACE/NAME", help="A ConfigMap that has it, under the key maintenance.yaml.")
+@click.option(
+    "--config-map", metavar="NAMESPACE/NAME", help="A ConfigMap with the configuration, under the key maintenance.yaml."
+)
 @click.option(
     "--env",
     "given",
     multiple=True,
     metavar="NAME=value",
     callback=parse_variables,
-    help="A variable for ${NAME} in the file, beside those that are set here. Can be repeated.",
+    help="A variable for ${NAME} in the file, in addition to the environment. Can be repeated.",
 )
 @dry_run_option
 @options.kubeconfig_options
 @options.verbose_option
 def approve(*, node: str, profile: str, check: str, dry_run: str, **configuration_options: Any) -> None:
-    """Set on NODE what a profile in maintenance-required waits for: the label or annotation that its checks look for.
+    """Set on NODE what a profile in maintenance-required waits for: the label or annotation of its checks.
 
-    What is set is printed, as kubectl would be told. Checks that nobody can set, such as a time window, are still
-    waited for. If there is a choice, --check names one of them. With --check also other ways are opened than the one
-    into maintenance, as from operational to maintenance-required.
+    The equivalent kubectl commands are printed. Checks that cannot be set, such as a time window, must still pass. If
+    there is a choice, --check names the check. With --check you can also approve other transitions than the one into
+    maintenance, such as the one from operational to maintenance-required.
 
     \b
     Exit codes:
       0  it is set, or was already
-      1  nothing waits for it, it is not clear for which, or the node could not be changed
-      2  the command line or the file makes no sense
+      1  nothing waits for approval, there are several candidates, or the node could not be changed
+      2  the command line or the file is invalid
       130  interrupted
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     from haulout.cli.approve.node_approval import ApprovalRequest, approve_node
     from haulout.cli.connect import run
     from haulout.cli.node_lookup import strip_node_prefix

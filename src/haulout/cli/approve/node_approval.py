@@ -1,4 +1,4 @@
-"""What `haulout approve` does: looks as `haulout why` does, and sets what a person can set."""
+"""Approve a maintenance: evaluate profiles as `haulout why` does, and set the label or annotation of a check."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from haulout.kube.patches import node_patch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """What was typed."""
+    """The arguments of the command."""
 
     node: str
     profile: str = ""
@@ -26,7 +26,7 @@ class ApprovalRequest:
 
 
 async def approve_node(request: ApprovalRequest, options: WhyOptions, *, dry_run: str) -> tuple[OutputLine, ...]:
-    """Set on a node what a profile waits for; raises `HauloutError`."""
+    """Set on a node what a profile waits for; raise `HauloutError`."""
     async with connect_with_configuration(options, request.node) as (client, configuration, notes):
         inspection = await evaluate(client, configuration, request.node, external=None)
         offers = approval.offers(inspection.decision.reports, configuration, by=await current_user(client))
@@ -41,7 +41,7 @@ async def approve_node(request: ApprovalRequest, options: WhyOptions, *, dry_run
 
 
 async def _patch_node(client: Client, node: Node, offer: Offer, *, dry_run: str) -> None:
-    # Without its version: what others change about the node meanwhile is no reason not to approve.
+    # No resourceVersion: concurrent changes to the node do not matter for an approval.
     change = approval.patch(offer.changes)
     change["metadata"]["uid"] = node.uid
     await client.patch(NODES, node.name, node_patch(change), dry_run=dry_run == "server")
@@ -51,11 +51,11 @@ def _approval_lines(node: Node, offer: Offer, *, suffix: str) -> Iterator[Output
     yield OutputLine(f"node/{node.name} approved{suffix}", is_result=True)
     if offer.waits_for:
         yield OutputLine(
-            f"node/{node.name}: profile {offer.profile} waits until {offer.waits_for}; then it goes to {offer.target}"
+            f"node/{node.name}: profile {offer.profile} waits until {offer.waits_for}; then it moves to {offer.target}"
         )
     else:
         yield OutputLine(
-            f"node/{node.name}: profile {offer.profile} goes to {offer.target}, as {offer.remedy_text} now"
+            f"node/{node.name}: profile {offer.profile} moves to {offer.target}, because now {offer.remedy_text}"
         )
     for change in offer.changes:
         yield OutputLine(f"node/{node.name}: {change.command(node)}")

@@ -1,4 +1,4 @@
-"""What `haulout check` says: lines as compilers print them, an explanation, diagrams, or JSON for programs."""
+"""Output of `haulout check`: findings like those of compilers, an explanation, diagrams, or JSON."""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,12 +22,12 @@ _HEADINGS = {"check": "Checks", "trigger": "Triggers", "notification": "Notifica
 
 
 def finding_lines(result: DryRun) -> Iterator[str]:
-    """Yield a line for each error and each warning, as editors understand it: `file:line: error: key: problem`."""
+    """Yield a line per error and warning, in the format of editors: `file:line: error: key: problem`."""
     yield from error_lines(result.errors, result.warnings)
 
 
 def error_lines(errors: Sequence[ConfigError], warnings: Sequence[ConfigError]) -> Iterator[str]:
-    """Yield the same of errors and warnings."""
+    """Yield a line per error and warning."""
     yield from (_finding_line(error, click.style("error", fg="red", bold=True)) for error in errors)
     yield from (_finding_line(error, click.style("warning", fg="yellow")) for error in warnings)
 
@@ -39,19 +39,19 @@ def _finding_line(error: ConfigError, kind: str) -> str:
 
 
 def unset_variable_hints(result: DryRun, *, assumed: bool) -> Iterator[str]:
-    """Yield what can be done about variables that are not set here."""
+    """Yield hints about variables that are not set here."""
     if not result.unset:
         return
     names = printable(", ".join(result.unset))
     if assumed:
-        yield f"Not set here, and taken for set where the operator runs: {names}."
+        yield f"Not set here, but assumed to be set where the operator runs: {names}."
         return
-    yield f"Not set here: {names}. What is set where the operator runs is taken for set with --ignore-env; to check"
+    yield f"Not set here: {names}. With --ignore-env they are assumed to be set where the operator runs; to check"
     yield f"with a certain value: --env {printable(result.unset[0])}=value."
 
 
 def explanation_lines(result: DryRun, *, file: str) -> Iterator[str]:
-    """Yield what the file makes of nodes; if it cannot be used, only that."""
+    """Yield the explanation of a file; if it is invalid, only that."""
     if result.loaded is None:
         yield f"{printable(file)} cannot be used: {format_count(len(result.errors), 'error')}."
         return
@@ -61,14 +61,14 @@ def explanation_lines(result: DryRun, *, file: str) -> Iterator[str]:
     warning_note = f", with {format_count(len(result.warnings), 'warning')}" if result.warnings else ""
     yield f"{printable(file)} can be used{warning_note}."
     if configuration.profiles:
-        yield f"Checks that ask the outside are repeated every {duration.format(configuration.requeue)}."
+        yield f"Checks that query external services are repeated every {duration.format(configuration.requeue)}."
     yield from map(printable, _budget_lines(configuration.budget))
     if configuration.notifications:
-        yield "Told about NodeMaintenances and MaintenanceNotices:"
+        yield "Notifications about NodeMaintenances and MaintenanceNotices:"
         yield from (printable(f"  {rule}") for rule in describe_rules(configuration.notifications))
     if not configuration.profiles:
-        yield "There are no profiles: nodes are taken out of service on a person's order, and for maintenance that is"
-        yield "announced, by the default: haulout check --print-default."
+        yield "There are no profiles: nodes are taken out of service for NodeMaintenances, and for maintenance that is"
+        yield "announced, by the default configuration: haulout check --print-default."
         return
     yield ""
     yield from map(printable, diagram.explain(configuration))
@@ -78,7 +78,7 @@ def explanation_lines(result: DryRun, *, file: str) -> Iterator[str]:
 def _budget_lines(budget: Budget) -> Iterator[str]:
     if not budget:
         return
-    yield "Out of service at once, by profiles, on a person's order or because they are down:"
+    yield "Nodes out of service at once, by profiles, by NodeMaintenances or because they are down:"
     yield from (f"  {limit}" for limit in budget.limits)
 
 
@@ -97,7 +97,7 @@ def _instance_lines(instances: Sequence[InstanceDescription]) -> Iterator[str]:
 
 
 def state_diagrams(result: DryRun) -> str:
-    """Return a diagram for each profile in which something happens."""
+    """Return a Mermaid diagram per profile that has transitions."""
     if result.loaded is None:
         return ""
     profiles = result.loaded.configuration.profiles.values()
@@ -110,10 +110,10 @@ def state_diagrams(result: DryRun) -> str:
 
 
 def _title(name: str) -> str:
-    return msgspec.json.encode(name).decode()  # which is YAML, too
+    return msgspec.json.encode(name).decode()  # a JSON string is valid YAML, too
 
 
-# For programs
+# JSON output
 
 
 class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -175,7 +175,7 @@ class _CheckReport(_Json, frozen=True):
 
 
 def as_json(result: DryRun, *, file: str, namespace: str) -> bytes:
-    """Return it for programs; `haulout check --help` documents the fields."""
+    """Return the result as JSON; `haulout check --help` documents the fields."""
     checked = _CheckReport(
         file=file,
         ok=result.loaded is not None,

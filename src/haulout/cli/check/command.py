@@ -1,4 +1,4 @@
-"""`haulout check`: what is wrong with a maintenance.yaml, and what it means."""
+"""`haulout check`: validate a maintenance.yaml, and explain it."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ EXIT_OK, EXIT_WARNINGS, EXIT_ERRORS = 0, 1, 2
 
 
 def parse_variables(_ctx: click.Context, _: click.Parameter, assignments: Sequence[str]) -> Mapping[str, str]:
-    """Return what was given as NAME=value; for an option's callback."""
+    """Parse NAME=value pairs; the callback of an option."""
     pairs = [text.partition("=") for text in assignments]
     for name, equals, _value in pairs:
         if not name or not equals:
@@ -25,14 +25,14 @@ def parse_variables(_ctx: click.Context, _: click.Parameter, assignments: Sequen
 
 
 def read_input(file: str) -> bytes:
-    """Return what a file holds, or standard input for `-`; raises `ConfigErrors`."""
+    """Return the content of a file, or of standard input for `-`; raise `ConfigErrors`."""
     from haulout.controllers.profiles.config.loader import read_file
 
     return sys.stdin.buffer.read() if file == "-" else read_file(Path(file), file)
 
 
-def print_schema(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001 - as click calls it
-    """Print the schema and exit; for an option's callback."""
+def print_schema(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001 - click's signature
+    """Print the schema and exit; the callback of an option."""
     if not is_given:
         return
     from haulout.controllers.profiles.config.json_schema import schema_text
@@ -42,8 +42,8 @@ def print_schema(ctx: click.Context, _: click.Parameter, is_given: bool) -> None
     ctx.exit()
 
 
-def print_default(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001 - as click calls it
-    """Print the default configuration and exit; for an option's callback."""
+def print_default(ctx: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001 - click's signature
+    """Print the default configuration and exit; the callback of an option."""
     if not is_given:
         return
     from haulout.controllers.profiles import default_profile
@@ -52,14 +52,14 @@ def print_default(ctx: click.Context, _: click.Parameter, is_given: bool) -> Non
     ctx.exit()
 
 
-@click.command("check", short_help="Check a maintenance.yaml, and explain it.")
+@click.command("check", short_help="Check a maintenance.yaml, and explain what it does.")
 @click.argument("file")
-@click.option("--kubernikus", is_flag=True, help="FILE is a kubernikus.yaml; one that is called so is known by that.")
-@click.option("-q", "--quiet", is_flag=True, help="Only what is wrong or doubtful, no explanation.")
-@click.option("--strict", is_flag=True, help="Warnings count: exit with 1 if there are any.")
+@click.option("--kubernikus", is_flag=True, help="FILE is a kubernikus.yaml; a file of that name is recognized.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors and warnings, no explanation.")
+@click.option("--strict", is_flag=True, help="Exit with 1 if there are warnings.")
 @click.option("--graph", is_flag=True, help="Print the profiles as Mermaid state diagrams instead.")
 @click.option(
-    "--permissions", is_flag=True, help="Print instead what the operator must be allowed to do for these profiles."
+    "--permissions", is_flag=True, help="Print the permissions that the operator needs for these profiles instead."
 )
 @click.option(
     "-n",
@@ -68,7 +68,7 @@ def print_default(ctx: click.Context, _: click.Parameter, is_given: bool) -> Non
     default="haulout",
     show_default=True,
     callback=options.check_namespace,
-    help="Where the operator lives, for --permissions.",
+    help="The namespace of the operator, for --permissions.",
 )
 @click.option(
     "--schema",
@@ -84,7 +84,7 @@ def print_default(ctx: click.Context, _: click.Parameter, is_given: bool) -> Non
     is_eager=True,
     expose_value=False,
     callback=print_default,
-    help="Print the configuration that is in force where there are no profiles, to copy and change, and exit.",
+    help="Print the default configuration, which applies without profiles, to copy and change, and exit.",
 )
 @click.option(
     "--env",
@@ -92,13 +92,15 @@ def print_default(ctx: click.Context, _: click.Parameter, is_given: bool) -> Non
     multiple=True,
     metavar="NAME=value",
     callback=parse_variables,
-    help="A variable for ${NAME} in the file, beside those that are set here. Can be repeated.",
+    help="A variable for ${NAME} in the file, in addition to the environment. Can be repeated.",
 )
-@click.option("--ignore-env", is_flag=True, help="Take ${NAME} that are not set here for set where the operator runs.")
+@click.option(
+    "--ignore-env", is_flag=True, help="Assume that ${NAME} that are not set here are set where the operator runs."
+)
 @options.output_option
 @options.verbose_option
 @click.pass_context
-def check(  # noqa: PLR0913 - one for each option
+def check(  # noqa: PLR0913 - one per option
     ctx: click.Context,
     *,
     file: str,
@@ -112,18 +114,18 @@ def check(  # noqa: PLR0913 - one for each option
     ignore_env: bool,
     output: str,
 ) -> None:
-    """Check FILE, a maintenance.yaml (- is standard input), and explain what it makes of nodes. No cluster is needed.
+    """Check FILE, a maintenance.yaml (- is standard input), and explain what it does to nodes. No cluster is needed.
 
     A kubernikus.yaml is checked, too.
 
-    All that is wrong is told at once, each with its line, its key, what was found and what was expected. Warnings are
-    about what loads and is probably not meant: mistyped keys, instances that nobody uses, states that nobody reaches.
+    All errors are reported at once, each with its line, its key, the value found and the value expected. Warnings are
+    about valid input that is probably a mistake: mistyped keys, unused instances, unreachable states.
 
     \b
     Exit codes:
       0  it can be used
       1  with --strict: it can be used, but there are warnings
-      2  it cannot be used, or the command line makes no sense
+      2  it cannot be used, or the command line is invalid
 
     \b
     With -o json, fields are only ever added:
@@ -137,10 +139,10 @@ def check(  # noqa: PLR0913 - one for each option
       permissions: [{verbs, group, resource, namespace, names, why, instances}]
                                                  namespace null: everywhere; no names: all
       budget: [{max, groupBy, selector}]         how many nodes may be out of service at once
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     if graph and (output != "text" or permissions):
         other = "--permissions" if permissions else "--output"
-        raise click.UsageError(f"--graph prints Mermaid, so {other} does not go with it")
+        raise click.UsageError(f"--graph prints Mermaid, so it cannot be combined with {other}")
     import os
 
     from haulout.cli.check import check_text, kubernikus_file

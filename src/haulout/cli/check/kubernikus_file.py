@@ -1,4 +1,4 @@
-"""`haulout check` for a kubernikus.yaml: what is wrong with it, and what it means."""
+"""`haulout check` for a kubernikus.yaml: validate and explain it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,12 +18,12 @@ from haulout.errors import ConfigError, ConfigErrors
 
 
 def is_kubernikus_file(file: str) -> bool:
-    """Tell whether a file is one by its name."""
+    """Return whether the name of a file is that of a kubernikus.yaml."""
     return Path(file).name == kubernikus_settings.DEFAULT_PATH.name
 
 
 def print_report(data: bytes, *, file: str, environ: Mapping[str, str], quiet: bool, as_json: bool) -> tuple[int, int]:
-    """Print it; return how many errors and warnings there are."""
+    """Print the result; return the number of errors and warnings."""
     settings: KubernikusSettings | None = None
     errors: Sequence[ConfigError] = ()
     warnings: Sequence[ConfigError] = ()
@@ -55,14 +55,14 @@ def _explanation(settings: KubernikusSettings | None, *, file: str, errors: int)
         return
     every, policy = duration.format(settings.interval), settings.policy
     yield f"{file} can be used."
-    yield f"Label {NEEDS_UPDATE} says whether a kubelet is of another version than the API server,"
-    yield f"which is asked for its own every {every}."
+    yield f"Label {NEEDS_UPDATE} says whether the version of a kubelet differs from that of the API server,"
+    yield f"whose version is read every {every}."
     yield f"A node with the label {DELETE_NODE}=true is cordoned and drained, and its server deleted."
     if policy.eviction_timeout is None or policy.deletion_timeout is None:
-        yield "Its pods are evicted, for as long as that takes: disruption budgets are kept."
+        yield "Its pods are evicted without a time limit: PodDisruptionBudgets are respected."
     else:
         evicts, deletes = duration.format(policy.eviction_timeout), duration.format(policy.deletion_timeout)
-        yield f"A pod that could not be evicted for {evicts} is deleted, whatever its budget says, and one that takes"
-        yield f"longer than {deletes} and its grace period to end is ended."
+        yield f"A pod that could not be evicted for {evicts} is deleted regardless of its PodDisruptionBudget, and one"
+        yield f"that takes longer than its grace period and {deletes} to terminate is deleted by force."
     credentials_place = f"{SECRET_KEY} of Secret {settings.secret}" if settings.secret else f"file {DEFAULT_FILE}"
-    yield f"Credentials of OpenStack are in {credentials_place}."
+    yield f"The credentials for OpenStack are in {credentials_place}."

@@ -1,11 +1,11 @@
-"""`haulout cluster-info`: whether this cluster can be reached, as whom, and whether the operator could work in it."""
+"""`haulout cluster-info`: show the cluster, the user, and whether the operator could run there."""
 
 import click
 
 from haulout.cli import invocation, options
 
 
-@click.command("cluster-info", short_help="Show a cluster, who you are there, and what is missing.")
+@click.command("cluster-info", short_help="Show the cluster, your user in it, and the permissions that are missing.")
 @options.cluster_options
 @options.output_option
 @click.option(
@@ -17,7 +17,7 @@ from haulout.cli import invocation, options
     "--config",
     "file",
     metavar="FILE",
-    help="The maintenance.yaml that the operator is to run. [default: what is usual]",
+    help="The maintenance.yaml that the operator will run. [default: the permissions of a usual configuration]",
 )
 @options.verbose_option
 @click.pass_context
@@ -31,13 +31,13 @@ def cluster_info(
     grant: bool,
     file: str | None,
 ) -> None:
-    """Show which cluster this is, who you are in it, and which of the permissions that the operator needs you have.
+    """Show the cluster, your user in it, and which of the permissions that the operator needs you have.
 
     \b
     Exit codes:
       0  everything that is needed is there; with --grant: the manifest was printed
       1  something needed is missing, or the cluster cannot be reached
-      2  the command line or the kubeconfig makes no sense
+      2  the command line or the kubeconfig is invalid
       130  interrupted
 
     \b
@@ -51,9 +51,9 @@ def cluster_info(
                                             state: on, off or unknown
       unavailable                           API groups whose server does not answer
       ready                                 true if nothing is missing
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     if grant and output != "text":
-        raise click.UsageError("--grant prints YAML, so --output does not go with it")
+        raise click.UsageError("--grant prints YAML, so it cannot be combined with --output")
     from haulout.cli.cluster_info import report
     from haulout.cli.configuration_files import load_configuration
     from haulout.cli.connect import connect, run

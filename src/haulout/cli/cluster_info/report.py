@@ -1,7 +1,7 @@
-"""What `cluster-info` finds out, and how it says it: to people, to programs, and as a manifest.
+"""Collect and print the findings of `haulout cluster-info`: as text, JSON, or an RBAC manifest.
 
-`collect_report` asks; the rest is pure. A part that the server does not want to tell is shown as unknown and ends
-nothing: only a server that cannot be reached, or is none, does.
+`collect_report` queries the cluster; the rest is pure. What the server refuses to tell is shown as unknown. Only a
+server that is unreachable or not Kubernetes ends the command.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ from haulout.kube.transports.config import Connection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFindings:
-    """Everything that was learned; None is what the server did not want to tell."""
+    """All findings; None if the server refuses to tell."""
 
     connection: Connection
     namespace: str
@@ -51,12 +51,12 @@ class ClusterFindings:
 
     @property
     def ready(self) -> bool:
-        """Tell whether the operator could work here, as far as we could see."""
+        """Whether the operator could run here, as far as we know."""
         return not self.refused and self.namespace_exists is not False
 
 
 class FeatureState(StrEnum):
-    """Whether an optional feature is there."""
+    """Whether an optional feature is installed."""
 
     ON = "on"
     OFF = "off"
@@ -66,10 +66,10 @@ class FeatureState(StrEnum):
 async def collect_report(
     session: Session, *, namespace: str | None, configuration: Configuration | None = None
 ) -> ClusterFindings:
-    """Ask the cluster; `namespace` is where the operator lives, by default the connection's."""
+    """Query the cluster; `namespace` is the operator's, by default that of the connection."""
     client = session.client
     namespace = namespace or session.connection.namespace
-    version = await _version(client, session.connection)  # first: it tells best what is wrong with the way there
+    version = await _version(client, session.connection)  # first: its errors describe connection problems best
     discovery = await _discovery(client)
     needed = required_permissions.operator_permissions(
         namespace=namespace,
@@ -96,9 +96,9 @@ async def _version(client: Client, connection: Connection) -> VersionInfo | None
     except (Unauthorized, TooManyRequests, ServerFailure):
         raise
     except ApiError as error:
-        raise _not_kubernetes(connection, f"answers {error.message}") from error
+        raise _not_kubernetes(connection, f"returns {error.message}") from error
     if not version.git_version:
-        raise _not_kubernetes(connection, "names no version")
+        raise _not_kubernetes(connection, "contains no version")
     return version
 
 
@@ -125,7 +125,7 @@ async def _refused(client: Client, needed: Sequence[Permission]) -> tuple[Denied
         return tuple(await rbac.denied_permissions(client, needed))
     except Forbidden as error:
         raise HauloutError(
-            f"{error}; all who are logged in normally may, by the ClusterRole system:basic-user"
+            f"{error}; authenticated users normally have this permission, by the ClusterRole system:basic-user"
         ) from error
 
 
@@ -136,33 +136,33 @@ async def _discovery(client: Client) -> Discovery | None:
         return None
 
 
-# For the one who grants
+# Manifest
 
 
 def grant_manifest(findings: ClusterFindings) -> str:
-    """Return the manifest that would grant what is missing."""
+    """Return the manifest that grants the missing permissions."""
     if not findings.refused:
-        return "# Nothing is missing: there is nothing to grant.\n"
+        return "# No permission is missing.\n"
     user = findings.user
     if user is None:
         raise HauloutError(
             "cannot write the manifest: the server does not say who you are (it can since Kubernetes 1.28), "
-            "so there is nobody to grant to"
+            "so there is no user to grant permissions to"
         )
     if user.username == rbac.ANONYMOUS:
         raise HauloutError(
-            f"will not write the manifest: {findings.connection.server} takes you for {rbac.ANONYMOUS}, and what is "
-            "granted to that is granted to everybody; log in first"
+            f"will not write the manifest: {findings.connection.server} treats you as {rbac.ANONYMOUS}, and what is "
+            "granted to that user is granted to everybody; log in first"
         )
-    title = f"# What {user.username!r} lacks to run Haulout at {findings.connection.server}.\n"
+    title = f"# The permissions that {user.username!r} lacks to run Haulout at {findings.connection.server}.\n"
     return title + rbac.grant_manifest(user, findings.refused, namespaces=[node_lease.NAMESPACE])
 
 
-# For people
+# Text
 
 
 def to_text(findings: ClusterFindings, *, marks: Marks, grant_command: str) -> str:
-    """Return the findings for a terminal."""
+    """Return the findings as text for a terminal."""
     sections = [
         _identity_section(findings),
         _permission_section(findings, marks),
@@ -178,7 +178,7 @@ def to_text(findings: ClusterFindings, *, marks: Marks, grant_command: str) -> s
 _EXISTENCE = {
     True: "",
     False: " (does not exist)",
-    None: " (unknown whether it exists: not allowed to look)",
+    None: " (unknown whether it exists: not allowed to read it)",
 }
 
 
@@ -238,7 +238,7 @@ def _state_text(feature: OptionalFeature, state: FeatureState, discovery: Discov
     if found:
         return f"{state}: installed as {', '.join(found.versions)}, needed as {resource.version}"
     command = f"haulout manifests {feature.option}".strip()
-    return f"{state}: not installed" + (f"; `{command}` has it" if feature.is_shipped else "")
+    return f"{state}: not installed" + (f"; to install it: {command}" if feature.is_shipped else "")
 
 
 def _grant_section(findings: ClusterFindings, grant_command: str) -> list[str]:
@@ -249,8 +249,8 @@ def _grant_section(findings: ClusterFindings, grant_command: str) -> list[str]:
         ]
     if findings.user.username == rbac.ANONYMOUS:
         server, origin = findings.connection.server, printable(findings.connection.origin)
-        advice = f"{origin} has no credentials that it knows; log in, or name another context"
-        return [f"{server} takes you for {rbac.ANONYMOUS}: {advice}"]
+        advice = f"{origin} contains no credentials that the server accepts; log in, or use another context"
+        return [f"{server} treats you as {rbac.ANONYMOUS}: {advice}"]
     return ["To grant what is missing, where ADMIN is the context of a cluster admin:", f"  {grant_command}"]
 
 
@@ -259,7 +259,7 @@ def _shorten_home(source: str) -> str:
     return f"~{source.removeprefix(home)}" if source.startswith(f"{home}/") else source
 
 
-# For programs
+# JSON
 
 
 class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -304,7 +304,7 @@ class _ReportJson(_Json, frozen=True):
 
 
 def to_json(findings: ClusterFindings) -> bytes:
-    """Return the findings for a program; `haulout cluster-info --help` documents the fields."""
+    """Return the findings as JSON; `haulout cluster-info --help` documents the fields."""
     connection, version, user, discovery = findings.connection, findings.version, findings.user, findings.discovery
     report = _ReportJson(
         server=connection.server,
@@ -345,7 +345,7 @@ def _feature_json(feature: OptionalFeature, discovery: Discovery | None) -> _Fea
     )
 
 
-# For both
+# Shared by text and JSON
 
 
 def _missing_verbs(permission: Permission, refused: Sequence[DeniedPermission]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`haulout cordon` and `haulout uncordon`: as kubectl's, and they know who else holds a node."""
+"""`haulout cordon` and `haulout uncordon`: like kubectl's, but aware of cordon owners."""
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from haulout.cli.kubectl_flags import (
     node_options,
 )
 
-if TYPE_CHECKING:  # heavy: imported when it is needed
+if TYPE_CHECKING:  # heavy: imported at use
     from haulout.api.objects import Node
     from haulout.cli.cordon.node_changes import ChangeResult
     from haulout.kube.client import Client
@@ -29,17 +29,18 @@ NodeChange = Callable[["Client", "Node"], Awaitable["ChangeResult"]]
 @options.verbose_option
 @click.pass_context
 def cordon(ctx: click.Context, /, *, dry_run: str, **where: Any) -> None:
-    """Mark nodes as unschedulable, as kubectl cordon does: no new pods come, those that are there stay.
+    """Mark nodes as unschedulable, as kubectl cordon does: no new pods are scheduled, running pods stay.
 
-    A node that a NodeMaintenance holds is cordoned already. Cordoned by you as well, it stays so when that ends.
+    A node in maintenance by a NodeMaintenance is cordoned already. If you cordon it as well, it stays cordoned after
+    the maintenance.
 
     \b
     Exit codes:
       0  all nodes are cordoned
       1  a node is unknown, or could not be cordoned
-      2  the command line makes no sense
+      2  the command line is invalid
       130  interrupted
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
 
     async def change(client: "Client", node: "Node") -> "ChangeResult":
         from haulout.cli.cordon.node_changes import cordon_node
@@ -52,7 +53,7 @@ def cordon(ctx: click.Context, /, *, dry_run: str, **where: Any) -> None:
 @click.command("uncordon", cls=KubectlCommand, short_help="Let new pods onto nodes again.")
 @node_options
 @click.option(
-    "--force", cls=OptionalBoolOption, help="Uncordon nodes that somebody holds, and take off what holds them."
+    "--force", cls=OptionalBoolOption, help="Also uncordon nodes that have cordon owners, and remove the owners."
 )
 @dry_run_option
 @options.kubeconfig_options
@@ -61,16 +62,16 @@ def cordon(ctx: click.Context, /, *, dry_run: str, **where: Any) -> None:
 def uncordon(ctx: click.Context, /, *, force: bool | None, dry_run: str, **where: Any) -> None:
     """Mark nodes as schedulable, as kubectl uncordon does.
 
-    A node that a NodeMaintenance holds is not uncordoned: you are told who holds it and how to end that, and --force
-    does it nevertheless. What was left on a node by one that is no more is cleared away: cordon, taints and labels.
+    A node in maintenance by a NodeMaintenance is not uncordoned: the output names the owner and how to end the
+    maintenance. --force uncordons it nevertheless. Leftovers of deleted owners are removed: cordon, taints and labels.
 
     \b
     Exit codes:
       0  all nodes are schedulable
       1  a node is unknown, is held, or could not be uncordoned
-      2  the command line makes no sense
+      2  the command line is invalid
       130  interrupted
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
 
     async def change(client: "Client", node: "Node") -> "ChangeResult":
         from haulout.cli.cordon.node_changes import uncordon_node
@@ -90,7 +91,7 @@ def change_nodes(
     kubeconfig: str | None,
     context: str | None,
 ) -> int:
-    """Change the nodes that were meant, one after the other; return the exit code."""
+    """Change the selected nodes one after the other; return the exit code."""
     check_node_options(nodes, selector)
     from haulout.cli.connect import connect, run
     from haulout.cli.cordon.node_changes import result_lines

@@ -1,8 +1,8 @@
-"""Cordoning and uncordoning as a person does it, in kubectl's words.
+"""Cordon and uncordon nodes on behalf of a user, with kubectl's output.
 
-What a person does is no owner's part in the cordon (`haulout.drain.cordon`): it counts as how the node was before. So a
-node that somebody cordons while a maintenance holds it stays cordoned when that ends; and one that is held cannot be
-uncordoned past its holder, unless by force. What holders left who are no more is cleared away on the way.
+A user is no cordon owner (`haulout.drain.cordon`): a user's change modifies the recorded state before maintenance. So a
+node that a user cordons during a maintenance stays cordoned after it, and a node with an owner cannot be uncordoned
+without force. Leftovers of deleted owners are removed on the way.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -20,13 +20,13 @@ from haulout.errors import ApiError, Conflict, KubeError
 from haulout.kube.client import Client
 from haulout.kube.patches import node_patch
 
-_TRIES = 5  # against others who change the node at the same moment
+_TRIES = 5  # on conflicts with concurrent changes of the node
 
 DRY_RUN_SUFFIXES = {"none": "", "client": " (dry run)", "server": " (server dry run)"}
 
 
 class ChangeVerb(StrEnum):
-    """What became of it, in kubectl's words as far as it has any."""
+    """The result, in kubectl's words as far as kubectl has any."""
 
     CORDONED = "cordoned"
     ALREADY_CORDONED = "already cordoned"
@@ -39,17 +39,15 @@ class ChangeVerb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChangeResult:
-    """What came of one node."""
+    """The result for one node."""
 
     node: str
-    verb: ChangeVerb | None = None  # None: it was refused, or failed
+    verb: ChangeVerb | None = None  # None: refused or failed
     problem: str = ""
     notes: tuple[str, ...] = ()
 
 
 async def cordon_node(client: Client, node: Node, *, dry_run: str = "none") -> ChangeResult:
-    """Cordon a node."""
-
     async def decide(current: Node) -> NodeChangeDecision:
         verb = ChangeVerb.ALREADY_CORDONED if current.spec.unschedulable else ChangeVerb.CORDONED
         try:
@@ -67,7 +65,7 @@ async def cordon_node(client: Client, node: Node, *, dry_run: str = "none") -> C
 
 
 async def uncordon_node(client: Client, node: Node, *, force: bool = False, dry_run: str = "none") -> ChangeResult:
-    """Uncordon a node, unless somebody holds it."""
+    """Uncordon a node, unless it has an owner."""
 
     async def decide(current: Node) -> NodeChangeDecision:
         verb = ChangeVerb.UNCORDONED if current.spec.unschedulable else ChangeVerb.ALREADY_UNCORDONED
@@ -94,7 +92,7 @@ async def uncordon_node(client: Client, node: Node, *, force: bool = False, dry_
 
 
 def result_lines(result: ChangeResult, *, verb: str, dry_run: str = "none") -> Iterator[OutputLine]:
-    """Yield what came of a node, as kubectl says it; what it does not say goes to standard error."""
+    """Yield the lines about a node, in kubectl's words; all others go to standard error."""
     if result.verb is None:
         yield OutputLine(f'error: unable to {verb} node "{result.node}": {result.problem}')
     else:
@@ -105,7 +103,7 @@ def result_lines(result: ChangeResult, *, verb: str, dry_run: str = "none") -> I
 
 @dataclass(frozen=True, slots=True)
 class NodeChangeDecision:
-    """What to change about a node, and what to say of that."""
+    """The patch for a node, and its result."""
 
     change: RawObject | None
     result: ChangeResult
@@ -114,13 +112,13 @@ class NodeChangeDecision:
 DecideNodeChange = Callable[[Node], Awaitable[NodeChangeDecision]]
 
 _MARK_REMOVED = (
-    "Haulout's mark on it could not be read and was taken off; "
-    "taints and labels of a maintenance may be left: look at them with kubectl describe node"
+    "the cordon annotation could not be read and was removed; "
+    "taints and labels of a maintenance may be left: check with kubectl describe node"
 )
 
 
 async def change_node(client: Client, node: Node, decide: DecideNodeChange, *, dry_run: str) -> ChangeResult:
-    """Do what `decide` says of the node as it is; look again if others change it meanwhile."""
+    """Apply `decide` to the node; on a conflict, get the node again and retry."""
     tries = 0
     while True:
         try:
@@ -130,7 +128,7 @@ async def change_node(client: Client, node: Node, decide: DecideNodeChange, *, d
         except Conflict as error:
             tries += 1
             if tries == _TRIES:
-                return ChangeResult(node.name, problem=f"others keep changing the node: {error.message}")
+                return ChangeResult(node.name, problem=f"gave up after repeated write conflicts: {error.message}")
             node = await client.get(NODES, node.name)
         except KubeError as error:
             return ChangeResult(node.name, problem=error.message if isinstance(error, ApiError) else str(error))
@@ -139,30 +137,30 @@ async def change_node(client: Client, node: Node, decide: DecideNodeChange, *, d
 
 
 def _refuse_uncordon(node: Node, mark: Cordon, owners: Sequence[CordonOwner], *, now: datetime) -> NodeChangeDecision:
-    """Return the decision about a node that is held; what a person had cordoned before is taken back."""
+    """Refuse to uncordon a node with an owner, but remove an earlier cordon from the recorded state."""
     names = " and ".join(owner.describe(now=now) for owner in owners)
     release_commands = "; ".join(owner.release_command for owner in owners if owner.release_command)
-    advice = f"to end that: {release_commands}" if release_commands else "ask those who run it"
+    advice = f"to end that: {release_commands}" if release_commands else "ask its administrator"
     change, cordon_note = None, ""
     if mark.before.unschedulable:
         change = cordon.uncordon_by_hand(node)
-        cordon_note = "; the cordon from before is taken back, so that the node is uncordoned when that ends"
-    problem = f"it is held by {names}; {advice}; to uncordon it nevertheless: haulout uncordon {node.name} --force"
+        cordon_note = "; the earlier cordon is removed, so the node is uncordoned when that ends"
+    problem = f"it is held by {names}; {advice}; to uncordon it anyway: haulout uncordon {node.name} --force"
     return NodeChangeDecision(change, ChangeResult(node.name, problem=problem + cordon_note))
 
 
 def _override_notes(owners: Sequence[CordonOwner], *, now: datetime) -> tuple[str, ...]:
-    """Return what there is to say about holders that were let go for."""
+    """Return the notes about owners that were overridden."""
     gone = [owner.describe(now=now) for owner in owners if owner.presence is OwnerPresence.GONE]
     present = [owner for owner in owners if owner.presence is not OwnerPresence.GONE]
-    notes = [f"cleared away what was left of {' and '.join(gone)}: cordon, taints and labels"] if gone else []
+    notes = [f"removed the leftovers of {' and '.join(gone)}: cordon, taints and labels"] if gone else []
     if present:
         release_commands = "; ".join(owner.release_command for owner in present if owner.release_command)
         names = " and ".join(owner.describe(now=now) for owner in present)
         again = (
             f"the operator cordons the node again until you end that: {release_commands}"
             if release_commands
-            else "it may cordon it again"
+            else "it may cordon the node again"
         )
         notes.append(f"was held by {names}; {again}")
     return tuple(notes)

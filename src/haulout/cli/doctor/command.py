@@ -1,4 +1,4 @@
-"""`haulout doctor`: find what Haulout left behind for owners that are no more, and repair it if asked to."""
+"""`haulout doctor`: find leftovers of Haulout whose owners are deleted, and repair them on request."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -7,13 +7,13 @@ import click
 
 from haulout.cli import options
 
-if TYPE_CHECKING:  # heavy: imported when it is needed
+if TYPE_CHECKING:  # heavy: imported at use
     from haulout.cli.doctor.leftovers import Examination
 
 
-@click.command("doctor", short_help="Find and repair what was left behind on nodes.")
-@click.option("--repair", is_flag=True, help="Repair what is found, after a question.")
-@click.option("-y", "--yes", is_flag=True, help="With --repair: do not ask.")
+@click.command("doctor", short_help="Find and repair leftovers of maintenance on nodes.")
+@click.option("--repair", is_flag=True, help="Repair the findings, after confirmation.")
+@click.option("-y", "--yes", is_flag=True, help="With --repair: do not ask for confirmation.")
 @options.cluster_options
 @options.output_option
 @options.verbose_option
@@ -28,26 +28,26 @@ def doctor(
     namespace: str | None,
     output: str,
 ) -> None:
-    """Find marks, taints, labels, cordons, budget slots and leases of Haulout that nobody holds.
+    """Find annotations, taints, labels, cordons, budget slots and leases of Haulout without an owner.
 
-    What a NodeMaintenance, a profile or another live owner holds is left alone. What you may not see is not checked,
-    and said.
+    Whatever an existing NodeMaintenance, profile or other owner holds is not touched. Objects that you may not read are
+    not checked, and listed.
 
     \b
     Exit codes:
-      0  all could be checked, and nothing is left behind any more
-      1  something is left behind, could not be repaired or not be checked
-      2  the command line or the kubeconfig makes no sense
-      130  interrupted, or the question was answered with no
+      0  everything was checked, and there are no leftovers
+      1  there are leftovers, or something could not be repaired or checked
+      2  the command line or the kubeconfig is invalid
+      130  interrupted, or the repair was not confirmed
 
     \b
     With -o json, fields are only ever added:
       findings: [{object, problem, since, remedy, repaired, error}]
-                since is null if nobody knows, repaired is null without --repair
+                since is null if unknown, repaired is null without --repair
       notChecked: [text]
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     if yes and not repair:
-        raise click.UsageError("--yes goes with --repair")
+        raise click.UsageError("--yes requires --repair")
     if repair and not yes and (output == "json" or not sys.stdin.isatty()):
         raise click.UsageError("--repair asks before it changes anything: use a terminal and -o text, or --yes")
     from haulout.cli.connect import connect, run
@@ -61,7 +61,7 @@ def doctor(
                 _print(examination)
             needs_repair = repair and bool(examination.findings)
             if needs_repair and not yes:
-                click.confirm("Repair all of this?", abort=True, err=True)
+                click.confirm("Repair all findings?", abort=True, err=True)
             errors: list[str | None] = [None] * len(examination.findings)
             for number, finding in enumerate(examination.findings if needs_repair else ()):
                 try:
@@ -85,7 +85,7 @@ def _print(examination: "Examination") -> None:
     for note in examination.notes:
         click.echo(printable(f"not checked: {note}"), err=True)
     if not examination.findings:
-        click.echo("Nothing is left behind.")
+        click.echo("No leftovers found.")
         return
     rows = [("OBJECT", "PROBLEM", "SINCE", "REPAIR")]
     for finding in examination.findings:

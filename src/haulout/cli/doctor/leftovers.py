@@ -1,14 +1,15 @@
-"""What Haulout has left in a cluster for an owner that is no more: marks, copies, taints, labels, slots and leases.
+"""Leftovers of deleted owners in a cluster: annotations, copies, taints, labels, slots and leases.
 
-    found = await examine(client, namespace="haulout")
-    for finding in found.findings: await finding.repair()
+    examination = await examine(client, namespace="haulout")
+    for finding in examination.findings:
+        await repair(client, finding, namespace="haulout")
 
-A finding is about something that nobody holds. What a live owner holds is never one, and what cannot be told, since it
-may not be seen, is a note. Each repair carries what it rests on: the uid and resourceVersion of the object, or a
-compare-and-swap of the ledger. So it changes nothing that somebody else has changed meanwhile.
+A finding is something without an owner. Anything of an existing owner is never a finding; anything that is forbidden to
+read is a note. Each repair has preconditions: the uid and resourceVersion of the object, or a compare-and-swap of the
+ledger. So it never overwrites concurrent changes.
 
-A node is restored by its mark. Where that is lost, the cordon stays, unless the taint of a NodeMaintenance beside it
-tells that it is ours.
+A node is restored from its annotation. If that is lost, the cordon stays, unless the taint of a NodeMaintenance proves
+that the cordon is ours.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -43,25 +44,25 @@ from haulout.kube.slot_ledger import CONFIG_MAPS, CorruptLedger, Slot, SlotLedge
 T = TypeVar("T")
 Maintenances = Mapping[str, NodeMaintenance]
 
-_TRIES = 5  # against others who change the same object
+_TRIES = 5  # on conflicts with concurrent changes
 _RESTORE_REMEDY = "restores the node to what it was before: cordon, taints and labels"
 _REMOVE_ANNOTATION_REMEDY = "removes the annotation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something of ours that nobody holds."""
+    """Something of ours without an owner."""
 
     object_name: str  # such as `node n1`
     problem: str
-    remedy: str  # what a repair does
+    remedy: str  # what the repair does
     since: datetime | None = None
     repair: Callable[[], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What was found, and what could not be looked at."""
+    """All findings, and what could not be checked."""
 
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
@@ -72,7 +73,7 @@ class _NotingReader:
     lines: list[str] = field(default_factory=list)
 
     async def read(self, request: Awaitable[T], kind: str, *, absent: T) -> T | None:
-        """Return what is there; `absent` if there is no such thing, None and a note if it may not be seen."""
+        """Return the result; `absent` if the object or kind does not exist; None, with a note, if it is forbidden."""
         try:
             return await request
         except NotFound:
@@ -83,10 +84,10 @@ class _NotingReader:
 
 
 async def examine(client: Client, *, namespace: str | None = None, lease_namespace: str = NAMESPACE) -> Examination:
-    """Return what is left in a cluster; `namespace` is where the operator is, by default any that has a ledger."""
+    """Return the leftovers; `namespace` is the operator's, by default any with a ledger."""
     notes = _NotingReader()
     nodes = {item.name: item for item in (await client.list(NODES)).items}
-    maintenances_text = "NodeMaintenances, and what is left of them,"
+    maintenances_text = "NodeMaintenances and their leftovers"
     maintenances: Maintenances | None = await notes.read(_list_maintenances(client), maintenances_text, absent={})
     findings: list[Finding] = []
     for node in nodes.values():
@@ -124,9 +125,9 @@ async def examine(client: Client, *, namespace: str | None = None, lease_namespa
 
 
 async def repair(client: Client, finding: Finding, *, namespace: str | None = None) -> None:
-    """Repair something; if the object has changed meanwhile, look again whether that is still to be done."""
+    """Repair a finding; after a conflict, examine again whether it still applies."""
     for _ in range(_TRIES):
-        with suppress(NotFound):  # it is gone
+        with suppress(NotFound):  # deleted meanwhile
             try:
                 await finding.repair()
             except Conflict:
@@ -138,7 +139,7 @@ async def repair(client: Client, finding: Finding, *, namespace: str | None = No
                 finding = remaining[0]
                 continue
         return
-    raise KubeError(f"{finding.object_name}: others keep changing it")
+    raise KubeError(f"{finding.object_name}: gave up after repeated write conflicts")
 
 
 async def _operator_namespaces(client: Client, namespace: str | None, name: str) -> tuple[str, ...]:
@@ -177,7 +178,7 @@ def _node_findings(client: Client, node: Node, maintenances: Maintenances | None
             yield _node_finding(
                 client,
                 node,
-                f"annotation {CORDON_ANNOTATION} cannot be read, and no backup is there",
+                f"annotation {CORDON_ANNOTATION} cannot be read, and there is no backup",
                 *_repair_without_mark(node),
             )
         return
@@ -186,13 +187,13 @@ def _node_findings(client: Client, node: Node, maintenances: Maintenances | None
             if owner.presence is OwnerPresence.GONE:
                 requested = CORDON_REQUEST if owner.owner.startswith(OWNER_PREFIX) else cordon.EMPTY_REQUEST
                 change = cordon.release(node, owner.owner, requested=requested)
-                problem = f"held for {owner.name}, which is no more"
+                problem = f"held for {owner.name}, which no longer exists"
                 yield _node_finding(client, node, problem, change, _RESTORE_REMEDY, since=owner.since)
     elif annotations_left := sorted({CORDON_ANNOTATION, CORDON_BACKUP_ANNOTATION} & annotations.keys()):
         yield _node_finding(
             client,
             node,
-            f"{' and '.join(annotations_left)} without a holder",
+            f"{' and '.join(annotations_left)} without an owner",
             _remove_annotations(node, *annotations_left),
             _REMOVE_ANNOTATION_REMEDY,
         )
@@ -216,7 +217,7 @@ def _node_findings(client: Client, node: Node, maintenances: Maintenances | None
 def _recovery_findings(client: Client, node: Node, maintenances: Maintenances) -> Iterator[Finding]:
     for name in recovering_node_maintenances_of(node):
         if name not in maintenances:
-            problem = f"annotation {RECOVERING_ANNOTATION} names NodeMaintenance {name}, which is no more"
+            problem = f"annotation {RECOVERING_ANNOTATION} names NodeMaintenance {name}, which no longer exists"
             yield _node_finding(
                 client,
                 node,
@@ -227,19 +228,19 @@ def _recovery_findings(client: Client, node: Node, maintenances: Maintenances) -
 
 
 def _is_ordered(node: Node, maintenances: Maintenances | None) -> bool:
-    """Tell whether a NodeMaintenance sees to a node, or may: then its operator repairs what is wrong with it."""
+    """Return whether a NodeMaintenance is or may be responsible for a node: then the operator repairs the node."""
     return maintenances is None or any(maintenance.node == node.name for maintenance in maintenances.values())
 
 
 def _repair_without_mark(node: Node) -> tuple[RawObject | None, str]:
-    """Return how a node is repaired without a mark, and in words."""
+    """Return the patch that repairs a node without its annotation, and its description."""
     if not cordon.has_drain_taint(node):
         return _remove_annotations(
             node, CORDON_ANNOTATION, CORDON_BACKUP_ANNOTATION
-        ), f"{_REMOVE_ANNOTATION_REMEDY}; a cordon stays, as it may be a person's"
+        ), f"{_REMOVE_ANNOTATION_REMEDY}; a cordon stays, because a user may have set it"
     before = cordon.unmodified_state(CORDON_REQUEST)
     change = cordon.release(node, OWNER_PREFIX, requested=CORDON_REQUEST, before=before)
-    return change, "removes our annotations, taints and label, and the cordon that came with them"
+    return change, "removes the annotations, taints and label of Haulout, and the cordon that was set with them"
 
 
 def _remove_annotations(node: Node, *annotations: str) -> RawObject:
@@ -258,37 +259,37 @@ def _node_finding(
 
 
 def _is_stale_slot(slot: Slot, nodes: Mapping[str, Node]) -> bool:
-    """Tell whether a slot is void by the rules of `haulout.budget.slots`."""
+    """Return whether a slot is void by the rules of `haulout.budget.slots`."""
     node = nodes.get(slot.name)
     if node is None or node.uid != slot.uid:
         return True
     try:
         is_later = revision(node.resource_version) > revision(slot.version)
-    except MalformedResponse:  # somebody edited the ledger: it cannot be proved
+    except MalformedResponse:  # an edited ledger: it proves nothing
         return False
     return is_later and not is_under_maintenance_by(cause_of(slot), node)
 
 
 def _slot_finding(client: Client, namespace: str, slot: Slot, node: Node | None) -> Finding:
     is_node_gone = node is None or node.uid != slot.uid
-    why = "the node is gone" if is_node_gone else "the node is back in service"
+    why = "the node was deleted" if is_node_gone else "the node is back in service"
     return Finding(
         object_name=f"slot of node {slot.name} in ConfigMap {namespace}/{ledger_name(LEDGER)}",
         problem=f"held by {cause_of(slot)}, but {why}",
-        remedy="gives the slot back",
+        remedy="releases the slot",
         since=slot.since,
         repair=partial(SlotLedger(client, namespace=namespace).release, LEDGER, lambda other: other == slot),
     )
 
 
 async def _list_mark_copies(client: Client, namespace: str) -> dict[str, str]:
-    """Return the resourceVersion of the ConfigMap that keeps copies, by key of each copy."""
+    """Return the resourceVersion of the ConfigMap with the copies, by key of each copy."""
     found = await client.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace)
     return dict.fromkeys(found.data, found.resource_version)
 
 
 def _is_stale_copy(key: str, nodes: Mapping[str, Node]) -> bool:
-    """Tell whether a copy is of a node that is gone, or that is schedulable and has no mark: nobody holds it."""
+    """Return whether the node of a copy is deleted, or schedulable and without a cordon annotation."""
     uid = key.rpartition(".")[0]
     node = next((candidate for candidate in nodes.values() if candidate.uid == uid), None)
     return node is None or not (node.spec.unschedulable or CORDON_ANNOTATION in node.metadata.annotations)
@@ -298,7 +299,7 @@ def _copy_finding(client: Client, namespace: str, key: str, version: str) -> Fin
     patch = merge_patch({"metadata": {"resourceVersion": version}, "data": {key: None}})
     return Finding(
         object_name=f"copy {key} in ConfigMap {namespace}/{CONFIG_MAP}",
-        problem="the node of this cordon mark is gone, or nobody holds it",
+        problem="the node of this cordon mark was deleted, or has no cordon owner",
         remedy="removes the copy",
         repair=partial(client.patch, CONFIG_MAPS, CONFIG_MAP, patch, namespace=namespace),
     )

@@ -1,11 +1,11 @@
-"""`haulout drain`: several nodes at once, watched by a person or read by a script.
+"""`haulout drain`: drain several nodes at once, with live or plain output.
 
-flags       from a command line and a file to a policy
-conduct     runs the drains, and stops them when told to
-records     what is known of each node: what all that is said is made from
-plain       kubectl's lines, for scripts and logs
-live        a view for a terminal
-document    for programs
-left        what an interrupted drain leaves behind, how to go on and how to undo it
-rehearsed   dry runs
+- flags: build a drain policy from the command line and a file
+- drain_runner: runs the drains, and stops them on a signal
+- node_drain: the state of each node's drain, the source of all output
+- plain_progress: kubectl's lines, for scripts and logs
+- live_progress: a live view for a terminal
+- json_output: JSON for programs
+- execution: wires a drain, and summarizes an interrupted one
+- dry_run_execution: dry runs
 """

@@ -1,4 +1,4 @@
-"""`haulout drain`: kubectl's flags and words, many nodes at once, and it says what it waits for and why."""
+"""`haulout drain`: like kubectl's, but for many nodes at once, and with the reasons of each wait."""
 
 from typing import Any
 
@@ -16,21 +16,25 @@ from haulout.cli.kubectl_flags import (
 MAX_PARALLEL = 50
 
 
-@click.command("drain", cls=KubectlCommand, short_help="Make all pods leave nodes, and keep new ones off.")
+@click.command("drain", cls=KubectlCommand, short_help="Cordon nodes, and evict their pods.")
 @node_options
-@click.option("--force", cls=OptionalBoolOption, help="Also make pods leave that no controller starts again elsewhere.")
-@click.option("--ignore-daemonsets", cls=OptionalBoolOption, help="Leave the pods of DaemonSets where they are.")
+@click.option("--force", cls=OptionalBoolOption, help="Also evict pods that no controller recreates elsewhere.")
+@click.option("--ignore-daemonsets", cls=OptionalBoolOption, help="Ignore the pods of DaemonSets.")
 @click.option(
-    "--delete-emptydir-data", cls=OptionalBoolOption, help="Also make pods leave whose emptyDir data is lost then."
+    "--delete-emptydir-data", cls=OptionalBoolOption, help="Also evict pods with emptyDir volumes, whose data is lost."
 )
 @click.option(
-    "--grace-period", type=int, metavar="SECONDS", help="Time for each pod to end, instead of its own; -1 is its own."
+    "--grace-period", type=int, metavar="SECONDS", help="Grace period of each pod, instead of its own; -1 uses its own."
 )
 @click.option(
-    "--timeout", metavar="DURATION", help="Give a node up after this time, such as 90s or 1h30m; 0s is never."
+    "--timeout", metavar="DURATION", help="Give up on a node after this time, such as 90s or 1h30m; 0s means no limit."
 )
 @click.option("--pod-selector", metavar="SELECTOR", help="Only the pods with these labels.")
-@click.option("--disable-eviction", cls=OptionalBoolOption, help="Delete pods, past their disruption budgets. Beware.")
+@click.option(
+    "--disable-eviction",
+    cls=OptionalBoolOption,
+    help="Delete pods instead of evicting them, regardless of PodDisruptionBudgets. Dangerous.",
+)
 @click.option(
     "--skip-wait-for-delete-timeout",
     type=int,
@@ -38,40 +42,45 @@ MAX_PARALLEL = 50
     help="Do not wait for pods that should have been gone for longer than this; 0 is to wait.",
 )
 @click.option(
-    "--chunk-size", type=int, metavar="N", help="Accepted because kubectl has it; lists come in pages anyway."
+    "--chunk-size",
+    type=int,
+    metavar="N",
+    help="Accepted for compatibility with kubectl; lists are always read in pages.",
 )
 @click.option(
     "--parallel",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"How many nodes at once, instead of all, but {MAX_PARALLEL} at most.",
+    help=f"How many nodes to drain at once, at most {MAX_PARALLEL}; the default is all.",
 )
 @click.option(
     "--order",
     metavar="ORDER",
-    help="Who leaves last, with commas: priority (the most important pods), storage-last (pods with volumes that move "
+    help="Which pods leave last, with commas: priority (the most important pods), storage-last (pods with volumes "
+    "that move "
     "along), daemonsets-last (pods of DaemonSets, if a taint of the node keeps them from coming back).",
 )
-@click.option("--policy", metavar="FILE", help="A drain policy in YAML; flags that are given go before it.")
-@click.option("--plain", is_flag=True, help="Lines instead of a live view, also on a terminal.")
+@click.option("--policy", metavar="FILE", help="A drain policy in YAML; flags override it.")
+@click.option("--plain", is_flag=True, help="Print lines instead of a live view, also on a terminal.")
 @dry_run_option
 @options.output_option
 @options.kubeconfig_options
 @options.verbose_option
 @click.pass_context
 def drain(ctx: click.Context, /, **flags: Any) -> None:
-    """Cordon nodes, then evict their pods and wait until they are gone; several nodes at once.
+    """Cordon nodes, then evict their pods and wait until they are deleted; several nodes at once.
 
-    Flags and words are those of kubectl drain. Pods that a disruption budget or a webhook does not let go are asked
-    again until it does: --timeout says for how long. Nothing is forced that you do not ask for.
+    Flags and output are those of kubectl drain. Evictions that a PodDisruptionBudget or a webhook refuses are retried
+    until they succeed: --timeout sets a limit. Nothing is forced unless you ask for it.
 
-    On a terminal you see how each node stands, what blocks it, since when and what you can do. Elsewhere, and with
-    --plain, come kubectl's lines. With -o json one document comes at the end, and nothing else on standard output.
+    On a terminal a live view shows the progress of each node, what blocks it, since when, and what you can do.
+    Elsewhere, and with --plain, the output is kubectl's. With -o json one document is printed at the end, and nothing
+    else on standard output.
 
-    Ctrl-C stops: no further pod is asked to leave, and you are told what was left, how to go on and how to undo it.
+    Ctrl-C stops: no further pod is evicted, and the output says what is left, how to continue and how to undo it.
     Ctrl-C again ends at once.
 
-    --dry-run=server asks the server about each pod, and sums up what disruption budgets allow over all nodes.
+    --dry-run=server asks the server about each pod, and sums up what PodDisruptionBudgets allow over all nodes.
 
     \b
     Exit codes:
@@ -79,12 +88,12 @@ def drain(ctx: click.Context, /, **flags: Any) -> None:
       1  a node was not drained, is unknown, or something was refused
       2  the command line or the policy makes no sense
       130  interrupted; 143  terminated
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     check_node_options(flags["nodes"], flags["selector"])
     ctx.exit(_run(**flags))
 
 
-def _run(  # noqa: PLR0913 - one for each option that is not about the policy
+def _run(  # noqa: PLR0913 - one per option that is not part of the policy
     *,
     nodes: tuple[str, ...],
     selector: str | None,

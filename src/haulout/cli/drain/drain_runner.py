@@ -1,13 +1,13 @@
-"""Runs the drains of a command: all nodes are cordoned first, then drained, so many at once.
+"""Run the drains of a command: cordon all nodes first, then drain a limited number in parallel.
 
-    conductor = Conductor(client, nodes, policy, parallel=10, show=show)
-    await conductor.run()
+    runner = DrainRunner(client, nodes, policy, parallel=10, reporter=reporter)
+    await runner.run()
 
-A node that cannot be cordoned is not drained: the pods would come back to it. One that has only pods left which cannot
-leave however long one waits is given up. The others go on.
+A node that cannot be cordoned is not drained, because its pods would be rescheduled to it. A node whose remaining pods
+can never leave is given up. The other nodes continue.
 
-When the task is cancelled (Ctrl-C, SIGTERM) no further pod is asked to leave. What is under way is waited for, a few
-seconds at most, so that what is then said of the nodes is true; then the cancellation goes on its way.
+When the task is cancelled (Ctrl-C, SIGTERM), no further pod is evicted. Requests in progress are awaited for a few
+seconds at most, so that the final report is correct; then the cancellation continues.
 """
 
 import asyncio
@@ -29,31 +29,31 @@ from haulout.kube.client import Client
 
 
 class ProgressReporter(Protocol):
-    """Tells somebody how it goes."""
+    """Reports the progress of drains."""
 
     def on_cordoned(self, node_drain: NodeDrain, result: ChangeResult) -> None:
-        """Tell that a node was cordoned, or why not."""
+        """Report that a node was cordoned, or why not."""
         ...
 
     def on_progress(self, node_drain: NodeDrain) -> None:
-        """Tell what is new of a node that is being drained."""
+        """Report new progress of a drain."""
         ...
 
     def on_ended(self, node_drain: NodeDrain) -> None:
-        """Tell how a node's drain ended, or why it could not begin."""
+        """Report how a drain ended, or why it did not begin."""
         ...
 
     def on_stopping(self) -> None:
-        """Tell that no further pod is asked to leave, and that what is under way is waited for."""
+        """Report that no further pod is evicted, and that requests in progress are awaited."""
         ...
 
     async def run(self) -> None:
-        """Do what is to be done as time goes by, until cancelled."""
+        """Refresh the output periodically, until cancelled."""
         ...
 
 
 class DrainRunner:
-    """Drains nodes. `node_drains` tells how it stands at any time."""
+    """Drains nodes; `node_drains` has the current state of each."""
 
     def __init__(
         self, client: Client, nodes: Sequence[Node], policy: DrainPolicy, *, parallel: int, reporter: ProgressReporter
@@ -71,7 +71,7 @@ class DrainRunner:
         self._is_stopping = False
 
     async def run(self) -> None:
-        """Drain the nodes. A cancellation is passed on after the records say what was left."""
+        """Drain the nodes. A cancellation continues after the records are final."""
         try:
             async with asyncio.TaskGroup() as group:
                 background = group.create_task(self._reporter.run()), group.create_task(self._volumes.run())

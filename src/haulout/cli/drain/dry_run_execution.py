@@ -1,7 +1,7 @@
-"""`haulout drain --dry-run`: what would be done, and whether it would come to an end.
+"""`haulout drain --dry-run`: show what a drain would do, and whether it would finish.
 
-With `client` nobody is asked but what is there. With `server` each pod is asked for as a dry run, and what disruption
-budgets say of all pods on all nodes together is counted: asked for each pod alone, a server says yes too often.
+With `client`, only reads are sent. With `server`, each pod gets an eviction with dry run, and PodDisruptionBudgets are
+simulated over all pods of all nodes together: each eviction alone would be allowed too often.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,11 +23,11 @@ from haulout.kube.client import Client
 _NOT_EVICTED = (
     BlockerKind.COMPLETION,
     BlockerKind.RULE,
-)  # a rule says that nobody asks these pods to leave, or might say so
+)  # a drain rule excludes these pods, or may do so
 
 
 async def run(client: Client, nodes: Sequence[Node], policy: DrainPolicy, *, dry_run: str, as_json: bool) -> bool:
-    """Try it out and tell; return whether all nodes would be drained."""
+    """Simulate a drain and print the result; return whether all nodes would be drained."""
     for node in nodes:
         result = await node_changes.cordon_node(client, node, dry_run=dry_run)
         for line in node_changes.result_lines(result, verb="cordon", dry_run=dry_run):
@@ -50,7 +50,7 @@ async def run(client: Client, nodes: Sequence[Node], policy: DrainPolicy, *, dry
 
 
 def is_undrainable(node: NodeDryRun, simulations: PdbSimulations) -> bool:
-    """Tell whether the drain of a node would not begin, or not end by itself."""
+    """Return whether the drain of a node would not begin, or not finish by itself."""
     never_evictable = {pod for item in simulations.pdbs if item.outcome is PdbOutcome.NEVER for pod in item.charged}
     with_several_budgets = {pod for pod, _ in simulations.pods_with_several_pdbs}
     denied = [item for item in node.blockers if not item.is_progress and item.kind is not BlockerKind.DISRUPTION_BUDGET]
@@ -60,7 +60,7 @@ def is_undrainable(node: NodeDryRun, simulations: PdbSimulations) -> bool:
 def dry_run_lines(
     outcome: DrainDryRun, undrainable: Sequence[NodeDryRun], *, suffix: str, uses_eviction: bool
 ) -> Iterator[OutputLine]:
-    """Yield what would be done, in kubectl's words, and what would stand in the way."""
+    """Yield what a drain would do, in kubectl's words, and what would block it."""
     problems: dict[str, str] = {}
     for node in outcome.nodes:
         if node.refusals:
@@ -68,7 +68,7 @@ def dry_run_lines(
         else:
             yield from _node_lines(node, suffix=suffix, uses_eviction=uses_eviction)
         if node in undrainable:
-            problem = problems.setdefault(node.node, "some of its pods would not leave")
+            problem = problems.setdefault(node.node, "some of its pods would not be evicted")
             yield OutputLine(
                 f'error: unable to drain node "{node.node}" due to error: {problem}, continuing command...'
             )
@@ -98,11 +98,12 @@ def _node_lines(node: NodeDryRun, *, suffix: str, uses_eviction: bool) -> Iterat
 
 
 def _budget_lines(simulations: PdbSimulations) -> Iterator[OutputLine]:
-    """Yield what budgets say of all pods together, unless they let all go at once."""
+    """Yield the PodDisruptionBudgets that do not allow to evict all pods at once."""
     for budget in simulations.pdbs:
         if budget.outcome is not PdbOutcome.AT_ONCE:
             yield OutputLine(f"{budget}: {', '.join(budget.charged)}")
     for pod, budgets in simulations.pods_with_several_pdbs:
         yield OutputLine(
-            f"pod {pod} is under {len(budgets)} budgets, and Kubernetes evicts no such pod: {', '.join(budgets)}"
+            f"pod {pod} matches {len(budgets)} PodDisruptionBudgets, so Kubernetes refuses its eviction: "
+            f"{', '.join(budgets)}"
         )

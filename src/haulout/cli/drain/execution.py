@@ -1,4 +1,4 @@
-"""`haulout drain` for real: checks that it may, drains, shows how it goes, and says how it ended."""
+"""`haulout drain` without dry run: check permissions, drain, report progress and the result."""
 
 import asyncio
 import os
@@ -28,40 +28,42 @@ _NAMED = 5
 
 
 def interruption_summary(node_drains: Sequence[NodeDrain], *, resume_command: str, undo_command: str) -> list[str]:
-    """Return the lines. Both commands are given without the names of nodes."""
-    lines = ["Stopped: no further pod is asked to leave. This is what was left:"]
+    """Return the lines about an interrupted drain. Both commands are without names of nodes."""
+    lines = ["Stopped: no further pods are evicted. State of the nodes:"]
     lines += [
         f"  {line}" for line in format_pairs([(f"node/{record.node}", node_state(record)) for record in node_drains])
     ]
     if not all(record.result is NodeDrainState.DRAINED for record in node_drains):
-        lines.append(f"To go on:  {resume_command}")
+        lines.append(f"To resume: {resume_command}")
     newly_cordoned = [record.node for record in node_drains if record.is_cordoned and not record.was_cordoned]
     if newly_cordoned:
         lines.append(f"To undo:   {undo_command} {' '.join(newly_cordoned)}")
     cordoned_before = [record.node for record in node_drains if record.was_cordoned]
     if cordoned_before:
         before = (
-            "was cordoned before, and stays so" if len(cordoned_before) == 1 else "were cordoned before, and stay so"
+            "was cordoned before, and stays cordoned"
+            if len(cordoned_before) == 1
+            else "were cordoned before, and stay cordoned"
         )
         lines.append(f"           {', '.join(cordoned_before)} {before}")
     if any(record.terminating_pods for record in node_drains):
-        lines.append("Pods that were told to go end nevertheless: nothing can take that back.")
+        lines.append("Terminating pods are deleted anyway; this cannot be undone.")
     return lines
 
 
 def node_state(node_drain: NodeDrain) -> str:
-    """Return how it stands with a node."""
+    """Return the state of a node in words."""
     cordoned = _cordoned(node_drain)
     match node_drain.result:
         case NodeDrainState.DRAINED:
             return f"{cordoned}, drained"
         case NodeDrainState.QUEUED:
-            return f"{cordoned}, no pod was asked to leave"
+            return f"{cordoned}, no pod was evicted"
         case NodeDrainState.DRAINING | NodeDrainState.INTERRUPTED if node_drain.progress is not None:
-            return f"{cordoned}, half-way: {_progress_summary(node_drain)}"
+            return f"{cordoned}, partly drained: {_progress_summary(node_drain)}"
         case NodeDrainState.FAILED if not node_drain.is_cordoned:
             return node_drain.problem
-    return f"{cordoned}, not drained: {node_drain.problem or 'its pods were not looked at yet'}"
+    return f"{cordoned}, not drained: {node_drain.problem or 'its pods were not listed yet'}"
 
 
 def _cordoned(node_drain: NodeDrain) -> str:
@@ -76,7 +78,7 @@ def _progress_summary(node_drain: NodeDrain) -> str:
     if node_drain.terminating_pods:
         parts.append(
             f"{format_pod_count(len(node_drain.terminating_pods))} "
-            f"told to go ({_pod_names(node_drain.terminating_pods)})"
+            f"terminating ({_pod_names(node_drain.terminating_pods)})"
         )
     if node_drain.running_pods:
         parts.append(
@@ -90,10 +92,10 @@ def _pod_names(pods: Sequence[PodProgress]) -> str:
     return ", ".join(row.pod for row in pods[:_NAMED]) + more
 
 
-# Without these a drain would stand still. What is asked for each pod by itself is told when a pod is refused.
+# A drain cannot progress without these. Permissions per pod are reported when a pod is refused.
 _REQUIRED_PERMISSIONS = (
     Permission(("patch",), "", "nodes", None, "cordon nodes"),
-    Permission(("list", "watch"), "", "pods", None, "see pods leave"),
+    Permission(("list", "watch"), "", "pods", None, "watch pods leave"),
 )
 
 
@@ -138,7 +140,7 @@ def _print_outcome(node_drains: list[NodeDrain], *, as_json: bool, interrupted: 
 def _make_reporter(
     node_drains: list[NodeDrain], policy: DrainPolicy, client: Client, *, plain: bool, as_json: bool
 ) -> ProgressReporter:
-    """Return a live view where somebody looks at it, else lines."""
+    """Return a live reporter for a terminal, else a plain one."""
     if not plain and _is_terminal(sys.stderr if as_json else sys.stdout):
         from rich.console import Console
 
@@ -155,7 +157,7 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 async def _check_permissions(client: Client) -> None:
-    """Raise `KubeError` if it cannot be done at all, before anything is changed."""
+    """Raise `KubeError` if required permissions are missing, before anything changes."""
     missing = await rbac.denied_permissions(client, _REQUIRED_PERMISSIONS)
     if missing:
         verbs = ", ".join(f"{refusal.verb} {refusal.permission}" for refusal in missing)

@@ -1,6 +1,6 @@
-"""From a command line to a drain policy: what the flags say goes before what the file says.
+"""Build a drain policy from flags and a file; flags take precedence.
 
-Flags that kubectl has mean what they mean there.
+Flags that kubectl has mean the same as there.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ ORDERS = ("priority", "storage-last", "daemonsets-last")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainFlags:
-    """What was typed; None is what was not."""
+    """The flags; None if not given."""
 
     policy: str | None = None
     force: bool | None = None
@@ -40,7 +40,7 @@ class DrainFlags:
 
 
 def build_policy(flags: DrainFlags) -> DrainPolicy:
-    """Return the policy that was asked for."""
+    """Return the policy of the flags and the file."""
     policy = DrainPolicy() if flags.policy is None else _load_policy(flags.policy)
     file_filters = policy.filters
     filters = PodFilters(
@@ -64,11 +64,11 @@ def build_policy(flags: DrainFlags) -> DrainPolicy:
 
 
 def _check_policy(policy: DrainPolicy, flags: DrainFlags) -> None:
-    """Refuse flags that do not go with the file, each of which made sense alone."""
+    """Refuse flags that contradict the file although each is valid alone."""
     for key, problem in policy.problems():
         if key == "gracePeriod" and flags.grace_period == 0:
-            continue  # whoever types it means it, as with kubectl
-        raise click.UsageError(f"the flags do not go with the policy {flags.policy}: {key}: {problem}")
+            continue  # allowed as an explicit flag, as in kubectl
+        raise click.UsageError(f"the flags conflict with the policy {flags.policy}: {key}: {problem}")
 
 
 def _load_policy(file: str) -> DrainPolicy:
@@ -88,12 +88,12 @@ def _seconds(number: int | None) -> timedelta | None:
 
 
 def _grace_period(seconds: int) -> timedelta | None:
-    """Return the time for each pod; None, which is its own, if that is negative."""
+    """Return the grace period; None, the pod's own, if it is negative."""
     return timedelta(seconds=seconds) if seconds >= 0 else None
 
 
 def _timeout(text: str) -> timedelta | None:
-    """Return how long to try; None, for ever, if that is zero."""
+    """Return the timeout; None, no limit, if it is zero."""
     try:
         span = duration.parse(text)
     except duration.DurationError as error:

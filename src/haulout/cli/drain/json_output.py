@@ -1,4 +1,4 @@
-"""A drain for programs: one JSON document at its end. Fields are only ever added."""
+"""The result of a drain as one JSON document. Fields are only ever added."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,7 +16,7 @@ class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class BlockerJson(_Json, frozen=True):
-    """What stands in a pod's way."""
+    """What blocks a pod."""
 
     kind: str
     pod: str
@@ -28,7 +28,7 @@ class BlockerJson(_Json, frozen=True):
 
 
 class PodJson(_Json, frozen=True):
-    """A pod that is still there."""
+    """A pod that has not left yet."""
 
     pod: str
     uid: str
@@ -40,7 +40,7 @@ class PodJson(_Json, frozen=True):
 
 
 class NodeJson(_Json, frozen=True):
-    """What became of one node."""
+    """The result of one node."""
 
     node: str
     result: str
@@ -57,7 +57,7 @@ class NodeJson(_Json, frozen=True):
 
 
 class ReportJson(_Json, frozen=True):
-    """What became of all."""
+    """The result of all nodes."""
 
     drained: bool
     interrupted: bool
@@ -65,7 +65,7 @@ class ReportJson(_Json, frozen=True):
 
 
 def drain_report(node_drains: Sequence[NodeDrain], *, interrupted: bool) -> bytes:
-    """Return what became of nodes."""
+    """Return the result of all nodes as JSON."""
     nodes = tuple(map(_node, node_drains))
     drained = all(record.result is NodeDrainState.DRAINED for record in node_drains)
     return _to_json(ReportJson(drained=drained, interrupted=interrupted, nodes=nodes))
@@ -103,7 +103,7 @@ def _pod(pod: PodProgress) -> PodJson:
 
 
 def blocker_json(blocker: Blocker, since: datetime | None = None) -> BlockerJson:
-    """Return a blocker for programs."""
+    """Return a blocker as a JSON value."""
     return BlockerJson(**blocker_fields(blocker), since=since)
 
 
@@ -111,7 +111,7 @@ def blocker_json(blocker: Blocker, since: datetime | None = None) -> BlockerJson
 
 
 class BudgetJson(_Json, frozen=True):
-    """What one disruption budget is asked for by all nodes together."""
+    """The simulation of one PodDisruptionBudget over all nodes."""
 
     budget: str
     way: str
@@ -122,7 +122,7 @@ class BudgetJson(_Json, frozen=True):
 
 
 class NodeDryRunJson(_Json, frozen=True):
-    """What would become of one node."""
+    """The dry run of one node."""
 
     node: str
     would_drain: bool
@@ -133,7 +133,7 @@ class NodeDryRunJson(_Json, frozen=True):
 
 
 class DryRunJson(_Json, frozen=True):
-    """What would become of all."""
+    """The dry run of all nodes."""
 
     dry_run: str
     would_drain: bool
@@ -143,7 +143,7 @@ class DryRunJson(_Json, frozen=True):
 
 
 def dry_run_report(outcome: DrainDryRun, undrainable: Sequence[NodeDryRun], *, dry_run: str) -> bytes:
-    """Return what would become of nodes, of which those in `undrainable` would not be drained."""
+    """Return the dry run as JSON; `undrainable` are the nodes that would not be drained."""
     nodes = tuple(
         NodeDryRunJson(
             node=entry.node,

@@ -1,8 +1,7 @@
-"""How a drain is told to a person at a terminal: for each node a bar, what is left, what blocks it, and what to do.
+"""A live view of a drain on a terminal: per node a progress bar, what is left, what blocks it, and advice.
 
-What is final (a node cordoned, drained or given up, a warning) is printed above the view and stays. The view shows what
-still moves. It never grows higher than the terminal: where there is no room for all nodes, those that are blocked go
-before the others.
+Final lines (a node is cordoned, drained or given up, a warning) are printed above the view and stay. The view shows
+what is in progress. It is never higher than the terminal: if nodes do not fit, blocked nodes come first.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,13 +28,13 @@ from haulout.drain.progress import DrainProgress
 
 _FRAME_INTERVAL = timedelta(milliseconds=250)
 _MAX_BAR_WIDTH = 24
-_RESERVED_LINES = 3  # lines: two of summary, and one for the cursor
+_RESERVED_LINES = 3  # two of summary, and one for the cursor
 _MAX_BLOCKERS = 3  # per node
 _MAX_PODS_NAMED = 3
 
 
 class LiveReporter:
-    """Shows how it goes."""
+    """Shows the progress of drains in a live view."""
 
     def __init__(self, list_records: Callable[[], Sequence[NodeDrain]], *, console: Console, clock: Clock) -> None:
         self._list_records = list_records
@@ -45,18 +44,18 @@ class LiveReporter:
         self._is_stopping = False
 
     def on_cordoned(self, node_drain: NodeDrain, result: ChangeResult) -> None:
-        """Say so, above the view."""
+        """Print the result above the view."""
         del node_drain
         for line in result_lines(result, verb="cordon"):
             self._print(line)
 
     def on_progress(self, node_drain: NodeDrain) -> None:
-        """Say what people should know, above the view; the rest is in the next frame."""
+        """Print warnings above the view; the next frame shows the rest."""
         if any(pod.turn_since for pod in node_drain.pods):
             self._warn(node_drain)
 
     def on_ended(self, node_drain: NodeDrain) -> None:
-        """Say how it ended, above the view."""
+        """Print the result above the view."""
         progress = node_drain.progress
         if node_drain.result is not NodeDrainState.REFUSED:
             self._warn(node_drain)
@@ -69,17 +68,20 @@ class LiveReporter:
                 )
             )
             for pod in progress.returning:
-                self._print(OutputLine(f"Warning: pod {pod} came back and stays: others like it would come after it"))
+                self._print(
+                    OutputLine(
+                        f"Warning: pod {pod} was created again and stays: its replacements would be created again, too"
+                    )
+                )
             return
         for line in ending_lines(node_drain):
             self._print(line)
 
     def on_stopping(self) -> None:
-        """Say so in the view."""
         self._is_stopping = True
 
     async def run(self) -> None:
-        """Show it anew again and again."""
+        """Refresh the view until cancelled."""
         with Live(console=self._console, auto_refresh=False, transient=True) as live:
             while True:
                 view = LiveView(tuple(self._list_records()), self._clock.now(), is_stopping=self._is_stopping)
@@ -97,14 +99,14 @@ class LiveReporter:
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """One frame."""
+    """One frame of the view."""
 
     node_drains: tuple[NodeDrain, ...]
     now: datetime
     is_stopping: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render it, no higher than the terminal."""
+        """Render the frame, no higher than the terminal."""
         draining = [entry for entry in self.node_drains if entry.result is NodeDrainState.DRAINING]
         width = max((len(entry.node) for entry in draining), default=0)
         bar = min(options.max_width // 5, _MAX_BAR_WIDTH)
@@ -130,16 +132,16 @@ class LiveView:
         parts.append(f"{drained} of {len(self.node_drains)} nodes drained")
         failed = sum(record.is_over and record.result is not NodeDrainState.DRAINED for record in self.node_drains)
         if failed:
-            parts.append(f"{failed} given up")
-        hint = "Ctrl-C stops, and says what is left"
+            parts.append(f"{failed} failed")
+        hint = "Ctrl-C stops, and prints what is left"
         if self.is_stopping:
-            hint = "Stopping: waiting for the answers under way; Ctrl-C again ends at once"
+            hint = "Stopping: waiting for requests in progress; Ctrl-C again exits at once"
         return [Text(", ".join(parts), style="bold"), Text(hint, style="yellow" if self.is_stopping else "dim")]
 
 
 @dataclass(frozen=True, slots=True)
 class BlockerGroup:
-    """One thing that holds up some pods of a node."""
+    """A blocker, and the pods of a node that it blocks."""
 
     blocker: Blocker
     since: datetime
@@ -147,7 +149,7 @@ class BlockerGroup:
 
 
 def group_blockers(node_drain: NodeDrain) -> list[BlockerGroup]:
-    """Return what holds up a node, the oldest first; pods that wait for the same thing are one."""
+    """Return what blocks a node, the oldest first; pods with the same blocker are one group."""
     groups: dict[tuple[str, ...], BlockerGroup] = {}
     for pod in node_drain.pods:
         if pod.active_blocker is None:
@@ -162,7 +164,7 @@ def group_blockers(node_drain: NodeDrain) -> list[BlockerGroup]:
 
 
 def _node_block(node_drain: NodeDrain, *, now: datetime, width: int, bar_width: int) -> RenderableType:
-    """Return what is shown of one node."""
+    """Return the part of the view for one node."""
     progress = node_drain.progress or DrainProgress(node=node_drain.node, started=node_drain.started or now)
     line = Table.grid(padding=(0, 2, 0, 0))
     line.add_column(width=width, no_wrap=True)
@@ -181,14 +183,16 @@ def _node_block(node_drain: NodeDrain, *, now: datetime, width: int, bar_width: 
             Padding(Text(f"and {len(groups) - _MAX_BLOCKERS} more that hold it up", style="dim"), (0, 0, 0, 2))
         )
     if progress.stale_reason:
-        below.append(Padding(Text(f"may be old: {printable(progress.stale_reason)}", style="yellow"), (0, 0, 0, 2)))
+        below.append(
+            Padding(Text(f"may be outdated: {printable(progress.stale_reason)}", style="yellow"), (0, 0, 0, 2))
+        )
     return Group(line, *below)
 
 
 def pod_counts(progress: DrainProgress) -> str:
-    """Return how many pods are where."""
+    """Return how many pods are in which state."""
     if not progress.total:
-        return "looking at its pods" if not progress.percent else "no pods to leave"
+        return "listing its pods" if not progress.percent else "no pods to leave"
     parts = [f"{progress.gone} of {format_pod_count(progress.total)} gone"]
     if progress.leaving:
         parts.append(f"{progress.leaving} ending")

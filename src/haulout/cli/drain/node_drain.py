@@ -1,4 +1,4 @@
-"""What is known of each node that is to be drained: what is said about it, in whichever form, is made from this."""
+"""The state of each node's drain, the source of all output."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from haulout.drain.blockers import BlockerKind
 from haulout.drain.pod_filters import aggregate_errors
 from haulout.drain.progress import DrainOutcome, DrainProgress, OutcomeResult, PodDrainState, PodProgress
 
-# Nobody who waits gets further with these: kubectl gives up on them at once, and so do we when nothing else is left.
+# Waiting does not help with these: like kubectl, give up at once if nothing else is left.
 PERMANENT_BLOCKERS = (BlockerKind.PERMISSION, BlockerKind.SEVERAL_DISRUPTION_BUDGETS, BlockerKind.RULE)
 
 
 class NodeDrainState(StrEnum):
-    """How it stands with a node."""
+    """The state of a node's drain."""
 
     QUEUED = "Queued"
     DRAINING = "Draining"
     DRAINED = "Drained"
-    REFUSED = "Refused"  # pods are on it that the flags do not let go
+    REFUSED = "Refused"  # it has pods that the flags do not allow to evict
     TIMED_OUT = "TimedOut"
-    BLOCKED = "Blocked"  # what is left cannot leave, however long one waits
-    FAILED = "Failed"  # it could not even begin
+    BLOCKED = "Blocked"  # the remaining pods can never leave
+    FAILED = "Failed"  # it could not begin
     INTERRUPTED = "Interrupted"
 
 
@@ -36,11 +36,11 @@ _STATE_OF_ENDING = {
 
 @dataclass(slots=True)
 class NodeDrain:
-    """One node."""
+    """The drain of one node."""
 
     node: str
     result: NodeDrainState = NodeDrainState.QUEUED
-    was_cordoned: bool = False  # before we came
+    was_cordoned: bool = False  # before this command
     is_cordoned: bool = False
     progress: DrainProgress | None = None
     started: datetime | None = None
@@ -50,37 +50,37 @@ class NodeDrain:
 
     @property
     def pods(self) -> tuple[PodProgress, ...]:
-        """The pods that are still to leave."""
+        """The pods that have not left yet."""
         return () if self.progress is None else self.progress.pods
 
     @property
     def terminating_pods(self) -> tuple[PodProgress, ...]:
-        """Of these, those that were told to go, and have time for that."""
+        """The pods that are terminating."""
         return tuple(pod for pod in self.pods if pod.state in (PodDrainState.LEAVING, PodDrainState.OVERDUE))
 
     @property
     def running_pods(self) -> tuple[PodProgress, ...]:
-        """Of these, those that still run."""
+        """The pods that are not terminating yet."""
         return tuple(pod for pod in self.pods if pod.state not in (PodDrainState.LEAVING, PodDrainState.OVERDUE))
 
     @property
     def is_over(self) -> bool:
-        """Tell whether nothing more will happen to it."""
+        """Whether the drain has ended."""
         return self.result not in (NodeDrainState.QUEUED, NodeDrainState.DRAINING)
 
     @property
     def is_permanently_blocked(self) -> bool:
-        """Tell whether all that is left cannot leave, however long one waits."""
+        """Whether no remaining pod can ever leave."""
         return bool(self.pods) and all(
             pod.active_blocker and pod.active_blocker.blocker.kind in PERMANENT_BLOCKERS for pod in self.pods
         )
 
     def fail(self, problem: str, *, at: datetime) -> None:
-        """Note that it could not begin, or broke off."""
+        """Record that the drain could not begin, or failed."""
         self.result, self.problem, self.ended = NodeDrainState.FAILED, problem, at
 
     def end(self, outcome: DrainOutcome, *, at: datetime) -> None:
-        """Note how its drain ended."""
+        """Record how the drain ended."""
         self.progress, self.ended = outcome.progress, at
         unfinished = NodeDrainState.BLOCKED if self.is_permanently_blocked else NodeDrainState.INTERRUPTED
         self.result = _STATE_OF_ENDING.get(outcome.result, unfinished)
@@ -93,7 +93,7 @@ class NodeDrain:
                 self.problem = outcome.message
 
     def _problem(self, pod: PodProgress) -> str:
-        """Return why a pod is still there, in kubectl's words."""
+        """Return why a pod has not left, in kubectl's words."""
         namespace, _, name = pod.pod.partition("/")
         if pod in self.terminating_pods:
             return f'error when waiting for pod "{name}" in namespace "{namespace}" to terminate: {_DEADLINE_EXCEEDED}'
@@ -106,5 +106,5 @@ _DEADLINE_EXCEEDED = "context deadline exceeded"
 
 
 def is_success(node_drains: Sequence[NodeDrain]) -> bool:
-    """Tell whether all nodes are drained."""
+    """Return whether all nodes are drained."""
     return all(node_drain.result is NodeDrainState.DRAINED for node_drain in node_drains)

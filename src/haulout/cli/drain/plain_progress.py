@@ -1,7 +1,7 @@
-"""How a drain is told to scripts and logs: in the lines of `kubectl drain`, on the same streams.
+"""Plain output of a drain for scripts and logs: the lines of `kubectl drain`, on the same streams.
 
-kubectl repeats every five seconds what it waits for. Here it is said once, with who is to blame and what can be done,
-and once a minute how it stands if nothing else was said meanwhile.
+kubectl repeats every five seconds what it waits for. Here each reason is printed once, with the blocker and advice, and
+a summary once a minute if nothing else was printed meanwhile.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ _VIOLATES_BUDGET = "Cannot evict pod as it would violate the pod's disruption bu
 
 
 class PlainReporter:
-    """Tells how it goes, line by line."""
+    """Prints the progress of drains line by line."""
 
     def __init__(
         self, policy: DrainPolicy, *, clock: Clock, print_line: Callable[[OutputLine], None] = OutputLine.print
@@ -42,20 +42,19 @@ class PlainReporter:
         self._printed_at = clock.now()
 
     def on_cordoned(self, node_drain: NodeDrain, result: ChangeResult) -> None:
-        """Say so."""
         del node_drain
         for line in result_lines(result, verb="cordon"):
             self._print(line)
 
     def on_progress(self, node_drain: NodeDrain) -> None:
-        """Say what is new."""
+        """Print what is new."""
         self._node_drains[node_drain.node] = node_drain
         if node_drain.progress is not None:
             for line in self._node_reporter(node_drain).new_lines(node_drain.progress, now=self._clock.now()):
                 self._print(line)
 
     def on_ended(self, node_drain: NodeDrain) -> None:
-        """Say how it ended."""
+        """Print how the drain ended."""
         if node_drain.progress is not None and node_drain.result is not NodeDrainState.REFUSED:
             for line in self._node_reporter(node_drain).final_lines(node_drain.progress, now=self._clock.now()):
                 self._print(line)
@@ -63,11 +62,10 @@ class PlainReporter:
             self._print(line)
 
     def on_stopping(self) -> None:
-        """Say so."""
-        self._print(OutputLine("Stopping: waiting for the answers under way; Ctrl-C again ends at once."))
+        self._print(OutputLine("Stopping: waiting for requests in progress; Ctrl-C again exits at once."))
 
     async def run(self) -> None:
-        """Say now and then how it stands."""
+        """Print a summary after each minute without output."""
         while True:
             await self._clock.sleep(self._printed_at + _SUMMARY_INTERVAL - self._clock.now())
             if self._clock.now() - self._printed_at < _SUMMARY_INTERVAL:
@@ -86,13 +84,13 @@ class PlainReporter:
 
 
 class WarningFilter:
-    """Finds what is new in the warnings about one node; that a pod is not there any more is nothing new."""
+    """Finds new warnings about one node; a warning about fewer pods is not new."""
 
     def __init__(self) -> None:
         self._named_before: set[str] = set()
 
     def new_lines(self, progress: DrainProgress) -> Iterator[OutputLine]:
-        """Yield the warning, if it is about pods that none was about before."""
+        """Yield the warning if it names pods that no earlier one named."""
         named = {name for text in progress.warning.split("; ") for name in text.rpartition(": ")[2].split(", ")}
         if progress.warning and not named <= self._named_before:
             self._named_before |= named
@@ -109,12 +107,12 @@ class NodeReporter:
         self._escalated: dict[str, EscalationStep] = {}  # by uid
         self._warnings = WarningFilter()
         self._reported_blockers: dict[str, tuple[BlockerKind, str]] = {}  # by uid
-        self._volumes: set[str] = set()  # that were told of
+        self._volumes: set[str] = set()  # already reported
         self._last_trouble = ""
 
     def new_lines(self, progress: DrainProgress, *, now: datetime) -> Iterator[OutputLine]:
-        """Yield what is new, in the order in which kubectl says it."""
-        # What the flags do not let go is told at the end, of all such pods together.
+        """Yield what is new, in kubectl's order."""
+        # Pods that the flags do not allow to evict are reported at the end, all together.
         eviction_pods = [
             pod
             for pod in progress.pods
@@ -136,18 +134,22 @@ class NodeReporter:
                 self._volumes.add(volume.blocker.object)
                 yield OutputLine(f"waiting: {volume.blocker}")
         if progress.stale_reason and progress.stale_reason != self._last_trouble:
-            yield OutputLine(f"Warning: node {progress.node}: what is said here may be old: {progress.stale_reason}")
+            yield OutputLine(
+                f"Warning: node {progress.node}: this information may be outdated: {progress.stale_reason}"
+            )
         self._last_trouble = progress.stale_reason
 
     def final_lines(self, progress: DrainProgress, *, now: datetime) -> Iterator[OutputLine]:
-        """Yield what is yet to be said when it is over."""
+        """Yield what is left to report when the drain has ended."""
         yield from self._warnings.new_lines(progress)
         yield from self.new_lines(progress, now=now)
         for pod in progress.returning:
-            yield OutputLine(f"Warning: pod {pod} came back and stays: others like it would come after it")
+            yield OutputLine(
+                f"Warning: pod {pod} was created again and stays: its replacements would be created again, too"
+            )
 
     def _escalation_line(self, pod: PodProgress) -> Iterator[OutputLine]:
-        """Yield that a pod which was asked to leave is deleted now."""
+        """Yield a line when an evicted pod is now deleted."""
         if pod.requested_step in (None, EscalationStep.EVICT, self._escalated.get(pod.uid)):
             return
         self._escalated[pod.uid] = pod.requested_step
@@ -183,23 +185,23 @@ class NodeReporter:
                 yield OutputLine(f"pod/{name} {self._gone_verb(pod)}", is_result=True)
 
     def _gone_verb(self, pod: PodProgress) -> str:
-        """Return what became of a pod that is not there any more; others may have told it to go."""
+        """Return what happened to a pod that no longer exists; another client may have deleted it."""
         if pod.requested_step is not None:
             return _VERBS[pod.requested_step]
-        if pod.state is PodDrainState.EVICTING:  # it went so fast that the answer was never seen on its own
+        if pod.state is PodDrainState.EVICTING:  # so fast that the answer to the eviction was never observed
             return _VERBS[EscalationStep.DELETE if self._policy.disable_eviction else EscalationStep.EVICT]
         return "gone"
 
 
 def _is_evicted(pod: PodProgress) -> bool:
-    """Tell whether a pod is asked to leave; one about which a rule cannot be read is not."""
+    """Return whether a pod is being evicted; a pod with an unreadable drain rule is not."""
     return pod.state in _EVICTION_STATES and (
         pod.active_blocker is None or pod.active_blocker.blocker.kind is not BlockerKind.RULE
     )
 
 
 def blocker_line(pod: PodProgress, active_blocker: ActiveBlocker, *, now: datetime) -> str:
-    """Return what stands in a pod's way: kubectl's beginning of the line, and our end of it."""
+    """Return what blocks a pod: a line that begins like kubectl's and ends with our reason."""
     blocker = active_blocker.blocker
     namespace, _, name = pod.pod.partition("/")
     why = blocker.reason + (f"; {blocker.advice}" if blocker.advice else "")
@@ -218,7 +220,7 @@ def ending_lines(node_drain: NodeDrain) -> Iterator[OutputLine]:
         yield OutputLine(f"node/{node_drain.node} drained", is_result=True)
         return
     if node_drain.result is NodeDrainState.INTERRUPTED:
-        return  # that is told of all nodes together
+        return  # reported for all nodes together
     if node_drain.pods and node_drain.result is not NodeDrainState.REFUSED:
         yield OutputLine(
             f'There are pending pods in node "{node_drain.node}" when an error occurred: {node_drain.problem}'
@@ -233,7 +235,7 @@ def ending_lines(node_drain: NodeDrain) -> Iterator[OutputLine]:
 
 
 def summary_lines(node_drains: list[NodeDrain]) -> Iterator[OutputLine]:
-    """Yield what kubectl says at the end of a command that failed."""
+    """Yield kubectl's last lines of a command that failed."""
     pending = [entry for entry in node_drains if entry.result is not NodeDrainState.DRAINED]
     if pending:
         yield OutputLine("There are pending nodes to be drained:")
@@ -244,10 +246,10 @@ def summary_lines(node_drains: list[NodeDrain]) -> Iterator[OutputLine]:
 
 
 def progress_line(node_drain: NodeDrain, *, now: datetime) -> str:
-    """Return in one line how it stands with a node."""
+    """Return the state of a node's drain in one line."""
     progress = node_drain.progress
     if progress is None or node_drain.started is None:
-        return f"node/{node_drain.node}: not looked at yet"
+        return f"node/{node_drain.node}: its pods were not listed yet"
     text = f"node/{node_drain.node}: {len(progress.pods)} of {format_pod_count(progress.total)} left"
     text += f" after {format_elapsed(now - node_drain.started)}"
     blocked = sorted(progress.blockers, key=lambda blocked_pod: blocked_pod.since)

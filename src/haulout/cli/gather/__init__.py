@@ -1,1 +1,1 @@
-"""What support needs, in one archive: what is collected, what is struck out of it, and how it is packed."""
+"""`haulout gather`: what is collected, how secrets are redacted, and how it is packed."""

@@ -1,6 +1,6 @@
-"""Reads from a cluster what goes into an archive, one thing after the other: whatever cannot be had is noted.
+"""Read the content of a support archive from a cluster; record whatever cannot be read as a gap.
 
-An archive with gaps that are explained is worth more than none. So only a cluster that does not answer at all ends it.
+An archive with explained gaps is better than none. Only an unreachable cluster ends the command.
 """
 
 import os
@@ -58,7 +58,7 @@ _WEBHOOKS = Resource(
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFile:
-    """A file of the archive."""
+    """A file in the archive."""
 
     path: str
     content: bytes
@@ -66,7 +66,7 @@ class ArchiveFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatherOptions:
-    """What was asked for."""
+    """The options of the command."""
 
     namespace: str | None = None  # of the operator; None: wherever its pods are
     since: timedelta = timedelta(hours=24)  # of logs
@@ -74,7 +74,7 @@ class GatherOptions:
 
 @dataclass(slots=True)
 class Collector:
-    """Yields the pieces; `gaps` are what could not be had, and why."""
+    """Reads the files; `gaps` are what could not be read, and why."""
 
     session: Session
     options: GatherOptions
@@ -82,7 +82,7 @@ class Collector:
     gaps: list[str] = field(default_factory=list)
 
     async def files(self) -> AsyncIterator[ArchiveFile]:
-        """Read one after the other."""
+        """Yield the files one after the other."""
         findings = await report.collect_report(self.session, namespace=self.options.namespace)
         yield ArchiveFile("version", f"{MUST_GATHER_SOURCE}\n{__version__}\n".encode())
         yield ArchiveFile("cluster-info.json", report.to_json(findings) + b"\n")
@@ -122,12 +122,13 @@ class Collector:
         if not found:
             place = f"in namespace {self.options.namespace}" if self.options.namespace else "anywhere"
             self.gaps.append(
-                f"no pods with the label {OPERATOR_LABELS} {place}: no logs, and nothing that the operator says"
+                f"no pods with the label {OPERATOR_LABELS} {place}: no logs and no responses of the operator were "
+                "collected"
             )
         return found
 
     async def _pod_files(self, pod: RawObject) -> AsyncIterator[ArchiveFile]:
-        """Yield what a pod of the operator has logged, and what it answers."""
+        """Yield the logs of an operator pod, and its answers to HTTP requests."""
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         logs = {"": (("sinceSeconds", str(int(self.options.since.total_seconds()))),), "-previous": ()}
         for suffix, query in logs.items():
@@ -162,7 +163,7 @@ class Collector:
         except ApiError as error:
             self.gaps.append(f"{resource}: {error}")
             return []
-        kind = {"apiVersion": resource.api_version, "kind": resource.kind}  # which items of a list do not say
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}  # items of a list do not contain it
         return [redact_object({**kind, **item}, self.registries) for item in page.items]
 
     async def _text(
@@ -180,7 +181,7 @@ class Collector:
 
 
 def _object_list(path: str, objects: Sequence[RawObject]) -> ArchiveFile:
-    """Return objects as a list that kubectl reads, too."""
+    """Return objects as a List that kubectl can read."""
     listed = {"apiVersion": "v1", "kind": "List", "items": objects}
     return ArchiveFile(path, msgspec.json.format(msgspec.json.encode(listed), indent=1) + b"\n")
 

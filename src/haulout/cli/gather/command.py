@@ -1,4 +1,4 @@
-"""`haulout gather`: what support needs, in one archive."""
+"""`haulout gather`: collect data for support in one archive."""
 
 import os
 import sys
@@ -9,18 +9,20 @@ import click
 from haulout.cli import options
 
 
-@click.command("gather", short_help="Collect what support needs into one archive, without secrets.")
+@click.command("gather", short_help="Collect the data that support needs into one archive, without secrets.")
 @click.option(
     "-f",
     "--file",
     "file",
     metavar="FILE",
-    help="Where to write it; - is standard output. [default: haulout-gather-TIME.tar.gz]",
+    help="The file to write; - is standard output. [default: haulout-gather-TIME.tar.gz]",
 )
 @click.option(
-    "--directory", metavar="FOLDER", help="Write files into this folder instead, as `oc adm must-gather` wants."
+    "--directory", metavar="FOLDER", help="Write files into this directory instead, as `oc adm must-gather` expects."
 )
-@click.option("--since", "span", metavar="SPAN", default="24h", show_default=True, help="How far back logs go.")
+@click.option(
+    "--since", "span", metavar="SPAN", default="24h", show_default=True, help="The age of the oldest log line."
+)
 @options.cluster_options
 @options.verbose_option
 def gather(
@@ -32,20 +34,20 @@ def gather(
     context: str | None,
     namespace: str | None,
 ) -> None:
-    """Collect what somebody needs who is to help you: nodes, maintenances, notices, the history, events, budgets, and
-    of the operator its configuration, logs, answers and metrics.
+    """Collect data for support: nodes, maintenances, notices, history, events, budgets, and the operator itself.
 
-    Secrets are not read, and what looks like one is struck out. What could not be read is listed in README.txt of the
-    archive, and here. It only reads.
+    Of the operator it collects configuration, logs, API answers and metrics. Secrets are not read, and what looks like
+    one is redacted. README.txt in the archive lists what could not be read, and so does the output. The command only
+    reads.
 
     \b
     Exit codes:
       0  collected, perhaps with gaps
       1  the cluster cannot be reached
-      2  the command line makes no sense, or the file cannot be written
-    """  # noqa: D205, D301 - a sentence of two lines; \b is click's mark for a paragraph to leave as it is
+      2  the command line is invalid, or the file cannot be written
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     if file and directory:
-        raise click.UsageError("--file and --directory: one of them")
+        raise click.UsageError("give either --file or --directory, not both")
     from haulout.cli.connect import connect, run
     from haulout.cli.gather import tar_archive
     from haulout.cli.gather.collector import ArchiveFile, Collector, GatherOptions
@@ -57,7 +59,7 @@ def gather(
 
     since = parse_past_span("--since", span)
     if since is None:
-        raise click.UsageError("--since: expected a time such as 24h")
+        raise click.UsageError("--since: expected a duration such as 24h")
     now = RealClock().now()
 
     async def collect() -> tuple[list[ArchiveFile], list[str]]:
@@ -81,7 +83,7 @@ def gather(
         return
     path = Path(file or f"{name}.tar.gz")
     try:
-        # It tells more about a cluster than everybody on the machine should know.
+        # The archive describes the cluster in detail: other users of the machine must not read it.
         with open(path, "wb", opener=_open_private) as target:
             target.write(archive)
     except OSError as error:
@@ -91,5 +93,5 @@ def gather(
 
 def _open_private(path: str, flags: int) -> int:
     file = os.open(path, flags, 0o600)
-    os.fchmod(file, 0o600)  # one that was there before
+    os.fchmod(file, 0o600)  # a file that existed before
     return file

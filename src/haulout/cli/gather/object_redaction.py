@@ -1,8 +1,8 @@
-"""Hides secrets in the objects that go into an archive. Pure.
+"""Redact secrets in the objects of a support archive. Pure.
 
-Secrets themselves are never read. But people put passwords into ConfigMaps, variables, arguments and annotations, and
-programs log them. What is secret is decided by `haulout.core.redaction`. The last applied configuration is left out,
-since it repeats the whole object.
+Secrets themselves are never read. But users put passwords into ConfigMaps, variables, arguments and annotations, and
+programs log them. `haulout.core.redaction` decides what is secret. The last applied configuration is left out, because
+it repeats the whole object.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _NAME_KEYS = ("name", "key")  # of a variable or a header, beside its `value`
 
 
 def redact_object(obj: RawObject, registries: Registries) -> RawObject:
-    """Return an object without secrets; one that is a Secret keeps the names of what it holds."""
+    """Return an object without secrets; a Secret keeps its keys."""
     redacted_obj: RawObject = _redact_value(obj, is_secret=False)
     if obj.get("kind") == "ConfigMap":
         texts = obj.get("data") or {}
@@ -46,13 +46,13 @@ def _redact_value(value: Any, *, is_secret: bool) -> Any:
 
 
 def _is_secret(key: str, mapping: Mapping[str, Any]) -> bool:
-    """Return whether what stands under a key is secret: by its name, or by the name that stands beside a `value`."""
+    """Return whether the value of a key is secret: by the key, or by the name beside a `value`."""
     if mapping.get("kind") == "Secret" and key in ("data", "stringData"):
         return True
     if key == "value":
         return any(is_secret_name(str(mapping.get(item, ""))) for item in _NAME_KEYS)
     value = mapping[key]
-    # A mapping under such a name refers to a Secret: secretKeyRef, imagePullSecrets.
+    # A mapping with such a name is a reference to a Secret: secretKeyRef, imagePullSecrets.
     is_reference = isinstance(value, Mapping) or (
         isinstance(value, list) and any(isinstance(item, Mapping) for item in value)
     )
@@ -60,7 +60,7 @@ def _is_secret(key: str, mapping: Mapping[str, Any]) -> bool:
 
 
 def _redact_file(name: str, text: str, registries: Registries) -> str:
-    """Return a file of a ConfigMap without secrets: a configuration as its plugins say, anything else line by line."""
+    """Redact a file of a ConfigMap: a configuration by the options of its plugins, anything else line by line."""
     if is_secret_name(name):
         return REDACTED
     if name.endswith((".yaml", ".yml")):

@@ -1,4 +1,4 @@
-"""Packs pieces into an archive, or into a folder, with a page that tells what is in it and what is not."""
+"""Pack files into an archive or a folder, with a README that lists files and gaps."""
 
 import io
 import tarfile
@@ -13,15 +13,15 @@ README = "README.txt"
 
 
 def readme(archive_files: Iterable[ArchiveFile], gaps: Sequence[str], *, now: datetime) -> ArchiveFile:
-    """Return the page that stands in front."""
+    """Return the README."""
     files = [f"  {entry.path}  ({len(entry.content):,} bytes)" for entry in archive_files]
-    missing = [f"  {entry}" for entry in gaps] or ["  nothing that was looked for"]
+    missing = [f"  {entry}" for entry in gaps] or ["  nothing"]
     lines = (
-        f"What haulout gather found at {now:%Y-%m-%d %H:%M:%S} UTC.",
+        f"Output of haulout gather at {now:%Y-%m-%d %H:%M:%S} UTC.",
         "",
-        "Secrets were not asked for. What is called a secret in ConfigMaps, variables, logs and elsewhere, or looks",
-        "like one, reads (hidden). Names of nodes, pods and namespaces are as they are: look through it before you",
-        "give it to others.",
+        "Secrets were not read. Values that are named as secrets in ConfigMaps, variables, logs and elsewhere, or",
+        "look like secrets, are replaced by (hidden). Names of nodes, pods and namespaces are unchanged. Review the",
+        "files before you give them to others.",
         "",
         "Files",
         *files,
@@ -34,7 +34,7 @@ def readme(archive_files: Iterable[ArchiveFile], gaps: Sequence[str], *, now: da
 
 
 def build_archive(files: Iterable[ArchiveFile], *, folder: str, now: datetime) -> bytes:
-    """Return an archive of them, with everything in one folder."""
+    """Return a gzipped tar archive with all files in one folder."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for file in files:
@@ -45,7 +45,7 @@ def build_archive(files: Iterable[ArchiveFile], *, folder: str, now: datetime) -
 
 
 def write_files(files: Iterable[ArchiveFile], folder: Path) -> None:
-    """Write them into a folder, which is made if need be."""
+    """Write files into a folder, creating it if necessary."""
     for file in files:
         target = folder / file.path
         try:

@@ -1,4 +1,4 @@
-"""`haulout history`: what happened to nodes, who or what did it, and why."""
+"""`haulout history`: what happened to nodes, when, by whom and why."""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +6,7 @@ import click
 
 from haulout.cli import options
 
-if TYPE_CHECKING:  # heavy: imported when it is needed
+if TYPE_CHECKING:  # heavy: imported at use
     from collections.abc import Iterator
 
     from haulout.cli.history.node_history import HistoryQuery, HistoryResult
@@ -14,14 +14,14 @@ if TYPE_CHECKING:  # heavy: imported when it is needed
 
 @click.command("history", short_help="Show what happened to nodes, when, by whom and why.")
 @click.argument("nodes", nargs=-1, metavar="[NODE...]")
-@click.option("--all", "is_all", is_flag=True, help="All nodes, those that were deleted among them, in one table.")
+@click.option("--all", "is_all", is_flag=True, help="All nodes, including deleted ones, in one table.")
 @click.option("-l", "--selector", metavar="SELECTOR", help="The nodes with these labels, as in -l pool=a,zone!=b.")
 @click.option(
     "--since",
     metavar="WHEN",
-    help="Only what happened since then: 90m, 12h, 7d or 2w ago, or a time such as 2026-12-01T03:00:00Z.",
+    help="Only entries since this time: 90m, 12h, 7d or 2w ago, or a time such as 2026-12-01T03:00:00Z.",
 )
-@click.option("--until", metavar="WHEN", help="Only what happened before then; the same.")
+@click.option("--until", metavar="WHEN", help="Only entries before this time, in the same format.")
 @click.option("-n", "--last", "most", type=click.IntRange(1), metavar="N", help="Only the last N entries of each node.")
 @click.option(
     "-o",
@@ -29,12 +29,12 @@ if TYPE_CHECKING:  # heavy: imported when it is needed
     type=click.Choice(["text", "wide", "json", "yaml", "csv"]),
     default="text",
     show_default=True,
-    help="Format; wide says who ordered it, and cuts nothing off.",
+    help="Format; wide adds who ordered it, and does not truncate.",
 )
 @options.kubeconfig_options
 @options.verbose_option
 @click.pass_context
-def history(  # noqa: PLR0913 - what can be typed
+def history(  # noqa: PLR0913 - one per option
     ctx: click.Context,
     *,
     nodes: tuple[str, ...],
@@ -47,21 +47,21 @@ def history(  # noqa: PLR0913 - what can be typed
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Show what happened to each NODE: transitions of its profiles, its maintenances and drains; the newest last.
+    """Show what happened to each NODE: transitions of its profiles, maintenances and drains; the newest last.
 
-    The operator keeps about the last hundred entries, in a MaintenanceRecord for each node. AFTER is how long it had
-    been in the state that it left; ? says that a clock was set back between. Entries are in the order in which they
-    were written down. One about "history" with the result Gap stands for entries that are missing. This only reads, and
-    works without the operator.
+    The operator keeps about the last hundred entries of each node in a MaintenanceRecord. AFTER is how long the node
+    was in the previous state; ? means that a clock was set back in between. Entries are in the order in which they were
+    written. An entry about "history" with the result Gap stands for missing entries. The command only reads, and works
+    without the operator.
 
-    With --all, or with -l, it is one table about many nodes, by time, the newest last. The history of a node that was
-    deleted is kept for a time, and shown with --all or by its name.
+    With --all or -l the output is one table of many nodes, by time, the newest last. The history of a deleted node is
+    kept for a time, and shown with --all or by its name.
 
     \b
     Exit codes:
       0  shown, or nothing has happened yet
       1  a node is unknown, no history is kept in this cluster, or you may not read it
-      2  the command line makes no sense
+      2  the command line is invalid
 
     \b
     With -o json or yaml, fields are only ever added, and empty ones are left out:
@@ -71,11 +71,11 @@ def history(  # noqa: PLR0913 - what can be typed
                entries: [{time, what, by, from, to, since, why, result,
                           instance, number, reconstructed, missing,
                           drain: {seconds, pods, blockedBy, blockedSeconds}}]}]
-      notes                       what is not as one would think
+      notes                       warnings about the result
 
-    With -o csv there is a line for each entry, node by node, as RFC 4180 has it. Columns are only ever added, at the
-    end. A cell that a spreadsheet would take for a formula has an apostrophe in front.
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    With -o csv there is a line for each entry, node by node, as in RFC 4180. Columns are only ever added, at the end. A
+    cell that a spreadsheet would take for a formula begins with an apostrophe.
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     from haulout.cli.history import node_history
     from haulout.cli.node_lookup import strip_node_prefix
     from haulout.cli.terminal import printable
@@ -123,7 +123,7 @@ def _output_lines(found: "HistoryResult", output: str, *, is_table: bool) -> "It
 
 def _check_choice(nodes: tuple[str, ...], *, is_all: bool, selector: str | None) -> None:
     if nodes and (is_all or selector is not None):
-        raise click.UsageError("name nodes, or choose them by --all or -l; not both")
+        raise click.UsageError("give node names, or --all or -l, not both")
     if not nodes and not is_all and selector is None:
         raise click.UsageError("expected a NODE, -l SELECTOR or --all")
     if selector is not None:
@@ -147,7 +147,7 @@ def _read_histories(query: "HistoryQuery", *, kubeconfig: str | None, context: s
 
 
 def _write_csv(query: "HistoryQuery", *, kubeconfig: str | None, context: str | None) -> "HistoryResult":
-    """Write each node as soon as it is read; return what else is to be said."""
+    """Write each node as soon as it is read; return the rest of the result."""
     from haulout.cli.connect import connect, run
     from haulout.cli.history import node_history
     from haulout.history import csv_export

@@ -1,4 +1,4 @@
-"""What `haulout history` says: to people, or to programs."""
+"""Output of `haulout history`: text, JSON or YAML."""
 
 import shutil
 import sys
@@ -28,12 +28,12 @@ _COLOUR_BY_STATE = {state: colour for colour, states in _STATES_BY_COLOUR.items(
 
 
 def terminal_width() -> int | None:
-    """Return how wide the terminal is; None if it is none."""
+    """Return the width of the terminal; None if standard output is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def text_lines(result: HistoryResult, *, is_wide: bool = False, width: int | None = None) -> Iterator[str]:
-    """Yield lines; the last column is cut so that they are not wider than `width`."""
+    """Yield lines; the last column is cut to `width`."""
     for number, history in enumerate(result.nodes):
         if number:
             yield ""
@@ -41,14 +41,14 @@ def text_lines(result: HistoryResult, *, is_wide: bool = False, width: int | Non
 
 
 def table_lines(histories: Sequence[NodeHistory], *, is_wide: bool = False, width: int | None = None) -> Iterator[str]:
-    """Yield lines of one table about all nodes, the newest last; the entries of each node stay in their order."""
+    """Yield one table of all nodes, the newest last; the entries of each node keep their order."""
     rows = [
         (at, _table_cells(node_entries, entry, is_wide=is_wide))
         for node_entries in histories
         for at, entry in _with_sort_times(node_entries.entries)
     ]
     if not rows:
-        yield "Nothing has happened to any node, or not in that time."
+        yield "No node has entries in this period."
         return
     rows.sort(key=lambda timed: timed[0])
     time, *others = _WIDE_HEADER if is_wide else _HEADER
@@ -56,7 +56,7 @@ def table_lines(histories: Sequence[NodeHistory], *, is_wide: bool = False, widt
 
 
 def _with_sort_times(entries: Sequence[Entry]) -> Iterator[tuple[datetime, Entry]]:
-    """Yield entries with the times by which they are sorted among others: no clock takes one before its predecessor."""
+    """Yield entries with monotonic sort times, so that a clock set back does not reorder a node's entries."""
     latest = None
     for entry in entries:
         latest = entry.time if latest is None else max(latest, entry.time)
@@ -76,7 +76,9 @@ def _node_lines(history: NodeHistory, *, is_titled: bool, is_wide: bool, width: 
         yield _empty_message(history)
         return
     if history.older:
-        yield click.style(f"({history.older} older {_entries(history.older)} gone: only the newest are kept)", dim=True)
+        yield click.style(
+            f"({history.older} older {_entries(history.older)} deleted: only the newest are kept)", dim=True
+        )
     header = _WIDE_HEADER if is_wide else _HEADER
     rows = [_cells(entry, is_wide=is_wide) for entry in history.entries]
     yield from format_table([header, *rows], width=width)
@@ -85,8 +87,8 @@ def _node_lines(history: NodeHistory, *, is_titled: bool, is_wide: bool, width: 
 def _empty_message(history: NodeHistory) -> str:
     name = printable(history.node)
     if history.left_out:
-        return f"Nothing of the {history.left_out} {_entries(history.left_out)} about node {name} is of that time."
-    return f"Nothing has happened to node {name} yet, or not since its history is kept."
+        return f"Node {name} has no entries in this period ({history.left_out} outside of it)."
+    return f"Node {name} has no history yet."
 
 
 def _entries(count: int) -> str:
@@ -130,7 +132,7 @@ def _coloured(state: str) -> str:
 def _why(entry: Entry) -> str:
     if entry.drain is None:
         return printable(entry.why) or "-"
-    why = "" if entry.why.endswith(_drained_message(entry.drain)) else entry.why  # the numbers say it already
+    why = "" if entry.why.endswith(_drained_message(entry.drain)) else entry.why  # the numbers already say it
     return printable("; ".join(filter(None, (_drain_facts(entry.drain), why))))
 
 
@@ -145,7 +147,7 @@ def _drain_facts(drain: DrainFacts) -> str:
     return f"{text}, held up longest by {drain.blocked_by} ({format_elapsed(timedelta(seconds=drain.blocked_seconds))})"
 
 
-# For programs
+# JSON and YAML
 
 
 class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -166,12 +168,11 @@ class _FoundJson(_Json, frozen=True):
 
 
 def to_json(result: HistoryResult) -> bytes:
-    """Return it for programs; `haulout history --help` documents the fields."""
+    """Return the result as JSON; `haulout history --help` documents the fields."""
     return structured_output.to_json(_document(result))
 
 
 def to_yaml(result: HistoryResult) -> str:
-    """Return the same as YAML."""
     return structured_output.to_yaml(_document(result))
 
 

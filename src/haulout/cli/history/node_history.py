@@ -1,9 +1,7 @@
-"""What `haulout history` finds out: the records of nodes, completed by what the nodes themselves say.
+"""Read the MaintenanceRecords of nodes, completed by the current state of the nodes and by their notices.
 
-What was announced for them is told between, from the notices that there still are.
-
-The operator writes a moment after something happened, and may have ended before it could. Where a profile stands is in
-the data of its node, so that the last transition is shown in any case.
+The operator writes an entry a moment after the event, and may end before it does. The state of profiles is in the data
+annotation of the node, so that the last transition is shown in any case.
 """
 
 import asyncio
@@ -47,13 +45,13 @@ _CORDON_OWNERS = (kubernikus.CORDON_OWNER, esx.CORDON_OWNER)
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuery:
-    """What was asked for; a span is how long ago."""
+    """The options of the command; a timedelta is relative to now."""
 
     nodes: tuple[str, ...] = ()
     since: timedelta | datetime | None = None
     until: timedelta | datetime | None = None
     limit: int | None = None
-    selector: str = ""  # of the nodes, if all of them are asked for
+    selector: str = ""  # of nodes, if all are selected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,25 +60,25 @@ class NodeHistory:
 
     node: str
     exists: bool
-    entries: tuple[Entry, ...]  # those that are asked for
-    older: int = 0  # that have given way
-    left_out: int = 0  # that are not asked for
-    deleted: datetime | None = None  # when the node was deleted, if that is known
+    entries: tuple[Entry, ...]  # the selected ones
+    older: int = 0  # how many entries were evicted from the record
+    left_out: int = 0  # how many entries are not selected
+    deleted: datetime | None = None  # when the node was deleted, if known
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryResult:
-    """What there is."""
+    """The result of a query."""
 
     nodes: tuple[NodeHistory, ...]
     now: datetime
     notes: tuple[str, ...] = ()
-    unknown_nodes: tuple[str, ...] = ()  # what is wrong with the other nodes that were named
+    unknown_nodes: tuple[str, ...] = ()  # errors about the other nodes in the query
 
 
 def parse_past_span(option: str, text: str | None) -> timedelta | None:
-    """Return a span into the past such as `7d`, `1d12h` or `90m`; raises `UsageError`."""
+    """Parse a time span such as `7d`, `1d12h` or `90m`; raise `UsageError`."""
     if text is None:
         return None
     try:
@@ -88,12 +86,12 @@ def parse_past_span(option: str, text: str | None) -> timedelta | None:
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None
     if span <= timedelta():
-        raise UsageError(f"{option}: expected a span into the past, such as 7d, found {text!r}")
+        raise UsageError(f"{option}: expected a duration in the past such as 7d, found {text!r}")
     return span
 
 
 def parse_time_bound(option: str, text: str | None) -> timedelta | datetime | None:
-    """Return a span into the past such as `7d` or `1d12h`, or an instant; raises `UsageError`."""
+    """Parse a time span such as `7d` or `1d12h`, or an instant; raise `UsageError`."""
     if text is None or not _DATE_PREFIX.match(text.strip()):
         return parse_past_span(option, text)
     try:
@@ -112,7 +110,7 @@ def _to_instant(now: datetime, bound: timedelta | datetime | None) -> datetime |
 
 
 async def read_histories(client: Client, query: HistoryQuery) -> HistoryResult:
-    """Return what there is; raises `HauloutError` if no history is kept here."""
+    """Return the histories; raise `HauloutError` if the cluster keeps none."""
     semaphore = asyncio.Semaphore(_MAX_PARALLEL)
 
     async def read_node(name: str) -> tuple[Node | None, MaintenanceRecord | None]:
@@ -141,9 +139,9 @@ async def read_histories(client: Client, query: HistoryQuery) -> HistoryResult:
 
 
 async def read_all_histories(client: Client, query: HistoryQuery) -> AsyncIterator[NodeHistory]:
-    """Yield the histories of all nodes in which something is asked for, page by page; raises as `read_histories` does.
+    """Yield the histories of all nodes with selected entries, page by page; raise as `read_histories` does.
 
-    Nodes that were deleted are among them, unless nodes are selected by their labels, which no record has.
+    Deleted nodes are included, unless nodes are selected by labels, which records do not have.
     """
     nodes = {listed_node.name: listed_node for listed_node in (await client.list(NODES, labels=query.selector)).items}
     announced, now = await _notice_entries(client), client.clock.now()
@@ -162,14 +160,14 @@ async def read_all_histories(client: Client, query: HistoryQuery) -> AsyncIterat
     except NotFound:
         await _check_history_installed(client)
         raise
-    for name, node in nodes.items():  # of which nothing is recorded yet, or ever
+    for name, node in nodes.items():  # nodes without a record
         history = _node_history(name, node, None, query, announced.get(name, ()), now)
         if history.entries:
             yield history
 
 
 def to_result(histories: Sequence[NodeHistory], *, now: datetime) -> HistoryResult:
-    """Return what there is of all nodes; what is to be said about single ones is left to those who ask for them."""
+    """Return the result of all nodes with entries; notes only of nodes without entries."""
     notes = [note for node_entries in histories for note in node_entries.notes if not node_entries.entries]
     return HistoryResult(
         nodes=tuple(node_entries for node_entries in histories if node_entries.entries), now=now, notes=tuple(notes)
@@ -191,7 +189,7 @@ async def _get_node(client: Client, name: str) -> Node | None:
 async def _get_record(client: Client, name: str) -> MaintenanceRecord | None:
     try:
         return await client.get(MAINTENANCE_RECORDS, name)
-    except NotFound:  # of the record, or of the kind
+    except NotFound:  # of the record, or of its CRD
         return None
 
 
@@ -199,7 +197,7 @@ async def _check_history_installed(client: Client) -> None:
     if not await discovery.serves(client, MAINTENANCE_RECORDS):
         install = "haulout manifests --crds-only | kubectl apply -f -"
         problem = f"no history is kept in this cluster: {MAINTENANCE_RECORDS} is not installed"
-        raise HauloutError(f"{problem}; to have it from now on: {install}")
+        raise HauloutError(f"{problem}; to record it from now on: {install}")
 
 
 def _node_history(
@@ -216,18 +214,16 @@ def _node_history(
     if node is None:
         notes.append(_deleted_node_note(name, content.node_deleted))
     elif record is not None and not record.is_about(node.uid):
-        notes.append(f"Node {name} is new: what was recorded so far is about an earlier node of this name.")
+        notes.append(f"Node {name} was created again: the history belongs to an earlier node of this name.")
         restarted = continue_for_new_node(content, node.uid, at=node.metadata.creation_timestamp or now)
         completed = _with_current_state(restarted, node, now=now)
         completed = content if completed is restarted else completed
     else:
         completed = _with_current_state(content, node, now=now)
     if completed is not content:
-        notes.append(f"What is last of node {name} is not recorded yet, but known from the node itself.")
+        notes.append(f"The last entry of node {name} is read from the node itself; it is not recorded yet.")
     if any(map(is_before_start, completed.entries)):
-        notes.append(
-            f"A clock was set back while things happened to node {name}: where it says ?, nobody knows how long."
-        )
+        notes.append(f"A clock was set back between entries of node {name}: durations shown as ? are unknown.")
     entries = merge_entries(completed.entries, announced)
     chosen = entries_between(entries, since=_to_instant(now, query.since), until=_to_instant(now, query.until))
     chosen = chosen[-query.limit :] if query.limit is not None else chosen
@@ -244,12 +240,12 @@ def _node_history(
 
 def _deleted_node_note(name: str, deleted: datetime | None) -> str:
     if deleted is None:
-        return f"Node {name} is gone: nobody wrote down yet when it was deleted."
-    return f"Node {name} was deleted at {times.format_timestamp(deleted)} UTC. Its history is kept for a time."
+        return f"Node {name} was deleted; the time is not recorded yet."
+    return f"Node {name} was deleted at {times.format_timestamp(deleted)} UTC. Its history is kept for a limited time."
 
 
 def merge_entries(recorded: Sequence[Entry], announced: Sequence[Entry]) -> list[Entry]:
-    """Return the entries of a record in their order, whatever their times say, and what was announced between them."""
+    """Return recorded entries in their order, regardless of their times, with announcements merged in by time."""
     found: list[Entry] = []
     waiting = deque(sorted(announced, key=lambda notice_entry: notice_entry.time))
     for entry in recorded:
@@ -260,12 +256,12 @@ def merge_entries(recorded: Sequence[Entry], announced: Sequence[Entry]) -> list
 
 
 def is_before_start(entry: Entry) -> bool:
-    """Tell whether an entry is, by its times, over before it began: a clock was set between."""
+    """Return whether an entry ends before it began, because a clock was set back."""
     return entry.since is not None and entry.time < entry.since
 
 
 async def _notice_entries(client: Client) -> dict[str, list[Entry]]:
-    """Return what happened to the notices that there still are, by node; nothing if they cannot be seen."""
+    """Return the history of existing notices by node; empty if notices cannot be read."""
     try:
         views, _ = await list_views(client)
     except KubeError:
@@ -282,10 +278,10 @@ async def _notice_entries(client: Client) -> dict[str, list[Entry]]:
 
 
 def _with_current_state(content: RecordContent, node: Node, *, now: datetime) -> RecordContent:
-    """Return it with what the node says about where its profiles stand, and about who else holds it."""
+    """Add the current state of the node's profiles and cordon owners, from the node itself."""
     content = add_entries(content, (state_claim(node, owner, now=now) for owner in _CORDON_OWNERS))
     try:
         entries = data_annotation.statuses_of(node.metadata.annotations.get(DATA_ANNOTATION))
     except DataError:
-        return content  # `haulout why` says what is wrong with it
+        return content  # `haulout why` shows the error
     return add_entries(content, known_states(ObservedNode(node, entries)))

@@ -1,4 +1,4 @@
-"""`haulout hold` and `haulout release`: a person keeps new maintenance off nodes, and lets it begin again."""
+"""`haulout hold` and `haulout release`: keep new maintenance off nodes, and allow it again."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ from haulout.cli import options
 from haulout.cli.cordon.command import change_nodes
 from haulout.cli.kubectl_flags import KubectlCommand, dry_run_option, node_options
 
-if TYPE_CHECKING:  # heavy: imported when it is needed
+if TYPE_CHECKING:  # heavy: imported at use
     from haulout.api.objects import Node
     from haulout.cli.cordon.node_changes import ChangeResult
     from haulout.kube.client import Client
@@ -17,10 +17,12 @@ if TYPE_CHECKING:  # heavy: imported when it is needed
 
 @click.command("hold", cls=KubectlCommand, short_help="Keep new maintenance off nodes.")
 @node_options
-@click.option("--reason", metavar="TEXT", default="", help="Why, for whoever wonders.")
-@click.option("--until", metavar="TIME", help="When it ends, such as 2026-12-01T03:00:00Z or +2d.")
-@click.option("--for", "span", metavar="SPAN", help="How long it lasts, such as 4h or 2d.  [default: until released]")
-@click.option("--by", metavar="NAME", help="In whose name.  [default: whom the server takes you for]")
+@click.option("--reason", metavar="TEXT", default="", help="The reason, shown to other users.")
+@click.option("--until", metavar="TIME", help="The end of the hold, such as 2026-12-01T03:00:00Z or +2d.")
+@click.option(
+    "--for", "span", metavar="SPAN", help="The duration of the hold, such as 4h or 2d.  [default: until released]"
+)
+@click.option("--by", metavar="NAME", help="The user who holds the nodes.  [default: your user name in the cluster]")
 @dry_run_option
 @options.kubeconfig_options
 @options.verbose_option
@@ -38,21 +40,21 @@ def hold(
 ) -> None:
     """Let no maintenance begin on nodes, for a while or until `haulout release`.
 
-    Profiles stay where they are before in-maintenance, a NodeMaintenance waits before it cordons, no Machine is
-    replaced. What has begun goes on. What a cloud announces comes nevertheless: its notice says that the node will not
-    be empty. Another hold on a node is written over.
+    Profiles do not enter in-maintenance, a NodeMaintenance waits before it cordons, and no Machine is replaced.
+    Maintenance in progress continues. The cloud's own maintenance is not stopped: its notice says that the node will
+    not be empty. An existing hold on a node is overwritten.
 
     \b
     Exit codes:
       0  all nodes are held
       1  a node is unknown, or could not be held
-      2  the command line makes no sense
+      2  the command line is invalid
       130  interrupted
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     from haulout.cli.hold.node_hold import HoldRequest, hold_node
 
     if until is not None and span is not None:
-        raise click.UsageError("--until and --for both say when it ends: give one")
+        raise click.UsageError("give either --until or --for, not both")
 
     async def change(client: "Client", node: "Node") -> "ChangeResult":
         request = HoldRequest(reason=reason, by=by, until=_ends_at(until, span, now=client.clock.now()))
@@ -68,15 +70,15 @@ def hold(
 @options.verbose_option
 @click.pass_context
 def release(ctx: click.Context, /, *, dry_run: str, **where: Any) -> None:
-    """End holds of nodes, whoever set them: what waited for that begins at once.
+    """Remove the holds of nodes, regardless of who set them: maintenance that waited begins at once.
 
     \b
     Exit codes:
       0  no node is held any more
       1  a node is unknown, or could not be released
-      2  the command line makes no sense
+      2  the command line is invalid
       130  interrupted
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
 
     async def change(client: "Client", node: "Node") -> "ChangeResult":
         from haulout.cli.hold.node_hold import release_node
@@ -87,7 +89,7 @@ def release(ctx: click.Context, /, *, dry_run: str, **where: Any) -> None:
 
 
 def _ends_at(until: str | None, span: str | None, *, now: datetime) -> datetime | None:
-    """Return when a hold ends; raises a usage error for what makes no sense, or is over."""
+    """Return when a hold ends; raise a usage error if the input is invalid or in the past."""
     from haulout.cli import times
 
     flag = "--until" if until is not None else "--for"

@@ -1,4 +1,4 @@
-"""Holding and releasing nodes as a person does it: one annotation, `haulout.dev/hold`, and words about what it does."""
+"""Hold and release nodes on behalf of a user: the annotation `haulout.dev/hold`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,15 +14,14 @@ from haulout.kube.client import Client
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldRequest:
-    """What was typed."""
+    """The options of the command."""
 
     reason: str = ""
-    by: str | None = None  # None: whoever the server says
+    by: str | None = None  # None: the authenticated user
     until: datetime | None = None
 
 
 async def hold_node(client: Client, node: Node, request: HoldRequest, *, dry_run: str = "none") -> ChangeResult:
-    """Hold a node."""
     by = request.by if request.by is not None else await current_user(client)
     value = hold.format_annotation(reason=request.reason, by=by, until=request.until)
 
@@ -37,7 +36,7 @@ async def hold_node(client: Client, node: Node, request: HoldRequest, *, dry_run
 
 
 async def release_node(client: Client, node: Node, *, dry_run: str = "none") -> ChangeResult:
-    """Let maintenance begin on a node again."""
+    """Remove the hold of a node."""
 
     async def decide(current: Node) -> NodeChangeDecision:
         hold_text = hold.describe_hold(current, now=client.clock.now())
@@ -52,7 +51,7 @@ async def release_node(client: Client, node: Node, *, dry_run: str = "none") -> 
 
 
 async def current_user(client: Client) -> str:
-    """Return whom the server takes us for; empty if it does not say."""
+    """Return the authenticated user; empty if the server does not say."""
     user = await rbac.whoami(client)
     return "" if user is None else user.username
 
@@ -70,4 +69,4 @@ def _previous_hold_notes(node: Node, value: str, *, now: datetime) -> Iterator[s
         return
     if mark is not None and mark.owners:
         names = " and ".join(owner.replace("/", " ", 1) for owner in mark.owners)
-        yield f"{names} has it already, and goes on"
+        yield f"maintenance by {names} is in progress and continues"

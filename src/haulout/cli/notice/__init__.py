@@ -1,1 +1,1 @@
-"""What `haulout notice` does: announces maintenance, shows what is announced, and calls it off."""
+"""`haulout notice`: announce maintenance, show notices, and cancel or end them."""

@@ -1,8 +1,7 @@
-"""Announcing a maintenance: from what was typed to a MaintenanceNotice.
+"""Create or update a MaintenanceNotice from the command line.
 
-The name comes from the source and the id, as for clouds: repeating a command with the same id changes the same object
-to what the command says now. Whatever happens to a write on its way, what is there afterwards is looked at, so that
-nothing is announced twice.
+The name is derived from source and id, as for clouds: a command with the same id updates the same object. Whatever
+happens to a write on its way, the next attempt reads the object first, so that no notice is created twice.
 """
 
 from collections.abc import Iterator
@@ -30,12 +29,12 @@ from haulout.kube.client import Client
 from haulout.kube.patches import difference, merge_patch
 
 _RAW = MAINTENANCE_NOTICES.with_model(RawObject)
-_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # as generated names of Kubernetes have, which spell no words
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # the alphabet of Kubernetes' generated names, which cannot spell words
 _SUFFIX_LENGTH = 5
 
 
 class ApplyVerb(StrEnum):
-    """What became of it, in kubectl's words."""
+    """The result, in kubectl's words."""
 
     CREATED = "created"
     CHANGED = "configured"
@@ -44,7 +43,7 @@ class ApplyVerb(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeRequest:
-    """What is to be announced."""
+    """The notice to create."""
 
     node: str
     kind: MaintenanceKind
@@ -54,14 +53,14 @@ class NoticeRequest:
     deadline: datetime | None = None
     reason: str = ""
     description: str = ""
-    notice_id: str = ""  # empty: another one than all before
-    allow_unknown_node: bool = False  # the node
+    notice_id: str = ""  # empty: generate a new one
+    allow_unknown_node: bool = False  # accept a node that does not exist
     dry_run: str = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyResult:
-    """What came of it."""
+    """The result of the command."""
 
     raw: RawObject
     verb: ApplyVerb
@@ -70,17 +69,16 @@ class ApplyResult:
 
     @property
     def notice(self) -> MaintenanceNotice:
-        """The notice."""
         return msgspec.convert(self.raw, MaintenanceNotice)
 
 
 def check_times(request: NoticeRequest, *, now: datetime) -> None:
-    """Raise `UsageError` for times that make no sense."""
+    """Raise `UsageError` for contradicting times."""
     start, end, deadline = request.start, request.end, request.deadline
     if end is not None and end <= start:
         raise UsageError(f"--end: {end:%Y-%m-%d %H:%M:%S} UTC is not after the start, {start:%Y-%m-%d %H:%M:%S} UTC")
     if end is not None and end <= now:
-        raise UsageError(f"--end: {end:%Y-%m-%d %H:%M:%S} UTC is over, so that nothing would be done")
+        raise UsageError(f"--end: {end:%Y-%m-%d %H:%M:%S} UTC is in the past, so the notice would have no effect")
     if deadline is not None and deadline < start:
         raise UsageError(
             f"--deadline: {deadline:%Y-%m-%d %H:%M:%S} UTC is before the start, {start:%Y-%m-%d %H:%M:%S} UTC"
@@ -88,7 +86,7 @@ def check_times(request: NoticeRequest, *, now: datetime) -> None:
 
 
 async def apply_notice(client: Client, request: NoticeRequest) -> ApplyResult:
-    """Announce it; raises `HauloutError`."""
+    """Create or update the notice; raise `HauloutError`."""
     node = await _get_node(client, request)
     notice_id = request.notice_id or _new_id(client, request)
     attempt = 0
@@ -96,7 +94,7 @@ async def apply_notice(client: Client, request: NoticeRequest) -> ApplyResult:
         name, spec = object_name(request.source, notice_id), _notice_spec(request, notice_id, node)
         existing = await _get_notice(client, name) if request.notice_id or attempt else None
         if existing is not None and not request.notice_id and existing.spec != spec:
-            notice_id = _new_id(client, request)  # another one happens to have this name
+            notice_id = _new_id(client, request)  # another notice has the generated name
             continue
         try:
             if existing is None:
@@ -118,7 +116,8 @@ async def _get_node(client: Client, request: NoticeRequest) -> Node | None:
         if request.allow_unknown_node:
             return None
         raise KubeError(
-            f'nodes "{request.node}" not found; nothing was announced (for a node that is to come: --yes-unknown)'
+            f'nodes "{request.node}" not found; no notice was created (for a node that does not exist yet: '
+            "--yes-unknown)"
             f"{await suggest_node(client, request.node)}"
         ) from None
     except Forbidden:
@@ -160,7 +159,7 @@ async def _create_notice(client: Client, name: str, spec: MaintenanceNoticeSpec,
         "metadata": {"name": name},
         "spec": msgspec.to_builtins(spec),
     }
-    body["spec"]["kind"] = spec.kind  # said, even if it is what the server would take it for
+    body["spec"]["kind"] = spec.kind  # explicit, even if it equals the server's default
     return body if dry_run == "client" else await client.create(_RAW, body, dry_run=dry_run == "server")
 
 
@@ -173,7 +172,7 @@ async def _update_notice(
     node: Node | None,
     is_own_write: bool,
 ) -> ApplyResult:
-    """Make it say what is wanted, beside what others said about it."""
+    """Update the fields that the command sets, and keep those of other writers."""
     before = existing.spec
     _check_changeable(existing, request, now=client.clock.now())
     new = msgspec.structs.replace(
@@ -203,13 +202,13 @@ def _check_changeable(existing: MaintenanceNotice, request: NoticeRequest, *, no
     if spec.node_name != request.node:
         about = f"node {spec.node_name}" if spec.node_name else f"machine {spec.provider_id}"
         raise HauloutError(
-            f"notice {existing.name} is about {about}: take another --id, or call that off: "
+            f"notice {existing.name} is about {about}: use another --id, or cancel it: "
             f"haulout notice cancel {existing.name}"
         )
     if spec.stage in (NoticeStage.CANCELLED, NoticeStage.ENDED):
-        raise HauloutError(f"notice {existing.name} is over ({view.phase_status.message}): take another --id")
+        raise HauloutError(f"notice {existing.name} has ended ({view.phase_status.message}): use another --id")
     if view.is_by_a_source:
-        raise HauloutError(f"notice {existing.name} is written by {spec.source or 'another'}: take another --id")
+        raise HauloutError(f"notice {existing.name} belongs to source {spec.source or 'unknown'}: use another --id")
 
 
 def _change_lines(before: MaintenanceNoticeSpec, after: MaintenanceNoticeSpec) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Calling a maintenance off (`haulout.controllers.notices.cancellation`), and saying that it is over."""
+"""Cancel a maintenance notice (`haulout.controllers.notices.cancellation`), or declare it ended."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from haulout.kube.client import Client
 
 
 class EndAction(StrEnum):
-    """What a person says about a maintenance; the words are for what became of it."""
+    """What a user declares about a maintenance; the values appear in the output."""
 
     CANCEL = "cancelled"
     END = "ended"
@@ -27,7 +27,7 @@ _STAGE_OF_ACTION = {EndAction.CANCEL: NoticeStage.CANCELLED, EndAction.END: Noti
 
 @dataclass(frozen=True, slots=True)
 class EndResult:
-    """What came of it."""
+    """The result of the command."""
 
     name: str
     verb: str
@@ -37,7 +37,7 @@ class EndResult:
 async def end_notice(
     client: Client, notice: str, action: EndAction, *, force: bool = False, dry_run: str = "none"
 ) -> EndResult:
-    """Say it of a notice; raises `HauloutError` if that makes no sense."""
+    """Cancel or end a notice; raise `HauloutError` if its state does not allow that."""
     attempt = 0
     while True:
         view = view_of(await get_notice(client, notice), now=client.clock.now())
@@ -45,7 +45,7 @@ async def end_notice(
         if view.notice.spec.stage == _STAGE_OF_ACTION[action]:
             return EndResult(name, str(action) if attempt else f"already {action}")
         if action is EndAction.END and view.phase.is_over:
-            return EndResult(name, "already over", (f"{view.phase}: {view.phase_status.message}",))
+            return EndResult(name, "already ended", (f"{view.phase}: {view.phase_status.message}",))
         refusal = find_objection(view, action)
         if refusal is not None and not (force and refusal.can_be_forced):
             raise HauloutError(f"notice {name} {refusal.reason}")
@@ -66,13 +66,13 @@ async def end_notice(
 
 
 async def end_notices(client: Client, names: Sequence[str], action: EndAction, *, force: bool, dry_run: str) -> bool:
-    """Say it of each, and print what came of it; return whether all went well. One that fails stops no other."""
+    """Cancel or end notices and print each result; return whether all succeeded. A failure does not stop the others."""
     all_well = True
     for notice in names:
         try:
             result = await end_notice(client, notice, action, force=force, dry_run=dry_run)
         except (CredentialsError, Unauthorized, Unreachable):
-            raise  # the others would fare no better
+            raise  # the others would fail as well
         except HauloutError as error:
             OutputLine(f"haulout: {error}").print()
             all_well = False
@@ -86,7 +86,7 @@ async def end_notices(client: Client, names: Sequence[str], action: EndAction, *
 
 
 def find_objection(view: NoticeView, action: EndAction) -> Objection | None:
-    """Return why a step makes no sense; None if it does."""
+    """Return why a notice cannot be cancelled or ended; None if it can."""
     return _cancel_objection(view) if action is EndAction.CANCEL else _end_objection(view)
 
 
@@ -101,10 +101,10 @@ def _end_objection(view: NoticeView) -> Objection | None:
     spec, name = view.notice.spec, view.notice.name
     is_future = spec.start is not None and view.now < spec.start and view.phase is not NoticePhase.ACTIVE
     if is_future:
-        return Objection(f"has not begun: {view.phase_status.message}; to call it off: haulout notice cancel {name}")
+        return Objection(f"has not begun: {view.phase_status.message}; to cancel it: haulout notice cancel {name}")
     if view.is_by_a_source and spec.stage != NoticeStage.FAILED:
         who = spec.source or "another"
-        why = f"is of {who}, which says itself when it is over; to say so for it: --force"
+        why = f"is managed by {who}, which reports the end itself; to end it anyway: --force"
         return Objection(why, can_be_forced=True)
     return None
 
@@ -112,4 +112,6 @@ def _end_objection(view: NoticeView) -> Objection | None:
 def _result_notes(view: NoticeView) -> tuple[str, ...]:
     if view.phase is NoticePhase.PLANNED or not view.node:
         return ()
-    return (f"if a profile took node {view.node} out of service for it, the node comes back once it is well",)
+    return (
+        f"if a profile took node {view.node} out of service for it, the node returns to service once it is healthy",
+    )

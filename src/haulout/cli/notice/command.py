@@ -1,4 +1,4 @@
-"""`haulout notice`: to announce maintenance of nodes, to see what is announced, and to call it off."""
+"""`haulout notice`: announce maintenance of nodes, list notices, and cancel or end them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,20 +9,20 @@ from haulout.cli.kubectl_flags import KubectlCommand, OptionalBoolOption, dry_ru
 from haulout.cli.notice.create_command import create
 from haulout.cli.notice.list_command import list_
 
-if TYPE_CHECKING:  # heavy: imported when it is needed
+if TYPE_CHECKING:  # heavy: imported at use
     from haulout.cli.notice.cancellation import EndAction
 
 
-@click.group("notice", short_help="Announce maintenance of nodes, and see what is announced.")
+@click.group("notice", short_help="Announce maintenance of nodes, and list notices.")
 def notice() -> None:
-    """Announce maintenance of nodes, see what clouds, people and tools have announced, and call it off.
+    """Announce maintenance of nodes, list what clouds, users and tools announced, and cancel it.
 
-    What is announced is a MaintenanceNotice (`kubectl get mn`). What is done about it is for profiles to decide, by
-    the check `notice`.
+    An announcement is a MaintenanceNotice (`kubectl get mn`). Profiles decide what to do about it, by the check
+    `notice`.
     """
 
 
-@click.command("show", short_help="Show all that is known of a notice.")
+@click.command("show", short_help="Show the details of a notice.")
 @click.argument("name")
 @click.option(
     "-o",
@@ -35,16 +35,16 @@ def notice() -> None:
 @options.kubeconfig_options
 @options.verbose_option
 def show(*, name: str, output: str, kubeconfig: str | None, context: str | None) -> None:
-    """Show the notice NAME: what is announced, by whom, how it stands and why, and what happened to it.
+    """Show the notice NAME: what is announced, by whom, its phase and why, and its history.
 
     \b
     Exit codes:
       0  shown
-      1  there is no such notice, notices are not installed, or you may not see them
-      2  the command line makes no sense
+      1  there is no such notice, notices are not installed, or you are not allowed to read them
+      2  the command line is invalid
 
-    With -o json or yaml it has the fields of one of those of `haulout notice list`.
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    With -o json or yaml the fields are those of an entry of `haulout notice list`.
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     from haulout.cli.connect import connect, run
     from haulout.cli.notice import printer
     from haulout.cli.notice.notice_view import strip_notice_prefix
@@ -56,52 +56,54 @@ def show(*, name: str, output: str, kubeconfig: str | None, context: str | None)
     run(main())
 
 
-@click.command("cancel", cls=KubectlCommand, short_help="Call a maintenance off.")
+@click.command("cancel", cls=KubectlCommand, short_help="Cancel announced maintenance.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--force", cls=OptionalBoolOption, help="Even if a cloud announced it, which does it nevertheless.")
+@click.option(
+    "--force", cls=OptionalBoolOption, help="Also if a cloud announced it; the cloud still does the maintenance."
+)
 @dry_run_option
 @options.kubeconfig_options
 @options.verbose_option
 @click.pass_context
 def cancel(ctx: click.Context, /, *, names: tuple[str, ...], **flags: Any) -> None:
-    """Call off what each NAME announces: its node is not drained for it, or comes back.
+    """Cancel what each NAME announces: its node is not drained for it, or returns to service.
 
-    A cloud that announced something does it, whatever is said here: call it off there. It then says so itself.
+    A notice cannot stop a cloud: cancel a cloud's maintenance there. The cloud then updates its notice itself.
 
     \b
     Exit codes:
-      0  called off, or it was already
-      1  there is no such notice, it is over, a cloud wrote it, or the server said no
-      2  the command line makes no sense
+      0  cancelled, or it was already
+      1  there is no such notice, it has ended, a cloud wrote it, or the server refused
+      2  the command line is invalid
       130  interrupted
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     from haulout.cli.notice.cancellation import EndAction
 
     ctx.exit(_end_notices(names, EndAction.CANCEL, **flags))
 
 
-@click.command("end", cls=KubectlCommand, short_help="Say that a maintenance is over.")
+@click.command("end", cls=KubectlCommand, short_help="Declare that maintenance has ended.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option(
-    "--force", cls=OptionalBoolOption, help="Even if a cloud announced it, which tells by itself when it is over."
+    "--force", cls=OptionalBoolOption, help="Also if a cloud announced it, which normally reports the end itself."
 )
 @dry_run_option
 @options.kubeconfig_options
 @options.verbose_option
 @click.pass_context
 def end(ctx: click.Context, /, *, names: tuple[str, ...], **flags: Any) -> None:
-    """Say that what each NAME announces is over: its node comes back once it is well.
+    """Declare what each NAME announces as ended: its node returns to service once it is healthy.
 
-    For a maintenance without an end, for one that is over early, and for one that its cloud calls failed, once you have
-    seen to the node.
+    Use it for a maintenance without an end, for one that ended early, and for one that its cloud reports as failed,
+    once you have checked the node.
 
     \b
     Exit codes:
-      0  it is over, or was already
-      1  there is no such notice, it has not begun, its cloud will tell, or the server said no
-      2  the command line makes no sense
+      0  it has ended, or had already
+      1  there is no such notice, it has not begun, its cloud reports the end, or the server refused
+      2  the command line is invalid
       130  interrupted
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     from haulout.cli.notice.cancellation import EndAction
 
     ctx.exit(_end_notices(names, EndAction.END, **flags))
@@ -116,7 +118,7 @@ def _end_notices(
     kubeconfig: str | None,
     context: str | None,
 ) -> int:
-    """Say it of each; return the exit code."""
+    """Cancel or end notices; return the exit code."""
     from haulout.cli.connect import connect, run
     from haulout.cli.notice.cancellation import end_notices
     from haulout.cli.notice.notice_view import strip_notice_prefix

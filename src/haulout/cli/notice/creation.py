@@ -1,4 +1,4 @@
-"""`haulout notice create`: from words to a notice, and what it says then."""
+"""`haulout notice create`: parse the flags, create the notice, and print the outlook."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ _POLL_INTERVAL = timedelta(milliseconds=250)
 async def wait_for_operator(
     client: Client, notice: MaintenanceNotice, *, timeout: timedelta = _OPERATOR_TIMEOUT
 ) -> NoticeView:
-    """Return how it stands once the operator has looked at it; as it is, if none does in time."""
+    """Return the notice once the operator has observed it, or unchanged after `timeout`."""
     until = client.clock.now() + timeout
     view = view_of(notice, now=client.clock.now())
     while not view.is_observed and client.clock.now() < until:
@@ -34,23 +34,23 @@ async def wait_for_operator(
         try:
             view = view_of(await client.get(MAINTENANCE_NOTICES, notice.name), now=client.clock.now())
         except KubeError:
-            break  # it is written, whether or not we may read it
+            break  # it is written, even if we may not read it
     return view
 
 
 def outlook_lines(view: NoticeView, *, node_exists: bool, is_created: bool = True) -> Iterator[str]:
-    """Yield sentences; `node_exists` tells whether its node is, `is_created` whether the notice is."""
+    """Yield sentences; `node_exists` and `is_created` (not a dry run) decide about further hints."""
     spec, now = view.notice.spec, view.now
     start = "at any moment" if spec.start is None else f"at {format_instant(spec.start, now=now)}"
-    end = "" if spec.end is None else f", expected to be over by {format_instant(spec.end, now=now)}"
+    end = "" if spec.end is None else f", expected to end by {format_instant(spec.end, now=now)}"
     yield f"{spec.kind} of node {spec.node_name} {start}{end}."
     if not node_exists:
-        yield f"There is no node {spec.node_name} yet: the notice waits for it."
+        yield f"Node {spec.node_name} does not exist yet: the notice takes effect when it is created."
     yield from _drain_lines(view)
     if spec.end is None:
-        yield f"No end is known. When it is over: haulout notice end {view.notice.name}"
+        yield f"No end is set. When the maintenance has ended, run: haulout notice end {view.notice.name}"
     if is_created and not view.is_observed:
-        yield "The operator has not looked at it yet. Does it run?"
+        yield "The operator has not processed the notice yet. Is it running?"
 
 
 def _drain_lines(view: NoticeView) -> Iterator[str]:
@@ -59,20 +59,20 @@ def _drain_lines(view: NoticeView) -> Iterator[str]:
         yield "A Freeze takes seconds: by default the node is not drained for it."
         return
     if spec.start is not None and spec.start <= view.now:
-        yield "This is not in the future: it counts as begun, and the node is to be drained at once."
+        yield "The start is not in the future: the maintenance counts as begun, and the node is drained at once."
         return
     when = f"{drain_text(view)}{lead_time_text(view)}" if view.drain_at and view.drain_at > view.now else "at once"
-    yield f"It is to be drained {when}, by a profile that goes by notices."
+    yield f"A profile with the check `notice` drains the node {when}."
     on_time = view.notice.status.condition(NoticeCondition.ON_TIME)
     if view.is_observed and on_time is not None and on_time.status == "False":
-        yield f"It will not be empty in time: {on_time.message}"
+        yield f"The node will not be empty in time: {on_time.message}"
 
 
-_MAX_CLOCK_SKEW = timedelta(seconds=30)  # between two clocks
+_MAX_CLOCK_SKEW = timedelta(seconds=30)  # between our clock and the server's
 
 
 async def create_and_print(client: Client, request: NoticeRequest, *, output: str) -> None:
-    """Make the notice, and print it or what will come of it."""
+    """Create the notice, and print it or the outlook."""
     result = await apply_notice(client, request)
     match output:
         case "json":
@@ -85,7 +85,7 @@ async def create_and_print(client: Client, request: NoticeRequest, *, output: st
             await _print_result(client, request, result)
 
 
-def parse_request(  # noqa: PLR0913 - as many as there are options
+def parse_request(  # noqa: PLR0913 - one per option
     now: datetime,
     *,
     node: str,
@@ -98,10 +98,10 @@ def parse_request(  # noqa: PLR0913 - as many as there are options
     yes_unknown: bool | None,
     **texts: str,
 ) -> NoticeRequest:
-    """Return what was typed; raises `UsageError`."""
+    """Parse the flags; raise `UsageError`."""
     if source in CLOUD_SOURCES:
         raise UsageError(
-            f"--source: {source} is for what that cloud says, which Haulout asks itself: take another name"
+            f"--source: {source} is reserved for notices that Haulout reads from that cloud: use another name"
         )
     request = NoticeRequest(
         node=strip_node_prefix(node),
@@ -143,12 +143,12 @@ async def _print_result(client: Client, request: NoticeRequest, result: ApplyRes
 
 
 def clock_skew_warning(result: ApplyResult, *, now: datetime) -> str:
-    """Return what to say if the cluster has another time than we: what is told from now means something else there."""
+    """Return a warning if the server's clock differs from ours: relative times would mean something else there."""
     created = result.notice.metadata.creation_timestamp
     if result.verb is not ApplyVerb.CREATED or created is None or abs(created - now) < _MAX_CLOCK_SKEW:
         return ""
     skew = f"{format_elapsed(abs(created - now))} {'ahead of' if created > now else 'behind'} yours"
-    return f"Beware: the clock of the cluster is {skew}. Say times as its clock has them."
+    return f"Warning: the clock of the cluster is {skew}. Give times by the clock of the cluster."
 
 
 def _resource_name(result: ApplyResult) -> str:

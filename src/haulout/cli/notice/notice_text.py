@@ -1,4 +1,4 @@
-"""What `haulout notice` says: to people, or to programs."""
+"""Output of `haulout notice`: text, JSON or YAML."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -17,7 +17,7 @@ from haulout.cli.times import format_instant, format_relative, format_timestamp
 
 HEADER = ("NAME", "NODE", "KIND", "PHASE", "START (UTC)", "END (UTC)", "DRAIN AT (UTC)", "ON TIME", "SOURCE")
 WIDE_HEADER = (*HEADER, "ID", "DEADLINE (UTC)", "MACHINE", "REASON")
-# As wide as a cell gets, where that is known: for tables that lines are added to.
+# Maximum cell widths, where they are known: for tables that grow by lines.
 WIDEST_CELLS = (
     "",
     "",
@@ -37,20 +37,20 @@ _ON_TIME = {None: "-", True: "yes", False: "no"}
 _FREEZE_TEXT = "not by default: a Freeze takes seconds"
 
 
-# All of them
+# All notices
 
 
 def table_lines(result: NoticeList, *, is_wide: bool = False, width: int | None = None) -> Iterator[str]:
-    """Yield a line for each notice; nothing if there is none."""
+    """Yield a line per notice; nothing if there is none."""
     if result.views:
         header = WIDE_HEADER if is_wide else HEADER
         yield from format_table([header, *(table_row(view, is_wide=is_wide) for view in result.views)], width=width)
 
 
 def empty_message(result: NoticeList, *, nodes: Sequence[str]) -> str:
-    """Return how to say that there is nothing to show."""
+    """Return the message for an empty result."""
     node_text = f" for node {' or '.join(nodes)}" if nodes else ""
-    over = f"; {result.over} that are over: --all shows them" if result.over > 1 else "; --all shows one that is over"
+    over = f"; --all shows {result.over} that have ended" if result.over > 1 else "; --all shows 1 that has ended"
     return f"Nothing is announced{node_text}{over if result.over else ''}."
 
 
@@ -80,11 +80,11 @@ def _timestamp_or_dash(instant: datetime | None) -> str:
     return "-" if instant is None else format_timestamp(instant)
 
 
-# One
+# One notice
 
 
 def detail_lines(view: NoticeView) -> Iterator[str]:
-    """Yield all there is to say about one notice."""
+    """Yield all facts about one notice."""
     yield from format_pairs([(click.style(title, bold=True), text) for title, text in _facts(view)])
     history = view.notice.status.history
     if history:
@@ -101,19 +101,19 @@ def _facts(view: NoticeView) -> Iterator[tuple[str, str]]:
         yield "Description", " ".join(spec.description.split())
     yield "Node", _node_text(view)
     if spec.provider_id:
-        yield "Machine", spec.provider_id + (f", called {spec.machine_name}" if spec.machine_name else "")
+        yield "Machine", spec.provider_id + (f", name {spec.machine_name}" if spec.machine_name else "")
     yield "Phase", f"{view.phase}: {view.phase_status.message}"
     yield "Start", "at any moment" if spec.start is None else f"{format_instant(spec.start, now=now)}, not before"
-    yield "End", "nobody has said" if spec.end is None else f"{format_instant(spec.end, now=now)}, expected"
+    yield "End", "unknown" if spec.end is None else f"{format_instant(spec.end, now=now)}, expected"
     if spec.deadline is not None:
-        yield "Deadline", f"{format_instant(spec.deadline, now=now)}: the latest that it can begin"
+        yield "Deadline", f"{format_instant(spec.deadline, now=now)}: the latest start"
     if not view.phase.is_over:
         yield "Drain due", drain_text(view) + lead_time_text(view)
     yield from _condition_facts(view)
-    yield "Source", f"{spec.source or 'nobody says'}" + (f", which calls it {spec.notice_id}" if spec.notice_id else "")
-    yield "Can be moved", "yes: the source can be asked for another time" if spec.reschedulable else "no"
+    yield "Source", f"{spec.source or 'unknown'}" + (f", ID {spec.notice_id}" if spec.notice_id else "")
+    yield "Can be moved", "yes: the source accepts requests for another time" if spec.reschedulable else "no"
     if not view.is_observed:
-        yield "Operator", "has not looked at it as it is now: does it run?"
+        yield "Operator", "has not processed the latest change: is it running?"
 
 
 def _node_text(view: NoticeView) -> str:
@@ -128,7 +128,7 @@ def _node_text(view: NoticeView) -> str:
 def _condition_facts(view: NoticeView) -> Iterator[tuple[str, str]]:
     on_time = view.notice.status.condition(NoticeCondition.ON_TIME)
     if on_time is not None and not view.phase.is_over:
-        answer = {"True": "yes", "False": "no"}.get(on_time.status, "nobody knows")
+        answer = {"True": "yes", "False": "no"}.get(on_time.status, "unknown")
         yield "On time", answer + (f": {on_time.message}" if on_time.message else "")
     shown = (NoticeCondition.NODE_FOUND, NoticeCondition.ON_TIME)
     for condition in view.notice.status.conditions:
@@ -137,13 +137,13 @@ def _condition_facts(view: NoticeView) -> Iterator[tuple[str, str]]:
 
 
 def _condition_text(condition: Condition) -> str:
-    answer = {"True": "yes", "False": "no"}.get(condition.status, condition.status or "nobody knows")
+    answer = {"True": "yes", "False": "no"}.get(condition.status, condition.status or "unknown")
     why = ": ".join(filter(None, (condition.reason, condition.message)))
     return f"{answer}, {why}" if why else answer
 
 
 def drain_text(view: NoticeView) -> str:
-    """Return when the node is emptied, in words, of a maintenance that is not over."""
+    """Return in words when the node is drained; the maintenance must not be over."""
     drain_at = view.drain_at
     if view.notice.spec.kind == MaintenanceKind.FREEZE:
         return _FREEZE_TEXT
@@ -153,21 +153,21 @@ def drain_text(view: NoticeView) -> str:
 
 
 def lead_time_text(view: NoticeView) -> str:
-    """Return how long before its start the node is emptied, in words; nothing if that is at once."""
+    """Return in words how long before the start the node is drained; "" if at once."""
     if view.drain_at is None or view.drain_at <= view.now:
         return ""
-    return f", {format_elapsed(lead_time_of(view.notice))} before it begins"
+    return f", {format_elapsed(lead_time_of(view.notice))} before the start"
 
 
 def summary_line(view: NoticeView) -> str:
-    """Return what is announced, in a line."""
+    """Return a notice in one line."""
     spec = view.notice.spec
     about = f"{spec.kind} ({spec.reason})" if spec.reason else spec.kind
     if spec.start is None:
         about += " at any moment"
     else:
         about += f" {'since' if view.phase is NoticePhase.ACTIVE else 'at'} {format_instant(spec.start, now=view.now)}"
-    late_text = ", not empty in time" if view.is_on_time is False else ""
+    late_text = ", will not be empty in time" if view.is_on_time is False else ""
     return f"{about}{_drain_summary(view)}{late_text}; notice {view.notice.name}"
 
 
@@ -181,7 +181,7 @@ def _history_row(entry: NoticeHistoryEntry) -> tuple[str, str, str]:
     return _timestamp_or_dash(entry.time), printable(entry.who) or "-", printable(entry.what)
 
 
-# For programs
+# JSON and YAML
 
 
 class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -189,7 +189,7 @@ class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class NoticeJson(_Json, frozen=True):
-    """A notice, as programs get it."""
+    """A notice in JSON."""
 
     name: str
     node: str
@@ -221,12 +221,11 @@ class _FoundJson(_Json, frozen=True):
 
 
 def to_document(result: NoticeList) -> _FoundJson:
-    """Return what `haulout notice list --help` documents."""
+    """Return the document that `haulout notice list --help` describes."""
     return _FoundJson(notices=tuple(map(notice_json, result.views)), notes=(*result.notes, *result.unknown_nodes))
 
 
 def notice_json(view: NoticeView) -> NoticeJson:
-    """Return one of them."""
     notice, spec = view.notice, view.notice.spec
     return NoticeJson(
         name=notice.name,

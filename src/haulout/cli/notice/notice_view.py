@@ -1,7 +1,7 @@
-"""Notices as they stand now, whether or not an operator runs.
+"""The current state of notices, with or without a running operator.
 
-The status of a notice is as old as the operator's last look. What is shown is worked out from what was said, with the
-lead time that the status knows of. An object that cannot be read is a note, and hides no other.
+The status of a notice is as old as the operator's last reconcile. The view is computed from the spec, with the lead
+time in the status. An object that cannot be decoded becomes a note and does not hide others.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _PREFIXES = ("maintenancenotice.haulout.dev/", "maintenancenotices.haulout.dev/"
 
 @dataclass(frozen=True, slots=True)
 class NoticeView:
-    """A notice, and how it stands."""
+    """A notice with its current phase."""
 
     notice: MaintenanceNotice
     phase_status: PhaseStatus
@@ -35,32 +35,31 @@ class NoticeView:
 
     @property
     def phase(self) -> NoticePhase:
-        """How it stands, in a word."""
         return self.phase_status.phase
 
     @property
     def node(self) -> str:
-        """The node that it is about; empty while that is not known."""
+        """The node of the notice; empty while unknown."""
         return self.notice.node
 
     @property
     def needs_drain(self) -> bool:
-        """Tell whether its node is to be emptied, unless a profile thinks otherwise."""
+        """Whether the node has to be drained, unless a profile decides otherwise."""
         return not self.phase.is_over and self.notice.spec.kind != MaintenanceKind.FREEZE
 
     @property
     def drains_at_once(self) -> bool:
-        """Tell whether its node is to be emptied, and nobody has said when it begins."""
+        """Whether the node has to be drained and the start is unknown."""
         return self.needs_drain and self.notice.spec.start is None
 
     @property
     def drain_at(self) -> datetime | None:
-        """When its node is to be emptied; None: at once, or not at all."""
+        """When the node has to be drained; None: at once, or never."""
         return drain_at(self.notice.spec, lead=lead_time_of(self.notice)) if self.needs_drain else None
 
     @property
     def is_on_time(self) -> bool | None:
-        """Tell whether the node will be empty when it begins; None if nobody knows."""
+        """Whether the node will be empty at the start; None if unknown."""
         condition = self.notice.status.condition(NoticeCondition.ON_TIME)
         if condition is None or self.phase.is_over:
             return None
@@ -68,13 +67,13 @@ class NoticeView:
 
     @property
     def is_observed(self) -> bool:
-        """Tell whether the operator knows of it as it is."""
+        """Whether the operator has observed the current generation."""
         status = self.notice.status
         return bool(status.phase) and status.observed_generation >= self.notice.metadata.generation
 
     @property
     def is_imminent(self) -> bool:
-        """Tell whether something happens within a day."""
+        """Whether something happens within a day."""
         if self.phase is not NoticePhase.PLANNED:
             return not self.phase.is_over
         start = self.notice.spec.start
@@ -82,23 +81,23 @@ class NoticeView:
 
     @property
     def is_by_a_source(self) -> bool:
-        """Tell whether somebody wrote it who goes on telling how it is: a cloud, not a person."""
+        """Whether an event source of a cloud maintains the notice, not a user."""
         return is_from_event_source(self.notice.spec)
 
     @property
     def sort_key(self) -> tuple[bool, float, str]:
-        """What to sort by: the start, and those first that may begin at any moment."""
+        """Order by start; an unknown start comes first."""
         start = self.notice.spec.start
         return start is not None, 0.0 if start is None else start.timestamp(), self.notice.name
 
 
 def view_of(notice: MaintenanceNotice, *, now: datetime) -> NoticeView:
-    """Return how a notice stands."""
+    """Return the view of a notice."""
     return NoticeView(notice, phase_at(notice.spec, now=now, lead=lead_time_of(notice)), now)
 
 
 def lead_time_of(notice: MaintenanceNotice) -> timedelta:
-    """Return how long before its start it is due: as its status says, if that is about this start."""
+    """Return how long before its start a notice is due, from its status if that is about the same start."""
     start, due = notice.spec.start, notice.status.drain_at
     if start is None or due is None or notice.status.start != start or start < due:
         return DEFAULT_LEAD
@@ -106,7 +105,7 @@ def lead_time_of(notice: MaintenanceNotice) -> timedelta:
 
 
 async def list_views(client: Client) -> tuple[list[NoticeView], list[str]]:
-    """Return all notices, by their start, and a note for each that cannot be read; raises `KubeError`."""
+    """Return all notices, by their start, and a note per object that cannot be decoded; raise `KubeError`."""
     now = client.clock.now()
     views: list[NoticeView] = []
     notes: list[str] = []
@@ -120,15 +119,15 @@ async def list_views(client: Client) -> tuple[list[NoticeView], list[str]]:
 
 
 def strip_notice_prefix(name: str) -> str:
-    """Return the name of a notice out of what `-o name` prints."""
+    """Return the name of a notice from the output of `-o name`."""
     return next((name.removeprefix(candidate) for candidate in _PREFIXES if name.startswith(candidate)), name)
 
 
 async def missing_kind_error(client: Client, error: NotFound) -> HauloutError:
-    """Return what to say when something is not there: how to install its kind, or what the server said."""
+    """Return the error for a missing object: how to install the CRD, or the server's error."""
     if await discovery.serves(client, MAINTENANCE_NOTICES):
         return error
     install = "haulout manifests --crds-only | kubectl apply -f -"
     return HauloutError(
-        f"this cluster knows no notices: {MAINTENANCE_NOTICES} is not installed; to install it: {install}"
+        f"notices are not available in this cluster: {MAINTENANCE_NOTICES} is not installed; to install it: {install}"
     )

@@ -1,4 +1,4 @@
-"""`haulout notice list` and `haulout notice show`: prints what there is."""
+"""`haulout notice list` and `haulout notice show`: print notices."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from haulout.kube.reflector import ListWatch
 async def watch_notices(
     client: Client, query: NoticeQuery, initial: Sequence[NoticeView], *, show: Callable[[NoticeView], None]
 ) -> NoReturn:
-    """Show each notice that is asked for when it is not as it was shown last, until cancelled."""
+    """Call `show` for each selected notice whenever its visible state changes, until cancelled."""
     last = {view.notice.name: _visible_state(view) for view in initial}
     events: asyncio.Queue[MaintenanceNotice] = asyncio.Queue()
     cache: Informer[MaintenanceNotice] = Informer(client, ListWatch(MAINTENANCE_NOTICES), transform=as_is)
@@ -33,7 +33,7 @@ async def watch_notices(
             while True:
                 changed = view_of(await events.get(), now=client.clock.now())
                 name = changed.notice.name
-                is_selected = name in last or query.matches(changed)  # one that was shown is shown to its end
+                is_selected = name in last or query.matches(changed)  # a notice that was shown once stays selected
                 if is_selected and last.get(name) != _visible_state(changed):
                     last[name] = _visible_state(changed)
                     show(changed)
@@ -46,7 +46,6 @@ def _visible_state(view: NoticeView) -> tuple[object, ...]:
 
 
 async def print_notice(client: Client, name: str, *, output: str) -> None:
-    """Print one notice."""
     view = view_of(await get_notice(client, name), now=client.clock.now())
     match output:
         case "json":
@@ -59,7 +58,7 @@ async def print_notice(client: Client, name: str, *, output: str) -> None:
 
 
 async def print_notices(client: Client, query: NoticeQuery, *, output: str) -> NoticeList:
-    """Print those that are asked for."""
+    """Print the selected notices."""
     result = await list_notices(client, query)
     match output:
         case "json":
@@ -79,7 +78,7 @@ async def print_notices(client: Client, query: NoticeQuery, *, output: str) -> N
 
 
 async def watch_and_print(client: Client, query: NoticeQuery, *, output: str) -> NoReturn:
-    """Print those that are asked for, and go on, until cancelled."""
+    """Print the selected notices and their changes, until cancelled."""
     result = await list_notices(client, query)
     if result.unknown_nodes:
         raise KubeError(result.unknown_nodes[0])

@@ -1,4 +1,4 @@
-"""Finding notices: one by its name, or those that are asked for."""
+"""Find one notice by name, or all selected notices."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from haulout.kube.client import Client
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeQuery:
-    """What was asked for; nothing: whatever there is."""
+    """The filters of the command; empty: all notices."""
 
     nodes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
-    everything: bool = False  # also those that are over
+    everything: bool = False  # including past ones
 
     def matches(self, view: NoticeView) -> bool:
-        """Tell whether a notice is asked for."""
+        """Return whether a notice is selected."""
         if self.nodes and view.node not in self.nodes:
             return False
         if self.sources and view.notice.spec.source not in self.sources:
@@ -34,17 +34,17 @@ class NoticeQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeList:
-    """What there is."""
+    """The result of a query."""
 
     views: tuple[NoticeView, ...]
     now: datetime
-    over: int = 0  # that would be shown if those that are over were asked for
+    over: int = 0  # how many more past notices match
     notes: tuple[str, ...] = ()
-    unknown_nodes: tuple[str, ...] = ()  # what is wrong with the nodes that were named
+    unknown_nodes: tuple[str, ...] = ()  # errors about nodes in the query
 
 
 async def list_notices(client: Client, query: NoticeQuery) -> NoticeList:
-    """Return what is asked for, by its start; raises `HauloutError`."""
+    """Return the selected notices, by their start; raise `HauloutError`."""
     try:
         views, notes = await list_views(client)
     except NotFound as error:
@@ -54,13 +54,13 @@ async def list_notices(client: Client, query: NoticeQuery) -> NoticeList:
     over = sum(map(query_with_over.matches, views)) - len(chosen) if not query.phases else 0
     if any(not view.is_observed and not view.phase.is_over for view in chosen):
         names = format_list(view.notice.name for view in chosen if not view.is_observed and not view.phase.is_over)
-        notes.append(f"The operator has not looked at {names} yet. Does it run?")
+        notes.append(f"The operator has not processed {names} yet. Is it running?")
     unknown = await _unknown_node_problems(client, query.nodes, {view.node for view in views})
     return NoticeList(views=chosen, now=client.clock.now(), over=over, notes=tuple(notes), unknown_nodes=tuple(unknown))
 
 
 async def get_notice(client: Client, name: str) -> MaintenanceNotice:
-    """Return the notice of that name, or that its source calls so; raises `HauloutError` that names those like it."""
+    """Return the notice with this name or id; raise `HauloutError` that suggests similar ones."""
     try:
         return await client.get(MAINTENANCE_NOTICES, name)
     except NotFound as error:
@@ -76,7 +76,7 @@ async def get_notice(client: Client, name: str) -> MaintenanceNotice:
             raise KubeError(f'notice "{name}" not found{_suggest_notice(name, views)}') from not_found
         case several:
             raise KubeError(
-                f'notice "{name}" may be {format_list(candidate.name for candidate in several)}: say which'
+                f'notice "{name}" may be {format_list(candidate.name for candidate in several)}: give the full name'
             ) from not_found
 
 
@@ -90,7 +90,7 @@ def _suggest_notice(name: str, views: Collection[NoticeView]) -> str:
 
 
 async def _unknown_node_problems(client: Client, nodes: Collection[str], known: Collection[str]) -> list[str]:
-    """Return what is wrong with names of nodes: a mistyped one must not look as if nothing were announced."""
+    """Return errors about unknown nodes: a mistyped name must not look like a node without notices."""
     problems = []
     for name in nodes:
         if name in known:
@@ -100,5 +100,5 @@ async def _unknown_node_problems(client: Client, nodes: Collection[str], known: 
         except NotFound:
             problems.append(f'node "{name}" not found{await suggest_node(client, name)}')
         except KubeError:
-            continue  # we may not see nodes: nobody knows
+            continue  # nodes are forbidden to read: unknown
     return problems

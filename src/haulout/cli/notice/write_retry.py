@@ -1,4 +1,4 @@
-"""What to do about a write of which it is not known whether it took effect, or that others were quicker than."""
+"""Retry a write whose result is unknown, or that conflicted with another."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ _PAUSE = Backoff(first=timedelta(milliseconds=50), limit=timedelta(seconds=1), j
 
 
 async def wait_before_retry(client: Client, error: KubeError, *, attempt: int) -> None:
-    """Return when it is time to look again at what is there; raises the error if that is of no use."""
+    """Wait before the next attempt; raise the error if a retry is useless."""
     is_overtaken = isinstance(error, AlreadyExists | Conflict | NotFound)
     may_have_worked = isinstance(error, ServerFailure) or (isinstance(error, Unreachable) and error.sent)
     if attempt >= _TRIES or not (is_overtaken or may_have_worked):

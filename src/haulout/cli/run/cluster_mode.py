@@ -1,4 +1,4 @@
-"""The operator behind `haulout run`: from what was typed, and from where it runs, to its settings."""
+"""`haulout run --mode cluster`: from flags and environment to the operator's settings."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorOptions:
-    """What was typed about the operator; None: what is usual where it runs."""
+    """The flags about the operator; None: the default for the environment."""
 
     namespace: str | None
     webhook: str | None
@@ -54,17 +54,17 @@ class OperatorOptions:
     access: AccessSettings | None = None
     metrics_linger: timedelta = timedelta()
     guards_quorum: bool
-    cluster: str | None = None  # how people know it
+    cluster: str | None = None  # display name
     leases: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
 
     def settings(self, connection: Connection) -> OperatorSettings:
-        """Return the settings for an operator that reaches its cluster this way."""
+        """Return the settings of an operator with this connection."""
         in_pod = connection.context == IN_CLUSTER
         namespace = self.namespace or connection.namespace
         webhook = self.webhook or ("auto" if in_pod else "off")
         if webhook == "off" and self.secure_metrics_address is not None:
-            raise UsageError("--https-metrics-port: only with a --webhook, whose certificate is shown there")
+            raise UsageError("--https-metrics-port: only with a --webhook, whose certificate it uses")
         return OperatorSettings(
             namespace=namespace,
             identity=f"{socket.gethostname()}_{uuid.uuid4()}",
@@ -94,12 +94,12 @@ class OperatorOptions:
 
 
 def load_profiles_file(path: Path | None) -> ProfilesFile:
-    """Return the configuration of profiles, from this file or from the usual one, which need not be there."""
+    """Load the configuration of profiles from this file, or from the default one, which may be missing."""
     return ProfilesFile(path or DEFAULT_PATH, environ=os.environ, clock=RealClock(), is_optional=path is None)
 
 
 def load_kubernikus(path: Path | None) -> KubernikusComponent | None:
-    """Return what a file says about nodes of Kubernikus, if one is named."""
+    """Load a kubernikus.yaml, if one is given."""
     if path is None:
         return None
     from haulout.app.kubernikus_settings import KubernikusFile
@@ -112,7 +112,7 @@ def load_kubernikus(path: Path | None) -> KubernikusComponent | None:
 
 @asynccontextmanager
 async def open_profiles(file: ProfilesFile | None, client: Client) -> AsyncIterator[ProfilesComponent | None]:
-    """Yield what profiles need, if they are configured."""
+    """Yield the profiles component, if profiles are configured."""
     if file is None:
         yield None
         return
@@ -124,7 +124,7 @@ async def open_profiles(file: ProfilesFile | None, client: Client) -> AsyncItera
 
 
 def load_esx(path: Path) -> EsxComponent:
-    """Return how nodes on ESX hosts are seen to; raises `ConfigError` if the file makes no sense, or the SDK lacks."""
+    """Load an esx.yaml; raise `ConfigError` if it is invalid, or if the SDK is missing."""
     from haulout.app.esx_settings import EsxFile
     from haulout.controllers.esx import vsphere_sdk
 
@@ -144,29 +144,29 @@ def run_operator_process(
     esx: Path | None = None,
     level: int | None = None,
 ) -> None:
-    """Run the operator until it is told to end; `level` is of its log, instead of what -v says."""
+    """Run the operator until it is stopped; `level` is the log level, instead of that of -v."""
     profiles_file, providers = load_profiles_file(config), read_clouds(os.environ)
     kubernikus_component = load_kubernikus(kubernikus)
     esx_component = None if esx is None else load_esx(esx)
     machines_settings, policy = machine_settings.read(os.environ)
-    default_profile.recovery_timeout(os.environ)  # what is wrong with it is told at the start
+    default_profile.recovery_timeout(os.environ)  # report an invalid value at the start
     machines = MachinesComponent(settings=machines_settings, policy=policy)
 
     async def main() -> None:
         async with connect.connect(kubeconfig=kubeconfig, context=context) as session:
             settings = options.settings(session.connection)
-            await session.client.server_version()  # what is wrong with the way there is said at once, and in one line
+            await session.client.server_version()  # report connection errors at once, in one line
             requested_level = min(logging.getLogger().level or logging.INFO, logging.INFO)
             logs.configure(as_json=as_json, level=requested_level if level is None else level)
             log.info("the operator runs on %s, in namespace %s", session.connection.server, settings.namespace)
             if profiles_file.is_loaded:
                 log.info("profiles are configured by %s", profiles_file.path)
             if kubernikus_component is not None:
-                log.info("nodes of Kubernikus are seen to, by %s", kubernikus_component.file.path)
+                log.info("nodes of Kubernikus are maintained as configured by %s", kubernikus_component.file.path)
                 for warning in kubernikus_component.file.warnings:
                     log.warning("%s", warning)
             if esx is not None:
-                log.info("nodes on ESX hosts are seen to, by %s", esx)
+                log.info("nodes on ESX hosts are maintained as configured by %s", esx)
             for line in providers.describe():
                 log.info("%s", line)
             for line in providers.ignored:
@@ -184,6 +184,6 @@ def run_operator_process(
                         esx=esx_component,
                     )
             except asyncio.CancelledError:
-                log.info("the operator ends")
+                log.info("the operator has stopped")
 
     connect.run(main())

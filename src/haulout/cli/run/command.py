@@ -1,4 +1,4 @@
-"""`haulout run`: the operator on a cluster; or a cluster to try it on, with the operator in it, in this process."""
+"""`haulout run`: the operator, the hub, or a sandbox cluster with the operator, in this process."""
 
 import math
 import os
@@ -13,7 +13,7 @@ import click
 from haulout.cli import options
 from haulout.cli.run import dashboard_flags, history_flags, hub_flags, lease_flags
 
-if TYPE_CHECKING:  # heavy: what runs is imported when it is asked for
+if TYPE_CHECKING:  # heavy: imported at use
     from haulout.controllers.clusterapi.settings import ClusterApiSettings
     from haulout.dashboard.auth.settings import AccessSettings
     from haulout.history.retention import RetentionSettings
@@ -68,7 +68,7 @@ OptionCheck = Callable[[click.Context, click.Parameter, Any], Any]
 
 
 def _check_between(minimum: int, maximum: int, hint: str) -> OptionCheck:
-    """Return a check for numbers that names both bounds, and why."""
+    """Return a callback that checks a range; its error names both bounds and the reason."""
 
     def check(_ctx: click.Context, _: click.Parameter, value: float | None) -> float | None:
         if value is not None and (math.isnan(value) or not minimum <= value <= maximum):
@@ -79,7 +79,7 @@ def _check_between(minimum: int, maximum: int, hint: str) -> OptionCheck:
 
 
 def _check_sandbox_limit(hint: str) -> OptionCheck:
-    """Return a check for a number of which the sandbox says how large it may be."""
+    """Return a callback that checks a number against a limit of the sandbox."""
 
     def check(ctx: click.Context, parameter: click.Parameter, value: float | None) -> Any:
         if value is None or ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.DEFAULT:
@@ -91,21 +91,22 @@ def _check_sandbox_limit(hint: str) -> OptionCheck:
     return check
 
 
-@click.command("run", short_help="Run the operator, or with --sandbox a cluster to try it on.")
+@click.command("run", short_help="Run the operator, or with --sandbox a simulated cluster to try it.")
 @options.cluster_options
 @click.option(
     "--mode",
     type=click.Choice(["cluster", "management"]),
     default="cluster",
     show_default=True,
-    help="cluster: see to the nodes of this cluster. management: be the hub of a management cluster of Cluster API, "
-    "and couple its Machines with the nodes of workload clusters.",
+    help="cluster: maintain the nodes of this cluster. management: run as the hub of a management cluster of Cluster "
+    "API, "
+    "and coordinate its Machines with the nodes of workload clusters.",
 )
 @hub_flags.hub_options
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="Of the operator's log on stderr. [default: text on a terminal, json elsewhere]",
+    help="Format of the operator's log on stderr. [default: text on a terminal, json elsewhere]",
 )
 @click.option(
     "--webhook",
@@ -118,14 +119,15 @@ def _check_sandbox_limit(hint: str) -> OptionCheck:
     type=click.Choice(["off", "optional", "required"]),
     default="optional",
     show_default=True,
-    help="Whether callers of the webhook show a client certificate of the API server.",
+    help="Whether callers of the webhook must present a client certificate of the API server.",
 )
 @click.option(
     "--webhook-client-name",
     "webhook_client_names",
     multiple=True,
     metavar="NAME",
-    help="Common name of such a certificate, beyond requestheader-allowed-names of the cluster; can be repeated.",
+    help="Accepted common name of such a certificate, in addition to requestheader-allowed-names of the cluster. Can "
+    "be repeated.",
 )
 @click.option(
     "--health-port",
@@ -140,43 +142,48 @@ def _check_sandbox_limit(hint: str) -> OptionCheck:
     metavar="N",
     callback=_check_between(1, _MAX_PORT, "the dashboard, the API and /metrics are served there"),
     help="Serve the dashboard, the API and /metrics on this port. [default: 8080 in a pod, not at all elsewhere; with "
-    "--sandbox 8080, or any that is free]",
+    "--sandbox 8080, or any free port]",
 )
 @click.option(
     "--https-metrics-port",
     type=int,
     metavar="N",
     callback=_check_between(1, _MAX_PORT, "/metrics is served there, over HTTPS"),
-    help="Serve /metrics over HTTPS on this port, with the webhook's certificate, to those who may get it. "
+    help="Serve /metrics over HTTPS on this port, with the webhook's certificate, to clients that are authorized to "
+    "get it. "
     "[default: 8443 in a pod, not at all elsewhere]",
 )
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Configuration of maintenance profiles. [default: config/maintenance.yaml, if it is there]",
+    help="Configuration of maintenance profiles. [default: config/maintenance.yaml, if it exists]",
 )
 @click.option(
     "--kubernikus",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="See to nodes of Kubernikus, too, as this kubernikus.yaml says. [default: off]",
+    help="Also maintain nodes of Kubernikus, by this kubernikus.yaml. [default: off]",
 )
 @click.option(
     "--esx",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="See to nodes that are virtual machines on ESX hosts, by this esx.yaml of the SAP maintenance-controller.",
+    help="Maintain nodes that are virtual machines on ESX hosts, by this esx.yaml of the SAP maintenance-controller.",
 )
 @click.option(
     "--cluster-name",
     metavar="NAME",
-    help="How people know the cluster; the dashboard says it. [default: the context, outside of a pod]",
+    help="The name of the cluster, shown in the dashboard. [default: the context, outside of a pod]",
 )
 @dashboard_flags.dashboard_options
 @lease_flags.lease_options
 @history_flags.retention_options
-@click.option("--no-quorum-check", is_flag=True, help="Take nodes though etcd would lose its quorum; not on OpenShift.")
+@click.option(
+    "--no-quorum-check",
+    is_flag=True,
+    help="Also maintain nodes whose loss would break the quorum of etcd; not on OpenShift.",
+)
 @click.option(
     "--sandbox", is_flag=True, help="Start a cluster in this process, with the operator in it; needs haulout[sandbox]."
 )
@@ -186,73 +193,74 @@ def _check_sandbox_limit(hint: str) -> OptionCheck:
     type=int,
     metavar="N",
     callback=_check_sandbox_limit("each node costs time and memory; --scenario big has 1,000"),
-    help="How many nodes, instead of what the scenario says.",
+    help="The number of nodes, instead of the scenario's.",
 )
 @click.option(
     "--zones",
     type=int,
     metavar="N",
     callback=_check_sandbox_limit("they are named by letters"),
-    help="In how many zones.",
+    help="The number of zones.",
 )
 @click.option(
     "--pods-per-node",
     type=int,
     metavar="N",
     callback=_check_sandbox_limit("a node has room for 110"),
-    help="About how many pods on each node.",
+    help="The approximate number of pods per node.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides all that is left to chance.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The seed of all random decisions.")
 @click.option(
     "--speed",
     type=float,
     default=1.0,
     metavar="FACTOR",
-    callback=_check_sandbox_limit("1 is life, 60 makes a minute of a second"),
-    help="How many times faster than life the cluster's clock runs. [default: 1]",
+    callback=_check_sandbox_limit("1 is real time; at 60 a minute takes a second"),
+    help="How many times faster than real time the cluster's clock runs. [default: 1]",
 )
 @click.option(
     "--scenario",
     default="default",
     show_default=True,
     metavar="NAME|FILE",
-    help="What there is and what happens: default, rolling, trouble, openshift, hub, esx, big, or a YAML file.",
+    help="The scenario: default, rolling, trouble, openshift, hub, esx, big, or a YAML file.",
 )
 @click.option(
     "--write-kubeconfig",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where to write the kubeconfig, instead of ~/.cache/haulout/sandbox.kubeconfig. It is removed at the end.",
+    help="The file for the kubeconfig, instead of ~/.cache/haulout/sandbox.kubeconfig. It is removed at the end.",
 )
 @click.option(
     "--port",
     type=int,
     default=0,
     metavar="N",
-    callback=_check_between(0, _MAX_PORT, "0 is any that is free"),
-    help="Port of the API server on this machine, instead of any that is free.",
+    callback=_check_between(0, _MAX_PORT, "0 is any free port"),
+    help="Port of the API server on this machine, instead of any free port.",
 )
 @click.option(
     "--clouds-port",
     type=int,
     metavar="N",
-    callback=_check_between(0, _MAX_PORT, "0 is any that is free"),
-    help="With --sandbox: have the stand-ins of clouds answer on this port, for SDKs, command lines and agents.",
+    callback=_check_between(0, _MAX_PORT, "0 is any free port"),
+    help="With --sandbox: serve the simulated APIs of clouds on this port, for SDKs, command lines and agents.",
 )
 @options.verbose_option
 @click.pass_context
 def run(ctx: click.Context, /, **options: Any) -> None:
     """Run the operator until Ctrl-C or SIGTERM.
 
-    It works on the cluster that --kubeconfig and --context name or, in a pod, on the pod's own. Any number may run: one
-    leads, the others wait. NodeMaintenances are seen to where their CustomResourceDefinition is installed, and profiles
-    where there is a configuration: that of the SAP maintenance-controller, as it is. Edits take effect by themselves.
+    It works on the cluster that --kubeconfig and --context name or, in a pod, on the pod's own. Run any number of
+    replicas: one leads, the others wait. NodeMaintenances are reconciled where their CustomResourceDefinition is
+    installed, and profiles where there is a configuration: the SAP maintenance-controller's files work unchanged. Edits
+    are applied without a restart.
 
-    With --mode management it is the hub of a management cluster of Cluster API: it holds the deletion of Machines that
-    are enabled until their nodes, in workload clusters, are prepared, and passes on who asks for their maintenance.
+    With --mode management it is the hub of a management cluster of Cluster API: it holds the deletion of enabled
+    Machines until their nodes, in workload clusters, are prepared, and forwards requests for their maintenance.
 
-    With --sandbox it brings the cluster along: an API server with nodes, a scheduler and controllers, all in memory.
-    kubectl cannot tell it from a real one in daily use. It prints how to reach it, and leaves nothing behind.
+    With --sandbox it starts its own cluster: an API server with nodes, a scheduler and controllers, all in memory.
+    kubectl cannot tell it from a real one in daily use. The output says how to connect, and nothing is left behind.
 
     \b
     Environment:
@@ -261,20 +269,20 @@ def run(ctx: click.Context, /, **options: Any) -> None:
       KUBECONTEXT      the context, if --context names none
       HAULOUT_MACHINES_LEAD, _WINDOW, _SURGE, _KINDS  how Machines of OpenShift are replaced, where there are any
       HAULOUT_NOTICES_RECOVERY  how long nodes wait, after announced maintenance, for evicted workloads to recover
-      WD_STREAM_OCID, HAULOUT_OCI_COMPARTMENTS, and others   listen to maintenance of Oracle Cloud Infrastructure
-      QUEUE_URL, HAULOUT_AWS, and others                     listen to maintenance of AWS
-      HAULOUT_GCP, HAULOUT_GCP_PROJECTS, and others          listen to maintenance of Google Cloud
-      HAULOUT_GKE                                            go by what labels of GKE's nodes say of maintenance
+      WD_STREAM_OCID, HAULOUT_OCI_COMPARTMENTS, and others   read maintenance events of Oracle Cloud Infrastructure
+      QUEUE_URL, HAULOUT_AWS, and others                     read maintenance events of AWS
+      HAULOUT_GCP, HAULOUT_GCP_PROJECTS, and others          read maintenance events of Google Cloud
+      HAULOUT_GKE                                            read maintenance from the labels of GKE's nodes
 
     \b
     Exit codes:
-      0  it ran and was told to end, by Ctrl-C or SIGTERM
+      0  it was stopped by Ctrl-C or SIGTERM
       1  the cluster cannot be reached at the start, or does not accept the credentials
-      2  the command line, a file it names or a variable makes no sense
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+      2  the command line, a file it names or a variable is invalid
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     values = _RunOptions(**options)
     if not values.elects:
-        _refuse_options(ctx, lease_flags.OPTION_NAMES, "not with --no-leader-election, as there is no lease then")
+        _refuse_options(ctx, lease_flags.OPTION_NAMES, "not with --no-leader-election, because there is no lease then")
     if values.mode == "management":
         _refuse_options(ctx, (*_SANDBOX_ONLY, *_CLUSTER_MODE_ONLY), "not with --mode management")
         _run_hub(values)
@@ -286,16 +294,18 @@ def run(ctx: click.Context, /, **options: Any) -> None:
         return
     _refuse_options(ctx, _CLUSTER_ONLY, "not with --sandbox, which brings its own cluster")
     if values.no_operator:
-        _refuse_options(ctx, ("config",), "not with --no-operator, as nobody would read it")
+        _refuse_options(ctx, ("config",), "not with --no-operator, because nothing would read it")
         _refuse_options(
-            ctx, ("metrics_port", *dashboard_flags.OPTION_NAMES), "not with --no-operator, as nobody would answer there"
+            ctx,
+            ("metrics_port", *dashboard_flags.OPTION_NAMES),
+            "not with --no-operator, because nothing would answer there",
         )
     _run_sandbox(values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RunOptions:
-    """What was typed, by option."""
+    """The flags of the command."""
 
     kubeconfig: str | None
     context: str | None
@@ -340,7 +350,7 @@ class _RunOptions:
 
     @property
     def dashboard_address(self) -> "ListenAddress | None":
-        """Where the dashboard and metrics are asked for."""
+        """The address of the dashboard and metrics, if given."""
         from haulout.httpserver.listener import ListenAddress
 
         return None if self.metrics_port is None else ListenAddress(self.metrics_port)
@@ -419,7 +429,7 @@ def _run_sandbox(values: _RunOptions) -> None:
 
 
 def _refuse_options(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
-    """Refuse options that do not go with the others; nothing that a person typed is silently ignored."""
+    """Refuse options that contradict others: no given option is silently ignored."""
     for parameter in ctx.command.params:
         given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
         if given and parameter.name in names:

@@ -1,4 +1,4 @@
-"""Options about who may use the dashboard; the command hears of all of them as one, `access`."""
+"""Options for access to the dashboard; the command receives them as one parameter, `access`."""
 
 import functools
 import re
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:  # heavy: imported when it is needed
+if TYPE_CHECKING:  # heavy: imported at use
     from haulout.dashboard.auth.settings import AccessSettings
 
 OPTION_NAMES = (
@@ -25,7 +25,7 @@ _HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
 
 
 def dashboard_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add them."""
+    """Add the options to a command."""
 
     @functools.wraps(command)
     def with_access_settings(*args: Any, **options: Any) -> Any:
@@ -58,8 +58,9 @@ _OPTIONS = (
     click.option(
         "--dashboard-auth",
         type=click.Choice(["off", "token", "proxy"]),
-        help="Who may use the dashboard and its API. off: everybody may read, nobody may act. token: who shows a token "
-        "of Kubernetes. proxy: whom a proxy in front names. What they may do, the API server decides. "
+        help="Who may use the dashboard and its API. off: everybody may read, nobody may act. token: users with a "
+        "token "
+        "of Kubernetes. proxy: users that a proxy authenticates. The API server decides what they may do. "
         "[default: token; off with --sandbox]",
     ),
     click.option(
@@ -67,37 +68,37 @@ _OPTIONS = (
         metavar="NAME",
         multiple=True,
         callback=_parse_hosts,
-        help="With --dashboard-auth=off: a name by which the dashboard is reached, such as that of an Ingress; * is "
-        "any. Can be repeated, or have commas. IP addresses, localhost and names of Services need not be named.",
+        help="With --dashboard-auth=off: a host name of the dashboard, such as that of an Ingress; * is any. Can "
+        "be repeated, or have commas. IP addresses, localhost and names of Services are always accepted.",
     ),
     click.option(
         "--dashboard-proxy-user-header",
         metavar="NAME",
         callback=_check_header,
-        help="In which header the proxy names the user. [default: X-Forwarded-User]",
+        help="The header with the user name, set by the proxy. [default: X-Forwarded-User]",
     ),
     click.option(
         "--dashboard-proxy-groups-header",
         metavar="NAME",
         callback=_check_header,
-        help="In which it names their groups, with commas between. [default: X-Forwarded-Groups]",
+        help="The header with the groups of the user, separated by commas. [default: X-Forwarded-Groups]",
     ),
     click.option(
         "--dashboard-proxy-from",
         metavar="NETWORK",
         multiple=True,
-        help="From where it is believed, such as 10.1.2.0/24. Can be repeated. [default: this machine: a sidecar]",
+        help="Addresses of trusted proxies, such as 10.1.2.0/24. Can be repeated. [default: this machine: a sidecar]",
     ),
     click.option(
         "--dashboard-proxy-secret-file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Believe it by what it sends as X-Haulout-Proxy-Secret, which this file has, wherever it asks from.",
+        help="Trust a proxy from any address if it sends the content of this file as X-Haulout-Proxy-Secret.",
     ),
     click.option(
         "--dashboard-proxy-prefix",
         metavar="TEXT",
-        help="To put before the names of users and groups, such as oidc:, as the API server does.",
+        help="The prefix of the names of users and groups, such as oidc:, as in the API server.",
     ),
 )
 
@@ -121,7 +122,7 @@ def _access_settings(
         raise click.UsageError("--dashboard-proxy-…: only with --dashboard-auth=proxy")
     if dashboard_proxy_from and dashboard_proxy_secret_file is not None:
         raise click.UsageError(
-            "--dashboard-proxy-from: not with --dashboard-proxy-secret-file, by which it is known from wherever it asks"
+            "--dashboard-proxy-from: not with --dashboard-proxy-secret-file, which identifies the proxy at any address"
         )
     networks = tuple(map(parse_network, dashboard_proxy_from)) or LOOPBACK
     if dashboard_proxy_secret_file is not None:

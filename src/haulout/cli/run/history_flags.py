@@ -1,4 +1,4 @@
-"""Options about the history of deleted nodes; the command gets them as one, `retention`."""
+"""Options for the history of deleted nodes; the command receives them as one parameter, `retention`."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _MAX_RETENTION = timedelta(days=3650)
 
 
 def retention_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add them."""
+    """Add the options to a command."""
 
     @functools.wraps(command)
     def with_retention_settings(*args: Any, **options: Any) -> Any:
@@ -54,7 +54,6 @@ _OPTIONS = (
         "--history-deleted-nodes",
         type=click.IntRange(0, _MAX_DELETED_NODES),
         metavar="N",
-        help="Of how many deleted nodes the history is kept at most; those that were deleted first go first. "
-        "[default: 1000]",
+        help="The maximum number of deleted nodes whose history is kept; the oldest are removed first. [default: 1000]",
     ),
 )

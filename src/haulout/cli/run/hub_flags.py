@@ -1,7 +1,4 @@
-"""Options of `haulout run --mode management` about workload clusters.
-
-The command hears of them as one, `hub_options`.
-"""
+"""Options of `haulout run --mode management`; the command receives them as `hub` and `elects`."""
 
 import functools
 from collections.abc import Callable
@@ -12,10 +9,10 @@ import click
 
 from haulout.core import duration
 
-if TYPE_CHECKING:  # heavy: imported when it is needed
+if TYPE_CHECKING:  # heavy: imported at use
     from haulout.controllers.clusterapi.settings import ClusterApiSettings
 
-_MIN_MEMORY = 64 << 20  # what a hub takes without any cluster
+_MIN_MEMORY = 64 << 20  # what a hub needs without any cluster
 
 OPTION_NAMES = (
     "approval_timeout",
@@ -30,7 +27,7 @@ OPTION_NAMES = (
 
 
 def hub_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add them; beside `hub_options` the command hears whether one of several leads, as `elects`."""
+    """Add the options to a command; `elects` is whether the hub uses leader election."""
 
     @functools.wraps(command)
     def with_hub_settings(*args: Any, **options: Any) -> Any:
@@ -48,10 +45,10 @@ def hub_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def parse_time_limit(text: str) -> timedelta | None:
-    """Return a limit in time, of which 0 means none; raises `ValueError`."""
+    """Parse a time limit; 0 means none. Raise `ValueError`."""
     span = duration.parse(text)
     if span < timedelta():
-        raise ValueError(f"{text!r} is less than nothing; 0 means without a limit")
+        raise ValueError(f"{text!r} is negative; 0 means no limit")
     return span or None
 
 
@@ -65,7 +62,7 @@ def _time_limit_option(_ctx: click.Context, _: click.Parameter, text: str | None
 
 
 def check_cluster_budget(limits: tuple[str, ...]) -> tuple[str, ...]:
-    """Return limits on how many clusters are in maintenance at once, as they are; raises `ValueError`."""
+    """Return the limits unchanged; raise `ValueError` if one is invalid."""
     from haulout.controllers.clusterapi.cluster_limits import parse_limit
 
     for text in limits:
@@ -74,7 +71,7 @@ def check_cluster_budget(limits: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def parse_memory_limit(text: str) -> int | None:
-    """Return a limit in bytes, of which 0 means that of the container; raises `ValueError`."""
+    """Parse a limit in bytes; 0 means that of the container. Raise `ValueError`."""
     from haulout.core import quantity
 
     try:
@@ -107,21 +104,21 @@ _OPTIONS = (
         "--approval-timeout",
         metavar="DURATION",
         callback=_time_limit_option,
-        help="Hold the deletion of a Machine that nobody approves no longer than this. [default: for ever]",
+        help="The maximum time to hold the deletion of a Machine that is not approved. [default: no limit]",
     ),
     click.option(
         "--unreachable-after",
         metavar="DURATION",
         callback=_time_limit_option,
-        help="Hold the deletion of Machines whose cluster cannot be reached no longer than this. [default: for ever]",
+        help="The maximum time to hold the deletion of Machines whose cluster cannot be reached. [default: no limit]",
     ),
     click.option(
         "--old-approvals",
         type=click.Choice(["wait", "clear", "honour"]),
         default="wait",
         show_default=True,
-        help="What becomes of an approval that was on a node before it was asked for. wait: it does not count until it "
-        "was removed and set anew. clear: the hub removes it. honour: it counts, as for the "
+        help="How to treat an approval that was on a node before the request. wait: it does not count until it "
+        "is removed and set again. clear: the hub removes it. honour: it counts, as for the "
         "runtime-extension-maintenance-controller.",
     ),
     click.option(
@@ -132,28 +129,28 @@ _OPTIONS = (
     click.option(
         "--metal3-unguarded",
         is_flag=True,
-        help="With --enable-metal3-maintenance: also of Machines that are not enabled or leave, and whose nodes are "
-        "not cordoned, as the runtime-extension-maintenance-controller does.",
+        help="With --enable-metal3-maintenance: also for Machines that are not enabled or are being deleted, and whose "
+        "nodes are not cordoned, as the runtime-extension-maintenance-controller does.",
     ),
     click.option(
         "--cluster-budget",
         metavar="[LABELS:]NUMBER",
         multiple=True,
         callback=_cluster_budget_option,
-        help="Let at most so many clusters be in maintenance at once, such as 2; of those whose Cluster has certain "
-        "labels, such as env=prod:1. May be given several times, and all hold. [default: as many as ask for it]",
+        help="The maximum number of clusters in maintenance at once, such as 2, or of clusters with certain labels, "
+        "such as env=prod:1. Can be repeated; all limits apply. [default: no limit]",
     ),
     click.option(
         "--memory-limit",
         metavar="QUANTITY",
         callback=_memory_limit_option,
-        help="How much memory the process may use, such as 400Mi. All workload clusters together get a part of it. "
+        help="The memory limit of the process, such as 400Mi. All workload clusters share a part of it. "
         "[default: the memory limit of the container; 400Mi without one]",
     ),
     click.option(
         "--no-leader-election",
         is_flag=True,
-        help="Work at once, without a lease: only if nothing else works for this management cluster.",
+        help="Start without a lease: only if no other hub runs for this management cluster.",
     ),
 )
 

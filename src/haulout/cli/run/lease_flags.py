@@ -1,4 +1,4 @@
-"""Options about the leases that one of several replicas leads under; the command gets them as one, `lease_options`."""
+"""Options for lease timings; the command receives them as one parameter, `leases`."""
 
 import functools
 from collections.abc import Callable
@@ -9,14 +9,14 @@ import click
 
 from haulout.core import duration
 
-if TYPE_CHECKING:  # imported when it is needed
+if TYPE_CHECKING:  # heavy: imported at use
     from haulout.kube.leaderelection_config import LeaderElectionConfig
 
 OPTION_NAMES = ("lease_duration", "renew_deadline", "retry_period")
 
 
 def lease_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add them."""
+    """Add the options to a command."""
 
     @functools.wraps(command)
     def with_lease_timing(*args: Any, **options: Any) -> Any:
@@ -48,7 +48,7 @@ _OPTIONS = (
         "--renew-deadline",
         metavar="DURATION",
         callback=_parse_duration,
-        help="How long a leader that cannot renew its lease goes on before it stops. Less than --lease-duration. "
+        help="How long a leader that cannot renew its lease continues before it stops. Less than --lease-duration. "
         "[default: 6s]",
     ),
     click.option(

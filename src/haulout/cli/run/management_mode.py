@@ -1,4 +1,4 @@
-"""The hub behind `haulout run --mode management`: from what was typed, and from where it runs, to its settings."""
+"""`haulout run --mode management`: from flags and environment to the hub's settings."""
 
 import asyncio
 import logging
@@ -22,19 +22,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubOptions:
-    """What was typed about a hub; None: what is usual where it runs."""
+    """The flags about the hub; None: the default for the environment."""
 
     hub: ClusterApiSettings
     namespace: str | None = None
     health_port: int | None = None
     metrics: ListenAddress | None = None
     access: AccessSettings | None = None
-    cluster: str | None = None  # how people know it
+    cluster: str | None = None  # display name
     elects: bool = True
     leases: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)
 
     def replica_settings(self, connection: Connection) -> HubReplicaSettings:
-        """Return the settings for a hub that reaches its management cluster this way."""
+        """Return the settings of a hub with this connection to its management cluster."""
         in_pod = connection.context == IN_CLUSTER
         return HubReplicaSettings(
             namespace=self.namespace or connection.namespace,
@@ -52,18 +52,18 @@ class HubOptions:
 def run_hub_process(
     options: HubOptions, *, kubeconfig: str | None, context: str | None, as_json: bool, level: int | None = None
 ) -> None:
-    """Run the hub until it is told to end; `level` is of its log, instead of what -v says."""
+    """Run the hub until it is stopped; `level` is the log level, instead of that of -v."""
 
     async def main() -> None:
         async with connect.connect(kubeconfig=kubeconfig, context=context) as session:
             settings = options.replica_settings(session.connection)
-            await session.client.server_version()  # what is wrong with the way there is said at once, and in one line
+            await session.client.server_version()  # report connection errors at once, in one line
             requested_level = min(logging.getLogger().level or logging.INFO, logging.INFO)
             logs.configure(as_json=as_json, level=requested_level if level is None else level)
             log.info("the hub runs on %s, in namespace %s", session.connection.server, settings.namespace)
             try:
                 await run_hub(session.client, settings)
             except asyncio.CancelledError:
-                log.info("the hub ends")
+                log.info("the hub has stopped")
 
     connect.run(main())

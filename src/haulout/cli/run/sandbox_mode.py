@@ -1,4 +1,4 @@
-"""The sandbox behind `haulout run --sandbox`: a cluster in this process, and operators in it."""
+"""`haulout run --sandbox`: a cluster in this process, with operators."""
 
 import asyncio
 import logging
@@ -34,8 +34,8 @@ def run_sandbox_process(
     metrics_port: int | None,
     access: AccessSettings,
 ) -> None:
-    """Play it until it is told to end."""
-    for name in _LOGGERS:  # what the cluster's components have to say of faults is for those who ask with -v
+    """Run the sandbox until it is stopped."""
+    for name in _LOGGERS:  # show their messages only with -v: simulated faults are expected
         logging.getLogger(name).addHandler(logging.NullHandler())
     with _profiles_path(plan, config, with_operator=with_operator) as file:
         _run(sandbox, plan, config=file, with_operator=with_operator, metrics_port=metrics_port, access=access)
@@ -44,7 +44,7 @@ def run_sandbox_process(
 def _profiles_path(
     plan: SandboxPlan, config: Path | None, *, with_operator: bool
 ) -> AbstractContextManager[Path | None]:
-    """Return the configuration that was named; operators in workload clusters have one if none was."""
+    """Return the given configuration; operators in workload clusters have a default one."""
     if config is not None or not with_operator or not plan.has_workload_clusters:
         return nullcontext(config)
     return workload_profiles()
@@ -83,14 +83,14 @@ def _run(
                 on_ready=on_ready,
                 on_event=print_event,
                 with_operator=with_operator,
-                # Each operator follows the file by itself: there are several where there are workload clusters.
+                # One instance per operator: each watches the file itself, and workload clusters have several operators.
                 with_profiles=lambda client: open_profiles(
                     load_profiles_file(config) if with_operator else None, client
                 ),
                 metrics=tuple(ListenAddress(port, LOOPBACK) for port in ports),
                 access=access,
             )
-        except asyncio.CancelledError:  # Ctrl-C and SIGTERM are how it is told to end
+        except asyncio.CancelledError:  # Ctrl-C and SIGTERM end the sandbox
             _print_end()
 
     _print_start(plan)
@@ -98,13 +98,13 @@ def _run(
 
 
 def _print_start(plan: SandboxPlan) -> None:
-    """Say that it takes a moment, to those who watch."""
+    """Print that starting takes a moment, but only to a terminal."""
     if sys.stderr.isatty():
         click.echo(f"Starting {plan.size} …", err=True)
 
 
 def show_progress(text: str) -> None:
-    """Show how the start goes, in one line that is written again and again; only to those who watch."""
+    """Show the progress of the start in one line that is overwritten, but only on a terminal."""
     if sys.stderr.isatty():
         click.echo(f"\r\x1b[K{text} …", err=True, nl=False)
 
@@ -115,13 +115,13 @@ def _clear_progress() -> None:
 
 
 def print_event(at: timedelta, text: str) -> None:
-    """Say what happens; when nobody listens any more, the cluster goes on without a word."""
+    """Print an event; the cluster continues if the output is closed."""
     with suppress(OSError):
         click.echo(f"{click.style(format_offset(at), dim=True)}  {printable(text)}")
 
 
 def format_offset(at: timedelta) -> str:
-    """Return how long after the beginning, aligned for the first hundred hours."""
+    """Return the time since the start, aligned for the first hundred hours."""
     hours, rest = divmod(round(at.total_seconds()), _HOUR)
     minutes, seconds = divmod(rest, _MINUTE)
     return f"+{hours:02}:{minutes:02}:{seconds:02}"

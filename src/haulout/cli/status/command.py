@@ -1,4 +1,4 @@
-"""`haulout status`: which nodes are out of service, by whom, how far, and what they wait for."""
+"""`haulout status`: which nodes are out of service, by whom, their progress, and what they wait for."""
 
 import click
 
@@ -7,36 +7,37 @@ from haulout.cli import options
 
 @click.command("status", short_help="Show which nodes are out of service, by whom and why.")
 @click.argument("node", required=False)
-@click.option("-A", "--all", "everything", is_flag=True, help="Also nodes about which there is nothing to say.")
+@click.option("-A", "--all", "everything", is_flag=True, help="Also nodes that are in service.")
 @options.output_option
 @options.kubeconfig_options
 @options.verbose_option
 def status(*, node: str | None, everything: bool, output: str, kubeconfig: str | None, context: str | None) -> None:
-    """Show how nodes stand: who holds them, how far their maintenance is, what blocks it, and when it goes on.
+    """Show the state of nodes: cordon owners, progress of maintenance, what blocks it, and when it continues.
 
-    With NODE all that is known of it. It only reads, and works without the operator. What you may not see is named.
+    With NODE the output has all details. The command only reads, and works without the operator. Objects that you may
+    not read are named.
 
     \b
     Exit codes:
       0  shown
-      1  the node is unknown, or nodes may not be seen
-      2  the command line makes no sense
+      1  the node is unknown, or you are not allowed to read nodes
+      2  the command line is invalid
 
     \b
     With -o json, fields are only ever added:
       nodes: [{node, exists, state, ready, cordoned,
-               cordonedBefore      null if Haulout has no mark on it
+               cordonedBefore      null without a cordon annotation
                holders: [{owner, since, presence}]     There, Gone or Unknown
                maintenances: [{name, reason, phase, progress, created, deleted,
                                lastError, pendingPods, nextLook, blockers}]
-               lease: {holder, until}     until is null if it ran out
+               lease: {holder, until}     until is null if it expired
                pods                only with NODE
                notices             what is announced for it and happens within a day,
                                    with the fields of `haulout notice list`
-               hold: {by, reason, until, problem, isOver}     null: nobody has held it
-               problem}]           with Haulout's mark, if it has one
-      notes                        what could not be seen
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+               hold: {by, reason, until, problem, isOver}     null: no hold
+               problem}]           with the cordon annotation, if there is one
+      notes                        what could not be read
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     from haulout.cli.connect import connect, run
     from haulout.cli.node_lookup import strip_node_prefix
     from haulout.cli.status import node_status, status_text

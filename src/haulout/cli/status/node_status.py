@@ -1,7 +1,7 @@
-"""How nodes stand, for `haulout status`: who holds them, how far their maintenance is, and what stands in its way.
+"""Read the state of nodes for `haulout status`: cordon owners, progress of maintenance, and blockers.
 
-It only reads, and needs nothing to be installed. What we may not see, or what is not there, is a note and no error: a
-person who may see nodes gets to know what can be known.
+The command only reads, and requires no CRD. Forbidden or missing objects become a note and no error: permission to read
+nodes suffices.
 """
 
 import asyncio
@@ -36,50 +36,48 @@ T = TypeVar("T")
 _WAITS_FOR_BUDGET = "waiting for the budget"
 _HELD = "held back"
 _STATES_BEFORE_CORDON = ("failed", _WAITS_FOR_BUDGET, _HELD)
-_LEASE_NAMESPACE = "LEASE_NAMESPACE"  # the environment's word, as the operator reads it
+_LEASE_NAMESPACE = "LEASE_NAMESPACE"  # the operator's environment variable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """What is known of one node."""
+    """The state of one node."""
 
     name: str
-    node: Node | None  # None: there is none of that name
+    node: Node | None  # None: no such node
     mark: Cordon | None = None
     bad_mark: str = ""
     cordon_owners: tuple[CordonOwner, ...] = ()
     maintenances: tuple[NodeMaintenance, ...] = ()
     lease: Lease | None = None
     lease_until: datetime | None = None  # None: nobody holds it
-    pods: tuple[Pod, ...] | None = None  # None: nobody looked, or may
-    notices: tuple[NoticeView, ...] = ()  # what is announced for it, and happens within a day
-    hold: Hold | None = None  # a person keeps maintenance off it
-    expired_hold: Hold | None = None  # the same, and its time is over
+    pods: tuple[Pod, ...] | None = None  # None: not requested, or forbidden
+    notices: tuple[NoticeView, ...] = ()  # announced for the node, within a day
+    hold: Hold | None = None  # a user keeps maintenance off the node
+    expired_hold: Hold | None = None  # a hold whose time is over
 
     @property
     def is_cordoned(self) -> bool:
-        """Tell whether no new pods come."""
         return self.node is not None and self.node.spec.unschedulable
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether its kubelet says that it is well."""
         conditions = () if self.node is None else self.node.status.conditions
         return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
 
     @property
     def orphans(self) -> tuple[CordonOwner, ...]:
-        """Those who hold it by our mark, and are no more."""
+        """Cordon owners that no longer exist."""
         return tuple(owner for owner in self.cordon_owners if owner.presence is OwnerPresence.GONE)
 
     @property
     def blockers(self) -> tuple[BlockerStatus, ...]:
-        """What stands in the way of its maintenances."""
+        """The blockers of all maintenances of the node."""
         return tuple(blocker for maintenance in self.maintenances for blocker in maintenance.status.blockers)
 
     @property
     def next_look(self) -> datetime | None:
-        """When something is done about it next, whatever else happens."""
+        """The next reconcile, if nothing changes earlier."""
         return min(
             (maintenance.status.next_look for maintenance in self.maintenances if maintenance.status.next_look),
             default=None,
@@ -87,14 +85,14 @@ class NodeStatus:
 
     @property
     def is_noteworthy(self) -> bool:
-        """Tell whether there is something to say about it."""
+        """Whether the table shows the node without --all."""
         marked = self.mark is not None or self.bad_mark
         is_held = self.hold is not None or self.lease_until
         return bool(self.is_cordoned or marked or self.maintenances or is_held or not self.is_ready)
 
     @property
     def state(self) -> str:
-        """Return how it stands, in a word or two."""
+        """Return the state in a word or two."""
         if self.node is None:
             return "no such node"
         state = _state(self.maintenances)
@@ -141,7 +139,7 @@ def _waits_for_budget(maintenance: NodeMaintenance) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """How nodes stand, and what could not be seen."""
+    """The state of nodes, and notes about what could not be read."""
 
     nodes: tuple[NodeStatus, ...]
     notes: tuple[str, ...]
@@ -149,7 +147,7 @@ class StatusReport:
 
 
 async def read_status(client: Client, name: str | None = None) -> StatusReport:
-    """Return how all nodes stand, or the one of that name; raises `KubeError` if not even that may be seen."""
+    """Return the state of all nodes, or of one; raise `KubeError` if nodes are forbidden."""
     notes: list[str] = []
     namespace = os.environ.get(_LEASE_NAMESPACE) or NAMESPACE
     try:
@@ -188,7 +186,7 @@ async def read_status(client: Client, name: str | None = None) -> StatusReport:
         [item.node for item in observed.notices],
     )
     if name and name not in (*nodes_by_name, *maintained_nodes, *noticed_nodes):
-        raise KubeError(f'nodes "{name}" not found, nor a NodeMaintenance for it')
+        raise KubeError(f'nodes "{name}" not found, and no NodeMaintenance names it')
     return StatusReport(
         tuple(observed.node_status(item, nodes_by_name.get(item)) for item in names), tuple(sorted(notes)), observed.now
     )
@@ -196,7 +194,7 @@ async def read_status(client: Client, name: str | None = None) -> StatusReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ObservedState:
-    maintenances: tuple[NodeMaintenance, ...] | None  # None: nobody may see them
+    maintenances: tuple[NodeMaintenance, ...] | None  # None: forbidden
     leases: Mapping[str, Lease]
     pods: tuple[Pod, ...] | None
     notices: tuple[NoticeView, ...]
@@ -245,26 +243,26 @@ async def _read_nodes(client: Client, name: str | None) -> tuple[Node, ...]:
 async def _read_page(
     request: Awaitable[Page[T]], kind: str, notes: list[str], *, missing_note: str = ""
 ) -> Page[T] | None:
-    """Return what is there; None, and a note, if it may not be seen."""
+    """Return the page; None, with a note, if it is forbidden."""
     try:
         return await request
     except NotFound:
         if missing_note:
-            notes.append(f"{kind}: there is no such kind here, so {missing_note}")
+            notes.append(f"{kind}: not installed in this cluster, so {missing_note}")
         return Page()
     except Forbidden as error:
-        notes.append(f"{kind}: you may not see them ({error.message})")
+        notes.append(f"{kind}: you are not allowed to read them ({error.message})")
         return None
 
 
 async def _read_notices(client: Client, notes: list[str]) -> tuple[NoticeView, ...]:
-    """Return what is announced and near; nothing where nobody can announce anything."""
+    """Return imminent notices; empty if the CRD is not installed."""
     try:
         views, unreadable = await list_views(client)
     except NotFound:
         return ()
     except Forbidden as error:
-        notes.append(f"MaintenanceNotices: you may not see them ({error.message})")
+        notes.append(f"MaintenanceNotices: you are not allowed to read them ({error.message})")
         return ()
     notes += unreadable
     return tuple(view for view in views if view.is_imminent)

@@ -1,4 +1,4 @@
-"""What `haulout status` says: a table of nodes, one node in detail, or JSON for programs."""
+"""Output of `haulout status`: a table of nodes, one node in detail, or JSON."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -24,7 +24,7 @@ _MAX_BLOCKERS = 10
 
 
 def table(report: StatusReport, *, include_all: bool) -> list[str]:
-    """Return a line for each node that there is something to say about, or for all."""
+    """Return a line per noteworthy node, or per node."""
     return [*_node_table(report, include_all=include_all), *_notice_lines(report.nodes)]
 
 
@@ -41,7 +41,7 @@ def _node_table(report: StatusReport, *, include_all: bool) -> list[str]:
 
 
 def _notice_lines(nodes: Iterable[NodeStatus]) -> list[str]:
-    """Return a line for each maintenance that is announced and near."""
+    """Return a line per imminent notice."""
     rows = [
         (f"  {printable(node_status.name)}", summary_line(notice))
         for node_status in nodes
@@ -70,16 +70,16 @@ def _row(status: NodeStatus, now: datetime) -> tuple[str, ...]:
 
 def _owner_names(status: NodeStatus) -> list[str]:
     named = {
-        item.name: f"{item.name} (no more)" if item.presence is OwnerPresence.GONE else item.name
+        item.name: f"{item.name} (deleted)" if item.presence is OwnerPresence.GONE else item.name
         for item in status.cordon_owners
     }
     for item in status.maintenances:
         named.setdefault(f"NodeMaintenance {item.name}", f"NodeMaintenance {item.name}")
     names = list(named.values())
     if status.lease and status.lease_until and status.lease.spec.holder_identity != HOLDER:
-        names.append(f"lease of {status.lease.spec.holder_identity or 'somebody unnamed'}")
+        names.append(f"lease of {status.lease.spec.holder_identity or 'an unknown holder'}")
     if status.hold is not None:
-        names.append(f"a hold of {status.hold.by or 'somebody unnamed'}")
+        names.append(f"a hold of {status.hold.by or 'an unknown holder'}")
     if not names and status.is_cordoned:
         names.append("a person or another tool")
     return names
@@ -89,7 +89,7 @@ def _owner_names(status: NodeStatus) -> list[str]:
 
 
 def detail_lines(status: NodeStatus, now: datetime) -> list[str]:
-    """Return all there is to say about one node."""
+    """Return all facts about one node."""
     rows = [(click.style(name, bold=True), text) for name, text in _facts(status, now)]
     return format_pairs(rows)
 
@@ -102,7 +102,7 @@ def _facts(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
     if status.hold is not None:
         yield "Hold", f"{status.hold}; to end that: haulout release {status.name}"
     elif status.expired_hold is not None:
-        yield "Hold", f"over: {status.expired_hold}"
+        yield "Hold", f"expired: {status.expired_hold}"
     yield from (("Held by", _owner_text(item, now)) for item in status.cordon_owners)
     if status.bad_mark:
         yield "Mark", status.bad_mark
@@ -113,12 +113,12 @@ def _facts(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
         yield "Lease", _lease_text(status, now)
     if status.pods is not None:
         ending = sum(pod.metadata.deletion_timestamp is not None for pod in status.pods)
-        yield "Pods", format_pod_count(len(status.pods)) + (f", of which {ending} are ending" if ending else "")
+        yield "Pods", format_pod_count(len(status.pods)) + (f", {ending} terminating" if ending else "")
     yield from _next_steps(status, now)
 
 
 def _next_steps(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
-    """Yield what stands in the way, and what comes next."""
+    """Yield blockers and what comes next."""
     for blocker in status.blockers[:_MAX_BLOCKERS]:
         yield "Blocked by", _blocker_text(blocker, now)
     if len(status.blockers) > _MAX_BLOCKERS:
@@ -126,7 +126,7 @@ def _next_steps(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
     if status.next_look is not None:
         yield "Next look", f"{status.next_look:%H:%M:%S} UTC ({_format_until(status.next_look, now)})"
     if status.orphans:
-        yield "To clear up", f"haulout uncordon {status.name}"
+        yield "To repair", f"haulout uncordon {status.name}"
 
 
 def _cordoned_text(status: NodeStatus, now: datetime) -> str:
@@ -135,13 +135,17 @@ def _cordoned_text(status: NodeStatus, now: datetime) -> str:
     if status.mark is None or not status.mark.owners:
         return "yes, by a person or another tool; to end that: haulout uncordon " + status.name
     first = min(hold.since for hold in status.mark.owners.values())
-    after = "it stays so afterwards, for a person had cordoned it" if status.mark.before.unschedulable else ""
+    after = (
+        "it stays cordoned afterwards, because a user had cordoned it before"
+        if status.mark.before.unschedulable
+        else ""
+    )
     return f"yes, since {format_since(first, now=now)}" + (f"; {after}" if after else "")
 
 
 def _owner_text(owner: CordonOwner, now: datetime) -> str:
     if owner.presence is OwnerPresence.GONE:
-        return f"{owner.describe(now=now)}: what it left is an orphan"
+        return f"{owner.describe(now=now)}: its cordon is a leftover"
     hint = f"; to end that: {owner.release_command}" if owner.release_command else ""
     return owner.describe(now=now) + hint
 
@@ -149,7 +153,7 @@ def _owner_text(owner: CordonOwner, now: datetime) -> str:
 def _maintenance_facts(maintenance: NodeMaintenance, now: datetime) -> Iterator[tuple[str, str]]:
     maintenance_status = maintenance.status
     created = maintenance.metadata.creation_timestamp
-    text = f"{maintenance.name}: {maintenance_status.phase or 'the operator has not looked at it yet'}"
+    text = f"{maintenance.name}: {maintenance_status.phase or 'not processed by the operator yet'}"
     text += f", {maintenance_status.drain_progress}% drained" if maintenance_status.phase else ""
     text += f", created {format_since(created, now=now)}" if created else ""
     text += ", being deleted" if maintenance.is_being_deleted else ""
@@ -159,22 +163,25 @@ def _maintenance_facts(maintenance: NodeMaintenance, now: datetime) -> Iterator[
     if maintenance_status.drain is not None:
         drain = maintenance_status.drain
         pods_left = max(len(maintenance_status.pending_pods) - drain.leaving, 0)
-        yield "  Pods", f"{drain.gone} gone, {drain.leaving} ending, {pods_left} to go"
+        yield "  Pods", f"{drain.gone} gone, {drain.leaving} terminating, {pods_left} waiting"
         if drain.deadline is not None:
             yield (
                 "  Deadline",
                 f"{drain.deadline:%Y-%m-%d %H:%M:%S} UTC ({_format_until(drain.deadline, now) or 'now'})",
             )
     elif maintenance_status.pending_pods:
-        yield "  Pods", f"{len(maintenance_status.pending_pods)} of {maintenance_status.eviction_pods} to go"
+        yield (
+            "  Pods",
+            f"{len(maintenance_status.pending_pods)} of {maintenance_status.eviction_pods} still on the node",
+        )
     if maintenance_status.last_error:
         yield "  Last error", maintenance_status.last_error
 
 
 def _lease_text(status: NodeStatus, now: datetime) -> str:
-    holder = (status.lease.spec.holder_identity if status.lease else None) or "somebody unnamed"
+    holder = (status.lease.spec.holder_identity if status.lease else None) or "an unknown holder"
     if status.lease_until is None:
-        return f"ran out; the last to hold it was {holder}"
+        return f"expired; last held by {holder}"
     return f"held by {holder} until {status.lease_until:%H:%M:%S} UTC ({_format_until(status.lease_until, now)})"
 
 
@@ -190,7 +197,7 @@ def _format_until(instant: datetime | None, now: datetime) -> str:
     return f"in {format_elapsed(instant - now)}" if instant > now else "due"
 
 
-# For programs
+# JSON
 
 
 class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -251,7 +258,7 @@ class _StatusReportJson(_Json, frozen=True):
 
 
 def to_json(report: StatusReport, *, include_all: bool) -> bytes:
-    """Return it for programs; `haulout status --help` documents the fields."""
+    """Return the report as JSON; `haulout status --help` documents the fields."""
     nodes = tuple(
         _node_json(node_status)
         for node_status in report.nodes

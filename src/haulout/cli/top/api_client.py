@@ -1,7 +1,7 @@
-"""How an operator is asked: at an address, or through the API server of the cluster that it runs in.
+"""Clients of the operator's API: by URL, or through the API server's pod proxy.
 
-Through the API server it needs no port that is open to anybody: whoever may use `pods/proxy` may look. Any replica will
-do, as those that do not lead ask the one that does.
+The pod proxy needs no open port: permission for `pods/proxy` suffices. Any replica works, because replicas forward to
+the leader.
 """
 
 import asyncio
@@ -25,38 +25,37 @@ _OPERATOR_LABELS = "app.kubernetes.io/name=haulout"
 _HUB_LABELS = "app.kubernetes.io/name=haulout-hub"
 _OK = 200
 _REQUEST_TIMEOUT = timedelta(seconds=10)
-_STREAM_TIMEOUT = timedelta(seconds=45)  # a stream says something every 15 s
+_STREAM_TIMEOUT = timedelta(seconds=45)  # a stream has a heartbeat every 15 s
 _MAX_LINE_BYTES = 16 << 20
-_MAX_BODY_BYTES = 256 << 20  # a fleet of 15,000 nodes takes some ten
-_ERROR_BYTES = 200  # bytes of an answer that is an error
+_MAX_BODY_BYTES = 256 << 20  # a fleet of 15,000 nodes needs about 10 MB
+_ERROR_BYTES = 200  # shown of an error response
 PORT_FORWARD_HINT = (
     "kubectl -n NAMESPACE port-forward deploy/haulout 8080, then: haulout top --from http://127.0.0.1:8080"
 )
 
 
 class ApiClient(Protocol):
-    """A way to an operator."""
+    """A connection to an operator."""
 
-    name: str  # for people
+    name: str  # display name
 
     async def get(self, path: str) -> bytes:
-        """Return what it answers; raises `HauloutError`."""
+        """Return the body of a response; raise `HauloutError`."""
         ...
 
     def stream(self, path: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Return the lines of an answer that goes on; raises `HauloutError`."""
+        """Return the lines of an event stream; raise `HauloutError`."""
         ...
 
 
 class UrlApiClient:
-    """An operator at an address."""
+    """An operator at a URL."""
 
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
         self.name = url.rstrip("/")
         self._session = session
 
     async def get(self, path: str) -> bytes:
-        """Return what it answers."""
         address = f"{self.name}/{API}/{path}"
         try:
             async with self._session.get(
@@ -69,7 +68,6 @@ class UrlApiClient:
 
     @asynccontextmanager
     async def stream(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Return the lines."""
         address = f"{self.name}/{API}/{path}"
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_REQUEST_TIMEOUT.total_seconds())
         try:
@@ -80,11 +78,11 @@ class UrlApiClient:
                     )
                 yield _with_stream_timeout(_split_lines(response.content))
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise ExternalError(f"{address}: {error or 'nothing is heard any more'}") from None
+            raise ExternalError(f"{address}: {error or 'no data received within the timeout'}") from None
 
 
 class PodProxyApiClient:
-    """An operator in a cluster, through its API server."""
+    """An operator's pod, through the proxy of the API server."""
 
     def __init__(self, client: Client, *, namespace: str, pod: str, headers: Mapping[str, str]) -> None:
         self.name = f"pod {namespace}/{pod}"
@@ -93,16 +91,14 @@ class PodProxyApiClient:
         self._headers = tuple(headers.items())
 
     async def get(self, path: str) -> bytes:
-        """Return what it answers."""
         request = self._request(path)
         try:
             return (await self._client.request(request, doing=f"asking {self.name}")).body
         except (Forbidden, NotFound, ServerFailure) as error:
-            raise HauloutError(f"{error}; it may be reached otherwise: {PORT_FORWARD_HINT}") from None
+            raise HauloutError(f"{error}; to connect another way: {PORT_FORWARD_HINT}") from None
 
     @asynccontextmanager
     async def stream(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Return the lines."""
         async with self._client.transport.stream(self._request(path)) as stream:
             if stream.status != _OK:
                 body = b"\n".join([line async for line in stream.lines()])
@@ -120,16 +116,17 @@ class PodProxyApiClient:
 async def find_operator(
     client: Client, namespace: str | None, headers: Mapping[str, str] | None = None
 ) -> PodProxyApiClient:
-    """Return the way to an operator in a cluster; raises `HauloutError` that says how else it may be reached."""
+    """Find a running operator or hub; raise `HauloutError` with advice how else to connect."""
     try:
         running = await _running_pods(client, namespace, _OPERATOR_LABELS) or await _running_pods(
             client, namespace, _HUB_LABELS
         )
     except KubeError as error:
-        raise HauloutError(f"the operator's pod cannot be looked for ({error}); try: {PORT_FORWARD_HINT}") from None
+        raise HauloutError(f"cannot list the operator's pods ({error}); try: {PORT_FORWARD_HINT}") from None
     if not running:
         raise HauloutError(
-            f"no pod with {_OPERATOR_LABELS} runs; if the operator is called otherwise, try: {PORT_FORWARD_HINT}"
+            f"no running pod has the label {_OPERATOR_LABELS}; if the operator has other labels, try: "
+            f"{PORT_FORWARD_HINT}"
         )
     return PodProxyApiClient(client, namespace=running[0].namespace, pod=running[0].name, headers=headers or {})
 
@@ -140,24 +137,24 @@ async def _running_pods(client: Client, namespace: str | None, labels: str) -> l
 
 
 async def _split_lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Yield lines of whatever length; aiohttp's own give up at some."""
+    """Yield lines of any length; aiohttp's own iterator has a limit."""
     remainder = b""
     async for chunk in content.iter_any():
         *lines, remainder = (remainder + chunk).split(b"\n")
         for line in lines:
             yield line
         if len(remainder) > _MAX_LINE_BYTES:
-            raise ExternalError("the operator sends a line without an end")
+            raise ExternalError("the operator sent a line that is too long")
 
 
 async def _with_stream_timeout(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield lines for as long as any come: who cannot be heard any more does not say so."""
+    """Yield lines; raise after _STREAM_TIMEOUT without one, because a lost connection may not report an error."""
     while True:
         try:
             async with asyncio.timeout(_STREAM_TIMEOUT.total_seconds()):
                 line = await anext(lines, None)
         except TimeoutError:
-            raise ExternalError("nothing is heard any more") from None
+            raise ExternalError("no data received within the timeout") from None
         if line is None:
             return
         yield line

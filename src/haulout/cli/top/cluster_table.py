@@ -1,4 +1,4 @@
-"""A hub in the terminal: its clusters as a table, those that need a look first."""
+"""The clusters of a hub as a table, problems first."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -15,20 +15,20 @@ _REACHES = (ClusterReach.UNREACHABLE, ClusterReach.UNREADABLE, ClusterReach.CONN
 
 
 async def fetch_clusters(client: ApiClient) -> ClusterList:
-    """Ask a hub for its clusters; raises `HauloutError`."""
+    """Get the clusters of a hub; raise `HauloutError`."""
     return decode(ClusterList, await client.get("clusters"))
 
 
 def table_lines(summary: Summary, clusters: ClusterList, *, now: datetime, width: int | None) -> Iterator[str]:
-    """Yield lines about all clusters."""
-    leader = one_line(summary.leader.identity) or "nobody leads"
+    """Yield the header and the table of clusters."""
+    leader = one_line(summary.leader.identity) or "no leader"
     yield f"Haulout {one_line(summary.cluster)}  a hub, leader {leader}  {now:%H:%M:%S} UTC"
     yield from (
         f"budget {item.text}: {item.used} of {item.limit}{_waiting_text(len(item.waiting))}" for item in summary.budgets
     )
     yield from (f"{item.level}: {one_line(item.text)}" for item in summary.banners)
     if not clusters.clusters:
-        yield "There are no clusters with Machines that are enabled."
+        yield "No cluster has enabled Machines."
         return
     yield from format_table([_HEADER, *_rows(clusters.clusters, now)], width=width)
 

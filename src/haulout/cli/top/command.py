@@ -5,22 +5,24 @@ import click
 from haulout.cli import options
 
 
-@click.command("top", short_help="Watch the fleet: what goes on with which node, and why.")
+@click.command("top", short_help="Watch the state of all nodes, with reasons.")
 @click.option(
     "--from",
     "url",
     metavar="URL",
-    help="Ask the operator at URL (its port for metrics), instead of looking for its pod in the cluster.",
+    help="Query the operator at URL (its metrics port), instead of its pod in the cluster.",
 )
-@click.option("--once", is_flag=True, help="Print one picture and end; so it does where the output is no terminal.")
+@click.option(
+    "--once", is_flag=True, help="Print the state once and exit; the default if the output is not a terminal."
+)
 @options.output_option
 @options.cluster_options
 @options.verbose_option
 def top(*, url: str | None, once: bool, output: str, **cluster: str | None) -> None:
-    """Watch what goes on with nodes: state, since when, why, how far, and when something happens next.
+    """Watch nodes: state, since when, why, progress, and what happens next.
 
-    It reads what the dashboard shows, from the operator: through the API server of the cluster, which takes the
-    permission to use pods/proxy there, or at a URL. It changes nothing. Of a hub it prints the clusters, once.
+    It shows the data of the dashboard, from the operator: through the API server of the cluster, which requires
+    permission for pods/proxy, or from a URL. It changes nothing. For a hub it prints the clusters, once.
 
     \b
     Keys:
@@ -32,18 +34,18 @@ def top(*, url: str | None, once: bool, output: str, **cluster: str | None) -> N
 
     \b
     Environment:
-      HAULOUT_TOKEN  a token of Kubernetes, for an operator whose dashboard wants to know who asks
+      HAULOUT_TOKEN  a token of Kubernetes, for an operator whose dashboard requires authentication
 
     \b
     Exit codes:
       0  shown
       1  the operator, or the cluster, does not answer
-      2  the command line makes no sense
+      2  the command line is invalid
 
     \b
-    With -o json it prints one picture, by the shapes of /api/v2; fields are only ever added:
+    With -o json it prints the state once, in the format of /api/v2; fields are only ever added:
       summary, nodes (those that are not idle), notices; of a hub: summary, clusters
-    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    """  # noqa: D301 - click does not rewrap a paragraph after \b
     from haulout.cli.connect import run
     from haulout.cli.top.execution import TopOptions, run_top
 

@@ -1,4 +1,4 @@
-"""Puts `haulout top` together: the way to an operator, and one picture or a view that moves."""
+"""Run `haulout top`: connect to an operator, and print once or show a live view."""
 
 import os
 import shutil
@@ -27,7 +27,7 @@ _NON_TERMINAL_WIDTH = 160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopOptions:
-    """What was typed."""
+    """The flags of the command."""
 
     url: str | None = None
     is_once: bool = False
@@ -38,17 +38,17 @@ class TopOptions:
 
 
 async def run_top(options: TopOptions) -> None:
-    """Show what was asked for; raises `HauloutError`."""
+    """Run the command; raise `HauloutError`."""
     async with _open_client(options) as client:
         is_live = sys.stdout.isatty() and sys.stdin.isatty() and not (options.is_once or options.as_json)
-        with suppress(*((HauloutError,) if is_live else ())):  # who is away now may come back while somebody looks
+        with suppress(*((HauloutError,) if is_live else ())):  # a live view starts without a connection and retries
             summary = decode(Summary, await client.get("summary"))
             if summary.mode is Mode.MANAGEMENT:
                 await _print_clusters(options, client, summary)
                 return
         fleet = FleetCache(RealClock())
         if is_live:
-            from haulout.cli.top.live_view import LiveView  # there are no such terminals on Windows
+            from haulout.cli.top.live_view import LiveView  # its modules do not exist on Windows
 
             await LiveView(fleet, client, Console(no_color=_is_colour_disabled(), highlight=False)).run()
             return
@@ -63,7 +63,7 @@ async def run_top(options: TopOptions) -> None:
 
 
 async def _print_clusters(options: TopOptions, client: ApiClient, summary: Summary) -> None:
-    """Print the clusters of a hub, once: they are few, and its dashboard moves."""
+    """Print the clusters of a hub, once: they are few, and the dashboard is live."""
     from haulout.cli.top.cluster_table import fetch_clusters, table_lines
 
     cluster_list = await fetch_clusters(client)

@@ -1,6 +1,6 @@
-"""What is known of a fleet: asked for once, and kept by the event stream of an operator.
+"""The state of a fleet: loaded once, then updated by the operator's event stream.
 
-It holds values of `haulout.dashboard.api.types` as they came, and decides nothing about how they look.
+The cache holds values of `haulout.dashboard.api.types` unchanged, and has no part in their display.
 """
 
 from collections.abc import AsyncIterator
@@ -34,23 +34,23 @@ class _Hello(msgspec.Struct, frozen=True):
 
 @dataclass
 class FleetCache:
-    """The fleet, as it was told last."""
+    """The last known state of the fleet."""
 
     clock: Clock
     summary: Summary = field(default_factory=lambda: Summary(version=""))
     tiles: dict[str, Tile] = field(default_factory=dict)
     notices: dict[str, Notice] = field(default_factory=dict)
     details: dict[str, NodeDetail] = field(default_factory=dict)
-    problem: str = "connecting"  # why it may be old; empty: it is not
-    _clock_offset: timedelta = timedelta()  # of our clock
+    problem: str = "connecting"  # why it may be stale; empty: it is not
+    _clock_offset: timedelta = timedelta()  # server clock minus ours
 
     @property
     def now(self) -> datetime:
-        """What time it is there."""
+        """The current time of the server."""
         return self.clock.now() + self._clock_offset
 
     async def load(self, client: ApiClient) -> None:
-        """Ask for everything; raises `HauloutError`."""
+        """Load everything; raise `HauloutError`."""
         summary = decode(Summary, await client.get("summary"))
         fleet = decode(Fleet, await client.get("nodes"))
         self.summary = summary
@@ -60,7 +60,7 @@ class FleetCache:
             self.notices = {item.name: item for item in decode(NoticeList, await client.get("notices")).notices}
 
     async def stream_events(self, client: ApiClient, node: str = "") -> None:
-        """Take what is told, until the stream ends; raises `HauloutError`."""
+        """Apply events until the stream ends; raise `HauloutError`."""
         path = f"events?node={node}" if node else "events"
         async with client.stream(path) as lines:
             async for event, data in parse_events(lines):
@@ -72,7 +72,7 @@ class FleetCache:
                     self.apply_event(event, data)
 
     def apply_event(self, event: str, data: bytes) -> None:
-        """Take what an event tells; what is not known here is left out."""
+        """Apply one event; ignore unknown ones."""
         match event:
             case "summary":
                 self.summary = decode(Summary, data)
@@ -91,7 +91,7 @@ class FleetCache:
                 self.details[detail.tile.name] = detail
 
     def count_by_state(self) -> dict[NodeState, int]:
-        """Return how many nodes are in each state."""
+        """Return the number of nodes per state."""
         return {state: sum(tile.state is state for tile in self.tiles.values()) for state in NodeState}
 
     def _set_time(self, server_time: datetime | None) -> None:
@@ -100,7 +100,7 @@ class FleetCache:
 
 
 async def parse_events(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, bytes]]:
-    """Yield server-sent events: their names and data."""
+    """Parse server-sent events: names and data."""
     event, data = "", b""
     async for line in lines:
         text = line.rstrip(b"\r")
@@ -117,14 +117,14 @@ async def parse_events(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, 
 
 
 def decode(model: type[T], body: bytes) -> T:
-    """Return what an operator says; raises `ExternalError`."""
+    """Decode a response; raise `ExternalError`."""
     try:
         return msgspec.json.decode(body or b"{}", type=model)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise ExternalError(f"the operator does not speak as this command expects: {error}") from None
+        raise ExternalError(f"unexpected response of the operator: {error}") from None
 
 
 def to_document(fleet: FleetCache) -> Any:
-    """Return all of it for programs."""
+    """Return the document of -o json."""
     busy = [tile for tile in fleet.tiles.values() if tile.state is not NodeState.IDLE]
     return {"summary": fleet.summary, "nodes": busy, "notices": list(fleet.notices.values())}

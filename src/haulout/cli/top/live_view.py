@@ -1,6 +1,6 @@
-"""The view that moves: one task follows the operator, one reads keys, one paints; all end when a person presses q.
+"""The live view: one task reads events, one refreshes; a reader handles keys; all end on q.
 
-A connection that is lost is shown, with what was known last, and tried again.
+After a lost connection the view shows the last known state and the error, and reconnects.
 """
 
 import asyncio
@@ -42,19 +42,19 @@ _KEYS = {"\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace", "
 
 
 class LiveView:
-    """A view of an operator, until it is quit."""
+    """A live view of an operator, until the user quits."""
 
     def __init__(self, fleet: FleetCache, client: ApiClient, console: Console) -> None:
         self.state = ViewState()
         self._fleet = fleet
         self._client = client
         self._console = console
-        self._random = Random()  # noqa: S311 - for jitter between tries, nothing secret
+        self._random = Random()  # noqa: S311 - for jitter between retries, not for secrets
         self._changed = asyncio.Event()
-        self._detail_changed = asyncio.Event()  # another node is shown alone: the stream has to tell of it
+        self._detail_changed = asyncio.Event()  # the stream must be reopened for the details of another node
 
     async def run(self) -> None:
-        """Show it until q is pressed."""
+        """Run until q is pressed."""
         with (
             _raw_terminal(),
             _keyboard_reader(self._on_key),
@@ -91,7 +91,7 @@ class LiveView:
             await self._fleet.clock.sleep(_RECONNECT_BACKOFF.delay(failures, self._random))
 
     async def _stream_until_detail_changes(self, node: str) -> str:
-        """Follow the operator until another node is to be told of, or it is not heard; return why."""
+        """Read events until another node is selected or the connection fails; return the error."""
         async with asyncio.TaskGroup() as group:
             streaming = group.create_task(self._stream_once(node))
             waiting = group.create_task(self._detail_changed.wait())
@@ -118,7 +118,7 @@ class LiveView:
 
 
 def parse_keys(text: str) -> Iterator[str]:
-    """Yield the keys that a terminal sent."""
+    """Parse the bytes of a terminal into keys."""
     while text:
         known_escape = next((escape for escape in _ESCAPES if text.startswith(escape)), None)
         if known_escape is not None:
@@ -131,7 +131,7 @@ def parse_keys(text: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _raw_terminal() -> Iterator[None]:
-    """Let keys arrive as they are pressed; the terminal is as it was afterwards, whatever happens."""
+    """Deliver keys unbuffered; always restore the terminal afterwards."""
     descriptor = sys.stdin.fileno()
     before = termios.tcgetattr(descriptor)
     try:
@@ -147,7 +147,7 @@ def _keyboard_reader(on_key: Callable[[str], object]) -> Iterator[None]:
 
     def read() -> None:
         typed = os.read(descriptor, 1024)
-        if not typed:  # the terminal is gone
+        if not typed:  # the terminal was closed
             loop.remove_reader(descriptor)
             on_key("q")
         for key in parse_keys(decoder.decode(typed)):

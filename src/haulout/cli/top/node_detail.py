@@ -1,4 +1,4 @@
-"""All about one node, line by line: what its profiles wait for, its drains and who blocks them, and what to type."""
+"""The details of one node: what its profiles wait for, its drains with blockers, and commands."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -14,7 +14,7 @@ _CHECK_SIGNS = {None: "?", True: "+", False: "-"}
 
 
 def detail_lines(fleet: FleetCache, name: str) -> list[Text]:
-    """Return what is known of a node."""
+    """Return the details of a node as lines."""
     detail = fleet.details.get(name)
     tile = detail.tile if detail is not None else fleet.tiles.get(name)
     if tile is None:
@@ -23,7 +23,7 @@ def detail_lines(fleet: FleetCache, name: str) -> list[Text]:
         (one_line(tile.name), "bold"), "  ", (str(tile.state), STATE_STYLES[tile.state]), f"  {one_line(tile.why)}"
     )
     if detail is None:
-        return [Text(""), head, Text("more is being asked for", "dim")]
+        return [Text(""), head, Text("loading details", "dim")]
     return [Text(""), head, *_sections(detail, fleet.now)]
 
 

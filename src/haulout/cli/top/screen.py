@@ -1,7 +1,7 @@
-"""How a picture of the fleet looks in a terminal. Pure: a picture and a choice in, what rich can print out.
+"""Render the fleet for a terminal. Pure: fleet and view state in, rich renderables out.
 
-What others wrote (names, reasons) is shown with escapes for what would move the cursor. Columns go when there is no
-room for them; states are words as well as colours.
+Text from other sources (names, reasons) is escaped so that it cannot move the cursor. Columns are dropped if the
+terminal is too narrow; states are words as well as colours.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,14 +20,14 @@ from haulout.dashboard.api.types import Level, NodeState, Notice, Tile
 KEYS = "q quit  / search  s sort  f filter  arrows, Enter details  Esc back"
 _LEVELS = {Level.INFO: "cyan", Level.WARNING: "yellow", Level.CRITICAL: "bold red"}
 _NARROW_WIDTH, _WIDE_WIDTH = 70, 110
-_FRAME_LINES = 2  # lines: the head of the table, and the keys
-_MIN_NODES = 3  # nodes; rather than fewer, no notices are shown
+_FRAME_LINES = 2  # the head of the table, and the keys
+_MIN_NODES = 3  # if fewer would fit, notices are hidden
 _MAX_NOTICES = 5
 _FINAL_PHASES = tuple(str(it) for it in NoticePhase if it.is_over)
 
 
 def render_screen(fleet: FleetCache, state: ViewState, *, width: int, height: int | None = None) -> RenderableType:
-    """Return all of it; no higher than `height`."""
+    """Return the whole screen, no higher than `height`."""
     head = list(_header_lines(fleet, state))
     if state.detail_node:
         detail = [
@@ -49,7 +49,7 @@ def render_screen(fleet: FleetCache, state: ViewState, *, width: int, height: in
 
 def _header_lines(fleet: FleetCache, view_state: ViewState) -> Iterator[Text]:
     summary = fleet.summary
-    leader = summary.leader.identity or "nobody"
+    leader = summary.leader.identity or "none"
     yield truncate(
         Text.assemble(
             ("Haulout ", "bold"),
@@ -60,7 +60,7 @@ def _header_lines(fleet: FleetCache, view_state: ViewState) -> Iterator[Text]:
         )
     )
     if fleet.problem:
-        yield truncate(Text(f"not connected, this is what was known last: {one_line(fleet.problem)}", "bold red"))
+        yield truncate(Text(f"not connected, showing the last known data: {one_line(fleet.problem)}", "bold red"))
     counts = fleet.count_by_state()
     line = Text(f"{len(fleet.tiles)} nodes")
     for state in NodeState:
@@ -84,7 +84,7 @@ def _node_table(
     rows: Sequence[Tile], fleet: FleetCache, state: ViewState, *, width: int, max_rows: int | None
 ) -> RenderableType:
     if not rows:
-        return Text("nothing goes on" if not (state.search or state.state) else "no such node", "dim")
+        return Text("no maintenance in progress" if not (state.search or state.state) else "no such node", "dim")
     table = Table(box=None, pad_edge=False, expand=True, padding=(0, 1), header_style="bold underline")
     table.add_column("NODE", no_wrap=True, overflow="ellipsis", max_width=max(width // 3, 12))
     table.add_column("STATE", no_wrap=True)

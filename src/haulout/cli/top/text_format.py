@@ -1,4 +1,4 @@
-"""How states, times and the words of others are told in a terminal."""
+"""Styles of states, times and untrusted text in a terminal."""
 
 from datetime import datetime
 from io import StringIO
@@ -21,28 +21,28 @@ STATE_STYLES = {
 
 
 def format_age(since: datetime | None, now: datetime) -> str:
-    """Return for how long something has been so; empty if nobody knows."""
+    """Return the time since an instant; empty if unknown."""
     return "" if since is None or since > now else format_elapsed(now - since)
 
 
 def format_relative(instant: datetime | None, now: datetime) -> str:
-    """Return how far away an instant is; empty if there is none."""
+    """Return the distance of an instant; empty if there is none."""
     if instant is None:
         return ""
     return f"in {format_elapsed(instant - now)}" if instant > now else f"{format_elapsed(now - instant)} ago"
 
 
 def one_line(text: str) -> str:
-    """Return what somebody wrote, in one line that cannot take over the terminal."""
+    """Return untrusted text in one line, with control characters escaped."""
     return printable(" ".join(text.split()))
 
 
 def truncate(text: Text) -> Text:
-    """Return a line that ends where the terminal does."""
+    """Return a line that is cut at the edge of the terminal."""
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
 
 
 def wrap_lines(text: Text, width: int) -> list[Text]:
-    """Return a text in as many lines as it takes, so that what it says to type can be copied as a whole."""
+    """Wrap a text to the width, so that commands in it can be copied completely."""
     return list(text.wrap(Console(width=width, file=StringIO()), width)) or [text]

@@ -1,6 +1,6 @@
-"""What a person chose to see, and what their keys change about it. Pure.
+"""What the user selected, and how keys change it. Pure.
 
-choice = pressed(choice, "down", names)
+state = handle_key(state, "down", names)
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,9 +14,9 @@ _PAGE_ROWS = 10
 
 
 class Sort(StrEnum):
-    """In what order nodes are shown."""
+    """The order of nodes."""
 
-    STATE = "state"  # those first that somebody should look at
+    STATE = "state"  # problems first
     NAME = "name"
     SINCE = "since"
     NEXT = "next"
@@ -27,14 +27,14 @@ FILTERS: tuple[NodeState | None, ...] = (None, *_ORDER, NodeState.IDLE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewState:
-    """What is to be seen."""
+    """The selection of the user."""
 
     sort: Sort = Sort.STATE
-    state: NodeState | None = None  # None: all but idle ones
+    state: NodeState | None = None  # None: all but idle nodes
     search: str = ""
     is_searching: bool = False
-    selected_row: int = 0  # the row that is lit
-    detail_node: str = ""  # the node that is shown alone
+    selected_row: int = 0  # the highlighted row
+    detail_node: str = ""  # the node whose details are shown
     has_quit: bool = False
 
 
@@ -69,7 +69,7 @@ def _matches(state: ViewState, tile: Tile) -> bool:
 
 
 def handle_key(state: ViewState, key: str, names: Sequence[str]) -> ViewState:
-    """Return the choice after a key; `names` are the rows that there are."""
+    """Return the selection after a key; `names` are the visible rows."""
     if state.is_searching:
         return _handle_search_key(state, key)
     if state.detail_node:

@@ -1,4 +1,4 @@
-"""Where `haulout why` gets its knowledge from: a cluster and a file, or an operator."""
+"""The data of `haulout why`: from a cluster and a configuration file, or from an operator."""
 
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -41,7 +41,7 @@ _OK = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyOptions:
-    """What was typed."""
+    """The flags of the command."""
 
     file: str | None = None
     config_map: str | None = None
@@ -53,19 +53,19 @@ class WhyOptions:
 
 
 def explain_node(node: str, options: WhyOptions) -> NodeExplanation:
-    """Return why a node is where it is; raises `HauloutError`."""
+    """Return the explanation of a node; raise `HauloutError`."""
     if sum(source is not None for source in (options.file, options.config_map, options.url)) > 1:
-        raise click.UsageError("--config, --config-map and --from are three ways to know: name one")
+        raise click.UsageError("--config, --config-map and --from exclude each other: give one")
     if options.url is not None:
         return run(ask_operator(options.url, node))
     return run(explain_from_cluster(node, options))
 
 
-# An operator
+# From an operator
 
 
 async def ask_operator(url: str, node: str) -> NodeExplanation:
-    """Return what an operator says."""
+    """Return the explanation from an operator's `/api/v1/info`."""
     network = NetworkClient()
     address = f"{url.rstrip('/')}/api/v1/info"
     try:
@@ -77,18 +77,18 @@ async def ask_operator(url: str, node: str) -> NodeExplanation:
     try:
         answer = parse_node_info(body, node)
     except (ValueError, RecursionError) as error:
-        raise ExternalError(f"{address} does not speak as a maintenance controller does: {error}") from None
+        raise ExternalError(f"{address} is not a maintenance controller: {error}") from None
     if answer is None:
-        maybe = "it has not looked at it yet, there is none, or no profile is on it"
-        raise HauloutError(f'{address} says nothing about node "{node}": {maybe}')
+        maybe = "the node does not exist, has no profile, or was not reconciled yet"
+        raise HauloutError(f'{address} has no data about node "{node}": {maybe}')
     return answer
 
 
-# A cluster and a file
+# From a cluster and a configuration
 
 
 async def explain_from_cluster(node: str, options: WhyOptions) -> NodeExplanation:
-    """Return what comes of a look at the cluster, by a configuration that is known or in a ConfigMap."""
+    """Evaluate the node in the cluster, with a configuration from a file or a ConfigMap."""
     async with connect_with_configuration(options, node) as (client, configuration, notes):
         network = None if options.no_ask else NetworkClient(client=client)
         try:
@@ -104,7 +104,7 @@ async def explain_from_cluster(node: str, options: WhyOptions) -> NodeExplanatio
 
 
 async def list_ordered_maintenances(client: Client, node: str) -> tuple[OrderedMaintenance, ...]:
-    """Return what people have ordered for a node; nothing, if that cannot be seen: profiles are what was asked for."""
+    """Return the NodeMaintenances of a node; empty if they cannot be read, because the command is about profiles."""
     try:
         found = await client.list(NODE_MAINTENANCES)
     except KubeError:
@@ -113,7 +113,7 @@ async def list_ordered_maintenances(client: Client, node: str) -> tuple[OrderedM
 
 
 async def list_other_cordon_owners(client: Client, name: str) -> tuple[CordonHolder, ...]:
-    """Return what keeps a node cordoned beside orders and profiles; nothing, if that cannot be seen or read."""
+    """Return cordon owners other than NodeMaintenances and profiles; empty if they cannot be read."""
     try:
         node = await client.get(NODES, name)
         mark = cordon_of(node)
@@ -121,8 +121,8 @@ async def list_other_cordon_owners(client: Client, name: str) -> tuple[CordonHol
         return ()
     host, state = (node.metadata.labels.get(label, "unknown") for label in (esx.HOST, esx.STATE))
     texts = {
-        kubernikus.CORDON_OWNER: f"by label {kubernikus.DELETE_NODE} it is drained, and its server deleted",
-        esx.CORDON_OWNER: f"it is away for its ESX host {host}, which is in state {state}, or on its way",
+        kubernikus.CORDON_OWNER: f"because of label {kubernikus.DELETE_NODE} it is drained, and its server is deleted",
+        esx.CORDON_OWNER: f"it is out of service for ESX host {host}, which is in state {state}",
     }
     holds = {} if mark is None else mark.owners
     return tuple(CordonHolder(by=by, since=holds[by].since, says=says) for by, says in texts.items() if by in holds)
@@ -133,7 +133,7 @@ def _describe_maintenance(maintenance: NodeMaintenance) -> OrderedMaintenance:
     blocker_reasons = (blocker.reason for blocker in status.blockers)
     message = status.last_error or next(blocker_reasons, "") or f"{status.drain_progress} % of its pods have left"
     if maintenance.is_being_deleted:
-        message = "it was deleted, and the node is given back"
+        message = "it was deleted, and the node returns to service"
     return OrderedMaintenance(
         maintenance=maintenance.name, phase=status.phase or "Waiting", reason=maintenance.spec.reason, says=message
     )
@@ -143,9 +143,9 @@ def _describe_maintenance(maintenance: NodeMaintenance) -> OrderedMaintenance:
 async def connect_with_configuration(
     options: WhyOptions, node: str
 ) -> AsyncIterator[tuple[Client, Configuration, tuple[str, ...]]]:
-    """Connect, and find the configuration that is in force for a node, with what is to be said about it."""
+    """Connect, and yield the configuration in force for a node, with notes about it."""
     if options.file is not None and options.config_map is not None:
-        raise click.UsageError("--config and --config-map are two ways to know: name one")
+        raise click.UsageError("--config and --config-map exclude each other: give one")
     loaded_configuration = (
         None if options.config_map is not None else configuration_from_file(options.file, options.given)
     )
@@ -164,26 +164,29 @@ async def connect_with_configuration(
 
 
 async def _default_is_unfinished(client: Client, node: str) -> bool:
-    """Tell whether the default is not done with a node yet, whatever else is configured now."""
+    """Return whether the default profile has not finished with a node, whatever is configured now."""
     try:
         return default_profile.is_unfinished_on(await client.get(NODES, node))
     except KubeError:
-        return False  # the look at the cluster will tell
+        return False  # the evaluation will report the error
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfiguration:
-    """A configuration, and what is to be said about it."""
+    """A configuration with notes about it."""
 
     configuration: Configuration
     notes: tuple[str, ...] = ()
 
 
 def configuration_from_file(file: str | None, variables: Mapping[str, str]) -> LoadedConfiguration:
-    """Return the configuration in a file; raises `ConfigErrors`."""
+    """Load the configuration from a file; raise `ConfigErrors`."""
     if file is None and not Path(DEFAULT_FILE).exists():
         hint = "if the operator has a file, name it with --config, or its ConfigMap with --config-map"
-        note = f"there is no {DEFAULT_FILE} here, so this is by the default (haulout check --print-default); {hint}"
+        note = (
+            f"there is no {DEFAULT_FILE} here, so the default configuration was used (haulout check "
+            f"--print-default); {hint}"
+        )
         return LoadedConfiguration(
             default_profile.configuration(default_profile.recovery_timeout({**os.environ, **variables})), (note,)
         )
@@ -194,7 +197,7 @@ def configuration_from_file(file: str | None, variables: Mapping[str, str]) -> L
 async def configuration_from_config_map(
     client: Client, reference: str, variables: Mapping[str, str]
 ) -> LoadedConfiguration:
-    """Return the configuration in a ConfigMap; raises `HauloutError`."""
+    """Load the configuration from a ConfigMap; raise `HauloutError`."""
     namespace, slash, name = reference.partition("/")
     if not (namespace and slash and name):
         raise UsageError(f"--config-map: expected NAMESPACE/NAME, found {reference!r}")
@@ -206,7 +209,7 @@ async def configuration_from_config_map(
 
 
 def parse_configuration(data: bytes, name: str, variables: Mapping[str, str]) -> LoadedConfiguration:
-    """Return what a text holds; variables that are set elsewhere do no harm. Raises `ConfigErrors`."""
+    """Parse a configuration, with placeholders for unset variables. Raise `ConfigErrors`."""
     result = dry_run(data, registries(), {**os.environ, **variables}, file=name, assume_placeholders=True)
     if result.loaded is None:
         raise ConfigErrors(result.errors)

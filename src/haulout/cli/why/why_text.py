@@ -1,4 +1,4 @@
-"""What `haulout why` says: to people, or to programs."""
+"""Output of `haulout why`: text or JSON."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -23,7 +23,7 @@ from haulout.core.text_format import format_time
 
 
 def to_json(explanation: NodeExplanation) -> bytes:
-    """Return it for programs; `haulout why --help` documents the fields."""
+    """Return the explanation as JSON; `haulout why --help` documents the fields."""
     return msgspec.json.format(msgspec.json.encode(explanation))
 
 
@@ -46,7 +46,7 @@ def text_lines(explanation: NodeExplanation, *, marks: Marks) -> Iterator[str]:
         yield ""
         yield from _profile_lines(profile, explanation.at, marks)
     if not (explanation.problem or explanation.profiles or explanation.ordered or explanation.held):
-        yield "No profile is on it: nothing is done about it, until its labels or what is announced for it say so."
+        yield "No profile matches the node: nothing is done until its labels change or a notice announces maintenance."
     if not explanation.problem:
         yield ""
         yield from _next_look_lines(explanation)
@@ -77,20 +77,20 @@ def _maintenance_text(maintenance: OrderedMaintenance) -> str:
 
 def _profile_lines(profile: ProfileExplanation, at: datetime | None, marks: Marks) -> Iterator[str]:
     if not profile.configured:
-        yield printable(f"profile {profile.name}: the file has no such profile, so nothing happens")
+        yield printable(f"profile {profile.name}: not in the configuration, so nothing happens")
         return
     since_text = f", since {format_since(profile.since, now=at)}" if profile.since and at else ""
     yield click.style(printable(f"profile {profile.name}: {profile.state}{since_text}"), bold=True)
     if profile.error:
         yield f"  {marks.no} {printable(profile.error)}"
     if profile.waits_for:
-        yield f"  {marks.unknown} on its way: {printable(profile.waits_for)}"
+        yield f"  {marks.unknown} in transition: {printable(profile.waits_for)}"
     for transition in profile.transitions:
         yield from _transition_lines(transition, at, marks)
     if not profile.transitions and not profile.error and not profile.waits_for:
         yield "  no transition leads out of this state"
     if profile.next not in ("", profile.state):
-        yield f"  {marks.yes} it moves to {printable(profile.next)} as soon as the operator looks at it"
+        yield f"  {marks.yes} it moves to {printable(profile.next)} at the next reconcile"
 
 
 def _transition_lines(transition: TransitionExplanation, at: datetime | None, marks: Marks) -> Iterator[str]:
@@ -112,7 +112,7 @@ def _check_mark(check: CheckExplanation, marks: Marks) -> str:
 
 
 def _check_text(check: CheckExplanation, at: datetime | None) -> str:
-    outcome = {True: "passes", False: "does not pass", None: "cannot be told"}[check.passed]
+    outcome = {True: "passes", False: "does not pass", None: "is unknown"}[check.passed]
     reason = check.error or check.reason
     changes = ""
     if check.wakes_at and at:
@@ -121,7 +121,7 @@ def _check_text(check: CheckExplanation, at: datetime | None) -> str:
 
 
 def _remedy_lines(remedies: tuple[Remedy, ...]) -> Iterator[str]:
-    """Yield what would be enough, a line each."""
+    """Yield a line per alternative that would make the transition pass."""
     for number, remedy in enumerate(remedies):
         start = "it would pass if" if number == 0 else "or if"
         yield f"{start} {format_remedy(remedy)}"
@@ -143,7 +143,7 @@ def _next_look_lines(explanation: NodeExplanation) -> Iterator[str]:
         yield "Next look: when"
     triggers = ["the node itself changes", *map(topics.describe, explanation.wakes_on)]
     if explanation.asks_every is not None:
-        triggers.append(f"an answer from outside changes (it is asked for every {explanation.asks_every})")
+        triggers.append(f"the answer of an external service changes (queried every {explanation.asks_every})")
     yield from (f"  - {printable(trigger)}" for trigger in triggers)
 
 

@@ -1,12 +1,12 @@
 """Go's text/template, for messages.
 
     template = parse("{{ .Node.Name }} is {{ .State }}", name="message")
-    problems = check(template, shape)          # what can be told before there are data
+    problems = check(template, shape)          # errors that can be found without data
     text = template.render(data)
 
-Everything of text/template is here, with Go's way to print values. A template is pure: it reads data that were given
-to it, of types that say what it may use, and returns a text, within limits. What is wrong is a `TemplateError` with the
-line and the column in the template.
+All of text/template is implemented, including the way Go prints values. A template is pure: it reads only its data,
+whose types define what it may use, and returns a text, within limits. Errors are `TemplateError`s with the line and the
+column in the template.
 """
 
 from dataclasses import dataclass, field
@@ -26,22 +26,22 @@ __all__ = ["TIME", "Template", "TemplateError", "Type", "check", "parse"]
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A template that was understood."""
+    """A parsed template."""
 
     source: Source
     tree: Tree = field(repr=False)
 
     def render(self, data: object) -> str:
-        """Return it filled in with data; raises `TemplateError`."""
+        """Return the text for this data. Raise `TemplateError`."""
         return render(self.source, self.tree, data)
 
 
 def parse(text: str, name: str = "message") -> Template:
-    """Return a template; raises `TemplateError`."""
+    """Parse a template. Raise `TemplateError`."""
     source = Source(text, name)
     return Template(source, parse_tree(source, functions=frozenset(FUNCTIONS)))
 
 
 def check(template: Template, shape: Type) -> tuple[TemplateError, ...]:
-    """Return all that is wrong with a template for data of a shape, in the order of the text."""
+    """Return all errors of a template for data of this type, in the order of the text."""
     return check_tree(template.source, template.tree, shape)

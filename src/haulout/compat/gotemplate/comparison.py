@@ -1,7 +1,7 @@
-"""Truth and comparison, as text/template has them.
+"""Truth and comparison in text/template.
 
-Zero, empty and nil are false, a struct is always true. Only values of one basic kind compare: `eq 1 1.0` is an error,
-as it is in Go, and not a surprise.
+Zero, empty and nil are false, a struct is always true. Only values of the same basic kind can be compared: `eq 1 1.0`
+is an error, as in Go.
 """
 
 from haulout.compat.gotemplate.source import Problem
@@ -14,7 +14,7 @@ _MAY_BE_NIL = (Kind.MAP, Kind.SLICE, Kind.POINTER)
 
 
 def is_true(value: OptionalValue) -> bool:
-    """Tell whether a value is true in the sense of `if`."""
+    """Return whether `if` treats a value as true."""
     value = unwrap_interface(value)
     if value is None:
         return False
@@ -27,7 +27,7 @@ def is_true(value: OptionalValue) -> bool:
 
 
 def equal(first: OptionalValue, *others: OptionalValue) -> bool:
-    """Tell whether the first is equal to one of the others."""
+    """Return whether the first value is equal to one of the others. Raise `Problem` if they cannot be compared."""
     if not others:
         raise Problem("expected something to compare with")
     first = unwrap_interface(first)
@@ -35,12 +35,11 @@ def equal(first: OptionalValue, *others: OptionalValue) -> bool:
 
 
 def not_equal(first: OptionalValue, second: OptionalValue) -> bool:
-    """Tell whether they differ."""
     return not equal(first, second)
 
 
 def less(first: OptionalValue, second: OptionalValue) -> bool:
-    """Tell whether the first is less."""
+    """Return whether the first value is less. Raise `Problem` if they cannot be ordered."""
     left, right = _ordered(first), _ordered(second)
     if not _comparable_kinds(left.type.kind, right.type.kind):
         raise _mismatch(left, right)
@@ -48,17 +47,15 @@ def less(first: OptionalValue, second: OptionalValue) -> bool:
 
 
 def less_or_equal(first: OptionalValue, second: OptionalValue) -> bool:
-    """Tell whether the first is less, or equal."""
     return less(first, second) or equal(first, second)
 
 
 def greater(first: OptionalValue, second: OptionalValue) -> bool:
-    """Tell whether the first is greater; as in Go, what cannot be ordered is."""
+    """Return whether the first value is greater. As in Go, this is the negation of less or equal, so NaN is greater."""
     return not less_or_equal(first, second)
 
 
 def greater_or_equal(first: OptionalValue, second: OptionalValue) -> bool:
-    """Tell whether the first is not less."""
     return not less(first, second)
 
 

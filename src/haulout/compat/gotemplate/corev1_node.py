@@ -1,8 +1,8 @@
-"""A Node as a Go program has it: the fields of core/v1 and their types, over the raw object as the API server sent it.
+"""A Node with the Go fields and types of core/v1, backed by the raw object of the API server.
 
-A template that was written for the Go controller says `.Node.Spec.ProviderID` and `.Node.Status.NodeInfo.OSImage`; the
-raw object says `spec.providerID` and `status.nodeInfo.osImage`. The JSON name is the Go name with a small first letter,
-but for a few. Nothing is converted until a template asks for it, and what is missing has Go's zero value.
+A template for the Go controller uses `.Node.Spec.ProviderID` and `.Node.Status.NodeInfo.OSImage`; the raw object has
+`spec.providerID` and `status.nodeInfo.osImage`. The JSON name is the Go name with a lower-case first letter, with a few
+exceptions. Values are converted when a template reads them, and a missing value is Go's zero value.
 """
 
 from collections.abc import Callable, Mapping

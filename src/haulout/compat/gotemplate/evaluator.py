@@ -1,8 +1,7 @@
-"""A template filled in with data.
+"""Executes a template with data.
 
-Evaluation walks the tree. `dot` is the thing at hand, variables are a stack that is cut back at the `end` of what they
-were declared in, and each template that is called has a stack of its own. Every problem is told with the place of the
-operand that has it.
+Evaluation walks the tree. `dot` is the current value. Variables are a stack that is truncated at the `end` of the block
+that declared them, and each called template has its own stack. Every error has the position of its operand.
 """
 
 from collections.abc import Iterable
@@ -59,21 +58,21 @@ from haulout.errors import TemplateError
 
 
 class _Missing:
-    """No argument came through a pipe; None is one that did."""
+    """No argument came through the pipeline. None, in contrast, is an argument."""
 
 
 _MISSING: Final = _Missing()
 
 
 class _LoopExit(Exception):
-    """No error: how `break` and `continue` get out of blocks."""
+    """Not an error: implements `break` and `continue`."""
 
     def __init__(self, *, is_continue: bool) -> None:
         self.is_continue = is_continue
 
 
 def render(source: Source, tree: Tree, data: object) -> str:
-    """Return a template filled in with data; raises `TemplateError`."""
+    """Return the text of a template for this data. Raise `TemplateError`."""
     evaluator = _Evaluator(source, tree)
     try:
         evaluator.evaluate(data)
@@ -90,7 +89,7 @@ class _Evaluator:
         self._sink = BoundedOutput(self._budget)
         self._variables: list[tuple[str, OptionalValue]] = []
         self._calls = 0
-        self.at = 0  # the piece that was last begun
+        self.at = 0  # the offset of the current node
 
     @property
     def text(self) -> str:
@@ -107,7 +106,7 @@ class _Evaluator:
     def _error(self, at: int, problem: str) -> TemplateError:
         return self._source.error(at, problem)
 
-    # -- pieces
+    # -- nodes
 
     def _block(self, block: Block, dot: OptionalValue) -> None:
         for node in block:
@@ -182,7 +181,8 @@ class _Evaluator:
             case None:
                 return ()
             case Value(type=Type(kind=Kind.MAP, element=Type() as element)):
-                self._budget.step(len(iterated.data or ()))  # they are sorted, even if the first turn leaves
+                # all entries are sorted, even if the first iteration leaves the loop
+                self._budget.step(len(iterated.data or ()))
                 return ((Value(STRING, key), to_typed_value(element, raw)) for key, raw in sorted_entries(iterated))
             case Value(type=Type(kind=Kind.SLICE, element=Type() as element)):
                 return ((Value(INT, at), to_typed_value(element, raw)) for at, raw in enumerate(iterated.data or ()))
@@ -205,7 +205,7 @@ class _Evaluator:
         self._calls -= 1
         self._variables = outer_variables
 
-    # -- pipes
+    # -- pipelines
 
     def _pipe(self, pipe: Pipeline, dot: OptionalValue) -> OptionalValue:
         value: OptionalValue | _Missing = _MISSING
@@ -233,7 +233,7 @@ class _Evaluator:
             raise self._error(operand.at, "expected a function or a method, found a value that takes no arguments")
         return self._operand(operand, dot)
 
-    def _operand(self, operand: Operand, dot: OptionalValue) -> OptionalValue:  # noqa: PLR0911 - one line for each kind of operand
+    def _operand(self, operand: Operand, dot: OptionalValue) -> OptionalValue:  # noqa: PLR0911 - one line per kind
         match operand:
             case Dot():
                 return dot
@@ -350,7 +350,7 @@ class _Evaluator:
         if is_nil and isinstance(found, Method) and found.on_nil is not None and not arguments:
             return to_typed_value(found.result, found.on_nil)
         if is_nil:
-            raise self._error(name.at, f"there is no .{name.text} of nothing: what stands before it is empty")
+            raise self._error(name.at, f"cannot read .{name.text}: the value before it is nil")
         if isinstance(found, Method):
             return self._method(owner, name, found, arguments, dot, last)
         if arguments or not isinstance(last, _Missing):

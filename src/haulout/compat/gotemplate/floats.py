@@ -1,19 +1,19 @@
-"""Floating-point numbers in digits, as Go writes them.
+"""Floating-point numbers in Go's notation.
 
-Python and Go agree on the digits: the shortest that mean the same number, or as many as asked for, rounded exactly.
-They differ in when an exponent is used, and how the binary and hexadecimal forms look.
+Python and Go produce the same digits: the shortest that parse to the same number, or a given number of digits, rounded
+exactly. They differ in when they use an exponent, and in the binary and hexadecimal formats.
 """
 
 import math
 from decimal import Decimal
 
-_USUAL_THRESHOLD = 6  # from this exponent on it is written, if no number of digits is asked for
+_USUAL_THRESHOLD = 6  # exponents from here on are written, if there is no precision
 _MANTISSA_BITS = 52
 _SMALLEST_EXPONENT = -1022
 
 
 def digits(number: float, verb: str, precision: int | None) -> str:
-    """Return a number in the form of a verb (e E f g G b x X); without a precision with the fewest digits."""
+    """Format a number with a verb (e E f g G b x X). Without a precision, use the fewest digits."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -39,7 +39,7 @@ def _fixed(number: float, verb: str, precision: int | None) -> str:
 
 
 def _general(number: float, precision: int | None) -> str:
-    """Return the shorter of the forms with and without an exponent."""
+    """Return the shorter of the formats with and without an exponent."""
     if precision is None:
         figures, point = _shortest(number)
         threshold = _USUAL_THRESHOLD
@@ -59,7 +59,7 @@ def _shortest(number: float) -> tuple[str, int]:
 
 
 def _figures(text: str) -> tuple[str, int]:
-    """Return the figures of a number without zeros around them, and where its point is among them."""
+    """Return the digits of a number without leading and trailing zeros, and the position of the decimal point."""
     _, figures, exponent = Decimal(text).as_tuple()
     plain = "".join(map(str, figures)).lstrip("0")
     point = len(plain) + int(exponent)
@@ -86,7 +86,7 @@ def _binary(number: float) -> str:
 
 def _hexadecimal(number: float, precision: int | None) -> str:
     sign, mantissa, exponent = _parts(number)
-    while mantissa and mantissa < 1 << _MANTISSA_BITS:  # a number too small to have its leading bit
+    while mantissa and mantissa < 1 << _MANTISSA_BITS:  # a subnormal number has no leading bit
         mantissa <<= 1
         exponent -= 1
     places = _MANTISSA_BITS // 4

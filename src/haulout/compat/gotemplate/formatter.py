@@ -1,6 +1,6 @@
-"""One plain value in the form that a verb of `printf` asks for: signs, digits, quotes, width and precision.
+"""Formats a single value for a verb of `printf`: sign, digits, quotes, width and precision.
 
-`Style` is what stands between `%` and the verb. Each function returns text that is already padded.
+`Style` has the flags between `%` and the verb. Each function returns a padded text.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _SHARP_DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """Flags, width and precision of a verb. For `%v`, `+` and `#` have meanings of their own."""
+    """Flags, width and precision of a verb. `+` and `#` have a special meaning for `%v`."""
 
     plus: bool = False
     minus: bool = False
@@ -33,7 +33,7 @@ PLAIN = Style()
 
 
 def pad(text: str, style: Style, *, zeros: bool | None = None) -> str:
-    """Return a text as wide as asked for."""
+    """Return the text padded to the width."""
     missing = (style.width or 0) - len(strings.join_surrogates(text))
     if missing <= 0:
         return text
@@ -43,17 +43,16 @@ def pad(text: str, style: Style, *, zeros: bool | None = None) -> str:
 
 
 def format_boolean(value: bool, style: Style) -> str:  # noqa: FBT001 - the value that is formatted
-    """Return true or false."""
     return pad("true" if value else "false", style)
 
 
 def format_text(value: str, style: Style) -> str:
-    """Return a text, cut off at the precision."""
+    """Return the text, truncated to the precision."""
     return pad(_truncate(value, style), style)
 
 
 def format_quoted(value: str, style: Style) -> str:
-    """Return a text in quotes."""
+    """Return the text in quotes, truncated to the precision."""
     value = _truncate(value, style)
     if style.sharp and strings.can_backquote(value):
         return pad(f"`{value}`", style)
@@ -61,7 +60,7 @@ def format_quoted(value: str, style: Style) -> str:
 
 
 def format_hexadecimal(value: str, verb: str, style: Style) -> str:
-    """Return the bytes of a text in hexadecimal digits."""
+    """Return the bytes of a text as hexadecimal digits."""
     data = strings.to_bytes(value)
     if style.precision is not None:
         data = data[: style.precision]
@@ -75,7 +74,7 @@ def format_hexadecimal(value: str, verb: str, style: Style) -> str:
 
 
 def format_integer(number: int, verb: str, style: Style) -> str:
-    """Return a whole number in the base of a verb."""
+    """Return an integer in the base of a verb."""
     base = _BASES[verb]
     if style.precision == 0 and number == 0:
         return pad("", style, zeros=False)
@@ -101,12 +100,12 @@ def _prefix(shown: str, base: int, verb: str, style: Style) -> str:
 
 
 def format_character(number: int, style: Style) -> str:
-    """Return the character with a number."""
+    """Return the character with this code point."""
     return pad(strings.rune(number), style)
 
 
 def format_quoted_character(number: int, style: Style) -> str:
-    """Return the character with a number, in quotes."""
+    """Return the character with this code point, in quotes."""
     return pad(strings.quote(strings.rune(number), quote="'", ascii_only=style.plus), style)
 
 
@@ -120,7 +119,6 @@ def format_code_point(number: int, style: Style) -> str:
 
 
 def format_float(number: float, verb: str, style: Style) -> str:
-    """Return a floating-point number."""
     form = {"v": "g", "F": "f"}.get(verb, verb)
     precision = style.precision if style.precision is not None else _USUAL_PRECISION.get(form)
     shown = floats.digits(number, form, precision)
@@ -141,7 +139,7 @@ def format_float(number: float, verb: str, style: Style) -> str:
 
 
 def _with_point_and_zeros(shown: str, form: str, precision: int | None) -> str:
-    """Return a number with its point and its last zeros: what the flag `#` asks for."""
+    """Return a number with its decimal point and trailing zeros, for the flag `#`."""
     mark = "p" if form in "xX" else "e"
     at = shown.lower().find(mark)
     number, tail = (shown[:at], shown[at:]) if at >= 0 else (shown, "")

@@ -1,7 +1,7 @@
-"""The functions that a template can call: Go's own, and no others.
+"""The functions that a template can call: those of text/template, and no others.
 
-`and` and `or` stand here only with their signatures: they look at no more arguments than they must, so evaluation
-itself does their work. `call` is there to be refused: no data here have functions in them.
+`and` and `or` have only their signatures here: they do not evaluate more arguments than needed, so the evaluator
+implements them. `call` always fails, because no data contains functions.
 """
 
 import re
@@ -36,17 +36,17 @@ _JS_SPECIAL_CHARACTERS = re.compile("[\\\\'\"<>&=\0-\x1f]|[^\0-\x7f\udc80-\udcff
 
 
 def escape_html(text: str) -> str:
-    """Return a text as it may stand in HTML."""
+    """Return a text escaped for HTML."""
     return text.translate(_HTML_ESCAPES)
 
 
 def escape_js(text: str) -> str:
-    """Return a text as it may stand in a JavaScript string."""
+    """Return a text escaped for a JavaScript string."""
     return _JS_SPECIAL_CHARACTERS.sub(lambda special: _escape_js_character(special[0]), join_surrogates(text))
 
 
 def escape_url_query(text: str) -> str:
-    """Return a text as it may stand in the query of a URL."""
+    """Return a text escaped for the query of a URL."""
     return quote_plus(to_bytes(text))
 
 
@@ -61,15 +61,15 @@ _MAX_SLICE_INDEXES = 3
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """A function: what it takes, what it gives (None: that depends), and how."""
+    """A function: its parameters, its result (None: depends on the arguments), and its implementation."""
 
     parameters: tuple[Type, ...]
-    call: Callable[..., OptionalValue]  # with the budget first
+    call: Callable[..., OptionalValue]  # the work budget is the first argument
     result: Type | None
-    is_variadic: bool = False  # any number of arguments of any type after the parameters
+    is_variadic: bool = False  # accepts further arguments of any type after the parameters
 
     def wrong_count(self, count: int) -> str:
-        """Return what was expected instead of this number of arguments, or nothing if it is right."""
+        """Return the expected number of arguments if `count` is wrong; empty if it is right."""
         least = len(self.parameters)
         if count == least or (self.is_variadic and count > least):
             return ""
@@ -77,7 +77,7 @@ class Builtin:
 
 
 def index(_: WorkBudget, item: OptionalValue, *indexes: OptionalValue) -> OptionalValue:
-    """Return the element of a map, a list or a text (as a byte), one level for each index."""
+    """Return an element of a map, a list or a text (a byte), one level for each index."""
     item = unwrap_interface(item)
     if item is None:
         raise Problem("there is nothing to index: the value is null or missing")
@@ -116,7 +116,7 @@ def _position(at: OptionalValue, length: int, *, inside: bool = False) -> int:
 
 
 def slice_value(_: WorkBudget, item: OptionalValue, *indexes: OptionalValue) -> OptionalValue:
-    """Return a part of a list or a text (counted in bytes): from an index, up to another."""
+    """Return a part of a list or a text (in bytes): from an index, up to another."""
     item = dereference(unwrap_interface(item))
     if item is None or item.type.kind not in (Kind.SLICE, Kind.STRING):
         raise Problem(f"expected a list or a text to slice, found {_describe(item)}")
@@ -149,7 +149,9 @@ def _describe(value: OptionalValue) -> str:
 
 
 def _refuse_call(*_: object) -> OptionalValue:
-    raise Problem("call is of no use here: no value is a function; a method is called by its name, with its arguments")
+    raise Problem(
+        "call is not supported here: no value is a function; a method is called by its name, with its arguments"
+    )
 
 
 def _boolean_function(compare: Callable[..., bool]) -> Callable[..., OptionalValue]:

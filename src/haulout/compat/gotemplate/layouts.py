@@ -1,6 +1,6 @@
-"""Times written by example, as Go does it: the layout is how Mon Jan 2 15:04:05 MST 2006 would be written.
+"""Go's time layouts: a layout shows how Mon Jan 2 15:04:05 MST 2006 would be written.
 
-write(moment, "Mon, 02 Jan 2006 15:04 MST")
+format_time(moment, "Mon, 02 Jan 2006 15:04 MST")
 """
 
 import re
@@ -24,8 +24,8 @@ MONTHS = (
 )
 WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _NOON = 12
-# Longer pieces stand before their beginnings. A short name is none if it goes on: `Month`, `Janet`. `_2006` is an
-# underscore before a year.
+# Longer elements come before their prefixes. A short name followed by lower-case letters is no element: `Month`,
+# `Janet`. `_2006` is an underscore before a year.
 _ELEMENT = re.compile(
     r"January|Jan(?![a-z])|Monday|Mon(?![a-z])|MST|_(?=2006)|__2|_2|002|0[1-6]|15|1|2006|2|[345]|PM|pm"
     r"|[-Z]07(?:0000|:00:00|00|:00)?|[.,](?:0+|9+)(?![0-9])"
@@ -59,7 +59,7 @@ _FORMATTERS: dict[str, Callable[[Moment], str]] = {
 
 
 def format_time(moment: Moment, layout: str) -> str:
-    """Return a moment as a layout wants it."""
+    """Format a moment with a layout."""
     return _ELEMENT.sub(lambda element: _format_element(moment, element[0]), layout)
 
 
@@ -81,9 +81,9 @@ def _format_fraction(moment: Moment, element: str) -> str:
 
 
 def _format_offset(moment: Moment, rest: str) -> str:
-    """Return the distance to UTC: hours, and what `rest` asks for: minutes, seconds, with colons or without."""
+    """Return the offset from UTC: hours, and the parts in `rest`: minutes and seconds, with or without colons."""
     minutes, seconds = divmod(abs(moment.offset), 60)
-    sign = "-" if moment.offset <= -60 else "+"  # noqa: PLR2004 - less than a minute is no distance to Go
+    sign = "-" if moment.offset <= -60 else "+"  # noqa: PLR2004 - Go treats less than a minute as no offset
     colon = ":" if ":" in rest else ""
     parts = [f"{minutes // 60:02}", f"{minutes % 60:02}", f"{seconds:02}"]
     return sign + colon.join(parts[: 1 + len(rest.replace(":", "")) // 2])

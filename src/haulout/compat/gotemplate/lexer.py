@@ -1,8 +1,8 @@
-"""The text of a template, cut into tokens.
+"""The lexer: splits a template into tokens.
 
-Between actions there is text; inside an action there are words. Trim markers and comments end here: the parser never
-sees them. Space matters only in that `.a .b` are two operands and `.a.b` is one, so each token says whether there was
-space before it. Tokens come one by one: who reads them hears of the first thing that is wrong, not of the last.
+Outside actions there is text; inside an action there are words. Trim markers and comments are handled here: the parser
+never sees them. Space is significant only because `.a .b` is two operands and `.a.b` is one, so each token tells
+whether space precedes it. Tokens are produced lazily, so the first error in the text is reported first.
 """
 
 import re
@@ -35,7 +35,7 @@ _QUOTED = {
 
 
 class TokenKind(Enum):
-    """What a token is, in words for people."""
+    """The kind of a token, with its name in messages."""
 
     TEXT = "text"
     OPEN = "{{"
@@ -55,7 +55,7 @@ class TokenKind(Enum):
     ASSIGN = "="
     LEFT_PAREN = "("
     RIGHT_PAREN = ")"
-    OTHER = "a character that means nothing here"
+    OTHER = "an unexpected character"
     END = "the end of the template"
 
 
@@ -66,19 +66,19 @@ _LITERAL_WORDS = {"nil": TokenKind.NIL, "true": TokenKind.BOOL, "false": TokenKi
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of a template."""
+    """One token of a template."""
 
     kind: TokenKind
     text: str
     at: int
-    has_space_before: bool = False  # space stands before it
+    has_space_before: bool = False  # space precedes the token
 
     def __str__(self) -> str:
         return self.kind.value if self.kind is TokenKind.END else self.text
 
 
 def tokens(source: Source) -> Iterator[Token]:
-    """Yield the tokens of a template, an END last; raises `TemplateError`."""
+    """Yield the tokens of a template, and finally an END. Raise `TemplateError`."""
     return _Lexer(source).run()
 
 
@@ -109,7 +109,7 @@ class _Lexer:
         yield Token(TokenKind.END, "", len(self._text))
 
     def _text_until(self, end: int) -> str:
-        """Return the text up to `end`, without what trim markers take away."""
+        """Return the text up to `end`, without the space that trim markers remove."""
         if self._trims_next:
             while self._at < end and self._text[self._at] in _SPACE:
                 self._at += 1
@@ -136,7 +136,7 @@ class _Lexer:
             )
 
     def _accept_close(self) -> bool:
-        """Go past the end of the action, if it is here."""
+        """Skip the end of the action, if it is at this position."""
         has_trim_marker = self._is_space(self._at) and self._text.startswith(f"-{_CLOSE}", self._at + 1)
         if has_trim_marker or self._text.startswith(_CLOSE, self._at):
             self._trims_next = has_trim_marker
@@ -162,7 +162,7 @@ class _Lexer:
             spaced = False
 
     def _word(self) -> TokenKind:
-        """Go past the word that is here, and return its kind."""
+        """Skip the word at this position, and return its kind."""
         start = self._at
         if start == len(self._text):
             raise self._error(start, f"expected {_CLOSE}, found the end of the template: an action is not closed")
@@ -191,7 +191,7 @@ class _Lexer:
             return _SYMBOLS[character]
         if character.isascii() and is_printable(character):
             return TokenKind.OTHER
-        raise self._error(self._at - 1, f"expected a value, found {character!r}, which means nothing in an action")
+        raise self._error(self._at - 1, f"expected a value, found {character!r}, which is not valid in an action")
 
     def _quoted(self, quote: str) -> TokenKind:
         pattern, expected = _QUOTED[quote]

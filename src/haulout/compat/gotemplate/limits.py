@@ -1,50 +1,46 @@
-"""How much a template may do.
+"""Limits on the work of a template.
 
-A template is written by the owner of the cluster, but a mistake in it must not stop the operator: `range 1000000000`, a
-template that calls itself, a variable that doubles in a loop. So steps, text and depth are counted, and a template that
-uses too much of one fails with an error that says so.
+The owner of the cluster writes the templates, but a mistake must not stop the operator: `range 1000000000`, a template
+that calls itself, a variable that doubles in a loop. So steps, text and depth are counted, and a template that exceeds
+a limit fails with an error that says so.
 """
 
 from dataclasses import dataclass
 
 from haulout.compat.gotemplate.source import Problem
 
-MAX_OUTPUT = 1_000_000  # characters of a message
-MAX_STEPS = 100_000  # pieces, commands and turns of a range
-MAX_WORK = 10_000_000  # characters that functions read and make on the way
-MAX_CALLS = 50  # templates inside each other
+MAX_OUTPUT = 1_000_000  # characters of the result
+MAX_STEPS = 100_000  # nodes, commands and loop iterations
+MAX_WORK = 10_000_000  # characters that functions read and produce
+MAX_CALLS = 50  # depth of template calls
 
 
 class TemplateLimitExceeded(Problem):
-    """A template did too much."""
+    """A template exceeded a limit."""
 
 
 @dataclass(slots=True)
 class WorkBudget:
-    """What is left."""
+    """The remaining work."""
 
     steps: int = MAX_STEPS
     work: int = MAX_WORK
 
     def step(self, count: int = 1) -> None:
-        """Count steps."""
+        """Spend steps. Raise `TemplateLimitExceeded` if none are left."""
         self.steps -= count
         if self.steps < 0:
-            raise TemplateLimitExceeded(
-                f"the template does not come to an end: it was stopped after {MAX_STEPS:,} steps"
-            )
+            raise TemplateLimitExceeded(f"the template was stopped: it did not end within {MAX_STEPS:,} steps")
 
     def spend_characters(self, characters: int) -> None:
-        """Count characters."""
+        """Spend characters. Raise `TemplateLimitExceeded` if none are left."""
         self.work -= characters
         if self.work < 0:
-            raise TemplateLimitExceeded(
-                f"the template was stopped: it made more than {MAX_WORK:,} characters on the way"
-            )
+            raise TemplateLimitExceeded(f"the template was stopped: it built more than {MAX_WORK:,} characters")
 
 
 class BoundedOutput:
-    """Text that comes piece by piece, up to a limit."""
+    """Collects output up to a limit."""
 
     def __init__(self, budget: WorkBudget) -> None:
         self._budget = budget
@@ -52,7 +48,7 @@ class BoundedOutput:
         self._length = 0
 
     def write(self, text: str) -> None:
-        """Add a piece."""
+        """Add a text. Raise `TemplateLimitExceeded` if the output is too long."""
         self._budget.spend_characters(len(text))
         self._length += len(text)
         if self._length > MAX_OUTPUT:
@@ -61,5 +57,5 @@ class BoundedOutput:
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole output."""
         return "".join(self._pieces)

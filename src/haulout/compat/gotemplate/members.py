@@ -1,17 +1,17 @@
-"""What a type has to offer a template, and what to say when it has not.
+"""The fields and methods of types, and the errors about missing ones.
 
-Evaluation and the check at load ask the same questions and tell the same problems; the answers stand here.
+The evaluator and the type checker share these functions, so that they report the same errors.
 """
 
 from haulout.compat.gotemplate.types import ANY, Field, Kind, Method, Type, data_of
 from haulout.core.suggestions import closest_match
 
 _TYPE_NAMES = {"string": "a text", "bool": "true or false", "float64": "a number", "int": "a whole number"}
-_MAX_NAMES = 12  # that are listed when none is like the one that was written
+_MAX_NAMES = 12  # names in an error without a suggestion
 
 
 def member(type_: Type, name: str) -> Field | Method | Type | str:
-    """Return the field or method of a type, the type of a map's elements, or what is wrong."""
+    """Return the field or method of a type, the type of a map's elements, or an error."""
     if name in type_.refused_names:
         return type_.refused_names[name]
     if name in type_.methods:
@@ -35,14 +35,14 @@ def _suggestion(type_: Type, name: str) -> str:
 
 
 def not_iterable(type_: Type) -> str:
-    """Return why a range cannot go over a type."""
+    """Return why `range` does not accept a type."""
     if type_.kind in (Kind.INT, Kind.UINT):
         return f"range with two variables needs a map or a list, found a value of type {type_.name}"
     return f"range needs a map, a list or a whole number, found a value of type {type_.name}"
 
 
 def wrong_method_count(name: str, method: Method, count: int) -> str:
-    """Return what is wrong with the number of arguments of a method."""
+    """Return the error for a wrong number of arguments of a method."""
     wanted = [describe_type(each) for each in method.parameters]
     expected = f"{len(wanted)} argument{'' if len(wanted) == 1 else 's'}"
     which = f" ({', '.join(wanted)})" if wanted else ""
@@ -50,7 +50,7 @@ def wrong_method_count(name: str, method: Method, count: int) -> str:
 
 
 def fits(type_: Type, wanted: Type) -> bool:
-    """Tell whether a value of a type can be given where another is wanted."""
+    """Return whether a value of `type_` is accepted where `wanted` is expected."""
     if type_.kind is not wanted.kind:
         return False
     if wanted.kind is not Kind.STRUCT:
@@ -59,5 +59,5 @@ def fits(type_: Type, wanted: Type) -> bool:
 
 
 def describe_type(type_: Type) -> str:
-    """Return what a type is, for people."""
+    """Return the name of a type for users."""
     return _TYPE_NAMES.get(type_.name, f"a {type_.name}")

@@ -1,7 +1,7 @@
-"""What a template consists of, once it is parsed.
+"""The nodes of a parsed template.
 
-A template is a block: a list of pieces, in order. A pipe is what stands in an action: commands, each of which gets the
-result of the one before as its last argument. A command is an operand with arguments. `at` is the offset in the text.
+A template is a block: a sequence of nodes. An action contains a pipeline: commands, each of which gets the result of
+the previous one as its last argument. A command is an operand with arguments. `at` is the offset in the text.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from haulout.compat.gotemplate.numbers import Literal
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name, and where it stands: each field of a path has its own place."""
+    """A name and its position: each field in a chain has its own."""
 
     text: str
     at: int
@@ -21,7 +21,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A dot: the thing at hand."""
+    """A dot: the current value."""
 
     at: int
 
@@ -43,7 +43,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number or a character, as it was written and what it can stand for."""
+    """A number or a character: its text and its possible values."""
 
     at: int
     text: str
@@ -68,7 +68,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class FieldChain:
-    """Fields of something: `.a.b` (of a `Dot`), `$x.a`, `(pipe).a`."""
+    """Fields of an operand: `.a.b` (of a `Dot`), `$x.a`, `(pipe).a`."""
 
     at: int
     operand: "Operand"
@@ -86,11 +86,11 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Commands that hand on their results, and the variables that keep the last one."""
+    """Commands that pass on their results, and the variables that get the last one."""
 
     at: int
     variables: tuple[Name, ...]
-    assigns: bool  # to variables that there are; otherwise they are new
+    assigns: bool  # assigns to existing variables; otherwise declares new ones
     commands: tuple[Command, ...]
 
 
@@ -99,7 +99,7 @@ Operand: TypeAlias = Dot | Nil | Constant | Number | Function | Variable | Field
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """What stands between actions."""
+    """The text between actions."""
 
     at: int
     text: str
@@ -107,7 +107,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A pipe whose result is printed, unless variables keep it."""
+    """A pipeline whose result is printed, unless it is stored in variables."""
 
     at: int
     pipe: Pipeline
@@ -115,7 +115,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A condition, and what is done if it is true."""
+    """A condition, and the block for the case that it is true."""
 
     pipe: Pipeline
     body: "Block"
@@ -123,7 +123,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Conditional:
-    """`if`, or `with`, which makes the condition the thing at hand; `else if` and `else with` are more branches."""
+    """`if`, or `with`, which sets dot to the condition; `else if` and `else with` are further branches."""
 
     at: int
     branches: tuple[Branch, ...]
@@ -151,7 +151,7 @@ class LoopControl:
 
 @dataclass(frozen=True, slots=True)
 class TemplateCall:
-    """`template` or `block`: another template in this place, with its own thing at hand."""
+    """`template` or `block`: calls another template with its own dot."""
 
     at: int
     name: str
@@ -164,7 +164,7 @@ Block: TypeAlias = tuple[Node, ...]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A whole template: what it begins with, and the templates that it defines by name."""
+    """A whole template: its body, and the templates that it defines by name."""
 
     body: Block
     templates: Mapping[str, Block]

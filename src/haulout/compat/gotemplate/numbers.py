@@ -1,7 +1,7 @@
-"""Number literals, as Go writes them: `42`, `0x2A`, `0b101`, `0o17`, `017`, `1_000`, `1.5e3`, `0x1p-2`.
+"""Go number literals: `42`, `0x2A`, `0b101`, `0o17`, `017`, `1_000`, `1.5e3`, `0x1p-2`.
 
-A literal has no type of its own: `1e3` passes where a whole number is wanted, and `1` where a fraction is. So it keeps
-both values, and what it is when nothing is wanted follows from how it is written.
+A literal has no type of its own: `1e3` is accepted as an integer, and `1` as a float. So a literal keeps both values,
+and its notation determines its default type.
 """
 
 import re
@@ -12,7 +12,7 @@ from haulout.compat.gotemplate.source import Problem
 MAX_INT = 2**63 - 1
 MIN_INT = -(2**63)
 MAX_UINT = 2**64 - 1
-_MAX_CHARACTERS = 400  # of a number that means something; Python is slow with longer ones
+_MAX_CHARACTERS = 400  # of a useful number; Python is slow with longer ones
 _OCTAL = re.compile(r"[+-]?0_?[0-7](?:_?[0-7])*")
 _DECIMAL_FLOAT = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _HEXADECIMAL_FLOAT = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+")
@@ -21,17 +21,17 @@ _GOOD_UNDERSCORES = re.compile(r"(?:[^_]|(?<=[0-9a-fA-FxX])_(?=[0-9a-fA-F]))*")
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """What a number literal can stand for."""
+    """The possible values of a number literal."""
 
     integer: int | None
     floating: float
-    is_floating: bool  # when nothing is wanted
+    is_floating: bool  # its default type
 
 
 def parse_literal(text: str) -> Literal:
-    """Return what a number literal stands for; raises a `Problem`."""
+    """Parse a number literal. Raise `Problem`."""
     if text.endswith("i") and not text.lower().startswith("0x"):
-        raise Problem(f"expected a real number, found {text}: imaginary numbers are of no use here")
+        raise Problem(f"expected a real number, found {text}: imaginary numbers are not supported")
     if len(text) > _MAX_CHARACTERS:
         raise Problem("expected a number, found one that is too long")
     integer = _parse_integer(text)

@@ -1,8 +1,8 @@
-"""Tokens put together to a tree.
+"""The parser: builds a tree from tokens.
 
-The grammar is Go's, with its rules of scope: a variable lives from its declaration to the `end` of what it was declared
-in, a template that is defined inside another sees none of the other's variables, and a function must be known. Where Go
-says `unexpected X in Y`, this says what was expected instead.
+The grammar and the scope rules are Go's: a variable is visible from its declaration to the `end` of its block, a
+template defined inside another one does not see the variables of that one, and functions must be known. Where Go
+reports `unexpected X in Y`, this parser reports what was expected instead.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ from haulout.compat.gotemplate.source import Problem, Source
 from haulout.core.yaml_decoder import did_you_mean
 from haulout.errors import TemplateError
 
-_MAX_DEPTH = 60  # blocks and parentheses in each other; each takes some of Python's stack
+_MAX_DEPTH = 60  # nested blocks and parentheses; each uses part of Python's stack
 _OPERAND_STARTS = frozenset(
     {
         TokenKind.FIELD,
@@ -53,12 +53,12 @@ _OPERAND_STARTS = frozenset(
         TokenKind.LEFT_PAREN,
     }
 )
-_WITHOUT_FIELDS = Constant | Number | Nil | Dot  # a dot after one of these is a mistake
-_NOT_CALLABLE = (Constant, Number, Nil, Dot)  # what cannot take the result of the command before it
+_WITHOUT_FIELDS = Constant | Number | Nil | Dot  # a field after one of these is an error
+_NOT_CALLABLE = (Constant, Number, Nil, Dot)  # these cannot take the result of the previous command
 
 
 def parse_tree(source: Source, *, functions: frozenset[str]) -> Tree:
-    """Return the tree of a template; raises `TemplateError`."""
+    """Return the tree of a template. Raise `TemplateError`."""
     return _Parser(source, functions).tree()
 
 
@@ -69,7 +69,7 @@ class _Parser:
         self._tokens = lexer.tokens(source)
         self._pending: list[Token] = []
         self._variables = ["$"]
-        self._ranges = 0  # around this place
+        self._ranges = 0  # number of enclosing ranges
         self._depth = 0
         self._templates: dict[str, Block] = {}
         self._statements: dict[str, Callable[[Token], Node]] = {
@@ -83,13 +83,13 @@ class _Parser:
         }
 
     def tree(self) -> Tree:
-        """Parse to the end."""
+        """Parse the whole template."""
         body: list[Node] = []
         while self._peek().kind is not TokenKind.END:
             if self._at_keyword("define"):
                 self._define()
             elif self._at_keyword("end") or self._at_keyword("else"):
-                raise self._error(self._peek(1), f"found {self._peek(1)} with nothing open that it could belong to")
+                raise self._error(self._peek(1), f"found {self._peek(1)} outside of a block")
             else:
                 body.append(self._node())
         own = self._source.name
@@ -253,7 +253,7 @@ class _Parser:
             return
         self._templates[name] = body
 
-    # -- pipes
+    # -- pipelines
 
     def _pipe(self, context: str, end: TokenKind, *, in_range: bool = False) -> Pipeline:
         first = self._peek()
@@ -293,7 +293,7 @@ class _Parser:
                 raise self._error(following, f"expected := after two variables, found {following}")
             if self._peek().kind not in (TokenKind.VARIABLE, TokenKind.CLOSE):
                 raise self._error(self._peek(), f"expected a second variable after the comma, found {self._peek()}")
-        # Go lets `range $i, $x` pass, without `:=`; then $x is what is ranged over.
+        # Go accepts `range $i, $x` without `:=`; $x is then the value to iterate over.
         return tuple(variables), False
 
     def _command(self) -> Command:
@@ -380,5 +380,5 @@ class _Parser:
 
 
 def _has_content(block: list[Node] | Block) -> bool:
-    """Tell whether a block is more than white space: an empty definition does not replace another."""
+    """Return whether a block has more than white space: an empty definition does not replace another one."""
     return any(not isinstance(node, Text) or node.text.strip() for node in block)

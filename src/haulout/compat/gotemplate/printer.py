@@ -1,7 +1,7 @@
-"""Values printed as Go's package fmt prints them: what `{{ .X }}`, `print`, `println` and `printf` give.
+"""Prints values like Go's package fmt: for `{{ .X }}`, `print`, `println` and `printf`.
 
-Maps are sorted, `%v` of a list is `[a b]`, of a struct `{a b}`; a verb that does not fit its value gives the famous
-`%!d(string=hi)` instead of an error. A pointer shows what it points to; its address would mean nothing here.
+Maps are sorted; `%v` prints a list as `[a b]` and a struct as `{a b}`. A verb that does not fit its value prints
+`%!d(string=hi)` instead of raising an error. A pointer prints its target, because its address has no meaning here.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ from haulout.compat.gotemplate.types import (
 _NIL = "<nil>"
 _TEXT_VERBS = frozenset("vsxXq")
 _FLOAT_VERBS = frozenset("vbgGxXfFeE")
-_ADDRESS_VERBS = frozenset("bodxX")  # Go prints the address of a pointer with them: of nothing it is 0
-_MAX_DEPTH = 60  # lists and mappings in each other that are printed
+_ADDRESS_VERBS = frozenset("bodxX")  # Go prints the address of a pointer with these; that of nil is 0
+_MAX_DEPTH = 60  # of nested lists and mappings
 
 
 def print_action(value: OptionalValue, budget: WorkBudget) -> str:
@@ -36,7 +36,7 @@ def print_action(value: OptionalValue, budget: WorkBudget) -> str:
 
 
 def sprint(values: Sequence[OptionalValue], budget: WorkBudget) -> str:
-    """Return what `print` gives: spaces only between two of which neither is a text."""
+    """Return the result of `print`: spaces only between two values of which neither is a text."""
     printer = Printer(budget)
     after_text = True
     for value in values:
@@ -49,7 +49,7 @@ def sprint(values: Sequence[OptionalValue], budget: WorkBudget) -> str:
 
 
 def sprintln(values: Sequence[OptionalValue], budget: WorkBudget) -> str:
-    """Return what `println` gives: spaces between all, and the end of the line."""
+    """Return the result of `println`: spaces between all values, and a line break."""
     printer = Printer(budget)
     for at, value in enumerate(values):
         printer.sink.write(" " if at else "")
@@ -58,11 +58,11 @@ def sprintln(values: Sequence[OptionalValue], budget: WorkBudget) -> str:
 
 
 class Printer:
-    """Prints values into a sink."""
+    """Prints values into a bounded output."""
 
     def __init__(self, budget: WorkBudget) -> None:
         self.sink = BoundedOutput(budget)
-        self._in_bad_verb = False  # then nothing prints itself
+        self._in_bad_verb = False  # then String methods are not used
 
     def argument(self, value: OptionalValue, verb: str, style: Style) -> None:
         """Print an argument of a `print` function."""
@@ -72,7 +72,7 @@ class Printer:
             self.sink.write(shown)
         elif verb == "T":
             self.sink.write(formatter.format_text(value.type.name, style))
-        elif verb in "wp":  # for errors, and for addresses: neither is here
+        elif verb in "wp":  # for errors and addresses, which do not exist here
             self._bad_verb(value, verb, style)
         else:
             self._value(value, verb, style, 0)
@@ -177,7 +177,7 @@ def _nil_pointer(value: Value, verb: str, style: Style) -> str:
 
 
 def _parts(value: Value, style: Style) -> list[tuple[Value | str, Value]]:
-    """Return what a compound value consists of: keys and values, labels and fields, or elements without a label."""
+    """Return the parts of a compound value: keys or labels (empty for elements and plain fields), and values."""
     element = value.type.element or ANY
     match value.type.kind:
         case Kind.MAP:

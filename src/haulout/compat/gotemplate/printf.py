@@ -1,9 +1,9 @@
-"""`printf`: a format with verbs, filled in with values.
+"""`printf`: formats values with the verbs of a format.
 
     printf "%-20s %5.1f%%" .Node.Name 12.5
 
-What is wrong with a format shows in the text, as in Go: `%!d(string=x)`, `%!s(MISSING)`, `%!(EXTRA int=1)`,
-`%!(BADINDEX)`, `%!(NOVERB)`.
+Errors in a format appear in the output, as in Go: `%!d(string=x)`, `%!s(MISSING)`, `%!(EXTRA int=1)`, `%!(BADINDEX)`,
+`%!(NOVERB)`.
 """
 
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ from haulout.compat.gotemplate.limits import WorkBudget
 from haulout.compat.gotemplate.printer import Printer
 from haulout.compat.gotemplate.types import Kind, OptionalValue, unwrap_interface
 
-_MAX_NUMBER = 1_000_000  # width or precision
+_MAX_NUMBER = 1_000_000  # maximum width or precision
 _DIGITS = "0123456789"
 _FLAGS = {"+": "plus", "-": "minus", "#": "sharp", " ": "space", "0": "zero"}
 
 
 def sprintf(format_text: str, values: Sequence[OptionalValue], budget: WorkBudget) -> str:
-    """Return a format with values in the places of its verbs."""
+    """Return the format with its verbs replaced by values."""
     return _Formatter(format_text, values, budget).run()
 
 
 @dataclass(slots=True)
 class _Verb:
-    """What has been read of a verb so far."""
+    """The parsed part of a verb."""
 
     flags: dict[str, bool]
     width: int | None = None
@@ -126,7 +126,7 @@ class _Formatter:
         return False
 
     def _index(self, read: _Verb) -> bool:
-        """Read `[2]`, if it is here, and tell whether it was."""
+        """Parse `[2]` at this position, if present. Return whether it was."""
         if self._peek() != "[":
             return False
         self._reordered = True
@@ -150,7 +150,7 @@ class _Formatter:
             self._at += 1
         shown = self._format[start : self._at].lstrip("0")
         if len(shown) > len(str(_MAX_NUMBER)) + 1 or int(shown[:-1] or "0") > _MAX_NUMBER:
-            self._at = len(self._format)  # as Go: nothing more is read
+            self._at = len(self._format)  # as in Go: the rest of the format is ignored
             return None
         return int(shown or "0") if self._at > start else None
 

@@ -1,8 +1,8 @@
-"""Where something stands in the text of a template.
+"""Positions in the text of a template.
 
-Lexer, parser, evaluation and the check at load all speak of offsets; only when there is something to tell, an offset
-becomes a line and a column. `Problem` is what goes wrong where no offset is known, inside a function or a method: who
-called it knows, and makes a `TemplateError` of it.
+Lexer, parser, evaluator and type checker use offsets; an offset is converted to line and column only for an error.
+`Problem` is an error at an unknown offset, inside a function or a method. The caller, who knows the offset, converts it
+to a `TemplateError`.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from haulout.errors import TemplateError
 
 
 class Problem(ValueError):
-    """What is wrong, by somebody who does not know where."""
+    """An error whose position is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Source:
     name: str
 
     def error(self, at: int, problem: str) -> TemplateError:
-        """Return the error for what is wrong at an offset."""
+        """Return the error for a problem at an offset."""
         line, column = self.position(at)
         return TemplateError(problem, name=self.name, line=line, column=column)
 

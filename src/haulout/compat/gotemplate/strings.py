@@ -1,8 +1,8 @@
-"""Texts as Go has them: bytes that are mostly UTF-8.
+"""Go strings: bytes that are mostly UTF-8.
 
-`len`, `index` and `slice` count bytes, so a template can cut a character in two. The pieces live in Python strings as
-lone surrogates (`surrogateescape`), come together again when they are joined, and what stays broken is shown as U+FFFD
-at the very end. Here is also how Go quotes a text (`%q`) and reads a literal.
+`len`, `index` and `slice` count bytes, so a template can split a character. The parts are lone surrogates in Python
+strings (`surrogateescape`). They are joined when the strings are concatenated, and remaining ones become U+FFFD in the
+final text. This module also quotes strings as Go does (`%q`), and parses literals.
 """
 
 import re
@@ -13,7 +13,7 @@ from haulout.compat.gotemplate.source import Problem
 REPLACEMENT = "\ufffd"
 MAX_RUNE = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
-_ESCAPED_BYTES = range(0xDC80, 0xDD00)  # what a byte that is no UTF-8 becomes
+_ESCAPED_BYTES = range(0xDC80, 0xDD00)  # surrogates for bytes that are not valid UTF-8
 _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
 _SHORT = {character: f"\\{letter}" for letter, character in _SIMPLE.items()}
 _ESCAPE = re.compile(
@@ -30,7 +30,7 @@ def to_bytes(text: str) -> bytes:
     """Return the bytes of a text."""
     try:
         return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # surrogates that stand for no byte: JSON can carry them
+    except UnicodeEncodeError:  # surrogates that do not stand for a byte: JSON can contain them
         return "".join(_replace_lone_surrogate(character) for character in text).encode("utf-8", "surrogateescape")
 
 
@@ -40,22 +40,22 @@ def from_bytes(data: bytes) -> str:
 
 
 def join_surrogates(text: str) -> str:
-    """Return a text whose pieces of characters are put together where they fit."""
+    """Return a text whose split characters are joined where possible."""
     return text if text.isascii() else from_bytes(to_bytes(text))
 
 
 def replace_invalid(text: str) -> str:
-    """Return a text for people: each byte that is no UTF-8 becomes U+FFFD."""
+    """Return the final text: each byte that is not valid UTF-8 becomes U+FFFD."""
     return _INVALID_BYTES.sub(REPLACEMENT, join_surrogates(text))
 
 
 def is_printable(character: str) -> bool:
-    """Tell whether Go takes a character for printable: letters, marks, numbers, punctuation, symbols, ASCII space."""
+    """Return whether Go considers a character printable: letters, marks, numbers, punctuation, symbols, ASCII space."""
     return character == " " or unicodedata.category(character)[0] in "LMNPS"
 
 
 def rune(number: int) -> str:
-    """Return the character with a number, or U+FFFD."""
+    """Return the character with this code point, or U+FFFD."""
     return chr(number) if 0 <= number <= MAX_RUNE and number not in _SURROGATES else REPLACEMENT
 
 
@@ -66,7 +66,7 @@ def quote(text: str, *, quote: str = '"', ascii_only: bool = False) -> str:
 
 
 def can_backquote(text: str) -> bool:
-    """Tell whether a text can stand between backquotes as it is."""
+    """Return whether a text can be a raw string literal in backquotes."""
     return all(
         (character == "\t" or character >= " ") and character not in "`\x7f\ufeff" and ord(character) not in _SURROGATES
         for character in join_surrogates(text)
@@ -74,14 +74,14 @@ def can_backquote(text: str) -> bool:
 
 
 def unquote(literal: str) -> str:
-    """Return what a literal in double quotes or backquotes stands for; raises a `Problem`."""
+    """Return the text of a literal in double quotes or backquotes. Raise `Problem`."""
     if literal.startswith("`"):
         return literal[1:-1].replace("\r", "")
     return join_surrogates(_ESCAPE.sub(lambda escape: _unescape(escape, '"')[1], literal[1:-1]))
 
 
 def character_number(literal: str) -> int:
-    """Return the number of the character that a literal such as 'x' stands for; raises a `Problem`."""
+    """Return the code point of a literal such as 'x'. Raise `Problem`."""
     inside = literal[1:-1]
     escape = _ESCAPE.fullmatch(inside)
     if escape:

@@ -1,6 +1,6 @@
-"""Go's `time.Time`, `time.Duration`, `time.Month` and `time.Weekday`, with the methods that a message can use.
+"""Go's `time.Time`, `time.Duration`, `time.Month` and `time.Weekday`, with the methods that are useful in a message.
 
-What would need a zone database or another clock (`In`, `Local`) is left out; `Local` is UTC, as in a container.
+Methods that need a zone database (`In`) are omitted. `Local` is UTC, as in a container.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def _enumeration(name: str, names: tuple[str, ...], first: int) -> Type:
 
 
 def format_time_string(moment: Moment) -> str:
-    """Return a moment as Go's `Time.String` has it."""
+    """Return a moment as Go's `Time.String` prints it."""
     return layouts.format_time(moment, _STRING_LAYOUT)
 
 
@@ -101,7 +101,7 @@ def _add_date(moment: Moment, years: int, months: int, days: int) -> Moment:
         first = local.replace(year=local.year + years + month // 12, month=month % 12 + 1, day=1)
         then = first + timedelta(days=local.day - 1 + days)
     except (ValueError, OverflowError):
-        return moment.at_nanoseconds(10**30)  # says that there is no such year
+        return moment.at_nanoseconds(10**30)  # raises the error for an unsupported year
     return replace(moment, seconds=moment.seconds + int((then - local).total_seconds()))
 
 

@@ -1,10 +1,9 @@
-"""What is wrong with a template can often be told before there are data.
+"""The type checker: finds errors in a template before there is data.
 
-A shape is the type of what the template will get. The check walks the template along it, into every branch, with types
-in the place of values: a field that does not exist, a method with the wrong arguments, a range over a text, a `printf`
-whose verbs do not fit are found when the configuration is loaded, and not at three in the morning when the message is
-needed. What has no known type (elements of open maps, variables that are assigned to) is let pass: the check tells only
-what would fail whenever it is reached.
+It walks the template with types instead of values, into every branch. So a missing field, wrong arguments of a method,
+a range over a text and a `printf` whose verbs do not fit are found when the configuration is loaded, and not when the
+message must be sent. Values of unknown type (elements of open maps, variables that are assigned to) are accepted: the
+checker reports only what always fails when it is executed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -52,7 +51,7 @@ from haulout.compat.gotemplate.types import (
 from haulout.core.yaml_decoder import did_you_mean
 from haulout.errors import TemplateError
 
-_KnownType: TypeAlias = Type | None  # None: not known before there are data
+_KnownType: TypeAlias = Type | None  # None: unknown without data
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 _BASIC = {
     Kind.BOOL: "bool",
@@ -65,7 +64,7 @@ _WITH_LENGTH = (Kind.STRING, Kind.SLICE, Kind.MAP)
 
 
 def check_tree(source: Source, tree: Tree, shape: Type) -> tuple[TemplateError, ...]:
-    """Return all that is wrong with a template for data of a shape, in the order of the text."""
+    """Return all errors of a template for data of type `shape`, in the order of the text."""
     checker = _Checker(source, tree)
     checker.check_template(tree.body, shape)
     checker.check_uncalled()
@@ -74,7 +73,7 @@ def check_tree(source: Source, tree: Tree, shape: Type) -> tuple[TemplateError, 
 
 @dataclass(frozen=True, slots=True)
 class _Arguments:
-    """What a function or a method is given: where each stands, its type, and the operand unless it came by a pipe."""
+    """The arguments of a call: their types, offsets, and operands (None for the argument from the pipeline)."""
 
     types: tuple[_KnownType, ...]
     offsets: tuple[int, ...]
@@ -96,17 +95,17 @@ class _Checker:
             *(_assigned_variables(body) for body in tree.templates.values())
         )
         self._variables: list[tuple[str, _KnownType]] = []
-        self._visited: set[tuple[str, str]] = set()  # templates and the types they were walked with
+        self._visited: set[tuple[str, str]] = set()  # checked templates, with the type of their argument
 
     def check_template(self, body: Block, dot: _KnownType) -> None:
-        """Walk a template with a stack of its own."""
+        """Check a template with its own variables."""
         outside = self._variables
         self._variables = [("$", dot)]
         self._block(body, dot)
         self._variables = outside
 
     def check_uncalled(self) -> None:
-        """Walk the templates that nobody calls: what is wrong in itself is wrong there, too."""
+        """Check the templates that are never called, with an unknown argument."""
         called = {name for name, _ in self._visited}
         for name, body in self._tree.templates.items():
             if name not in called and body is not self._tree.body:
@@ -115,7 +114,7 @@ class _Checker:
     def _report(self, at: int, problem: str) -> None:
         self.problems.add((at, problem))
 
-    # -- pieces
+    # -- nodes
 
     def _block(self, block: Block, dot: _KnownType) -> None:
         mark = len(self._variables)
@@ -126,7 +125,7 @@ class _Checker:
     def _node(self, node: Node, dot: _KnownType) -> None:
         match node:
             case Action():
-                # Not through _block: the variables of an action live on.
+                # Not through _block: the variables of an action stay visible after it.
                 self._pipe(node.pipe, dot)
             case Conditional():
                 mark = len(self._variables)
@@ -176,7 +175,7 @@ class _Checker:
             self._visited.add(visit)
             self.check_template(body, argument)
 
-    # -- pipes
+    # -- pipelines
 
     def _declare(self, name: Name, type_: _KnownType) -> None:
         self._variables.append((name.text, None if name.text in self._assigned else type_))
@@ -210,7 +209,7 @@ class _Checker:
         )
         return self._call(operand, arguments, dot)
 
-    def _operand(self, operand: Operand, dot: _KnownType) -> _KnownType:  # noqa: PLR0911 - one line for each kind of operand
+    def _operand(self, operand: Operand, dot: _KnownType) -> _KnownType:  # noqa: PLR0911 - one line per kind
         match operand:
             case Dot():
                 return dot
@@ -244,7 +243,7 @@ class _Checker:
             return builtin.result
         match function.name:
             case "call":
-                self._report(function.at, "call is of no use here: no value is a function")
+                self._report(function.at, "call is not supported here: no value is a function")
             case "and" | "or":
                 same = all(type_ is arguments.types[0] for type_ in arguments.types)
                 return arguments.types[0] if same else None
@@ -359,7 +358,7 @@ def _dereferenced(type_: _KnownType) -> _KnownType:
 
 
 def _assigned_variables(block: Block) -> Iterator[str]:
-    """Yield the variables that are assigned to somewhere: what they hold depends on the way."""
+    """Yield the variables with an assignment anywhere: their type depends on the execution path."""
     for node in block:
         match node:
             case Action() | TemplateCall(pipe=Pipeline()):

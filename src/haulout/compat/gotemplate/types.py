@@ -1,12 +1,12 @@
-"""What a template may touch: values that know their Go type.
+"""The type system of templates: values with Go types.
 
-A template of text/template sees Go values, and Go's types show everywhere: in what a missing key gives, in what can be
-compared, in how a value is printed. So each value here is a pair of a type and plain data, and a `Type` says all there
-is: the kind, the fields and methods that a template may use, and how data are read and printed. Nothing else can be
-reached: no attribute of a Python object is ever looked up by a name from a template.
+A text/template sees Go values, and their types matter everywhere: for missing keys, comparisons and printing. So each
+value is a pair of a type and plain data. A `Type` defines everything that a template may do: the kind, the fields and
+methods, and how data is read and printed. Nothing else is accessible: no attribute of a Python object is ever looked up
+by a name from a template.
 
-Python's plain values get the types that Go's JSON decoder would give them (`to_value`). The same types describe what a
-template will get before there are any data; `check` walks a template along them.
+Plain Python values get the types that Go's JSON decoder would give them (`to_value`). The same types describe a
+template's data in advance; `check` walks a template with them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from haulout.compat.gotemplate.source import Problem
 
 
 class Kind(Enum):
-    """What a type is made of."""
+    """The kind of a type, as in Go's package reflect."""
 
     BOOL = "bool"
     INT = "int"
@@ -39,25 +39,25 @@ class Field:
 
     type: "Type"
     get: Callable[[Any], Any]
-    promoted: bool = False  # it belongs to an embedded struct, with which it is printed
+    promoted: bool = False  # a field of an embedded struct, which prints it
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method: the types of its arguments and of its result, and what to call with the data of all of them."""
+    """A method: the types of its parameters and of its result, and its implementation."""
 
     result: "Type"
     call: Callable[..., Any]
     parameters: tuple["Type", ...] = ()
-    on_nil: Any = None  # its result for a pointer to nothing; most fail then
+    on_nil: Any = None  # the result for a nil pointer; None: the call fails
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Type:
     """A Go type.
 
-    `fields` and `methods` may be filled in after it was made, so that a type can speak of itself. `refused_names` are
-    names that a template may know from elsewhere, with the reason why they cannot be had here.
+    `fields` and `methods` may be extended after creation, so that a type can refer to itself. `refused_names` are names
+    that a template may know from elsewhere, with the reason why they are not available here.
     """
 
     name: str
@@ -67,25 +67,25 @@ class Type:
     fields: dict[str, Field] = field(default_factory=dict)
     methods: dict[str, Method] = field(default_factory=dict)
     refused_names: Mapping[str, str] = field(default_factory=dict)
-    read: Callable[[Any], Any] | None = None  # raw to data; it must give the zero value for whatever it cannot read
-    text: Callable[[Any], str] | None = None  # how it prints itself
-    source_text: Callable[[Any], str] | None = None  # how it prints itself for %#v
+    read: Callable[[Any], Any] | None = None  # converts raw data; must return the zero value for invalid data
+    text: Callable[[Any], str] | None = None  # how a value prints itself
+    source_text: Callable[[Any], str] | None = None  # how a value prints itself for %#v
 
     @property
     def dereferenced(self) -> "Type":
-        """The type itself, or what it points to."""
+        """The type itself, or the target of a pointer."""
         return self.element if self.kind is Kind.POINTER and self.element else self
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value: of which type, and its data."""
+    """A type and its data."""
 
     type: Type
     data: Any
 
 
-OptionalValue: TypeAlias = Value | None  # None: no value at all, such as that of a missing key
+OptionalValue: TypeAlias = Value | None  # None: no value, such as that of a missing key
 
 BOOL = Type("bool", Kind.BOOL)
 INT = Type("int", Kind.INT)
@@ -99,40 +99,40 @@ ANY = Type("interface {}", Kind.INTERFACE)
 
 
 def map_of(element: Type, name: str = "") -> Type:
-    """Return the type of maps from texts to an element."""
+    """Return the type of maps from strings to `element`."""
     return Type(name or f"map[string]{element.name}", Kind.MAP, element=element)
 
 
 def list_of(element: Type) -> Type:
-    """Return the type of lists of an element."""
+    """Return the type of lists of `element`."""
     return Type(f"[]{element.name}", Kind.SLICE, element=element)
 
 
 def pointer_to(element: Type) -> Type:
-    """Return the type of pointers to an element: it may be absent."""
+    """Return the type of pointers to `element`. A nil pointer means that the value is absent."""
     return Type(f"*{element.name}", Kind.POINTER, element=element)
 
 
 def string_type(name: str) -> Type:
-    """Return a type of texts with a name of its own."""
+    """Return a named string type."""
     return Type(name, Kind.STRING)
 
 
 ANY_MAP = map_of(ANY)
 ANY_LIST = list_of(ANY)
-NIL = Value(ANY, None)  # there is a value, and it is nil
+NIL = Value(ANY, None)  # an existing value that is nil
 
 _Converter: TypeAlias = Callable[[Any], Value]
 _converters: dict[type, _Converter] = {}
 
 
 def register_converter(python_type: type, converter: _Converter) -> None:
-    """Declare how values of a Python class become values of a template."""
+    """Register how values of a Python class are converted to template values."""
     _converters[python_type] = converter
 
 
 def to_value(raw: Any) -> OptionalValue:
-    """Return a plain Python value as a value; raises a `Problem` for anything that was not declared."""
+    """Convert a plain Python value. Raise `Problem` for an unregistered class."""
     if raw is None or isinstance(raw, Value):
         return raw
     for python_type, converter in _converters.items():
@@ -142,14 +142,14 @@ def to_value(raw: Any) -> OptionalValue:
 
 
 def to_typed_value(type_: Type, raw: Any) -> Value:
-    """Return a raw value as one of a type; what cannot be read as such is its zero value."""
+    """Convert a raw value to a type. Invalid data becomes the zero value."""
     if type_.kind is Kind.INTERFACE:
         return to_value(raw) or NIL
     return Value(type_, data_of(type_, raw))
 
 
 def data_of(type_: Type, raw: Any) -> Any:
-    """Return the data that a value of a type has for a raw value."""
+    """Return the data of a raw value for a type."""
     if type_.read is not None:
         return type_.read(raw)
     if type_.kind is Kind.POINTER and type_.element is not None:
@@ -158,19 +158,22 @@ def data_of(type_: Type, raw: Any) -> Any:
 
 
 def dereference(value: OptionalValue) -> OptionalValue:
-    """Return what a pointer points to, and anything else as it is; a nil pointer stays one."""
+    """Return the target of a pointer. Other values and nil pointers are returned unchanged."""
     if value is not None and value.type.kind is Kind.POINTER and value.data is not None and value.type.element:
         return to_typed_value(value.type.element, value.data)
     return value
 
 
 def unwrap_interface(value: OptionalValue) -> OptionalValue:
-    """Return nothing for an interface that holds nothing."""
+    """Return None for an empty interface, and other values unchanged."""
     return None if value is not None and value.type.kind is Kind.INTERFACE else value
 
 
 def sorted_entries(value: Value) -> list[tuple[str, Any]]:
-    """Return keys and raw values of a map, in the order in which Go shows them."""
+    """Return keys and raw values of a map, in the order in which Go prints them.
+
+    Raise `Problem` if a key is not a string.
+    """
     data: Mapping[Any, Any] = value.data or {}
     if not all(isinstance(key, str) for key in data):
         raise Problem("found a mapping with keys that are no texts, which a template cannot use")
@@ -201,7 +204,7 @@ _READERS_BY_KIND: dict[Kind, Callable[[Any], Any]] = {
     Kind.STRUCT: lambda raw: raw if isinstance(raw, Mapping) else {},
 }
 
-register_converter(bool, lambda raw: Value(BOOL, raw))  # before int, which it is a kind of
+register_converter(bool, lambda raw: Value(BOOL, raw))  # before int, because bool is a subclass of int
 register_converter(str, lambda raw: Value(STRING, raw))
 register_converter(int, _integer_value)
 register_converter(float, lambda raw: Value(FLOAT, float(raw)))

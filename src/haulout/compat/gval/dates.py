@@ -1,6 +1,6 @@
-"""`date("…")` in an expression: the forms of dates that gval knows, read in UTC.
+"""`date("…")` in an expression: the date formats of gval, in UTC.
 
-Operators know a date only as the text that Go prints for it, so this turns one text into the other.
+Operators treat a date only as the text that Go prints for it, so this module converts one text to the other.
 """
 
 import re
@@ -29,7 +29,7 @@ _NOON = 12
 
 
 def parse(text: str) -> Date:
-    """Return a date; raises `GvalError`."""
+    """Parse a date. Raise `GvalError`."""
     for layout in _LAYOUTS:
         found = layout.fullmatch(text)
         if found:
@@ -43,8 +43,8 @@ def _build_date(parts: dict[str, str | None], text: str) -> Date:
     if parts.get("half"):
         hour = hour % _NOON + (_NOON if parts["half"] == "PM" else 0)
     try:
-        # A time of day alone is in the year 0, which Python does not have.
-        found = datetime(  # noqa: DTZ001 - only its parts are of interest
+        # A time of day alone is in the year 0, which Python does not support.
+        found = datetime(  # noqa: DTZ001 - only its parts are used
             int(parts.get("year") or 0) or 4,
             month,
             int(parts.get("day") or 1),

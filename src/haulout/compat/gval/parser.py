@@ -1,4 +1,4 @@
-"""Reads the text of an expression into steps that can be calculated."""
+"""Parses an expression into functions that evaluate it."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from haulout.compat.gval.values import (
 _VARIABLE = "value"
 _MAX_DEPTH = 50
 _MAX_LENGTH = 10_000
-_MAX_TOKENS = 400  # steps call each other, so there must be an end
+_MAX_TOKENS = 400  # evaluation is recursive, so the length is limited
 _TOKEN = re.compile(
     r"""(?:\s|//[^\n]*|/\*.*?\*/)*(?:
     (?P<number>(?:0[xXbBoO][0-9a-zA-Z_]*|(?:[0-9][0-9_]*)?\.?[0-9][0-9_]*\.?)(?:(?<=[0-9._])[eE][+-]?[0-9_]+)?)
@@ -37,7 +37,7 @@ Evaluator = Callable[[float], Any]  # from the value to a result
 
 @dataclass(frozen=True, slots=True)
 class GvalExpression:
-    """An expression that can be calculated, and the names in it that have no value."""
+    """An expression that can be evaluated, and the names in it that have no value."""
 
     text: str
     evaluate: Evaluator = field(compare=False, repr=False)
@@ -47,7 +47,7 @@ class GvalExpression:
         return self.text
 
     def is_true(self, value: float) -> bool:
-        """Return whether it holds for a value; raises `GvalError`."""
+        """Return whether the expression is true for a value. Raise `GvalError`."""
         result = self.evaluate(float(value))
         boolean = to_bool(result)
         if boolean is None:
@@ -56,7 +56,7 @@ class GvalExpression:
 
 
 def parse(text: str) -> GvalExpression:
-    """Return the calculation that `text` describes; raises `GvalError`."""
+    """Parse an expression. Raise `GvalError`."""
     if len(text) > _MAX_LENGTH:
         raise GvalError(f"expected at most {_MAX_LENGTH} characters, found {len(text)}")
     parser = _Parser(text)
@@ -87,12 +87,12 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _is_name(name: str | None) -> bool:
-    # Only letters and digits, but not ², which `re` takes for one.
+    # Only letters and decimal digits, but not ², which `re` accepts.
     return name is None or all(c == "_" or c.isalpha() or c.isdecimal() for c in name)
 
 
 class _Parser:
-    """Goes through the tokens once, from left to right."""
+    """A precedence climbing parser."""
 
     def __init__(self, text: str) -> None:
         self.unknown_names: list[str] = []
@@ -115,7 +115,7 @@ class _Parser:
     def _ternary(self, condition: Evaluator) -> Evaluator:
         self._descend()
         if_true = self._expression()
-        if_false: Evaluator = lambda _: None  # noqa: E731 - as short as what it stands for
+        if_false: Evaluator = lambda _: None  # noqa: E731 - a named function would be longer
         if self._accept(":"):
             if_false = self._expression()
         elif self._next.kind != "end":
@@ -132,7 +132,7 @@ class _Parser:
                 return left
             self._advance()
             if symbol in {"=~", "!~"} and self._next.kind == "text":
-                compile_pattern(unquote_token(self._next))  # so that a broken one is told now
+                compile_pattern(unquote_token(self._next))  # reports an invalid pattern when the expression is parsed
             left = _binary_operation(symbol, left, self._binary(operator.precedence + 1))
 
     def _operand(self) -> Evaluator:
@@ -219,7 +219,7 @@ class _Parser:
 
 
 def unquote_token(token: _Token) -> str:
-    """Return the text that a quoted one stands for."""
+    """Return the text of a quoted token. Raise `GvalError`."""
     try:
         return gotext.unquote(token.text)
     except ValueError as error:
@@ -248,7 +248,7 @@ def _unary_operation(symbol: str, operand: Evaluator) -> Evaluator:
             number = to_number(found)
             if number is not None:
                 return -number if symbol == "-" else float(~to_bits(number))
-        raise GvalError(f"expected something that {symbol} is for, found {describe(found)}")
+        raise GvalError(f"expected operands for {symbol}, found {describe(found)}")
 
     return step
 

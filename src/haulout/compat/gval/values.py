@@ -1,7 +1,7 @@
-"""What the values of an expression can be, and how operators convert them, as in gval.
+"""The values of expressions, and how operators convert them, as in gval.
 
-A value is a float, a text, a truth value, a list, a `Date` or None. An operator first looks for two operands of the
-same type, then tries to convert them: to numbers, to truth values, to texts, in this order.
+A value is a float, a text, a boolean, a list, a `Date` or None. An operator first checks whether its operands have the
+same type, then tries to convert them: to numbers, to booleans, to texts, in this order.
 """
 
 import math
@@ -21,18 +21,18 @@ _NAMES = {float: "a number", str: "a text", bool: "true or false", list: "a list
 
 
 class GvalError(ValueError):
-    """An expression that makes no sense, or not with this value."""
+    """An expression is invalid, or cannot be evaluated for this value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Date:
-    """An instant, as the text that Go prints for it: the operators know it only as this."""
+    """An instant, as the text that Go prints for it. Operators use only this text."""
 
     text: str
 
 
 def describe(value: Any) -> str:
-    """Return what a value is, for people."""
+    """Return the type of a value for users."""
     return _NAMES.get(type(value), "a date")
 
 
@@ -53,14 +53,14 @@ def to_text(value: Any) -> str:
 
 
 def to_number(value: Any) -> float | None:
-    """Return a value as a number, or None if it is none."""
+    """Convert a value to a number; None if that is not possible."""
     if isinstance(value, float):
         return value
     return gonumbers.parse_float(value) if isinstance(value, str) else None
 
 
 def to_bool(value: Any) -> bool | None:
-    """Return a value as true or false, or None if it is neither."""
+    """Convert a value to a boolean; None if that is not possible."""
     if value is None or isinstance(value, bool):
         return bool(value)
     if isinstance(value, str) and value in _TRUE | _FALSE:
@@ -70,12 +70,12 @@ def to_bool(value: Any) -> bool | None:
 
 
 def is_zero(value: Any) -> bool:
-    """Tell whether a value counts as absent for `? :` and `??`."""
+    """Return whether `? :` and `??` treat a value as absent."""
     return value is None or value is False or value == "" or (isinstance(value, float) and value == 0)
 
 
 def is_same(left: Any, right: Any) -> bool:
-    """Tell whether two values are of one type and equal, lists by their items."""
+    """Return whether two values have the same type and are equal. Lists are compared by their items."""
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(is_same, left, right))
     return type(left) is type(right) and bool(left == right)
@@ -83,17 +83,17 @@ def is_same(left: Any, right: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """What an operator does with operands of each type; `fallback` is for those that fit none."""
+    """The implementations of an operator for each type. `fallback` is for operands without a common type."""
 
     precedence: int
     numbers: Callable[[float, float], Any] | None = None
     booleans: Callable[[bool, bool], Any] | None = None
     strings: Callable[[str, str], Any] | None = None
     fallback: Callable[[Any, Any], Any] | None = None
-    short_circuit: Callable[[Any], Any] = lambda _: None  # the result, if the left operand already tells it
+    short_circuit: Callable[[Any], Any] = lambda _: None  # the result, if the left operand determines it
 
     def apply(self, symbol: str, left: Any, right: Any) -> Any:
-        """Return the result; raises `GvalError`."""
+        """Return the result. Raise `GvalError`."""
         of_one_type = {float: self.numbers, bool: self.booleans, str: self.strings}.get(type(left))
         if of_one_type is not None and type(left) is type(right):
             return _check_length(of_one_type(left, right))
@@ -110,7 +110,7 @@ class Operator:
                 return _check_length(operation(*converted))
         if self.fallback is not None:
             return self.fallback(left, right)
-        raise GvalError(f"expected something that {symbol} is for, found {describe(left)} {symbol} {describe(right)}")
+        raise GvalError(f"expected operands for {symbol}, found {describe(left)} {symbol} {describe(right)}")
 
 
 def _to_text_or_none(value: Any) -> str | None:
@@ -145,7 +145,7 @@ def _power(left: float, right: float) -> float:
 
 
 def to_bits(number: float) -> int:
-    """Return a number as 64 bits with a sign; what does not fit is the least of them."""
+    """Convert a number to a signed 64-bit integer. A number out of range becomes the minimum."""
     whole = int(number) if math.isfinite(number) else -_SIGN
     return whole if -_SIGN <= whole < _SIGN else -_SIGN
 
@@ -157,7 +157,7 @@ def _wrap(bits: int) -> float:
 def _shift(left: float, right: float, *, up: bool) -> float:
     places = to_bits(right)
     bits = to_bits(left)
-    if not 0 <= places < 64:  # noqa: PLR2004 - all bits are gone
+    if not 0 <= places < 64:  # noqa: PLR2004 - all bits are shifted out
         return -1.0 if bits < 0 and not up else 0.0
     return _wrap(bits << places) if up else float(bits >> places)
 
@@ -173,7 +173,7 @@ def _matches(left: Any, right: Any) -> bool:
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
-    """Return a regular expression; raises `GvalError`."""
+    """Compile a regular expression. Raise `GvalError`."""
     try:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:

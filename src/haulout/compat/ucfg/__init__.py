@@ -1,1 +1,1 @@
-"""The YAML dialect of `maintenance.yaml`, as the Go library go-ucfg reads it."""
+"""The YAML dialect of `maintenance.yaml`, as parsed by the Go library go-ucfg."""

@@ -1,14 +1,14 @@
-"""Single values as the type that is wanted: what Go's go-ucfg accepts is accepted, with the same outcome.
+"""Conversion of scalars to the wanted type, with the same results as Go's go-ucfg.
 
 | Wanted | Accepts |
 | --- | --- |
-| text | anything single: true becomes `true`, 010 becomes `8`, 1.10 becomes `1.1` |
-| true or false | booleans, and the texts 1 t T TRUE true True 0 f F FALSE false False |
-| whole number | whole numbers, fractions cut off, texts such as `5` or `0x1f` |
+| text | any scalar: true becomes `true`, 010 becomes `8`, 1.10 becomes `1.1` |
+| boolean | booleans, and the texts 1 t T TRUE true True 0 f F FALSE false False |
+| integer | integers, truncated floats, texts such as `5` or `0x1f` |
 | number | numbers, texts such as `1.5` |
-| duration | texts as Go has them, such as 1h30m; a number means seconds, but not one out of a `${…}` |
+| duration | Go durations, such as 1h30m; a number means seconds, unless it comes from a `${…}` |
 
-What does not fit raises a `ConversionError`, whose message is what was expected.
+A value that does not fit raises a `ConversionError`, whose message is what was expected.
 """
 
 import math
@@ -27,11 +27,11 @@ _NANOSECONDS = 1_000_000_000
 
 
 class ConversionError(ValueError):
-    """A value that is not what is wanted; the message says what was expected."""
+    """A value cannot be converted. The message is what was expected."""
 
 
 def boolean(value: Plain) -> bool:
-    """Return it as true or false."""
+    """Convert a value to a boolean."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value in _TRUE | _FALSE:
@@ -40,7 +40,7 @@ def boolean(value: Plain) -> bool:
 
 
 def integer(value: Plain) -> int:
-    """Return it as a whole number of at most 64 bits, with its sign."""
+    """Convert a value to a signed 64-bit integer."""
     number: int | None = None
     match value:
         case str(text):
@@ -55,7 +55,7 @@ def integer(value: Plain) -> int:
 
 
 def number(value: Plain) -> float:
-    """Return it as a number."""
+    """Convert a value to a number."""
     found = gonumbers.parse_float(value) if isinstance(value, str) else value
     if found is None or isinstance(found, bool | str):
         raise ConversionError("a number")
@@ -63,7 +63,7 @@ def number(value: Plain) -> float:
 
 
 def duration_of(value: Plain, *, dynamic: bool = False) -> timedelta:
-    """Return it as a duration; a number is seconds, unless it came out of a `${…}`."""
+    """Convert a value to a duration. A number means seconds, unless it comes from a `${…}` (`dynamic`)."""
     try:
         if isinstance(value, str) or dynamic:
             return duration.parse(format_scalar(value))

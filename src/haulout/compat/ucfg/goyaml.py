@@ -1,14 +1,14 @@
-"""YAML as the SAP maintenance-controller reads it, with the place of every key and value.
+"""YAML as the SAP maintenance-controller parses it, with the position of every key and value.
 
-    document = dialect.parse(data, file="maintenance.yaml")
+    document = goyaml.parse(data, file="maintenance.yaml")
     document.root            # Mapping(entries={"intervals": Entry(...), …})
 
-That controller uses Go's yaml.v2, whose idea of YAML differs from PyYAML's in ways that change what a file means:
-`11:00` is text and not 660, `y` is true, `1e3` is a number, a date is text. A key that is written twice counts as it
-was written last, and so does a `<<` merge: unlike elsewhere, one that stands below a key overrides it. All this is
-kept, since files rely on it; what was probably not meant is told as a warning.
+That controller uses Go's yaml.v2, which differs from PyYAML in ways that change the meaning of a file: `11:00` is text
+and not 660, `y` is true, `1e3` is a number, a date is text. Of duplicate keys the last one counts, and the same holds
+for a `<<` merge: unlike in other parsers, a merge after a key overrides that key. All this is preserved, because files
+rely on it; probable mistakes are reported as warnings.
 
-A value knows its line and column (both counted from 1). Keys are texts: `yes:` and `5:` are errors, as to Go.
+A value has its line and column (both from 1). Keys are texts: `yes:` and `5:` are errors, as in Go.
 """
 
 import base64
@@ -26,7 +26,7 @@ Plain = None | bool | int | float | str
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = "<<"
-_MAX_VALUES = 400_000  # that aliases may make of a file, as in Go
+_MAX_VALUES = 400_000  # values that aliases may expand to, as in Go
 
 _CONSTANTS: dict[str, Plain] = {
     **dict.fromkeys(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True),
@@ -43,7 +43,7 @@ _TYPED = {"bool": bool, "int": int, "float": float, "null": type(None)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A value, and where it begins."""
+    """A value and its position."""
 
     line: int
     column: int
@@ -51,7 +51,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scalar(Value):
-    """A single value, and how it was written: `value` is 8 where `written` is `010`."""
+    """A scalar and its text: `value` is 8 where `written` is `010`."""
 
     value: Plain
     written: str
@@ -66,7 +66,7 @@ class Sequence(Value):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A key, where it stands, and its value."""
+    """A key, its position, and its value."""
 
     name: str
     line: int
@@ -76,26 +76,25 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapping(Value):
-    """Keys with values."""
+    """A mapping of keys to values."""
 
     entries: dict[str, Entry]
 
     def get(self, name: str) -> Value | None:
-        """Return the value of a key, or None if the key is absent."""
         entry = self.entries.get(name)
         return entry.value if entry else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """What a file holds, and what about it is probably not meant."""
+    """The content of a file, and its probable mistakes."""
 
-    root: Value | None  # None: nothing at all
+    root: Value | None  # None: the file is empty
     warnings: tuple[ConfigError, ...]
 
 
 def parse(data: bytes, *, file: str) -> Document:
-    """Return the first document in `data_annotation`; `ConfigErrors` has all that is wrong with it."""
+    """Return the first document in `data`. Raise `ConfigErrors` with all its errors."""
     text = ""
     try:
         text = yaml_nodes.decode_text(data, file=file)
@@ -113,7 +112,7 @@ def parse(data: bytes, *, file: str) -> Document:
 
 
 def describe(value: Value) -> str:
-    """Return what it is, for people."""
+    """Return a description of a value for users."""
     if isinstance(value, Mapping | Sequence):
         return "a mapping" if isinstance(value, Mapping) else "a list"
     match value:
@@ -129,7 +128,7 @@ def describe(value: Value) -> str:
 
 
 def format_scalar(value: Plain) -> str:
-    """Return a single value as text, as Go writes it: `true`, `8`, `1e+06`, `null`."""
+    """Return a scalar as text, as Go writes it: `true`, `8`, `1e+06`, `null`."""
     match value:
         case None:
             return "null"
@@ -141,17 +140,17 @@ def format_scalar(value: Plain) -> str:
 
 
 def shorten(text: str, *, limit: int = 60) -> str:
-    """Return a text, or its beginning if it is long."""
+    """Return a text, shortened if it is long."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def path(key: str, name: str) -> str:
-    """Return the way to a key below `key`: `intervals.requeue`."""
+    """Return the path of a key below `key`: `intervals.requeue`."""
     return f"{key}.{name}" if key else name
 
 
 def resolve(text: str) -> Plain:
-    """Return what a text without quotes stands for."""
+    """Return the value of an unquoted scalar."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if text[0] == ".":
@@ -168,23 +167,23 @@ def resolve(text: str) -> Plain:
 
 
 class _TagMismatch(ValueError):
-    """A value is not what its tag says."""
+    """A value does not match its tag."""
 
 
 class _Builder:
-    """Makes values of a parser's events, and notes what is wrong. What an alias names is made once."""
+    """Builds values from a parser's events, and collects errors. The value of an anchor is built once."""
 
     def __init__(self, events: Iterator[yaml.Event], file: str) -> None:
         self.errors: list[ConfigError] = []
         self.warnings: list[ConfigError] = []
         self._events = events
         self._file = file
-        self._anchors: dict[str, Value | None] = {}  # None: we are still inside it
+        self._anchors: dict[str, Value | None] = {}  # None: the parser is inside this anchor
         self._written = 0
         self._sizes: dict[int, int] = {}
 
     def document(self) -> Value | None:
-        """Return what the document holds."""
+        """Return the value of the document; None if it is empty."""
         for event in self._events:
             if isinstance(event, yaml.NodeEvent):
                 root = self._value(event, "")
@@ -211,11 +210,11 @@ class _Builder:
             return value
         if event.anchor in self._anchors:
             self._add_error(
-                event, key, f"expected something that does not contain itself, found *{event.anchor} inside it"
+                event, key, f"expected a value that does not contain itself, found *{event.anchor} inside it"
             )
         else:
             self._add_error(
-                event, key, f"expected an alias to something above, found *{event.anchor}, which is not there"
+                event, key, f"expected an alias to something above, found *{event.anchor}, which is not defined"
             )
         return _scalar(event, None)
 
@@ -270,8 +269,8 @@ class _Builder:
 
     def _merge(self, entries: dict[str, Entry], event: yaml.Event, key: str) -> None:
         value = self._value(event, key)
-        is_list = isinstance(event, yaml.SequenceStartEvent)  # not an alias to one
-        # The first of a list counts most, so it comes last.
+        is_list = isinstance(event, yaml.SequenceStartEvent)  # a list itself, not an alias to one
+        # The first item of a list has the highest priority, so it is applied last.
         for each in reversed(value.items) if is_list and isinstance(value, Sequence) else [value]:
             if isinstance(each, Mapping):
                 entries |= each.entries
@@ -281,7 +280,7 @@ class _Builder:
                 )
 
     def _size(self, value: Value) -> int:
-        # How many values it is, if each alias is replaced by what it stands for.
+        # The number of values after all aliases are expanded.
         if id(value) in self._sizes:
             return self._sizes[id(value)]
         inside: list[Value] = []
@@ -328,7 +327,7 @@ def _typed(event: yaml.ScalarEvent) -> Plain:
             return text
         raise _TagMismatch(f"expected a date and time, as its tag says, found {text!r}")
     if kind not in _TYPED:
-        return text  # a text, or a tag that nobody knows, which Go takes for a text
+        return text  # a text, or an unknown tag, which Go treats as text
     value = resolve(text)
     if kind == "float" and type(value) is int:
         return float(value)

@@ -1,18 +1,20 @@
-"""`${NAME}` in values: from the top of the same file, or from the environment.
+"""`${NAME}` in values: from the top level of the same file, or from the environment.
 
-| Form | Stands for |
+| Form | Result |
 | --- | --- |
-| `${NAME}` | the value of NAME; that there is none is an error |
+| `${NAME}` | the value of NAME; an error if it has none |
 | `${NAME:text}` | the value of NAME, or `text` if it has none |
 | `${NAME:+text}` | `text` if NAME has a value, otherwise nothing |
-| `${NAME:?text}` | the value of NAME; that there is none is an error with this message |
+| `${NAME:?text}` | the value of NAME; an error with this message if it has none |
 | `$$`, `$}` | `$`, `}` |
 
-Forms nest. NAME is first a key at the top of the file, then a variable of the environment; an empty variable is none.
-Syntax is checked in the whole file, but a name is only looked up when its value is wanted: what nobody reads does no
-harm. The text that comes out is read once more as a small language (`literals`): `60` becomes a number, `a,b` a list.
-Where a text is wanted and that reading gives none, the text stays as it is; Go refuses such a file, so nobody relies on
-it. What comes out is not searched for `${…}` again, and never shown: it may be a secret.
+Forms can be nested. NAME is first a key at the top level of the file, then an environment variable; an empty variable
+counts as missing. The syntax of the whole file is checked, but a name is resolved only when its value is read: unused
+values cause no errors.
+
+The resulting text is parsed as a small language (`literals`): `60` becomes a number, `a,b` a list. If that fails, the
+text is used as it is; Go rejects such a file, so no existing file relies on it. The result is not searched for `${…}`
+again, and is never shown, because it may be a secret.
 """
 
 import operator
@@ -34,7 +36,7 @@ _MAX_TEXT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """One `${…}`: a name, and what to do with its value (`:`, `:+`, `:?` or nothing) and `other`."""
+    """One `${…}`: a name, an operation on its value (`:`, `:+`, `:?` or none) and the operand `other`."""
 
     name: "Pieces"
     operation: str = ""
@@ -46,14 +48,14 @@ Pieces = tuple[str | Lookup, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicValue(Value):
-    """A value that is known only when its names are looked up."""
+    """A value that is known only after its names are resolved."""
 
     pieces: Pieces
     written: str
 
     @property
     def name(self) -> str | None:
-        """Return NAME if this is exactly `${NAME}`."""
+        """Return NAME if the value is exactly `${NAME}`."""
         match self.pieces:
             case (Lookup(name=(str(name),), operation=""),):
                 return name
@@ -62,14 +64,14 @@ class DynamicValue(Value):
 
 @dataclass(frozen=True, slots=True)
 class ResolvedValue:
-    """What a value has become; `text` is that of a `${…}` before it was read as a value."""
+    """A resolved value. `text` is the text of a `${…}` before it was parsed as a literal."""
 
     value: Value
     text: str | None = None
 
 
 class InterpolationSyntaxError(ValueError):
-    """A `${…}` that makes no sense."""
+    """A `${…}` has invalid syntax."""
 
 
 class UnresolvedVariable(ValueError):
@@ -77,34 +79,34 @@ class UnresolvedVariable(ValueError):
 
 
 def parse(text: str) -> Pieces:
-    """Return the pieces of a text; raises `InterpolationSyntaxError`."""
+    """Return the pieces of a text. Raise `InterpolationSyntaxError`."""
     frames = [_Frame()]
     position = 0
     while position < len(text):
         position = _step(frames, text, position)
     if len(frames) > 1:
-        raise InterpolationSyntaxError("expected a } for each ${, found fewer; a $ that is meant as such is written $$")
+        raise InterpolationSyntaxError("expected a } for each ${, found fewer; write $$ for a literal $")
     return tuple(frames[0].left)
 
 
 def prepare(root: Value, *, file: str) -> tuple[Value, list[ConfigError]]:
-    """Return `root` with each text that has a `${…}` replaced by a `DynamicValue`, and what is wrong with them."""
+    """Return `root` with each text that contains `${…}` replaced by a `DynamicValue`, and the syntax errors."""
     preparing = _Preparer(file)
     return preparing.value(root, ""), preparing.errors
 
 
 class Resolver:
-    """Looks names up."""
+    """Resolves names."""
 
     def __init__(self, root: Value | None, environ: Environ[str, str]) -> None:
-        self.used: set[str] = set()  # keys at the top that were looked up
+        self.used: set[str] = set()  # top-level keys that were used
         self._top = root.entries if isinstance(root, Mapping) else {}
         self._environ = environ
         self._active: set[str] = set()
         self._texts: dict[str, str] = {}
 
     def resolve(self, value: Value) -> ResolvedValue:
-        """Return what a value has become; raises `UnresolvedVariable`."""
+        """Return the resolved value. Raise `UnresolvedVariable`."""
         if not isinstance(value, DynamicValue):
             return ResolvedValue(value)
         if value.name is not None and self._is_at_top(value.name):
@@ -157,12 +159,12 @@ class Resolver:
         return self._texts[name]
 
     def _is_at_top(self, name: str) -> bool:
-        # One that we come from is looked for in the environment, as in Go.
+        # A key that refers to itself is looked up in the environment, as in Go.
         return name in self._top and not (name in self._active and self._environ.get(name))
 
     def _enter(self, name: str, get: Callable[[Entry], T]) -> T:
         if name in self._active:
-            raise UnresolvedVariable(f"expected a value, found that {name} is made of itself")
+            raise UnresolvedVariable(f"expected a value, found that {name} refers to itself")
         self.used.add(name)
         self._active.add(name)
         try:
@@ -181,7 +183,7 @@ class Resolver:
 
 
 class _Frame:
-    """What has been read of a text, or of the `${…}` that we are in."""
+    """The parsed part of a text, or of the current `${…}`."""
 
     def __init__(self) -> None:
         self.left: list[str | Lookup] = []
@@ -197,7 +199,7 @@ class _Frame:
 
 
 def _step(frames: list[_Frame], text: str, position: int) -> int:
-    """Read the next thing, and return the position behind it."""
+    """Parse the next element, and return the position after it."""
     two = text[position : position + 2]
     frame = frames[-1]
     if two == "${":
@@ -225,15 +227,13 @@ def _step(frames: list[_Frame], text: str, position: int) -> int:
 def _close(frames: list[_Frame]) -> None:
     frame = frames.pop()
     if not frame.left:
-        raise InterpolationSyntaxError(
-            "expected a name between ${ and }, found none; a $ that is meant as such is written $$"
-        )
+        raise InterpolationSyntaxError("expected a name between ${ and }, found none; write $$ for a literal $")
     frames[-1].add(Lookup(tuple(frame.left), frame.operation, tuple(frame.right)))
 
 
 @dataclass(slots=True)
 class _Preparer:
-    """Finds the `${…}` of a file. What stands behind several aliases is looked at once."""
+    """Replaces the texts with `${…}` in a file. The value of several aliases is processed once."""
 
     file: str
     errors: list[ConfigError] = field(default_factory=list)

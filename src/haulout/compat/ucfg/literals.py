@@ -1,7 +1,7 @@
-"""The small value language that the text of a `${…}` is read as: `5` is a number, `a,b` is a list.
+"""The literal language in which the text of a `${…}` is parsed: `5` is a number, `a,b` is a list.
 
-It is JSON with fewer quotes, as in Elastic's go-ucfg: booleans, null, numbers, quoted texts, `[lists]` and `{objects}`,
-and a comma at the top makes a list without brackets. What fits nothing else is a text without the blanks around it.
+It is JSON with fewer quotes, as in Elastic's go-ucfg: booleans, null, numbers, quoted texts, `[lists]` and `{objects}`;
+commas at the top level make a list without brackets. Anything else is a text, without surrounding whitespace.
 """
 
 from typing import Any
@@ -14,11 +14,11 @@ _MAX_DEPTH = 50
 
 
 class LiteralError(ValueError):
-    """A text that this language cannot make sense of."""
+    """A text is not a valid literal."""
 
 
 def parse(text: str, *, objects: bool) -> Any:
-    """Return the value that `text` stands for; without `objects`, braces are ordinary characters."""
+    """Return the value of a literal. Without `objects`, braces are ordinary characters. Raise `LiteralError`."""
     reader = _Reader(text.strip(), objects=objects)
     values = [reader.value(",")]
     while reader.has_more():
@@ -28,7 +28,7 @@ def parse(text: str, *, objects: bool) -> Any:
 
 
 class _Reader:
-    """Reads values one after the other."""
+    """Parses one value after the other."""
 
     def __init__(self, text: str, *, objects: bool) -> None:
         self._rest = text
@@ -36,18 +36,18 @@ class _Reader:
         self._depth = 0
 
     def has_more(self) -> bool:
-        """Tell whether something but blanks is left."""
+        """Return whether there is more than whitespace."""
         self._rest = self._rest.lstrip()
         return bool(self._rest)
 
     def expect(self, character: str) -> None:
-        """Read a certain character."""
+        """Skip this character. Raise `LiteralError` if it is not next."""
         if not self._rest.startswith(character):
             raise LiteralError(f"expected {character}")
         self._rest = self._rest[1:]
 
     def value(self, stops: str) -> Any:
-        """Read a value; one without quotes ends before any character of `stops`."""
+        """Parse a value. An unquoted value ends before any of the characters in `stops`."""
         if not self.has_more():
             return None
         self._depth += 1

@@ -1,1 +1,1 @@
-"""The hub: Cluster API Machines in a management cluster, coupled with their Nodes in workload clusters."""
+"""Cluster API maintenance: couple the Machines of a management cluster with the Nodes of workload clusters."""

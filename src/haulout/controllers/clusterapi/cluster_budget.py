@@ -1,22 +1,22 @@
-"""Whether the maintenance of a workload cluster may begin: the budget across clusters.
+"""The budget across clusters: limits how many workload clusters are in maintenance at once.
 
-    admission = Budget(client, limits=(read_limit("2"),), namespace="haulout")
-    if reason := await admission.admit(key): ...        # "2 of 2 clusters are in maintenance: …": asked again later
-    await admission.release(key)                        # nothing of the cluster is active, as was seen there
+    budget = LimitedClusterBudget(client, limits=(parse_limit("2"),), namespace="haulout")
+    if reason := await budget.acquire(key): ...        # "2 of 2 clusters are in maintenance: …": retried later
+    await budget.release(key)                          # none of the cluster's nodes has a request
 
-A cluster in maintenance has a slot in a ledger of the management cluster, taken by compare-and-swap before the first
-of its nodes is touched (`haulout.kube.slot_ledger`), so that two hubs that both believe to lead cannot exceed a limit.
-Who has a slot goes on with as many nodes as it likes: a budget that was made smaller stops new ones, and strands
-nobody.
+A cluster in maintenance holds a slot in a ledger of the management cluster. It is acquired by compare-and-swap before
+the first node of the cluster is touched (`haulout.kube.slot_ledger`), so that two controllers that both believe they
+lead cannot exceed a limit. A cluster with a slot continues with any number of nodes. Lowering the budget stops new
+clusters only.
 
-A slot is given back by the hub, which has looked at the nodes of that cluster and found nothing: its own, and those
-that its predecessors left, which are the ones that were there when it first looked. One that came later is another
-hub's, which knows better. That a cluster cannot be reached is no reason to give its slot back.
+The controller releases a slot after it has checked that no node of the cluster has a request. It releases its own slots
+and inherited ones, which are those that existed at its first read. A slot that appears later belongs to another
+controller and stays. An unreachable cluster keeps its slot.
 
-Of clusters that are gone nobody looks at the nodes any more. When there is no room the server is asked for the Machines
-of those that have slots: where none is enabled or has our hook, there is no cluster to be maintained by us.
+Nothing checks the nodes of deleted clusters any more. When a limit is exhausted, the Machines of the clusters that hold
+slots are listed: if no Machine is enabled or has the pre-drain hook, the slot no longer counts.
 
-When the management cluster cannot be asked nothing new begins, and the reason says so.
+While the management cluster cannot be reached, nothing new begins, and the reason says so.
 """
 
 import asyncio
@@ -38,77 +38,76 @@ from haulout.kube.slot_ledger import CONFIG_MAPS, Slot, SlotLedger, SlotLimit, l
 log = logging.getLogger(__name__)
 
 LEDGER_NAME = "clusters-in-maintenance"
-_CACHE_TTL = timedelta(minutes=1)  # labels of a Cluster, and that a cluster is not gone
+_CACHE_TTL = timedelta(minutes=1)  # for the labels of a Cluster, and for the check whether a slot is in use
 
 Labels = Mapping[str, str]
 
 
 class ClusterBudget(Protocol):
-    """Says whether maintenance may begin."""
+    """Decides whether maintenance of a cluster may begin."""
 
     async def acquire(self, key: ClusterKey, *, is_running: bool = False) -> str:
-        """Return why the maintenance of a cluster may not begin yet, for people; empty: it may.
+        """Acquire a slot; return why maintenance of the cluster may not begin yet, or "" if it may.
 
-        One that `is_running` counts from now on, whether there is room or not. Whoever asks is not released from before
-        it asks until it has begun, and ended: it would go on without a slot.
+        With `is_running` the cluster is counted even if that exceeds a limit. From before this call until its
+        maintenance has
+        begun and ended, the caller must prevent `release` for the cluster: it would continue without a slot.
         """
         ...
 
     async def release(self, key: ClusterKey) -> None:
-        """Hear that nothing of a cluster is active, nor about to be; said as often as one likes."""
+        """Release the slots of a cluster with no requests, present or imminent. Calling it repeatedly is harmless."""
         ...
 
 
 class UnlimitedClusterBudget:
-    """Lets all clusters begin whenever they like."""
+    """A budget without limits."""
 
     async def acquire(self, key: ClusterKey, *, is_running: bool = False) -> str:
-        """Let it begin."""
         del key, is_running
         return ""
 
-    async def release(self, key: ClusterKey) -> None:
-        """Forget it."""
+    async def release(self, key: ClusterKey) -> None: ...
 
 
 def new_cluster_budget(client: Client, limit_texts: Sequence[str], *, namespace: str) -> ClusterBudget:
-    """Return who says whether maintenance may begin, by limits as they were typed; without any, everybody may."""
+    """Return the budget for limits as given on the command line; without limits every cluster may begin."""
     limits = tuple(map(parse_limit, limit_texts))
     return LimitedClusterBudget(client, limits=limits, namespace=namespace) if limits else UnlimitedClusterBudget()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitUsage:
-    """How much of a limit is used."""
+    """The current usage of a limit."""
 
     limit: ClusterLimit
-    holders: tuple[str, ...] = ()  # `namespace/name`, in order
-    waiting: tuple[str, ...] = ()  # the first to come first
+    holders: tuple[str, ...] = ()  # `namespace/name`, sorted
+    waiting: tuple[str, ...] = ()  # the longest waiting first
 
 
 class LimitedClusterBudget:
-    """Lets as many clusters be in maintenance at once as limits allow."""
+    """Allows as many clusters in maintenance at once as the limits permit."""
 
     def __init__(self, client: Client, *, limits: Sequence[ClusterLimit], namespace: str) -> None:
         self._client = client
         self._limits = tuple(limits)
         self._ledger = SlotLedger(client, namespace=namespace)
-        self._version = ""  # of Cluster API, once it was asked for
-        self._holder = f"hub/{client.random.getrandbits(64):016x}"  # this hub, in this life of its process
-        self._inherited_slots: frozenset[tuple[str, str]] | None = None  # keys of slots; None: it has not looked yet
-        self._possible_holders: set[str] = set()  # clusters that may have slots, and have not been released
+        self._version = ""  # of the Cluster API, once discovered
+        self._holder = f"hub/{client.random.getrandbits(64):016x}"  # a restarted process is a different holder
+        self._inherited_slots: frozenset[tuple[str, str]] | None = None  # slots at the first read; None: not read yet
+        self._possible_holders: set[str] = set()  # clusters that may hold slots and were not released
         self._waiting: dict[str, datetime] = {}
         self._labels: dict[str, tuple[float, Labels]] = {}
-        self._in_use_until: dict[str, float] = {}  # clusters that are not gone, until when that is believed
-        self._lock = asyncio.Lock()  # who asks finds what is given back either there or gone
+        self._in_use_until: dict[str, float] = {}  # by cluster: monotonic time until which the slot counts as in use
+        self._lock = asyncio.Lock()  # an acquire must not interleave with a release of the same slot
 
     async def acquire(self, key: ClusterKey, *, is_running: bool = False) -> str:
-        """Return why the maintenance of a cluster may not begin yet; empty: it may."""
+        """Return why the maintenance of a cluster may not begin yet; empty if it may."""
         try:
             async with self._lock:
                 reason = await self._acquire(str(key), is_running=is_running)
         except KubeError as error:
-            reason = f"the budget across clusters cannot be asked: {error}"
+            reason = f"the budget across clusters cannot be read: {error}"
         if reason:
             self._waiting.setdefault(str(key), self._client.clock.now())
         else:
@@ -116,7 +115,7 @@ class LimitedClusterBudget:
         return reason
 
     async def release(self, key: ClusterKey) -> None:
-        """Give back the slots of a cluster in which nothing is active."""
+        """Release the slots of a cluster that has no requests."""
         name = str(key)
         self._waiting.pop(name, None)
         try:
@@ -128,15 +127,19 @@ class LimitedClusterBudget:
                 self._possible_holders.discard(name)
                 await self._ledger.release(LEDGER_NAME, lambda slot: slot.name == name and self._is_own(slot))
         except KubeError as error:
-            log.warning("the slot of cluster %s is dropped when somebody needs it: %s", name, error)
+            log.warning(
+                "the slot of cluster %s cannot be released now; it is released when another cluster needs it: %s",
+                name,
+                error,
+            )
 
     async def usage(self) -> tuple[LimitUsage, ...]:
-        """Return how much of each limit is used, and by whom; raises `KubeError`."""
+        """Read the ledger and return the usage of each limit; raise `KubeError`."""
         await self._labels_of({*self._waiting, *(slot.name for slot in await self._read_slots())})
         return self.cached_usage()
 
     def cached_usage(self) -> tuple[LimitUsage, ...]:
-        """Return the same, as we last heard of it: nobody is asked. Nothing, if we have not looked yet."""
+        """Return the usage as of the last read, without a request; empty if the ledger was not read yet."""
         if self._inherited_slots is None:
             return ()
         holders = sorted(
@@ -154,7 +157,7 @@ class LimitedClusterBudget:
 
     def _counts_for(self, limit: ClusterLimit, name: str) -> bool:
         _, labels = self._labels.get(name, (0.0, None))
-        return labels is None or limit.selects(labels)  # of whom nobody knows counts everywhere
+        return labels is None or limit.selects(labels)  # a cluster with unknown labels counts against every limit
 
     async def _acquire(self, name: str, *, is_running: bool) -> str:
         slots = await self._read_slots()
@@ -170,9 +173,9 @@ class LimitedClusterBudget:
         if not limits:
             return ""
         slot = Slot(uid=name, name=name, since=self._client.clock.now(), by=self._holder)
-        # What its predecessor began, or somebody when there was no budget, counts and is not stopped.
+        # Maintenance that a previous process began, or that began without a budget, counts and is not stopped.
         enforced = () if own_slots or is_running else tuple(limits.values())
-        self._possible_holders.add(name)  # before it is: the answer may be lost
+        self._possible_holders.add(name)  # before the request: its response may be lost
         refusal = await self._ledger.acquire(LEDGER_NAME, slot, limits=enforced, is_held=self._is_in_use)
         if refusal is None:
             return ""
@@ -182,10 +185,10 @@ class LimitedClusterBudget:
                 return cluster_limit.exhausted_message(
                     sorted({item.name for item in others if ledger_limit.counts(item)})
                 )
-        return "others are quicker to take part in the budget across clusters"
+        return "other clusters took the free slots of the budget across clusters first"
 
     async def _read_slots(self) -> tuple[Slot, ...]:
-        """Return all slots; the first look tells which ones predecessors have left."""
+        """Return all slots. The first read determines which ones are inherited."""
         slots = await self._ledger.slots(LEDGER_NAME)
         if self._inherited_slots is None:
             self._inherited_slots = frozenset(slot.key for slot in slots)
@@ -193,15 +196,15 @@ class LimitedClusterBudget:
         return slots
 
     def _is_own(self, slot: Slot) -> bool:
-        """Tell whether we may give it back: it is ours, or was our predecessor's."""
+        """Return whether this process may release the slot: it is its own or inherited."""
         return slot.by == self._holder or slot.key in (self._inherited_slots or ())
 
     def _is_released(self, slot: Slot) -> bool:
-        """Tell whether it was given back, and is still there: the server could not be reached then."""
+        """Return whether the slot was released, but the write failed, so that it is still in the ledger."""
         return self._is_own(slot) and slot.name not in self._possible_holders
 
     async def _is_in_use(self, slot: Slot) -> bool:
-        """Ask the server whether there still is a cluster to be maintained."""
+        """Return whether the cluster still has Machines to maintain, from the API server or a recent answer."""
         if self._is_released(slot):
             return False
         now = self._client.clock.monotonic()
@@ -221,7 +224,7 @@ class LimitedClusterBudget:
         return True
 
     async def _labels_of(self, names: Collection[str]) -> dict[str, Labels]:
-        """Return the labels of Clusters, as they were a moment ago; without limits that need them there are none."""
+        """Return the labels of Clusters, cached for `_CACHE_TTL`; empty if no limit has a selector."""
         if not any(item.needs_labels for item in self._limits):
             return {name: {} for name in names}
         now = self._client.clock.monotonic()
@@ -233,7 +236,7 @@ class LimitedClusterBudget:
 
     async def _read_labels(self, key: ClusterKey) -> Labels:
         if not (key.namespace and key.name):
-            return {}  # somebody has written over the ledger
+            return {}  # the ledger was edited by hand
         clusters = clusterapi.cluster_resource(await self._served_version())
         try:
             return (await self._client.get(clusters, key.name, namespace=key.namespace)).metadata.labels
@@ -241,7 +244,7 @@ class LimitedClusterBudget:
             return {}
 
     async def _served_version(self) -> str:
-        """Return the version of Cluster API that is served; raises `KubeError`."""
+        """Return the served version of Cluster API; raise `KubeError`."""
         if not self._version:
             versions = [
                 version
@@ -255,13 +258,13 @@ class LimitedClusterBudget:
 
 
 def permissions(namespace: str) -> tuple[Permission, ...]:
-    """Return what a budget takes, beside what a hub may do without one.
+    """Return the permissions of a budget, in addition to those of the controller.
 
-    Slots in the namespace `namespace`, and labels.
+    Slots are in the namespace `namespace`.
     """
-    purpose, names = "keep the budget across clusters, if there is one", (ledger_name(LEDGER_NAME),)
+    purpose, names = "read and write the slots of the budget across clusters", (ledger_name(LEDGER_NAME),)
     return (
-        # A name cannot restrict this, as there is no object yet to have one.
+        # RBAC cannot restrict `create` by resourceName.
         Permission(("create",), CONFIG_MAPS.group, CONFIG_MAPS.plural, namespace, purpose),
         Permission(("get", "patch"), CONFIG_MAPS.group, CONFIG_MAPS.plural, namespace, purpose, names=names),
         Permission(("get",), clusterapi.GROUP, "clusters", None, purpose),
@@ -273,7 +276,7 @@ def _slot_counter(limit: ClusterLimit, labels: Mapping[str, Labels]) -> Callable
         cluster_labels = labels.get(slot.name)
         return cluster_labels is None or limit.selects(
             cluster_labels
-        )  # a slot that came a moment ago counts everywhere
+        )  # labels unknown: the slot was added after they were read
 
     return counts
 

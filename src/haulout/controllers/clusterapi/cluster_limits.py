@@ -1,10 +1,10 @@
-"""How many clusters may be in maintenance at once: of all, or of those whose Cluster object has some labels.
+"""Limits on the number of clusters in maintenance at once: of all, or of those whose Cluster object has certain labels.
 
-    limit = read_limit("2")                      # of all
-    limit = read_limit("env=prod:1")             # of those with that label: any selector, as for `kubectl -l`
-    limit.is_about({"env": "prod"})
+    limit = parse_limit("2")                      # of all clusters
+    limit = parse_limit("env=prod:1")             # of those with that label; any selector as for `kubectl -l`
+    limit.selects({"env": "prod"})
 
-Several hold together.
+All limits apply together.
 """
 
 import re
@@ -14,38 +14,38 @@ from dataclasses import dataclass
 from haulout.kube.selectors import EVERYTHING, Selector, SelectorError, parse
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,5}")
-_MAX_NAMES = 5  # that a sentence tells
+_MAX_NAMES = 5  # names in an error message
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterLimit:
-    """At most so many clusters, of those that are meant."""
+    """At most `max_clusters` of the selected clusters."""
 
     max_clusters: int
     selector: Selector = EVERYTHING
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether a cluster whose Cluster object has these labels counts."""
+        """Return whether a cluster whose Cluster object has these labels counts."""
         return self.selector.matches(labels)
 
     @property
     def needs_labels(self) -> bool:
-        """Tell whether it depends on what a Cluster object says."""
+        """Whether the limit depends on labels of the Cluster object."""
         return self.selector != EVERYTHING
 
     @property
     def name(self) -> str:
-        """Which clusters are meant, in a word."""
+        """The selected clusters, for users: the selector, or `all clusters`."""
         return str(self.selector) if self.needs_labels else "all clusters"
 
     def __str__(self) -> str:
-        """Return it for people: `at most 1 cluster with env=prod`."""
+        """Format the limit: `at most 1 cluster with env=prod`."""
         return (
             f"at most {self.max_clusters} {'cluster' if self.max_clusters == 1 else 'clusters'}{self._selector_suffix}"
         )
 
     def exhausted_message(self, holders: Sequence[str]) -> str:
-        """Return why there is no room: `2 of 2 clusters are in maintenance: team-a/prod, team-b/prod`."""
+        """Return why the limit is exhausted: `2 of 2 clusters are in maintenance: team-a/prod, team-b/prod`."""
         verb = "is" if len(holders) == 1 else "are"
         noun = "cluster" if self.max_clusters == 1 else "clusters"
         return (
@@ -59,7 +59,7 @@ class ClusterLimit:
 
 
 def parse_limit(text: str) -> ClusterLimit:
-    """Return what somebody wrote; raise ValueError, with what was expected, if it makes no sense."""
+    """Parse a limit; raise ValueError with what was expected."""
     selector_text, _, number = text.strip().rpartition(":")
     if not _NUMBER.fullmatch(number.strip()):
         raise ValueError(f"expected a number of clusters such as 2, or env=prod:1, found {text!r}")

@@ -1,8 +1,8 @@
-"""The hub: couples the Machines of a management cluster with the nodes of workload clusters.
+"""The Cluster API controller: couple the Machines of a management cluster with the nodes of workload clusters.
 
-It follows Machines, and Clusters where it may. For each cluster with a Machine that is enabled, or still has our hook,
-it keeps a `WorkloadCluster`; that one goes when nothing is left to do for it. Everything that a successor needs is in
-the API servers: the hook on a Machine says that its node may have something of ours.
+It watches Machines, and Clusters if permitted. For each cluster that has a Machine that is enabled or still has the
+pre-drain hook, it runs a `WorkloadCluster`, and stops it when nothing is left to do. All state that a new leader needs
+is in the API servers: the hook on a Machine says that its node may have a request.
 """
 
 import asyncio
@@ -33,23 +33,23 @@ from haulout.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-EVENT_REPORTER = "runtime-extension-maintenance-controller"  # who tells by events
+EVENT_REPORTER = "runtime-extension-maintenance-controller"  # the reporting controller of events
 _BY_CLUSTER, _BY_NODE = "cluster", "node"
 _DISCOVERY_BACKOFF = Backoff(
     first=timedelta(seconds=5), limit=timedelta(minutes=1)
-)  # whether Cluster API is there by now
+)  # while Cluster API is not installed
 _RESTART_BACKOFF = Backoff(first=timedelta(seconds=2), limit=timedelta(minutes=5))
-_RESTART_BACKOFF_RESET = timedelta(minutes=10)  # what broke before that does not count any more
+_RESTART_BACKOFF_RESET = timedelta(minutes=10)  # a run of this length resets the backoff
 _CLUSTERS_SYNC_TIMEOUT = timedelta(seconds=10)
 _DISCOVERY_INTERVAL = timedelta(minutes=1)
 
 
 class ClusterApiNotServed(KubeError):
-    """The management cluster does not serve Machines any more in the version that is followed."""
+    """The management cluster no longer serves Machines in the version that is watched."""
 
 
 class ClusterApiController:
-    """Sees to all workload clusters; `run` may be called once."""
+    """Runs a `WorkloadCluster` for each workload cluster. Call `run` at most once."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ClusterApiController:
         instance: str = "",
     ) -> None:
         self.settings = settings or ClusterApiSettings()
-        self.machines: Informer[Machine] | None = None  # once Cluster API is found
+        self.machines: Informer[Machine] | None = None  # None until Cluster API is found
         self.metrics = metrics or ClusterApiMetrics()
         self._client = client
         self._clock = client.clock
@@ -77,18 +77,18 @@ class ClusterApiController:
         self._management: ManagementContext | None = None
         self._workloads: dict[ClusterKey, WorkloadCluster] = {}
         self._tasks: dict[ClusterKey, asyncio.Task[None]] = {}
-        self._machines_to_manage: dict[ClusterKey, set[str]] = {}  # the keys of Machines for which a cluster is seen to
+        self._machines_to_manage: dict[ClusterKey, set[str]] = {}  # Machines that keep a cluster managed
         self._group: asyncio.TaskGroup | None = None
         self._machines_synced = asyncio.Event()
         self._subscribers: list[Callable[[], None]] = []
         self._idle_clusters: WorkQueue[ClusterKey] = WorkQueue(
-            self._release_slot, clock=client.clock, random=client.random, workers=1, name="clusters that rest"
+            self._release_slot, clock=client.clock, random=client.random, workers=1, name="cluster budget release"
         )
 
-    # For others
+    # For other components
 
     def cluster_statuses(self) -> tuple[WorkloadClusterStatus, ...]:
-        """Return how it stands with all workload clusters that are seen to, ordered by key."""
+        """Return the status of every managed workload cluster, ordered by key."""
         machines = self.machines
         return tuple(
             workload.status([] if machines is None else list(machines.by_index(_BY_CLUSTER, str(key))))
@@ -96,32 +96,32 @@ class ClusterApiController:
         )
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` whenever a standing may have changed; returns what ends that."""
+        """Call `callback` whenever a status may have changed; return a function that unsubscribes."""
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback)
 
     def node_of(self, machine: Machine) -> Node | None:
-        """Return the node that a Machine became, as far as the hub keeps it; None if it is not known now."""
+        """Return the node of a Machine, with the fields that the controller caches; None if it is not known now."""
         workload = self._workloads.get(machine.cluster)
         if workload is None or not workload.accessor.is_connected or workload.accessor.nodes is None:
             return None
         return workload.accessor.nodes.get(machine.node)
 
     def enqueue_all(self) -> None:
-        """Look at all Machines that are seen to: what is about all of them has changed."""
+        """Reconcile all Machines of managed clusters, after a change that affects each of them."""
         for workload in self._workloads.values():
             workload.enqueue_all()
 
     async def wait_for_machines(self) -> Informer[Machine]:
-        """Return the copy of Machines, once Cluster API is found and all are known."""
+        """Return the informer of Machines, once Cluster API is found and the informer has synced."""
         await self._machines_synced.wait()
         assert self.machines is not None  # noqa: S101 - set before the event
         return self.machines
 
-    # The run
+    # Run
 
     async def run(self) -> None:
-        """Work until cancelled; raises `ClusterApiNotServed` if Cluster API is not as it was."""
+        """Run until cancelled; raise `ClusterApiNotServed` if Cluster API disappears or changes its version."""
         version = await self._wait_for_version()
         log.info("Cluster API is served in version %s", version)
         machine_resource = clusterapi.machine_resource(version)
@@ -181,9 +181,9 @@ class ClusterApiController:
             await asyncio.get_running_loop().create_future()
 
     async def _wait_for_clusters(self, clusters: Informer[Cluster]) -> None:
-        """Wait a while for the Clusters. A hub that may not list them, or gets no answer, works without them.
+        """Wait for a limited time for the Clusters. Without permission or a response, run without them.
 
-        The runtime-extension-maintenance-controller needs no right to list them, so its roles do not grant it.
+        The runtime-extension-maintenance-controller does not need to list Clusters, so its roles do not permit it.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLUSTERS_SYNC_TIMEOUT.total_seconds()):
@@ -197,7 +197,7 @@ class ClusterApiController:
                 await clusters.wait_synced()
 
     async def _wait_for_version(self) -> str:
-        """Return the version of Cluster API that is used, as soon as there is one."""
+        """Wait until Cluster API is served, and return its version."""
         failures = 0
         while True:
             try:
@@ -206,18 +206,18 @@ class ClusterApiController:
                         return version
                 problem = "Cluster API is not installed in this cluster: there are no machines.cluster.x-k8s.io"
             except KubeError as error:
-                problem = f"whether there is Cluster API cannot be told: {error}"
+                problem = f"cannot check whether Cluster API is installed: {error}"
             if not failures:
-                log.warning("%s; asking again", problem)
+                log.warning("%s; retrying", problem)
             failures += 1
             await self._clock.sleep(_DISCOVERY_BACKOFF.delay(failures, self._client.random))
 
     async def _check_still_served(self, machines: Informer[Machine]) -> None:
         while not machines.health().is_missing:
             await self._clock.sleep(_DISCOVERY_INTERVAL)
-        raise ClusterApiNotServed(f"{machines.resource.api_version} is not served any more")
+        raise ClusterApiNotServed(f"{machines.resource.api_version} is no longer served")
 
-    # Which clusters are seen to
+    # Which clusters are managed
 
     def _on_machine_change(self, old: Machine | None, new: Machine | None) -> None:
         for machine in (old, new):
@@ -262,7 +262,7 @@ class ClusterApiController:
         return workload
 
     def _stop_if_unused(self, key: ClusterKey) -> None:
-        """Let go of a cluster for which there is nothing left to do."""
+        """Stop a cluster for which nothing is left to do."""
         workload = self._workloads.get(key)
         if workload is None or self._machines_to_manage.get(key) or not workload.is_settled:
             return
@@ -270,7 +270,7 @@ class ClusterApiController:
         self._machines_to_manage.pop(key, None)
         self._tasks.pop(key).cancel()
         self._idle_clusters.add(key)
-        log.info("cluster %s has no Machine any more that is enabled: its connection is closed", key)
+        log.info("cluster %s has no enabled Machine left: closing its connection", key)
 
     async def _run_with_restarts(self, workload: WorkloadCluster) -> None:
         failures = 0
@@ -279,13 +279,13 @@ class ClusterApiController:
             try:
                 await workload.run()
             except Exception:
-                log.exception("cluster %s: something broke, and starts again; all others go on", workload.key)
+                log.exception("cluster %s: unexpected error, restarting; other clusters are not affected", workload.key)
             ran_for = timedelta(seconds=self._clock.monotonic() - started_at)
             failures = 1 if ran_for > _RESTART_BACKOFF_RESET else failures + 1
             await self._clock.sleep(_RESTART_BACKOFF.delay(failures, self._client.random))
 
     async def _release_slot(self, key: ClusterKey) -> None:
-        """Give back what a cluster has of the budget across clusters, and look at those who wait for it."""
+        """Release the slot of an idle cluster in the budget across clusters, and reconcile those that wait for one."""
         workload = self._workloads.get(key)
         if workload is not None and workload.is_active:
             return
@@ -307,7 +307,7 @@ def _node_index(machine: Machine) -> list[str]:
 
 
 def _is_unchanged(old: Cluster, new: Cluster) -> bool:
-    """Tell whether nothing changed that counts: MachineDrainRules go by the labels of clusters."""
+    """Return whether no relevant field changed. Labels are relevant: MachineDrainRules select clusters by them."""
     return (old.is_being_deleted, old.is_paused, old.metadata.labels) == (
         new.is_being_deleted,
         new.is_paused,

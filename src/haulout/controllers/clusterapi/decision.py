@@ -1,17 +1,18 @@
-"""What should be on a Machine and on its node, given what is on both: pure.
+"""The decision for one Machine and its node: what to write to each. Pure.
 
-    Machine: the pre-drain hook      while its node is managed and nobody has approved its deletion
+    Machine: the pre-drain hook      while its node is managed and its deletion is not approved
     Node:    machine-deleted         while the Machine is being deleted
-    Node:    machine-maintenance     while the Machine asks for maintenance
-    Machine: maintenance=approved    once it has asked, and the node's profile has approved
+    Node:    machine-maintenance     while maintenance of the Machine is requested
+    Machine: maintenance=approved    after the request, once the node's profile has approved it
 
-So far as the runtime-extension-maintenance-controller. Beyond that an approval counts only for what it was given for.
-Labels do not tell that by themselves, so the hub asks for something new only while no approval is on the node, and
-notes down there, in the same patch, what it asked for (`haulout.controllers.clusterapi.node_request`): an approval
-that comes afterwards is meant for that. An old one that stays is told to people, or taken off (`OldApprovals`).
+This is the protocol of the runtime-extension-maintenance-controller. In addition, an approval counts only for the
+request that it was given for. Labels alone cannot show that. So the controller writes a new request only while the node
+has no approval, and records the request on the node in the same patch
+(`haulout.controllers.clusterapi.node_request`): any later approval belongs to that request. An old approval is reported
+to users or removed (`OldApprovals`).
 
-The two protocols are `haulout.controllers.clusterapi.machine_deletion` and
-`haulout.controllers.clusterapi.machine_maintenance`; here is what they have in common.
+The two requests are in `haulout.controllers.clusterapi.machine_deletion` and
+`haulout.controllers.clusterapi.machine_maintenance`; this module has what they share.
 """
 
 from collections.abc import Callable, Iterator
@@ -57,7 +58,7 @@ _RELEASED: DesiredValues = {PRE_DRAIN_HOOK: None, APPROVED_REQUEST: None}
 
 
 def decide(observation: Observation) -> Decision:
-    """Return what to write about a Machine and its node."""
+    """Return what to write to a Machine and its node."""
     if observation.is_cluster_paused or observation.machine.is_paused or observation.machine.is_moved:
         return _paused(observation)
     if not observation.machine.is_enabled:
@@ -76,7 +77,7 @@ def _merge_parts(observation: Observation, node: Node, parts: tuple[PartialDecis
         node,
         labels=_merge_values(*(part.node_labels for part in parts)),
         annotations=_merge_values(rules, *(part.node_annotations for part in parts)),
-        # What is asked for rests on there being no approval yet.
+        # A new request must not overwrite an approval that the cache does not show yet.
         checks_resource_version=any(part.is_new_request for part in parts),
     )
     machine_change = metadata_change(
@@ -102,9 +103,9 @@ def _merge_values(*mappings: DesiredValues) -> DesiredValues:
 
 
 def _paused(observation: Observation) -> Decision:
-    """Write nothing: controllers of Cluster API do not act on what is paused, and a moved Machine's node stays.
+    """Write nothing: Cluster API controllers ignore paused objects, and the node of a moved Machine stays.
 
-    What was requested before stays requested.
+    Existing requests stay.
     """
     machine, labels = observation.machine, {} if observation.node is None else observation.node.metadata.labels
     return Decision(
@@ -123,10 +124,10 @@ def _paused_requests(observation: Observation) -> Iterator[MachineRequestStatus]
 
 
 def withdraw_requests(node: Node, *, is_gone: Callable[[NodeRequest | None], bool], is_claimed: bool) -> MetadataChange:
-    """Return what takes requests off a node whose Machine is gone.
+    """Return the change that removes requests from a node whose Machine was deleted.
 
-    `is_gone` tells of each request whether its Machine is gone; None stands for one that does not name its Machine.
-    `is_claimed`: another Machine became this node, as after a move.
+    `is_gone` returns whether the Machine of a request was deleted; None stands for a request that names no Machine.
+    `is_claimed`: another Machine has this node now, as after a move.
     """
     labels: dict[str, str | None] = {}
     annotations: dict[str, str | None] = {} if is_claimed else {DRAIN_RULES: None}
@@ -144,7 +145,7 @@ def requests_on(node: Node) -> tuple[NodeRequest, ...]:
 
 
 def _opted_out(observation: Observation) -> Decision:
-    """Take all of ours off, from the node first: the hook is what reminds a successor of it."""
+    """Remove everything that the controller wrote, from the node first: the hook tells a new leader to clean up."""
     machine = observation.machine
     if machine.node and not observation.is_node_known and observation.unreachable_since is None:
         return Decision(is_settled=False)
@@ -155,7 +156,7 @@ def _opted_out(observation: Observation) -> Decision:
 
 
 def _without_node(observation: Observation) -> Decision:
-    """Have a Machine go whose node never was, is gone or cannot be asked for any longer; all else waits."""
+    """Release a deletion if the node does not exist or was unreachable for too long; otherwise wait."""
     is_settled = observation.is_node_known or not observation.machine.node
     if not observation.machine.is_being_deleted:
         return Decision(is_settled=is_settled)
@@ -163,7 +164,7 @@ def _without_node(observation: Observation) -> Decision:
 
 
 def _unmanaged(observation: Observation, node: Node) -> Decision:
-    """Take all of ours off: nobody would react to it."""
+    """Remove everything that the controller wrote: no profile would react to it."""
     if not observation.machine.is_being_deleted:
         return Decision(
             node=_remove_all(node),

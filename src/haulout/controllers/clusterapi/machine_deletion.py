@@ -1,7 +1,7 @@
-"""The deletion of a Machine: held by a hook until its node was prepared, or until nobody can be expected to do that.
+"""The deletion of a Machine: held by the pre-drain hook until its node is prepared. Pure.
 
-A deletion is held for as long as somebody can approve it and, if there is a limit, no longer than that. Once released
-it is never held again: Cluster API may be in the middle of its drain. Pure.
+The deletion is held as long as an approval is possible, and no longer than the optional timeout. Once released it is
+never held again: Cluster API may be in the middle of its drain.
 """
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ _HOOK_SET: DesiredValues = {PRE_DRAIN_HOOK: PRE_DRAIN_HOOK_OWNER}
 
 
 def decide_deletion(observation: Observation, node: Node) -> PartialDecision:
-    """Return what should be so while the node is managed."""
+    """Return the decision while the node is managed."""
     is_approved = node.metadata.labels.get(APPROVE_DELETION) == TRUE
     honours_old_approvals = observation.settings.old_approvals is OldApprovals.HONOUR
     if not observation.machine.is_being_deleted:
@@ -54,7 +54,7 @@ def decide_deletion(observation: Observation, node: Node) -> PartialDecision:
 
 
 def decide_without_node(observation: Observation) -> PartialDecision:
-    """Return what should be so of a deletion if there is no node, or if it is not known."""
+    """Return the decision for a deletion if there is no node, or if the node is not known."""
     release = _release_without_approval(observation, since=observation.machine.metadata.deletion_timestamp)
     if release is not None:
         return _release(observation, release)
@@ -62,12 +62,12 @@ def decide_without_node(observation: Observation) -> PartialDecision:
 
 
 def decide_unmanaged(observation: Observation) -> PartialDecision:
-    """Return what should be so of a deletion if nobody would prepare the node."""
+    """Return the decision for a deletion if no profile would prepare the node."""
     return _release(observation, ReleaseReason.NOT_MANAGED)
 
 
 def _decide_like_predecessor(observation: Observation, node: Node, *, is_approved: bool) -> PartialDecision:
-    """Do as the runtime-extension-maintenance-controller: an approval counts whenever it was given."""
+    """Behave like the runtime-extension-maintenance-controller: an approval counts whenever it was given."""
     since = observation.machine.metadata.deletion_timestamp
     requested = node.metadata.labels.get(MACHINE_DELETED) == TRUE
     release = (
@@ -78,7 +78,7 @@ def _decide_like_predecessor(observation: Observation, node: Node, *, is_approve
     if release is not None:
         part = _release(observation, release)
     elif observation.budget_refusal and not requested:
-        return with_status_event(_hold(observation, observation.budget_refusal), "WaitsForBudget")
+        return with_status_event(_hold(observation, observation.budget_refusal), "ClusterBudgetExhausted")
     else:
         part = _hold(observation, messages.waiting_for_approval(node, APPROVE_DELETION), since=since)
     is_new = not requested and release is None
@@ -104,17 +104,18 @@ def _requested(observation: Observation, node: Node, request: NodeRequest, *, is
 
 def _not_requested(observation: Observation, node: Node, *, is_approved: bool) -> PartialDecision:
     is_old_approval = is_approved and observation.settings.old_approvals is not OldApprovals.CLEAR
-    # Time runs from when somebody is asked, or could be asked if others did their part: not while a budget says no.
+    # The timeout runs from the request, or from when it could have been written but for an old approval; not while the
+    # budget is exhausted.
     since = observation.machine.metadata.deletion_timestamp if is_old_approval else None
     release = _release_without_approval(observation, since=since)
     if release is not None:
         return _release(observation, release)
     if is_old_approval:
         reason = messages.old_approval(node, APPROVE_DELETION)
-        part = with_status_event(_hold(observation, reason, since=since), "OldApproval", is_warning=True)
+        part = with_status_event(_hold(observation, reason, since=since), "StaleApproval", is_warning=True)
         return replace(part, node_labels=_NO_REQUEST_LABEL, node_annotations=_NO_REQUEST_ANNOTATION)
     if observation.budget_refusal:
-        return with_status_event(_hold(observation, observation.budget_refusal), "WaitsForBudget")
+        return with_status_event(_hold(observation, observation.budget_refusal), "ClusterBudgetExhausted")
     request = NodeRequest(machine=observation.machine.uid, since=observation.now)
     labels: dict[str, str | None] = {MACHINE_DELETED: TRUE} | ({APPROVE_DELETION: None} if is_approved else {})
     return replace(
@@ -132,7 +133,7 @@ def _request_event(observation: Observation, node: Node) -> PendingEvent:
 
 
 def _release_without_approval(observation: Observation, *, since: datetime | None) -> ReleaseReason | None:
-    """Return why a deletion is not held though nobody has approved it; `since`: from when on that was waited for."""
+    """Return why a deletion is released without approval; `since` is when the wait for the approval began."""
     if observation.node is None and (observation.is_node_known or not observation.machine.node):
         return ReleaseReason.NO_NODE
     if observation.is_cluster_being_deleted:
@@ -157,7 +158,7 @@ def _approval_deadline(observation: Observation, since: datetime | None) -> date
 
 
 def _release(observation: Observation, release: ReleaseReason | None) -> PartialDecision:
-    """Return that the deletion is not held; `release` is None if that is not new."""
+    """Return the decision that releases the deletion; `release` is None if it was released before."""
     machine = observation.machine
     has_hook = PRE_DRAIN_HOOK in machine.metadata.annotations
     hook_returns = observation.settings.old_approvals is OldApprovals.HONOUR and release in _HOOK_RETURNS_AFTER
@@ -176,11 +177,11 @@ def _release(observation: Observation, release: ReleaseReason | None) -> Partial
 _HOOK_RETURNS_AFTER = (
     ReleaseReason.APPROVED,
     ReleaseReason.NOT_MANAGED,
-)  # the hook does, for those who want it as it was
+)  # with OldApprovals.HONOUR the hook is set again, like the predecessor does
 
 
 def _hold(observation: Observation, reason: str, *, since: datetime | None = None) -> PartialDecision:
-    """Return that the deletion is held, from `since` on if there is a limit to that."""
+    """Return the decision that holds the deletion; the approval timeout runs from `since`."""
     deadlines = [
         deadline
         for deadline in (_unreachable_deadline(observation), _approval_deadline(observation, since))

@@ -1,7 +1,7 @@
-"""Maintenance of a Machine that stays: asked for by a label, approved by the profile of its node, ended by its owner.
+"""Maintenance of a Machine that stays: requested by a label, approved by the node's profile, ended by its owner. Pure.
 
-Who asks anew after an approval gets a new one: what was asked of the node is withdrawn first, so that its profile sees
-that it is over, takes its approval back and prepares the node again. Pure.
+A new request after an approval gets a new approval: the old request is withdrawn from the node first, so that the
+profile sees its end, removes its approval, and prepares the node again.
 """
 
 from dataclasses import replace
@@ -27,7 +27,7 @@ _NO_REQUEST_ANNOTATION: DesiredValues = {MAINTENANCE_REQUEST: None}
 
 
 def decide_maintenance(observation: Observation, node: Node) -> PartialDecision:
-    """Return what should be so while the node is managed."""
+    """Return the decision while the node is managed."""
     requested_state = observation.machine.metadata.labels.get(MAINTENANCE)
     if requested_state not in (REQUESTED, APPROVED):
         return PartialDecision(
@@ -57,12 +57,12 @@ def decide_maintenance(observation: Observation, node: Node) -> PartialDecision:
 def _decide_like_predecessor(
     observation: Observation, node: Node, requested_state: str, *, is_approved: bool
 ) -> PartialDecision:
-    """Do as the runtime-extension-maintenance-controller: an approval counts whenever it was given."""
+    """Behave like the runtime-extension-maintenance-controller: an approval counts whenever it was given."""
     requested = node.metadata.labels.get(MACHINE_MAINTENANCE) == TRUE
     no_approval_annotation: DesiredValues = {APPROVED_REQUEST: None}
     if requested_state == REQUESTED and not is_approved and observation.budget_refusal and not requested:
         return replace(
-            with_status_event(_wait(observation, observation.budget_refusal), "WaitsForBudget"),
+            with_status_event(_wait(observation, observation.budget_refusal), "ClusterBudgetExhausted"),
             machine_annotations=no_approval_annotation,
         )
     if requested_state == APPROVED or is_approved:
@@ -113,7 +113,7 @@ def _withdraw(observation: Observation, node: Node) -> PartialDecision:
         node_annotations=_NO_REQUEST_ANNOTATION,
         events=(
             PendingEvent(
-                reason="MaintenanceRequestedAnew", note=messages.maintenance_requested_again(node), on_node=True
+                reason="MaintenanceRequestedAgain", note=messages.maintenance_requested_again(node), on_node=True
             ),
         ),
     )
@@ -123,10 +123,10 @@ def _not_requested(observation: Observation, node: Node, *, is_approved: bool) -
     clears_old_approval = observation.settings.old_approvals is OldApprovals.CLEAR
     if is_approved and not clears_old_approval:
         reason = messages.old_approval(node, APPROVE_MAINTENANCE)
-        part = with_status_event(_wait(observation, reason), "OldApproval", is_warning=True)
+        part = with_status_event(_wait(observation, reason), "StaleApproval", is_warning=True)
         return replace(part, node_labels=_NO_REQUEST_LABEL, node_annotations=_NO_REQUEST_ANNOTATION)
     if observation.budget_refusal:
-        return with_status_event(_wait(observation, observation.budget_refusal), "WaitsForBudget")
+        return with_status_event(_wait(observation, observation.budget_refusal), "ClusterBudgetExhausted")
     request = NodeRequest(machine=observation.machine.uid, since=observation.now)
     labels: DesiredValues = {APPROVE_MAINTENANCE: None, **_REQUEST_LABEL} if is_approved else _REQUEST_LABEL
     return replace(

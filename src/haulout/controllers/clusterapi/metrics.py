@@ -1,4 +1,4 @@
-"""What is counted about workload clusters, for `/metrics`. Counters are the process's, and outlive its leadership."""
+"""Metrics of workload clusters, for `/metrics`. Counters belong to the process and survive a loss of leadership."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,7 +10,7 @@ from haulout.controllers.clusterapi.status import ConnectionState, MaintenanceSt
 from haulout.core.metrics import Metric, MetricKind, MetricVec
 
 _LIMIT_LABELS = ("limit",)
-_LIMIT_HELP = "`limit` is the rule in words"
+_LIMIT_HELP = "`limit` is the limit as text"
 
 CLUSTERS = Metric(
     "haulout_hub_clusters",
@@ -28,14 +28,14 @@ MACHINES = Metric(
 )
 LONGEST_WAIT = Metric(
     "haulout_hub_longest_wait_seconds",
-    "How long the Machine has waited for an approval that waits the longest.",
+    "How long the Machine that waits longest has waited for its approval.",
     ("why",),
     kind=MetricKind.GAUGE,
     unit="seconds",
 )
 STATES = Metric(
     "haulout_hub_clusters_by_state",
-    "How many workload clusters have Machines that are enabled, by what goes on in them.",
+    "How many workload clusters have Machines that are enabled, by maintenance state.",
     ("state",),
     kind=MetricKind.GAUGE,
     details="`idle`, `waiting` (for the budget across clusters) or `in-maintenance`",
@@ -49,29 +49,29 @@ BUDGET_USED = Metric(
 )
 BUDGET_LIMIT = Metric(
     "haulout_hub_budget_limit",
-    "How many workload clusters may be in maintenance by a limit.",
+    "How many workload clusters a limit allows in maintenance at once.",
     _LIMIT_LABELS,
     kind=MetricKind.GAUGE,
     details=_LIMIT_HELP,
 )
 BUDGET_WAITING = Metric(
     "haulout_hub_budget_waiting",
-    "How many workload clusters wait that count against a limit.",
+    "How many workload clusters that count against a limit are waiting.",
     _LIMIT_LABELS,
     kind=MetricKind.GAUGE,
-    details=f"{_LIMIT_HELP}; it may be another limit of theirs that has no room",
+    details=f"{_LIMIT_HELP}; they may be waiting for another limit",
 )
 HOSTS = Metric(
     "haulout_hub_hosts",
-    "How many BareMetalHosts are off because of us, or should be and cannot.",
+    "How many BareMetalHosts Haulout has powered off, or waits to power off.",
     ("state",),
     kind=MetricKind.GAUGE,
-    details="`off` are those with our annotation, `waiting` those whose Machine is approved; "
+    details="`off`: with the annotation of Haulout, `waiting`: their Machine is approved; "
     "only with `--enable-metal3-maintenance`",
 )
 EVENTS = Metric(
     "haulout_hub_events_total",
-    "How often something was told about a Machine.",
+    "How many Events were recorded about Machines.",
     ("reason",),
     details="`reason` is that of the event",
 )
@@ -80,7 +80,7 @@ METRICS = (CLUSTERS, STATES, MACHINES, LONGEST_WAIT, *_BUDGET, HOSTS, EVENTS)
 
 
 class ClusterApiMetrics:
-    """All that is counted."""
+    """The metrics of the Cluster API controller."""
 
     def __init__(self) -> None:
         self.events_recorded = MetricVec(EVENTS)
@@ -88,7 +88,7 @@ class ClusterApiMetrics:
             self.events_recorded.add(reason, amount=0)
 
     def cluster_metrics(self, statuses: Sequence[WorkloadClusterStatus], *, now: datetime) -> tuple[MetricVec, ...]:
-        """Return what the leader tells of clusters and their Machines, as things stand now."""
+        """Return the gauges of clusters and Machines; only the leader has them."""
         clusters, states, machines, longest_wait = (
             MetricVec(item) for item in (CLUSTERS, STATES, MACHINES, LONGEST_WAIT)
         )
@@ -110,7 +110,7 @@ class ClusterApiMetrics:
         return clusters, states, machines, longest_wait
 
     def budget_metrics(self, usages: Sequence[LimitUsage]) -> tuple[MetricVec, ...]:
-        """Return what is told of the budget across clusters."""
+        """Return the gauges of the budget across clusters."""
         used, maximum, waiting = (MetricVec(metric) for metric in _BUDGET)
         for usage in usages:
             limit = str(usage.limit)
@@ -120,7 +120,7 @@ class ClusterApiMetrics:
         return used, maximum, waiting
 
     def host_metrics(self, counts: HostPowerCounts) -> MetricVec:
-        """Return what is told of Metal3."""
+        """Return the gauges of Metal3 hosts."""
         hosts = MetricVec(HOSTS)
         hosts.set("off", to=counts.off)
         hosts.set("waiting", to=counts.waiting)

@@ -1,7 +1,7 @@
-"""What the hub notes down beside its labels, so that an approval can be told from one that was given before.
+"""Records beside the protocol's labels that tell an approval of this request from an older one.
 
-On a Node, in the very patch that asks for something: which Machine is meant, and when it was asked for. On a Machine:
-which of these was approved, and that its deletion is not held any more.
+On a Node, written in the same patch as the request: its Machine, and when it was requested. On a Machine: which request
+was approved, and that its deletion is no longer held.
 """
 
 from datetime import UTC, datetime
@@ -12,30 +12,29 @@ from haulout.api.clusterapi import Machine
 from haulout.api.objects import Base, Node
 
 DELETION_REQUEST = "haulout.dev/machine-deletion-ask"  # annotation of a Node
-MAINTENANCE_REQUEST = "haulout.dev/machine-maintenance-ask"  # the same
-APPROVED_REQUEST = "haulout.dev/machine-maintenance-approved"  # annotation of a Machine: when that was asked for
-DELETION_RELEASED = "haulout.dev/machine-deletion-released"  # the same: why its deletion is not held
+MAINTENANCE_REQUEST = "haulout.dev/machine-maintenance-ask"  # annotation of a Node
+APPROVED_REQUEST = "haulout.dev/machine-maintenance-approved"  # annotation of a Machine: the approved request
+DELETION_RELEASED = "haulout.dev/machine-deletion-released"  # annotation of a Machine: why its deletion is not held
 
 
 class NodeRequest(Base, frozen=True):
-    """Somebody is asked to prepare a node."""
+    """A request to prepare a node."""
 
     machine: str  # its uid
     since: datetime
 
     @property
     def annotation_value(self) -> str:
-        """The value of the annotation."""
         return msgspec.json.encode(self).decode()
 
     @property
     def identity(self) -> str:
-        """What tells it from another for the same Machine."""
+        """Identifies this request among those for the same Machine."""
         return self.since.astimezone(UTC).isoformat()
 
 
 def read_request(node: Node, key: str) -> NodeRequest | None:
-    """Return what is asked for in an annotation of a node; None if it is nothing or makes no sense."""
+    """Return the request in an annotation of a node; None if it is absent or invalid."""
     value = node.metadata.annotations.get(key)
     if not value:
         return None
@@ -47,6 +46,6 @@ def read_request(node: Node, key: str) -> NodeRequest | None:
 
 
 def request_for(node: Node, key: str, machine: Machine) -> NodeRequest | None:
-    """Return what is asked for on behalf of a Machine; None if it is nothing, of another or makes no sense."""
+    """Return the request for this Machine; None if it is absent, invalid or for another Machine."""
     request = read_request(node, key)
     return request if request is not None and request.machine == machine.uid else None

@@ -1,4 +1,4 @@
-"""What is known when something is decided about a Machine and its node, and what a decision is."""
+"""The observation of a Machine and its node that a decision is made from, and the decision."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,11 +12,11 @@ from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.controllers.clusterapi.status import MachineRequestStatus
 from haulout.kube.patches import Patch, merge_patch
 
-DesiredValues = Mapping[str, str | None]  # by key; None: it should not be there
+DesiredValues = Mapping[str, str | None]  # by key; None: the key must be absent
 
 
 class ReleaseReason(StrEnum):
-    """Why a deletion is not held any more."""
+    """Why a deletion is no longer held."""
 
     APPROVED = "DeletionApproved"
     TIMED_OUT = "ApprovalTimedOut"
@@ -27,46 +27,46 @@ class ReleaseReason(StrEnum):
 
     @property
     def is_warning(self) -> bool:
-        """Tell whether the node goes without having been prepared, though somebody should have done that."""
+        """Whether the node is removed unprepared, although a profile should have prepared it."""
         return self in (ReleaseReason.TIMED_OUT, ReleaseReason.UNREACHABLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What is known of a Machine."""
+    """What is known about a Machine."""
 
     machine: Machine
     now: datetime
     settings: ClusterApiSettings = field(default_factory=ClusterApiSettings)
     node: Node | None = None
-    is_node_known: bool = True  # its cluster answers: that there is no node then means that it is gone
+    is_node_known: bool = True  # the cluster is connected: `node` None then means that the node does not exist
     unreachable_since: datetime | None = None  # or unreadable
     is_unreadable: bool = False
     is_cluster_being_deleted: bool = False
     is_cluster_paused: bool = False
-    budget_refusal: str = ""  # why the cluster may not begin with maintenance
-    drain_rules: str | None = None  # what its node should say of them; None: what it says stays
+    budget_refusal: str = ""  # why maintenance of the cluster may not begin
+    drain_rules: str | None = None  # the desired annotation of the node; None: unknown, keep what is there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataChange:
-    """Labels and annotations of one object that are to become different, and nothing else of it."""
+    """Labels and annotations of one object to set or remove."""
 
     labels: DesiredValues = field(default_factory=dict)
     annotations: DesiredValues = field(default_factory=dict)
-    checks_resource_version: bool = False  # it rests on all that was seen of the object
+    checks_resource_version: bool = False  # the decision depends on the observed resourceVersion
 
     def __bool__(self) -> bool:
         return bool(self.labels or self.annotations)
 
     def __str__(self) -> str:
-        """Return it for the log: `label a=true, annotation b removed`."""
+        """Format the change for the log: `label a=true, annotation b removed`."""
         groups = (("label", self.labels), ("annotation", self.annotations))
         parts = (f"{kind} {_format_value(key, value)}" for kind, keys in groups for key, value in keys.items())
         return ", ".join(parts)
 
     def to_patch(self, obj: Object) -> Patch:
-        """Return the patch for the object that was found, and for no other of its name."""
+        """Return the patch for exactly this object, guarded by its uid."""
         metadata: dict[str, Any] = {"uid": obj.uid}
         if self.checks_resource_version:
             metadata["resourceVersion"] = obj.resource_version
@@ -82,7 +82,7 @@ def metadata_change(
     annotations: DesiredValues | None = None,
     checks_resource_version: bool = False,
 ) -> MetadataChange:
-    """Return what of the wanted is not so yet."""
+    """Return the difference between the desired and the current labels and annotations."""
     return MetadataChange(
         labels=_differing(obj.metadata.labels, labels or {}),
         annotations=_differing(obj.metadata.annotations, annotations or {}),
@@ -100,24 +100,24 @@ def _differing(current: Mapping[str, str], desired: DesiredValues) -> dict[str, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingEvent:
-    """Something that people should hear of."""
+    """A Kubernetes Event to record."""
 
-    reason: str  # in a word
+    reason: str  # CamelCase
     note: str
     is_warning: bool = False
-    on_node: bool = False  # it is told about the node, too
+    on_node: bool = False  # record it on the node, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialDecision:
-    """What follows from one of the two protocols: a deletion, or a maintenance that is asked for."""
+    """The part of a decision that follows from one request: deletion or maintenance."""
 
     node_labels: DesiredValues = field(default_factory=dict)
     node_annotations: DesiredValues = field(default_factory=dict)
     machine_labels: DesiredValues = field(default_factory=dict)
     machine_annotations: DesiredValues = field(default_factory=dict)
-    is_new_request: bool = False  # something is asked for that was not before
-    is_active: bool = False  # something is asked for, now or since before
+    is_new_request: bool = False  # a request is written that did not exist before
+    is_active: bool = False  # a request exists or is being written
     status: MachineRequestStatus | None = None
     events: tuple[PendingEvent, ...] = ()
     status_events: tuple[PendingEvent, ...] = ()
@@ -126,14 +126,14 @@ class PartialDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to write, the node first, what to tell once that is done, and how things then stand."""
+    """What to write, the node first; the events to record after the writes; and the resulting status."""
 
     node: MetadataChange = field(default_factory=MetadataChange)
     machine: MetadataChange = field(default_factory=MetadataChange)
-    is_new_request: bool = False  # something is asked for that was not before: may the cluster begin?
-    is_active: bool = False  # something is asked for, now or since before
-    is_settled: bool = True  # there is no node that should be looked at before the Machine is forgotten
+    is_new_request: bool = False  # a new request needs a slot in the budget across clusters
+    is_active: bool = False  # a request exists or is being written
+    is_settled: bool = True  # no node is left to check before the Machine may be forgotten
     statuses: tuple[MachineRequestStatus, ...] = ()
-    events: tuple[PendingEvent, ...] = ()  # of what is written
-    status_events: tuple[PendingEvent, ...] = ()  # of how it stands, to be told once
+    events: tuple[PendingEvent, ...] = ()  # about what is written
+    status_events: tuple[PendingEvent, ...] = ()  # about the status, recorded once
     requeue_at: datetime | None = None

@@ -1,4 +1,4 @@
-"""What is shown and told of a Machine that waits for its node, whatever for: deletion and maintenance alike. Pure."""
+"""Status and events of a Machine that waits for its node: what deletion and maintenance share. Pure."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -12,7 +12,7 @@ from haulout.controllers.clusterapi.status import MachineRequestStatus, RequestT
 
 
 def is_requested(node: Node, request: NodeRequest | None, *, label: str, annotation: str) -> bool:
-    """Tell whether a node says what is asked of it; without a note, a hub that knew no notes has asked."""
+    """Return whether a node has a request; without the annotation, a controller without annotations wrote it."""
     return node.metadata.labels.get(label) == TRUE and (
         request is not None or annotation not in node.metadata.annotations
     )
@@ -27,7 +27,6 @@ def request_status(
     until: datetime | None = None,
     is_approved: bool = False,
 ) -> MachineRequestStatus:
-    """Return how it stands with a Machine."""
     return MachineRequestStatus(
         name=observation.machine.name,
         node=observation.machine.node,
@@ -42,7 +41,7 @@ def request_status(
 def pending_decision(
     observation: Observation, status: MachineRequestStatus, *, since: datetime | None
 ) -> PartialDecision:
-    """Return that a Machine waits as is `status`, which takes too long some time after `since`; None: it never does."""
+    """Return the decision that waits with this status; it becomes overdue some time after `since`, if given."""
     overdue = None if since is None else since + observation.settings.overdue_after
     requeue_times = [
         instant for instant in (status.until, overdue) if instant is not None and instant > observation.now
@@ -59,7 +58,7 @@ def pending_decision(
 
 
 def with_status_event(part: PartialDecision, reason: str, *, is_warning: bool = False) -> PartialDecision:
-    """Return the same, of which people hear once what it waits for; if that is bad, on the node, too."""
+    """Return the decision with an event for its status; a warning is recorded on the node, too."""
     note = "" if part.status is None else part.status.reason
     return replace(
         part,

@@ -1,8 +1,8 @@
-"""What a hub must be allowed to do. Whoever adds a request there adds its line here.
+"""Permissions of the Cluster API controller. Add a line here with each new kind of request.
 
-Secrets are read one by one, and only those of clusters with Machines that are enabled. One that cannot be used is
-watched, by its name, until it can. Their names end in `-kubeconfig`
-and are not known before, so no role can name them; who wants less grants it by namespace.
+Secrets are read one by one, and only those of clusters with enabled Machines. A Secret that cannot be used is watched
+by name until it can. The names end in `-kubeconfig` and are not known in advance, so no role can list them; to grant
+less, grant by namespace.
 """
 
 from haulout.api.clusterapi import EXTENSION_LEASE, GROUP
@@ -14,19 +14,19 @@ from haulout.kube.rbac import Permission
 
 _WATCH = ("list", "watch")
 _READ = ("get", *_WATCH)
-_EVENTS_PURPOSE = "tell people by events"
+_EVENTS_PURPOSE = "record events"
 
 
 def permissions(*, namespace: str, with_metal3: bool = False) -> tuple[Permission, ...]:
-    """Return what is needed in the management cluster, by a hub whose lease is in `namespace`."""
+    """Return the permissions in the management cluster, for a controller whose lease is in `namespace`."""
     return (
         Permission(
             ("get", *_WATCH, "patch"), GROUP, "machines", None, "hold deletions of Machines, and approve maintenance"
         ),
-        Permission(_WATCH, GROUP, "clusters", None, "see which clusters are being deleted, or are paused"),
+        Permission(_WATCH, GROUP, "clusters", None, "watch which clusters are deleted or paused"),
         *annotation.permissions(),
         *(controller.permissions() if with_metal3 else ()),
-        Permission(("get", "watch"), "", "secrets", None, "reach workload clusters, by their kubeconfigs"),
+        Permission(("get", "watch"), "", "secrets", None, "read the kubeconfigs of workload clusters"),
         Permission(("create", "patch"), "events.k8s.io", "events", None, _EVENTS_PURPOSE),
         *cluster_budget.permissions(namespace),
         *leases.permissions(namespace=namespace, why="lead", names=(EXTENSION_LEASE,), watched=True),
@@ -34,8 +34,8 @@ def permissions(*, namespace: str, with_metal3: bool = False) -> tuple[Permissio
 
 
 def workload_cluster_permissions() -> tuple[Permission, ...]:
-    """Return what is needed in each workload cluster, by who is named in its kubeconfig."""
+    """Return the permissions in each workload cluster, for the user of its kubeconfig."""
     return (
-        Permission((*_READ, "patch"), "", "nodes", None, "ask that nodes be prepared, and hear that they are"),
+        Permission((*_READ, "patch"), "", "nodes", None, "request that nodes are prepared, and watch the result"),
         Permission(("create", "patch"), "events.k8s.io", "events", "default", _EVENTS_PURPOSE),
     )

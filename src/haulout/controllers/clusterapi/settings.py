@@ -1,4 +1,7 @@
-"""How a hub behaves; without any settings as the runtime-extension-maintenance-controller, but for old approvals."""
+"""Settings of the Cluster API controller.
+
+The defaults behave like the runtime-extension-maintenance-controller, except for old approvals.
+"""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -6,22 +9,22 @@ from enum import StrEnum
 
 
 class OldApprovals(StrEnum):
-    """What becomes of an approval that was on a node before it was asked for."""
+    """What happens to an approval that was on a node before the request."""
 
-    WAIT = "wait"  # it does not count, and nothing is asked for until it is gone
-    CLEAR = "clear"  # it is taken off as it is asked for anew
-    HONOUR = "honour"  # it counts, as for the runtime-extension-maintenance-controller
+    WAIT = "wait"  # it does not count; no request is written until it is removed
+    CLEAR = "clear"  # it is removed in the patch that writes the request
+    HONOUR = "honour"  # it counts, as in the runtime-extension-maintenance-controller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterApiSettings:
-    """What can differ from one hub to the next."""
+    """Settings of the Cluster API controller."""
 
-    approval_timeout: timedelta | None = None  # after which a deletion is not held any longer; None: it is held
-    overdue_after: timedelta = timedelta(hours=1)  # after which people are told that somebody still has to approve
-    unreachable_after: timedelta | None = None  # how long a cluster may be silent while its deletions are held
+    approval_timeout: timedelta | None = None  # after this time a deletion is no longer held; None: no limit
+    overdue_after: timedelta = timedelta(hours=1)  # after this time an event says that an approval is missing
+    unreachable_after: timedelta | None = None  # limit for holding deletions of an unreachable cluster; None: no limit
     old_approvals: OldApprovals = OldApprovals.WAIT
-    metal3: bool = False  # hosts of approved Machines are powered off
-    metal3_unguarded: bool = False  # enabled and cordoned or not, as the runtime-extension-maintenance-controller does
-    cluster_budget: tuple[str, ...] = ()  # as they were typed: how many clusters may be in maintenance at once
-    memory_limit: int | None = None  # bytes that the process may use; None: what its container may use
+    metal3: bool = False  # power off hosts of approved Machines
+    metal3_unguarded: bool = False  # ignore enabled and cordoned, as the predecessor does
+    cluster_budget: tuple[str, ...] = ()  # limits as given on the command line: clusters in maintenance at once
+    memory_limit: int | None = None  # bytes that the process may use; None: the limit of its container

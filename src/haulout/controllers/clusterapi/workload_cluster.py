@@ -1,8 +1,7 @@
-"""One workload cluster: a connection of its own, a queue of its own, and the Machines that became its nodes.
+"""One workload cluster: its connection, its work queue, and the reconciliation of its Machines.
 
-Whatever it does to us, all others go on: nothing here is shared with another cluster but the client of the management
-cluster. The node is written first and the Machine only if that succeeded, so that a hook that is gone says that all
-before it was done.
+A failing cluster does not affect others: clusters share only the client of the management cluster. The node is written
+first, and the Machine only if that succeeded, so that a removed hook proves that all writes before it were done.
 """
 
 import asyncio
@@ -37,23 +36,23 @@ log = logging.getLogger(__name__)
 
 _WORKERS = 4
 _MAX_ATTEMPTS = 5
-_NODE = "node "  # before the name of a node in the queue; the keys of Machines have no blanks
+_NODE = "node "  # prefix of node names in the queue; keys of Machines contain no space
 _CONFLICT_DELAY = timedelta(seconds=1)
-_BUDGET_RETRY_INTERVAL = timedelta(seconds=30)  # another hub may have given back what we wait for, and tells nobody
+_BUDGET_RETRY_INTERVAL = timedelta(seconds=30)  # another controller may release a slot without an event here
 
-DrainRulesLookup = Callable[[Machine, Cluster | None], str | None]  # what a node should say of them; None: as it says
+DrainRulesLookup = Callable[[Machine, Cluster | None], str | None]  # the node's annotation; None: keep what is there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagementContext:
-    """What all workload clusters have in common: the cluster that their Machines are in, and how the hub behaves."""
+    """What all workload clusters share: the management cluster and the settings."""
 
     client: Client
     resource: Resource[Machine]
     machines: MutationCache[Machine]
     cluster: Callable[[ClusterKey], Cluster | None]
-    machines_of_node: Callable[[ClusterKey, str], tuple[str, ...]]  # the keys of Machines that became a node
-    machines_of_cluster: Callable[[ClusterKey], tuple[str, ...]]  # the keys of all of its Machines
+    machines_of_node: Callable[[ClusterKey, str], tuple[str, ...]]  # keys of the Machines of a node
+    machines_of_cluster: Callable[[ClusterKey], tuple[str, ...]]  # keys of all Machines of a cluster
     connect: ClientFactory
     cluster_budget: ClusterBudget
     settings: ClusterApiSettings
@@ -62,30 +61,30 @@ class ManagementContext:
     instance: str
     reporter: str
     drain_rules: DrainRulesLookup
-    on_status_change: Callable[[ClusterKey], None]  # how it stands with a cluster
-    on_idle: Callable[[ClusterKey], None]  # nothing of a cluster is maintained any more
+    on_status_change: Callable[[ClusterKey], None]  # the status of a cluster changed
+    on_idle: Callable[[ClusterKey], None]  # no node of a cluster has a request any more
 
 
 class WorkloadCluster:
-    """Sees to the Machines of one cluster; `run` may be called again after it broke."""
+    """Reconciles the Machines of one cluster. `run` may be called again after a failure."""
 
     def __init__(self, key: ClusterKey, management: ManagementContext) -> None:
         self.key = key
         self._management = management
         self._clock = management.client.clock
-        self._statuses: dict[str, tuple[MachineRequestStatus, ...]] = {}  # by the key of the Machine
-        self._active: set[str] = set()  # of which something is asked, or about to be
+        self._statuses: dict[str, tuple[MachineRequestStatus, ...]] = {}  # by key of the Machine
+        self._active: set[str] = set()  # Machines with a request, or about to have one
         self._logged_connection_state = ConnectionState.CONNECTING
-        self._may_hold_slot = False  # in the budget across clusters, as far as we know
-        self._may_inherit_slot = True  # nobody has looked yet whether it should
+        self._may_hold_slot = False  # the cluster may hold a slot in the budget across clusters
+        self._may_inherit_slot = True  # not yet checked whether a previous leader left a slot
         self._budget_refusals: dict[str, str] = {}
-        self._unsettled: set[str] = set()  # what is left to do about a Machine that may be forgotten otherwise
+        self._unsettled: set[str] = set()  # Machines with work left before they may be forgotten
         self._recorded_status_events: dict[
             str, frozenset[tuple[str, str]]
-        ] = {}  # the same: its uid, and what was told already
+        ] = {}  # by key of the Machine: its uid, and the reasons recorded already
         self._known_machines: dict[
             str, Machine
-        ] = {}  # as they were last, so that requests of those that vanish are withdrawn
+        ] = {}  # last known versions, to withdraw the requests of deleted Machines
         self.accessor = ClusterAccessor(
             management.client,
             key,
@@ -104,34 +103,34 @@ class WorkloadCluster:
         )
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.accessor.run())
             group.create_task(self._queue.run())
 
     def add(self, machine: Machine, *, must_settle: bool) -> None:
-        """Look at a Machine; `must_settle`: not to be forgotten before that was done."""
+        """Queue a Machine; with `must_settle` it is not forgotten before it was reconciled."""
         if must_settle:
             self._unsettled.add(machine.key)
         self._queue.add(machine.key)
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether nothing is left to do about Machines that ask for nothing any more."""
+        """Whether nothing is left to do for Machines that are not managed any more."""
         return not self._unsettled
 
     @property
     def is_active(self) -> bool:
-        """Tell whether something is asked of its nodes."""
+        """Whether any of the nodes has a request."""
         return bool(self._active)
 
     def enqueue_waiting(self) -> None:
-        """Look at what waits for other clusters."""
+        """Reconcile the Machines that wait for the budget across clusters."""
         for key in tuple(self._budget_refusals):
             self._queue.add(key)
 
     def status(self, machines: list[Machine]) -> WorkloadClusterStatus:
-        """Return how it stands with the cluster, whose Machines these are."""
+        """Return the status of the cluster with these Machines."""
         health, nodes, cluster = self.accessor.health, self.accessor.nodes, self._management.cluster(self.key)
         cache_health = None if nodes is None else nodes.informer.health()
         problem = health.problem if health.failing_since is not None else ""
@@ -151,10 +150,10 @@ class WorkloadCluster:
             waiting_reason=next(iter(self._budget_refusals.values()), ""),
         )
 
-    # Who is woken by what
+    # Event handlers
 
     def enqueue_all(self) -> None:
-        """Look at all of its Machines: what is about each of them has changed."""
+        """Reconcile all Machines of the cluster, after a change that affects each of them."""
         for key in {*self._management.machines_of_cluster(self.key), *self._known_machines}:
             self._queue.add(key)
 
@@ -172,7 +171,7 @@ class WorkloadCluster:
 
     def _on_node_change(self, old: Node | None, new: Node | None) -> None:
         if old is not None and new is not None and old.spec != new.spec:
-            self._management.on_status_change(self.key)  # somebody may wait for it to be cordoned
+            self._management.on_status_change(self.key)  # subscribers may wait for the node to be cordoned
         if old is not None and new is not None and _relevant_state(old) == _relevant_state(new):
             return
         node = new or old
@@ -184,7 +183,7 @@ class WorkloadCluster:
         if new is not None and not machines and requests_on(new):
             self._queue.add(f"{_NODE}{new.name}")
 
-    # One look
+    # Reconcile
 
     async def _reconcile(self, key: str) -> datetime | None:
         if key.startswith(_NODE):
@@ -194,7 +193,7 @@ class WorkloadCluster:
             machine = None
         if previous is not None and (machine is None or machine.uid != previous.uid):
             if not await self._withdraw_requests_of(previous):
-                return None  # looked at again once the cluster is reached
+                return None  # reconciled again once the cluster is connected
             del self._known_machines[key]
         if machine is None:
             self._forget(key)
@@ -203,12 +202,12 @@ class WorkloadCluster:
         return await self._reconcile_machine(machine)
 
     async def _reconcile_machine(self, machine: Machine) -> datetime | None:
-        """Act on a Machine and its node; read both again at once if somebody else has written to them meanwhile."""
+        """Reconcile a Machine and its node; after a conflict read both again and retry at once."""
         for _ in range(_MAX_ATTEMPTS):
             try:
                 return await self._reconcile_once(machine)
             except (Conflict, NotFound) as error:
-                log.debug("Machine %s or its node is not as it was: %s", machine.key, error)
+                log.debug("Machine %s or its node has changed, retrying: %s", machine.key, error)
             try:
                 machine = await self._refresh(machine)
             except KubeError as error:
@@ -225,14 +224,14 @@ class WorkloadCluster:
         )
         return self._management.machines.record_write(current)
 
-    # Machines that are gone while their nodes are not
+    # Deleted Machines whose nodes remain
 
     async def _withdraw_requests_of(self, deleted_machine: Machine) -> bool:
-        """Withdraw what a Machine requested that is gone; return whether nothing is left to do."""
+        """Withdraw the requests of a deleted Machine; return whether nothing is left to do."""
         if not deleted_machine.node:
             return True
         if not self.accessor.is_connected:
-            return self._management.cluster(self.key) is None  # without a Cluster nobody will ever be reached
+            return self._management.cluster(self.key) is None  # without a Cluster there will never be a connection
         nodes = self.accessor.nodes
         node = None if nodes is None else nodes.get(deleted_machine.node)
         if node is not None:
@@ -245,9 +244,10 @@ class WorkloadCluster:
         return True
 
     async def _reconcile_unclaimed_node(self, name: str) -> datetime | None:
-        """Withdraw what is requested of a node that no Machine became: its Machine went while no hub ran.
+        """Withdraw requests from a node without a Machine: the Machine was deleted while no controller ran.
 
-        While a Cluster is moved its Machines are in two management clusters, and it is paused in this one.
+        While a Cluster is being moved its Machines are in two management clusters, and the Cluster is paused in this
+        one.
         """
         nodes, cluster = self.accessor.nodes, self._management.cluster(self.key)
         node = None if nodes is None or not self.accessor.is_connected else nodes.get(name)
@@ -258,7 +258,7 @@ class WorkloadCluster:
             await self._management.client.list(self._management.resource, namespace=self.key.namespace, labels=selector)
         ).items
         if any(machine.node == name for machine in machines):
-            return None  # the cache is behind the server
+            return None  # the cache is stale
         uids = {machine.uid for machine in machines}
 
         def is_gone(request: NodeRequest | None) -> bool:
@@ -294,11 +294,11 @@ class WorkloadCluster:
         return decision.requeue_at
 
     async def _acquire_slot(self, machine: Machine, decision: Decision) -> str:
-        """Have the cluster count in the budget if something of it is maintained; return why that may not begin."""
+        """Acquire a slot in the budget if the decision needs one; return why maintenance may not begin."""
         if not decision.is_active or (self._may_hold_slot and not decision.is_new_request):
             return ""
-        self._active.add(machine.key)  # from before it is asked: what is given back meanwhile would be missed
-        self._may_hold_slot = True  # the same: the answer may be lost
+        self._active.add(machine.key)  # before the request: otherwise a concurrent release would be missed
+        self._may_hold_slot = True  # before the request: its response may be lost
         is_running = not decision.is_new_request
         budget_refusal = await self._management.cluster_budget.acquire(self.key, is_running=is_running)
         if budget_refusal and self._active == {machine.key}:
@@ -328,7 +328,7 @@ class WorkloadCluster:
         found = nodes.get(machine.node)
         if found is not None or not machine.is_being_deleted:
             return found
-        try:  # that a node is gone is what a deletion is released for: the copy may be old
+        try:  # a deletion is released if its node does not exist: confirm it, the cache may be stale
             return nodes.record_write(strip_node(await client.get(NODES, machine.node)))
         except NotFound:
             return None
@@ -358,16 +358,16 @@ class WorkloadCluster:
         )
         self._may_hold_slot = self._may_hold_slot or (
             key in self._budget_refusals and not budget_refusal
-        )  # who waits no more is not waited for
+        )  # it may hold a slot now that it does not wait any more
         _set_or_remove(self._statuses, key, decision.statuses)
         _set_or_remove(self._budget_refusals, key, budget_refusal)
         if decision.is_active:
             self._active.add(key)
-        elif decision.is_settled:  # what is asked of a node that cannot be seen stays as it was
+        elif decision.is_settled:  # requests on a node that cannot be observed stay as they were
             self._active.discard(key)
         if decision.is_settled and key in self._unsettled:
             self._unsettled.discard(key)
-            if self.is_settled and self._may_inherit_slot:  # whoever came before us may have left a slot behind
+            if self.is_settled and self._may_inherit_slot:  # a previous leader may have left a slot
                 self._may_inherit_slot, self._may_hold_slot = False, True
         self._report_if_idle()
         if previous != (decision.statuses, budget_refusal or None, self.is_settled):
@@ -384,15 +384,18 @@ class WorkloadCluster:
         self._management.on_status_change(self.key)
 
     def _report_if_idle(self) -> None:
-        """Tell that nothing of the cluster is maintained any more; not of who waits: it would be woken by that."""
+        """Call `on_idle` when no node has a request.
+
+        A cluster that waits for a slot is not reported: that would requeue it at once.
+        """
         if self._may_hold_slot and not self.is_active:
             self._may_hold_slot = False
             self._management.on_idle(self.key)
 
-    # What is told
+    # Events
 
     def _record_status_events(self, observation: Observation, decision: Decision) -> None:
-        """Tell how it stands with a Machine, each thing once."""
+        """Record events about the status of a Machine, each reason once."""
         key, uid = observation.machine.key, observation.machine.uid
         recorded = self._recorded_status_events.get(key, frozenset())
         for event in decision.status_events:
@@ -423,7 +426,7 @@ def _relevant_state(node: Node) -> object:
 
 
 def _set_or_remove(mapping: dict[str, T], key: str, value: T) -> None:
-    """Keep what is said of a key; nothing is not kept."""
+    """Set the value, or remove the key if the value is empty."""
     if value:
         mapping[key] = value
     else:

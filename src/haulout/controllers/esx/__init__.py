@@ -1,1 +1,1 @@
-"""Nodes that are virtual machines on ESX hosts: emptied and shut down while their host is in maintenance."""
+"""Nodes that are virtual machines on ESX hosts: drain and shut them down while their host is in maintenance."""

@@ -1,7 +1,7 @@
-"""The integration with ESX: a task for each zone that has nodes on hosts, for as long as it has some.
+"""The ESX controller: run one task per zone, while the zone has nodes on ESX hosts.
 
-Zones meet nowhere but in the cluster: each has its own vCenter, session and pace. Whoever approves a restart, or takes
-that back, is answered at once, and so is a node that has become empty.
+Zones share nothing but the Kubernetes cluster: each has its own vCenter, session and interval. A change of a restart
+approval, or the end of a drain, triggers a round of the zone at once.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from haulout.kube.recorder import EventRecorder
 
 
 class EsxController:
-    """Sees to nodes on ESX hosts; `run` may be called once, and somebody else runs the cache of nodes.
+    """Runs a `ZoneReconciler` per zone. Call `run` at most once; the caller runs the node informer.
 
-    `read_settings` returns the settings as they are now. `own_node` is that on which this process runs.
+    `read_settings` returns the current settings. `own_node` is the node on which this process runs.
     """
 
-    def __init__(  # noqa: PLR0913 - all that it tells others of
+    def __init__(  # noqa: PLR0913 - dependencies, each passed by keyword
         self,
         client: Client,
         *,
@@ -69,7 +69,7 @@ class EsxController:
         self._is_handing_over = False
 
     async def run(self) -> None:
-        """Work until cancelled; raises `LeadershipHandover` when another process should go on."""
+        """Run until cancelled; raise `LeadershipHandover` when another process must take over."""
         async with asyncio.TaskGroup() as group:
             drains = group.create_task(self._nodes.run())
             await self._cache.wait_synced()
@@ -86,12 +86,12 @@ class EsxController:
         raise LeadershipHandover(f"this process runs on node {self._own_node}, whose ESX host needs it to be shut down")
 
     def problems(self) -> Iterator[str]:
-        """Yield what somebody should look after."""
+        """Yield the problems that a person should look into."""
         for zone in self.zones.values():
             yield from zone.describe_problems()
 
     def _sync_zones(self, group: asyncio.TaskGroup) -> None:
-        """Have a task for each zone that has nodes, and none for others."""
+        """Start a task for each zone that has nodes, and stop all others."""
         wanted = self._nodes.zones()
         for letter in self.zones.keys() - wanted:
             del self.zones[letter]
@@ -111,7 +111,7 @@ class EsxController:
     async def _run_zone(self, zone: ZoneReconciler) -> None:
         try:
             await zone.run()
-        except* LeadershipHandover:  # of one of its nodes
+        except* LeadershipHandover:  # raised for one of the zone's nodes
             self._is_handing_over = True
             self._zones_changed.set()
 
@@ -132,12 +132,12 @@ class EsxController:
             zone.trigger()
 
     def _hand_over_if_on(self, node: str) -> None:
-        """Give way to another process before the node is emptied on which this one runs."""
+        """Hand leadership over before this process's own node is drained."""
         if node == self._own_node:
             raise LeadershipHandover(f"node {node} is to be drained by another process")
 
 
 def _relevant_state(node: Node) -> object:
-    """Return what others change of a node that is answered at once."""
+    """Return the fields of a node whose changes trigger a round at once."""
     labels, annotations = node.metadata.labels, node.metadata.annotations
     return zone_of(node), labels.get(APPROVED), annotations.get(hold.ANNOTATION), node.uid

@@ -1,16 +1,16 @@
-"""What is done about one node, and why: a pure function of what is seen of it, its host and its machine.
+"""The decision for one node, from the observed node, host and virtual machine. Pure.
 
-    host in maintenance, or with an alarm of ours, and the restart is approved:
-        mark the node and cordon it -> drain it -> ask the guest to shut down -> turn the machine off in the end
-    host well again, and the node is marked:
-        wait for a guest that was asked to shut down -> turn the machine on -> take our cordon and our marks off
+    host in maintenance, or with a configured alarm, and the restart is approved:
+        annotate and cordon the node -> drain it -> shut the guest down -> power the machine off after a timeout
+    host healthy again, and the node is annotated:
+        wait for a guest that is shutting down -> power the machine on -> remove our cordon and annotations
 
-Each step is performed before the next one is decided, and each can be repeated: whoever dies in between is followed by
-somebody who reads on the node how far it went. Nodes are decided about one by one: that others on the same host are not
-approved holds up nobody. (So it is in the SAP maintenance-controller; its README has said otherwise since 2022.)
+Each action is executed before the next decision, and each can be repeated: after a crash the next leader reads from the
+node how far it got. Each node is decided on its own: unapproved nodes on the same host do not block others. (The SAP
+maintenance-controller does the same; its README has said otherwise since 2022.)
 
-What was not cordoned by us is not uncordoned. A marked node without our part in its cordon was marked by the SAP
-maintenance-controller, which cordons without a word: that cordon goes with the mark, as it would there.
+Only cordons of our own are removed. An annotated node without our cordon owner was annotated by the SAP
+maintenance-controller, which records no owner: that cordon is removed with the annotation, as it would be there.
 """
 
 from collections.abc import Iterable
@@ -28,11 +28,11 @@ from haulout.drain.cordon import CordonRequest
 from haulout.drain.policy import DrainPolicy
 from haulout.kube.timestamps import micro_time
 
-BEGIN_REASON, END_REASON = "EsxMaintenanceBegins", "EsxMaintenanceEnds"  # reasons: a node is taken, and given back
+BEGIN_REASON, END_REASON = "EsxMaintenanceStarted", "EsxMaintenanceEnded"  # event reasons
 
 
 class HostState(StrEnum):
-    """How it stands with a host, as the label says it."""
+    """The state of a host, as the value of the label `STATE`."""
 
     IN_MAINTENANCE = "true"
     HEALTHY = "false"
@@ -40,47 +40,47 @@ class HostState(StrEnum):
 
 
 def host_state(host: Host, alarms: Iterable[str]) -> HostState:
-    """Return the state of a host; an alarm is worse than maintenance."""
+    """Return the state of a host; an alarm takes precedence over maintenance."""
     if not host.alarms.isdisjoint(alarms):
         return HostState.ALARM
     return HostState.IN_MAINTENANCE if host.in_maintenance or host.is_entering_maintenance else HostState.HEALTHY
 
 
 class PowerAction(StrEnum):
-    """What is done to a machine."""
+    """An action on a virtual machine."""
 
-    POWER_ON = "turned on"
+    POWER_ON = "powered on"
     SHUT_DOWN = "asked to shut down"
-    POWER_OFF = "turned off"
+    POWER_OFF = "powered off"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What is seen of a node."""
+    """What is known about a node."""
 
     node: Node
     host: Host
     state: HostState
     is_drained: bool = False
-    drain_blocker: str = ""  # what has kept it from that for long
-    drain_blocked_at: datetime | None = None  # when something will have
-    machine: VirtualMachine | None = None  # None: nobody has looked, or it cannot be told which it is
-    shutdown_requested: bool = False  # the guest to shut down, by this process and since the machine was last on
-    cordon_copy: cordon.Cordon | None = None  # of the mark on the node, kept outside the node
+    drain_blocker: str = ""  # why its drain has been blocked for long
+    drain_blocked_at: datetime | None = None  # when the drain will count as blocked for long
+    machine: VirtualMachine | None = None  # None: not queried, or ambiguous
+    shutdown_requested: bool = False  # this process asked the guest to shut down since the machine was last powered on
+    cordon_copy: cordon.Cordon | None = None  # of the cordon annotation, stored outside the node
     now: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is to be done next, and how the node is to be drained meanwhile."""
+    """The next action, and how the node is drained meanwhile."""
 
     change: RawObject | None = None  # a patch of the node
     power_action: PowerAction | None = None
-    drain: DrainPolicy | None = None  # None: it is not
+    drain: DrainPolicy | None = None  # None: no drain
     requeue_at: datetime | None = None
     message: str = ""
-    reason: str = ""  # of an event that tells of it; empty: it is not worth one
-    is_warning: bool = False  # somebody should look after it
+    reason: str = ""  # of an event; empty: no event
+    is_warning: bool = False  # a person should look into it
 
 
 _NO_ACTION = Decision()
@@ -88,7 +88,7 @@ _IS_OFF = "its virtual machine is off"
 
 
 def decide(observation: Observation, settings: EsxSettings) -> Decision:
-    """Return what is to be done about a node."""
+    """Return the next action for a node."""
     labels = {VERSION: observation.host.version, STATE: str(observation.state)}
     if change := _label_change(observation.node, {key: value for key, value in labels.items() if value}):
         return Decision(
@@ -99,7 +99,7 @@ def decide(observation: Observation, settings: EsxSettings) -> Decision:
     ):
         message = (
             f"{cordon.describe_annotation_damage(observation.node)}, "
-            "and is written again: the node is held for its ESX host"
+            "and is restored: the node stays cordoned for its ESX host"
         )
         return Decision(change=change, message=message, reason="CordonRestored", is_warning=True)
     if observation.state is HostState.HEALTHY:
@@ -110,49 +110,54 @@ def decide(observation: Observation, settings: EsxSettings) -> Decision:
 
 
 def needs_machine(node: Node, state: HostState) -> bool:
-    """Tell whether something may have to be done to the machine of a node."""
+    """Return whether the node's machine may need a power action."""
     return is_initiated(node) if state is HostState.HEALTHY else is_approved(node)
 
 
 def is_initiated(node: Node) -> bool:
-    """Tell whether a node is in our hands."""
+    """Return whether our annotation marks the node as in maintenance."""
     return node.metadata.annotations.get(INITIATED) == TRUE
 
 
 def is_approved(node: Node) -> bool:
-    """Tell whether a node may be shut down."""
+    """Return whether the restart of the node is approved."""
     return node.metadata.labels.get(APPROVED) == TRUE
 
 
 def _decide_power_on(observation: Observation, settings: EsxSettings) -> Decision:
     if observation.machine is None:
         return _NO_ACTION
-    cause = f"ESX host {observation.host.name} is not in maintenance any more"
+    cause = f"ESX host {observation.host.name} is no longer in maintenance"
     if observation.machine.power is not PowerState.ON:
         if change := _annotation_change(
             observation.node, SHUTDOWN_REQUESTED, None
-        ):  # first: from now on it is not expected to go off any more
+        ):  # first: from now on no shutdown is pending
             return Decision(change=change, message=_IS_OFF)
         return Decision(
-            power_action=PowerAction.POWER_ON, message=f"{cause}: its virtual machine is turned on", reason="EsxPowerOn"
+            power_action=PowerAction.POWER_ON,
+            message=f"{cause}: its virtual machine is powered on",
+            reason="EsxPowerOn",
         )
     if (
         until := _shutdown_deadline(observation, settings)
-    ) is not None:  # who gave it back now would leave it off for ever
+    ) is not None:  # if the node were released now, the pending shutdown would leave the machine off for good
         return Decision(requeue_at=min(observation.now + settings.shutdown_poll_interval, until))
-    message = f"{cause}, and its virtual machine is on: the node is given back"
+    message = f"{cause}, and its virtual machine is on: the cordon for the ESX host is removed"
     return Decision(change=_release_node(observation.node), message=message, reason=END_REASON)
 
 
 def _decide_unapproved(observation: Observation, settings: EsxSettings) -> Decision:
-    """Do nothing more to a node that is not approved, any more perhaps: if it is approved again, it is asked anew."""
+    """Do nothing more to an unapproved node, except to remove an expired shutdown request.
+
+    If the node is approved again, the guest is asked again.
+    """
     if (until := _shutdown_deadline(observation, settings)) is not None:
         return Decision(requeue_at=until)
     return Decision(change=_annotation_change(observation.node, SHUTDOWN_REQUESTED, None))
 
 
 def _shutdown_deadline(observation: Observation, settings: EsxSettings) -> datetime | None:
-    """Return until when a guest may still do what it was asked to; None: it was not, or its time is over."""
+    """Return until when the guest may still shut down; None: it was not asked, or the timeout has passed."""
     requested_at = _parse_instant(observation.node.metadata.annotations.get(SHUTDOWN_REQUESTED))
     until = None if requested_at is None or requested_at > observation.now else requested_at + settings.shutdown_timeout
     return until if until is not None and observation.now < until else None
@@ -171,7 +176,7 @@ def _decide_shutdown(observation: Observation, settings: EsxSettings) -> Decisio
     if observation.drain_blocker:
         message = (
             f"ESX host {observation.host.name} is {_describe_host_state(observation)}, "
-            f"and the drain of the node waits: {observation.drain_blocker}"
+            f"and the drain of the node is blocked: {observation.drain_blocker}"
         )
         return Decision(drain=drain, message=message, reason="EsxDrainBlocked", is_warning=True)
     if not observation.is_drained or observation.machine is None:
@@ -183,13 +188,13 @@ def _decide_shutdown(observation: Observation, settings: EsxSettings) -> Decisio
 
 def _decide_power_off(observation: Observation, settings: EsxSettings, drain: DrainPolicy) -> Decision:
     requested_at = _parse_instant(observation.node.metadata.annotations.get(SHUTDOWN_REQUESTED))
-    if requested_at is None or requested_at > observation.now:  # by a clock that went ahead of ours
+    if requested_at is None or requested_at > observation.now:  # in the future: written with another clock
         change = _annotation_change(observation.node, SHUTDOWN_REQUESTED, micro_time(observation.now))
         message = "the node is empty: its virtual machine is shut down"
         return Decision(drain=drain, change=change, message=message, reason="EsxShutDown")
     until = requested_at + settings.shutdown_timeout
     if observation.now >= until:
-        message = "its virtual machine was asked to shut down and still runs: it is turned off"
+        message = "its virtual machine was asked to shut down and still runs: it is powered off"
         return Decision(drain=drain, power_action=PowerAction.POWER_OFF, message=message, reason="EsxPowerOff")
     requeue_at = min(observation.now + settings.shutdown_poll_interval, until)
     power_action = None if observation.shutdown_requested else PowerAction.SHUT_DOWN
@@ -198,7 +203,7 @@ def _decide_power_off(observation: Observation, settings: EsxSettings, drain: Dr
     )
 
 
-# Changes of nodes: each carries what it rests on
+# Patches of nodes, each with uid and resourceVersion
 
 
 def _label_change(node: Node, labels: dict[str, str]) -> RawObject | None:
@@ -212,13 +217,16 @@ def _annotation_change(node: Node, key: str, value: str | None) -> RawObject | N
 
 
 def _acquire_node(node: Node, now: datetime) -> RawObject | None:
-    """Return what marks a node and cordons it in our name; a cordon that came with the mark is ours, too."""
+    """Return the patch that annotates the node and cordons it with our owner.
+
+    A cordon that came with the annotation is adopted.
+    """
     cordon_change = cordon.acquire(node, CORDON_OWNER, CordonRequest(), now=now, adopting=is_initiated(node))
     if is_initiated(node):
         return cordon_change
     stale = (
         {SHUTDOWN_REQUESTED: None} if SHUTDOWN_REQUESTED in node.metadata.annotations else {}
-    )  # by who took it before: it is asked anew
+    )  # from an earlier maintenance: the guest must be asked again
     return _with_annotations(cordon_change or _node_change(node), {INITIATED: TRUE, **stale})
 
 
@@ -228,7 +236,7 @@ def _release_node(node: Node) -> RawObject:
 
 
 def _has_own_cordon(node: Node) -> bool:
-    """Tell whether we have a part in the cordon of a node."""
+    """Return whether we are an owner of the node's cordon."""
     mark = cordon.cordon_of(node)
     return mark is not None and CORDON_OWNER in mark.owners
 
@@ -243,7 +251,7 @@ def _with_annotations(change: RawObject, annotations: dict[str, str | None]) -> 
 
 
 def _parse_instant(text: str | None) -> datetime | None:
-    """Return an instant as we wrote it; what nobody can read was not written by us."""
+    """Parse an instant that we wrote; None if it is invalid or has no time zone, since then we did not write it."""
     if text is None:
         return None
     try:
@@ -259,4 +267,4 @@ def _describe_host_state(observation: Observation) -> str:
             return f"in state alarm ({', '.join(sorted(observation.host.alarms))})"
         case HostState.IN_MAINTENANCE:
             return "in maintenance" if observation.host.in_maintenance else "entering maintenance"
-    return "well"
+    return "healthy"

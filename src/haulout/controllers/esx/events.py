@@ -1,4 +1,4 @@
-"""What people are told of the integration: by events about nodes and their histories, and by the log."""
+"""Events, node history entries and log lines of the ESX controller."""
 
 import logging
 from collections.abc import Mapping
@@ -13,24 +13,24 @@ from haulout.kube.recorder import EventRecorder, object_reference
 
 log = logging.getLogger(__name__)
 
-_ACTION = "SeeToEsx"
+_ACTION = "RunEsx"
 
 
 class EsxEventRecorder:
-    """Tells."""
+    """Records events, history entries and log lines."""
 
     def __init__(self, events: EventRecorder, node_history: CordonHistory) -> None:
         self._events = events
         self._node_history = node_history
-        self._reported: dict[str, str] = {}  # problems that were told, by what they are about
+        self._reported: dict[str, str] = {}  # by host or node: the problem that was reported last
 
     def record_observation(self, node: Node, drain: DrainSnapshot | None) -> None:
-        """Note in the history of a node what nobody has noted yet."""
+        """Record in the node's history what is not recorded yet."""
         self._node_history.observe(node)
         self._node_history.record_drain(node, drain)
 
     def record_decision(self, previous: Node, node: Node, node_decision: Decision) -> None:
-        """Tell what was done to a node, which was otherwise before."""
+        """Record an action on a node; `previous` is the node before it."""
         if node_decision.message:
             log.info("node %s: %s", node.name, node_decision.message)
         if not node_decision.reason:
@@ -51,7 +51,7 @@ class EsxEventRecorder:
                 self._node_history.record_action(node, reason, node_decision.message)
 
     def record_warning(self, node: Node, node_decision: Decision) -> None:
-        """Tell what holds a node up, unless that is known."""
+        """Record a warning about a node, unless it was reported in the previous round."""
         if self._reported.get(node.name) != f"node {node.name}: {node_decision.message}":
             regarding = object_reference(NODES, node)
             self._events.event(
@@ -59,10 +59,10 @@ class EsxEventRecorder:
             )
 
     def log_problems(self, problems: Mapping[str, str]) -> None:
-        """Log what is wrong now and was not before, and what is over."""
+        """Log new and resolved problems."""
         for key, problem in problems.items():
             if self._reported.get(key) != problem:
                 log.warning("ESX: %s", problem)
         for key in self._reported.keys() - problems.keys():
-            log.info("ESX: %s is well again", key)
+            log.info("ESX: the problem of %s is resolved", key)
         self._reported = dict(problems)

@@ -1,18 +1,18 @@
-"""What stands on nodes: which host they run on, what is known of it, and how far we have come.
+"""Labels and annotations of nodes on ESX hosts: the host, its state, and the progress of the maintenance.
 
-All but `SHUTDOWN_REQUESTED` are the SAP maintenance-controller's, and mean what they mean there.
+All except `SHUTDOWN_REQUESTED` are those of the SAP maintenance-controller, with the same meaning.
 """
 
 from haulout.budget.unavailable_nodes import ESX_OWNER
 
 HOST = "kubernetes.cloud.sap/host"  # a label that others set
-ZONE = "failure-domain.beta.kubernetes.io/zone"  # the same; its last letter says which vCenter knows the host
+ZONE = "failure-domain.beta.kubernetes.io/zone"  # a label that others set; its last letter selects the vCenter
 
-VERSION = "cloud.sap/esx-version"  # a label of ours
-STATE = "cloud.sap/esx-in-maintenance"  # the same: a `HostState`
-APPROVED = "cloud.sap/esx-reboot-ok"  # a label that people and profiles set
-INITIATED = "cloud.sap/esx-reboot-initiated"  # an annotation of ours: the node is in our hands
-SHUTDOWN_REQUESTED = "haulout.dev/esx-shutdown-asked"  # the same: since when the guest is asked to shut down
+VERSION = "cloud.sap/esx-version"  # a label that we set
+STATE = "cloud.sap/esx-in-maintenance"  # a label that we set: a `HostState`
+APPROVED = "cloud.sap/esx-reboot-ok"  # a label that users and profiles set
+INITIATED = "cloud.sap/esx-reboot-initiated"  # an annotation that we set: the node is in maintenance
+SHUTDOWN_REQUESTED = "haulout.dev/esx-shutdown-asked"  # an annotation that we set: time of the request
 
 TRUE = "true"
-CORDON_OWNER = ESX_OWNER  # of our part in a node's cordon
+CORDON_OWNER = ESX_OWNER  # our owner of the node's cordon

@@ -1,7 +1,7 @@
-"""The nodes on ESX hosts: as they were last known, their drains, and writes to them.
+"""The nodes on ESX hosts: the cache, their drains, and writes to them.
 
-A copy may be old. Writes carry the version of the node that they rest on, and before anything is done to a machine the
-server itself is asked whether the node is still in our hands: a vCenter does not know who leads.
+The cache may be stale. Patches carry the resourceVersion that they depend on, and before a power action the API server
+is asked whether the node is still in maintenance: a vCenter does not know which process is the leader.
 """
 
 import asyncio
@@ -26,19 +26,21 @@ from haulout.kube.informer import Informer
 from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.patches import node_patch
 
-_MAX_CONCURRENT_WRITES = 8  # writes: a thousand nodes may get their first label in one round
+_MAX_CONCURRENT_WRITES = 8  # a thousand nodes may need their first label in one round
 
 
 def zone_of(node: Node) -> str:
-    """Return the letter of the zone that a node is in; empty if it is on no host that we could know."""
+    """Return the letter of the node's zone; empty if the node is not on an ESX host."""
     labels = node.metadata.labels
     return labels.get(ZONE, "")[-1:] if labels.get(HOST) else ""
 
 
 class EsxNodes:
-    """Sees to nodes; `on_drained` hears of those that are empty, `before_drain` of those to be emptied, and may raise.
+    """Reads and patches nodes, and runs their drains.
 
-    `on_eviction` hears of each pod that is made to leave.
+    `on_drained` is called when a drain has ended. `before_drain` is called before one begins, and may raise.
+    `on_eviction`
+    is called for each evicted pod.
     """
 
     def __init__(
@@ -62,49 +64,50 @@ class EsxNodes:
         )
         self._eviction_callback = on_eviction
         self._write_slots = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
-        self._uids: dict[str, str] = {}  # of nodes that have a drain
+        self._uids: dict[str, str] = {}  # by name: uid of the node that a drain is for
 
     async def run(self) -> None:
-        """Let drains run, until cancelled."""
+        """Run drains until cancelled."""
         await self._drains.run()
 
     def all(self) -> Iterable[Node]:
-        """Return all nodes."""
         return self._mutation_cache.informer.all()
 
     def in_zone(self, zone: str) -> Iterator[Node]:
-        """Yield the nodes of a zone."""
         for node in list(self._mutation_cache.informer.all()):
             if zone_of(node) == zone:
                 yield node
 
     def zones(self) -> set[str]:
-        """Return the letters of all zones that have nodes on hosts."""
+        """Return the letters of all zones that have nodes on ESX hosts."""
         return {zone for node in self._mutation_cache.informer.all() if (zone := zone_of(node))}
 
     def get(self, name: str) -> Node | None:
-        """Return a node as it was last known."""
+        """Return a node from the cache, own writes included."""
         return self._mutation_cache.get(name)
 
     async def patch(self, node: Node, change: RawObject) -> Node:
-        """Change a node, if it still is as we know it."""
+        """Patch a node and sync the copy of its cordon annotation; raise `Conflict` if the node has changed."""
         async with self._write_slots:
             changed = self._mutation_cache.record_write(await self._client.patch(NODES, node.name, node_patch(change)))
         await self.cordon_copies.sync(changed)
         return changed
 
     async def confirm(self, node: Node, annotation: str) -> None:
-        """Ask the server whether a node is still the one that we know, and marked; raises `Conflict` if not."""
+        """Read the node from the API server to confirm that it is unchanged.
+
+        Raise `Conflict` if its uid or labels differ, or if `annotation` is not "true".
+        """
         current = self._mutation_cache.record_write(await self._client.get(NODES, node.name))
         if current.uid != node.uid or current.metadata.annotations.get(annotation) != TRUE:
-            raise Conflict(f"node {node.name} is not in our hands any more", code=409)
+            raise Conflict(f"node {node.name} is no longer managed by the ESX controller", code=409)
         if current.metadata.labels != node.metadata.labels:
-            raise Conflict(f"the labels of node {node.name} are others by now", code=409)
+            raise Conflict(f"the labels of node {node.name} have changed", code=409)
 
     # Drains
 
     async def reconcile_drain(self, node: Node, policy: DrainPolicy | None) -> None:
-        """Have a node drained by a policy, or not at all."""
+        """Start, change or stop the node's drain; None: no drain."""
         name = node.name
         if policy is None or self._uids.get(name, node.uid) != node.uid:
             await self.stop_drain(name)
@@ -121,24 +124,23 @@ class EsxNodes:
             self._drains.set_policy(name, policy)
 
     async def stop_unwanted_drains(self) -> None:
-        """End drains that nobody wants any more, whether vCenters answer or not."""
+        """Stop drains of nodes that are no longer approved, even if the vCenter does not respond."""
         for name in list(self._uids):
             node = self.get(name)
             if node is None or not zone_of(node) or not is_approved(node):
                 await self.stop_drain(name)
 
     async def stop_drain(self, name: str) -> None:
-        """Drain a node no more."""
         if self._uids.pop(name, None) is not None:
             await self._drains.stop(name)
 
     def is_drained(self, node: Node) -> bool:
-        """Tell whether a node is empty right now."""
+        """Return whether the node is drained now."""
         drain = self.drain_state(node)
         return drain is not None and drain.outcome is not None and drain.outcome.is_drained
 
     def drain_blocker(self, node: Node, *, now: datetime) -> tuple[str, datetime | None]:
-        """Return what has kept a node from being empty for long, in words; if nothing has, when something will have."""
+        """Return why the drain has been blocked for long; or empty, and when that will be the case."""
         drain = self.drain_state(node)
         if drain is None:
             return "", None
@@ -147,7 +149,7 @@ class EsxNodes:
         return "" if drain.outcome.is_drained else drain.outcome.message, None
 
     def drain_state(self, node: Node) -> DrainSnapshot | None:
-        """Return how it stands with the drain of a node."""
+        """Return the state of the node's drain; None if there is none."""
         return self._drains.peek(node.name) if self._uids.get(node.name) == node.uid else None
 
     def _on_eviction(self, name: str, pod: Pod, escalation_step: EscalationStep) -> None:

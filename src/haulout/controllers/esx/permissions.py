@@ -1,4 +1,4 @@
-"""What the integration must be allowed to do. Whoever adds a request there adds its line here."""
+"""Permissions of the ESX controller. Add a line here with each new kind of request."""
 
 from haulout.budget import cordon_copies
 from haulout.drain import permissions as drain
@@ -7,13 +7,19 @@ from haulout.kube.rbac import Permission
 
 
 def permissions(policy: DrainPolicy | None = None, *, namespace: str) -> tuple[Permission, ...]:
-    """Return what is needed where nodes are drained by this policy, or by any that deletes no pods.
+    """Return the permissions for drains by this policy, or by one that deletes no pods.
 
-    The operator lives in `namespace`.
+    The operator runs in `namespace`.
     """
     return (
-        Permission(("get", "list", "watch", "patch"), "", "nodes", None, "tell of ESX hosts, and take nodes"),
+        Permission(
+            ("get", "list", "watch", "patch"),
+            "",
+            "nodes",
+            None,
+            "label nodes with the state of ESX hosts, and cordon them",
+        ),
         *drain.permissions(policy or DrainPolicy.like_smc()),
         *cordon_copies.permissions(namespace),
-        Permission(("create", "patch"), "events.k8s.io", "events", None, "tell of nodes and of evicted pods"),
+        Permission(("create", "patch"), "events.k8s.io", "events", None, "record events of nodes and pods"),
     )

@@ -1,4 +1,4 @@
-"""How the integration works: what `esx.yaml` comes to."""
+"""Settings of the ESX controller, from `esx.yaml`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ _PATH = "/sdk"
 
 @dataclass(frozen=True, slots=True)
 class VCenterCredentials:
-    """As whom one logs in at a vCenter."""
+    """Username and password for a vCenter."""
 
     username: str
     password: str = field(default="", repr=False)
@@ -21,23 +21,23 @@ class VCenterCredentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VCenterAccess:
-    """The way to one vCenter."""
+    """URL and credentials of one vCenter."""
 
     url: str
     credentials: VCenterCredentials
-    insecure: bool = False  # whoever answers is believed to be it
+    insecure: bool = False  # do not verify the TLS certificate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VCenters:
-    """Where vCenters are: one for each zone, by its letter."""
+    """The vCenters: one per zone, by the letter of the zone."""
 
     template_url: str
     credentials: Mapping[str, VCenterCredentials] = field(default_factory=dict)
     insecure: bool = False
 
     def access(self, zone: str) -> VCenterAccess:
-        """Return the way to the vCenter of a zone; raises `ConfigError` if nobody told how to log in there."""
+        """Return the access to the vCenter of a zone; raise `ConfigError` if it has no credentials."""
         if zone not in self.credentials:
             raise ConfigError(f"expected a username for zone {zone}", key=f"vCenters.credentials.{zone}")
         url = self.template_url.replace(_ZONE_PLACEHOLDER, zone).rstrip("/")
@@ -46,18 +46,18 @@ class VCenters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EsxSettings:
-    """All of it."""
+    """Settings of the ESX controller."""
 
     vcenters: VCenters
     interval: timedelta = timedelta(minutes=1)  # between two rounds
-    jitter: float = 0.1  # by how much of itself that may be longer
-    alarms: frozenset[str] = frozenset()  # names of alarms for which hosts are emptied in a hurry
-    eviction_timeout: timedelta | None = None  # with the next one: pods are deleted after this time, and
-    deletion_timeout: timedelta | None = None  # killed after this one; None: nobody is forced
+    jitter: float = 0.1  # fraction of the interval that may be added at random
+    alarms: frozenset[str] = frozenset()  # names of alarms on which nodes are drained without grace period
+    eviction_timeout: timedelta | None = None  # pods are deleted after this time; needs deletion_timeout
+    deletion_timeout: timedelta | None = None  # and killed after this time; None: no pod is forced
     shutdown_poll_interval: timedelta = timedelta(seconds=10)  # while guests shut down
-    shutdown_timeout: timedelta = timedelta(minutes=5)  # before the machine is turned off
+    shutdown_timeout: timedelta = timedelta(minutes=5)  # before the machine is powered off
 
     def drain_policy(self, *, immediate: bool) -> DrainPolicy:
-        """Return how nodes are drained; in a hurry, pods get no time to end."""
+        """Return the drain policy; with `immediate` pods get no grace period."""
         base = DrainPolicy.like_smc(eviction_timeout=self.eviction_timeout, deletion_timeout=self.deletion_timeout)
         return replace(base, grace_period=timedelta()) if immediate else base

@@ -1,6 +1,6 @@
-"""What is asked of a vCenter, and what it answers. Each call may raise `CloudError`; its `code` names the fault.
+"""The interface to a vCenter, and its values. Each call may raise `CloudError`; its `code` is the name of the fault.
 
-Host and machine names need not be unique in a vCenter: all that there are come back, and who asks decides.
+Names of hosts and machines need not be unique in a vCenter: all matches are returned, and the caller decides.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -10,18 +10,18 @@ from typing import Protocol
 
 from haulout.controllers.esx.settings import VCenterAccess
 
-TOOLS_UNAVAILABLE = "ToolsUnavailable"  # the guest cannot be asked
+TOOLS_UNAVAILABLE = "ToolsUnavailable"  # the guest cannot be asked to shut down
 INVALID_POWER_STATE = "InvalidPowerState"  # the machine is on, or off, already
 INVALID_LOGIN = "InvalidLogin"
 
 
 class PowerState(StrEnum):
-    """Whether a machine runs."""
+    """The power state of a virtual machine."""
 
     ON = "poweredOn"
     OFF = "poweredOff"
     SUSPENDED = "suspended"
-    UNKNOWN = "unknown"  # we are not told
+    UNKNOWN = "unknown"  # the vCenter does not report it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +30,17 @@ class Host:
 
     name: str
     version: str = ""
-    alarms: frozenset[str] = frozenset()  # names of those that are triggered
+    alarms: frozenset[str] = frozenset()  # names of triggered alarms
     in_maintenance: bool = False
-    is_entering_maintenance: bool = False  # a task that puts it into maintenance runs
-    problem: str = ""  # why it cannot be told how it stands with it
+    is_entering_maintenance: bool = False  # a task that enters maintenance mode is running
+    problem: str = ""  # why the state of the host is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class VirtualMachine:
     """A virtual machine."""
 
-    moref: str  # how the vCenter names it
+    moref: str  # its managed object reference in the vCenter
     name: str
     power: PowerState
 
@@ -48,24 +48,22 @@ class VirtualMachine:
 class VCenter(Protocol):
     """A session with a vCenter."""
 
-    async def hosts(self, *, with_alarms: bool) -> Sequence[Host]:
-        """Return all hosts."""
-        ...
+    async def hosts(self, *, with_alarms: bool) -> Sequence[Host]: ...
 
     async def machines(self, names: Collection[str]) -> Sequence[VirtualMachine]:
-        """Return the machines of these names."""
+        """Return the machines with these names; a name may match several."""
         ...
 
     async def power_on(self, machine: VirtualMachine) -> None:
-        """Turn a machine on; return when it is."""
+        """Power a machine on; return when it is done."""
         ...
 
     async def power_off(self, machine: VirtualMachine) -> None:
-        """Turn a machine off, whatever runs on it; return when it is."""
+        """Power a machine off without shutting the guest down; return when it is done."""
         ...
 
     async def shut_down(self, machine: VirtualMachine) -> None:
-        """Ask what runs on a machine to end, and the machine to turn itself off; return at once."""
+        """Ask the guest to shut down; return at once."""
         ...
 
     async def close(self) -> None:

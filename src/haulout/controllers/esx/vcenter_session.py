@@ -1,8 +1,8 @@
-"""A session with the vCenter of one zone: no call keeps us waiting for ever, and in the end it is logged out.
+"""A session with the vCenter of one zone: every call has a timeout, and the session is logged out at the end.
 
-One that fails is given up, and the next call logs in anew: whatever is wrong with it, a session that an administrator
-has ended included, is over then. A login that was refused is not tried again at once: a vCenter locks accounts. Once
-the credentials are others it is.
+A failed session is dropped, and the next call logs in again. That recovers from any problem with the session, for
+example if an administrator ended it. A refused login is not retried at once, since a vCenter locks accounts; with
+changed credentials it is.
 """
 
 import logging
@@ -27,13 +27,13 @@ _SESSION_LOST_FAULTS = (
     "",
     "NotAuthenticated",
     "ManagedObjectNotFound",
-)  # no answer that makes sense, no session, or an old one
+)  # no meaningful response, no session, or an expired one
 _LOGOUT_TIMEOUT = timedelta(seconds=10)
 _LOGIN_BACKOFF = Backoff(first=timedelta(minutes=2), limit=timedelta(minutes=15), jitter=0.1)
 
 
 class VCenterSession:
-    """The way to one vCenter, by `connect`."""
+    """A session with one vCenter, opened with `connect`."""
 
     def __init__(self, client: Client, connect: VCenterLogin) -> None:
         self._clock, self._random = client.clock, client.random
@@ -44,7 +44,7 @@ class VCenterSession:
         self._next_login_at = 0.0  # on the monotonic clock
 
     async def open(self, access: VCenterAccess) -> None:
-        """Log in, unless we are; raises `CloudError`."""
+        """Log in, unless a session exists; raise `CloudError`."""
         if access != self._access:
             await self.close()
             self._access, self._login_failures, self._next_login_at = access, 0, 0.0
@@ -53,8 +53,10 @@ class VCenterSession:
         doing = f"logging in at {access.url} as {access.credentials.username}"
         remaining = timedelta(seconds=math.ceil(self._next_login_at - self._clock.monotonic()))
         if remaining > timedelta():
-            retry_text = f"it is tried again in {duration.format_short(remaining)}, or when the file says otherwise"
-            raise CloudError(f"it was refused before; {retry_text}", doing=doing, code=INVALID_LOGIN)
+            retry_text = (
+                f"the next attempt is in {duration.format_short(remaining)}, or when the credentials file changes"
+            )
+            raise CloudError(f"the login was refused; {retry_text}", doing=doing, code=INVALID_LOGIN)
         try:
             self._vcenter = await await_with_timeout(self._connect(access), doing=doing)
         except CloudError as error:
@@ -66,10 +68,10 @@ class VCenterSession:
         self._login_failures = 0
 
     async def call(self, operation: Callable[[VCenter], Awaitable[T]], *, doing: str) -> T:
-        """Return what a call comes to; raises `CloudError`, after which `open` is needed again."""
+        """Call the vCenter and return the result; raise `CloudError`, after which `open` must be called again."""
         vcenter = self._vcenter
         if vcenter is None:
-            raise CloudError("there is no session any more", doing=doing)
+            raise CloudError("the session has ended", doing=doing)
         try:
             return await await_with_timeout(operation(vcenter), doing=doing)
         except CloudError as error:
@@ -78,7 +80,7 @@ class VCenterSession:
             raise
 
     async def close(self) -> None:
-        """Log out; what goes wrong with that is of no consequence."""
+        """Log out; errors are only logged."""
         vcenter, self._vcenter = self._vcenter, None
         if vcenter is None or self._access is None:
             return

@@ -1,16 +1,15 @@
-"""A vCenter by pyVmomi, the vSphere SDK, in threads.
+"""A vCenter through pyVmomi, the vSphere SDK, in threads.
 
-    connect = connecting(clock)
+    connect = vcenter_login(clock)
     vcenter = await connect(access)
 
-The SDK waits for answers in the thread that asks. Each call has a thread of its own, one at a time for each session: so
-a vCenter that hangs takes nothing that others need. Its socket has a time limit: the thread ends by itself, and then a
-session that nobody wants any more is logged out.
+The SDK blocks the calling thread. Each call has its own thread, one at a time per session, so that a vCenter that hangs
+blocks nothing else. The socket has a timeout, so the thread ends by itself; an abandoned session is logged out then.
 
-Few calls are made: one for all hosts and the tasks on them, one for the names of alarms that are not known yet, and one
-for all names of machines in a session, then one for the machines that matter. The version of the API is the newest that
-both sides know. The SDK's own way to connect is not used: it keeps the session in a global variable, and asks for the
-version without a time limit.
+Few calls are made: one for all hosts and their tasks, one for the names of unknown alarms, one per session for the
+names of all machines, then one for the machines needed. The API version is the newest that both sides support. The
+SDK's own connect function is not used: it keeps the session in a global variable, and requests the version without a
+timeout.
 """
 
 import contextlib
@@ -39,7 +38,7 @@ Properties = Mapping[str, Any]
 
 PACKAGE = "pyVmomi"
 _THREAD = "vcenter"
-_TIMEOUT_SECONDS = 30  # shorter than we wait for a call, so that no thread is left behind
+_TIMEOUT_SECONDS = 30  # shorter than the timeout of a call, so that no thread is left behind
 _VERSIONS = re.compile(r"<version>\s*([\w.]+)\s*</version>")
 _PAGE = 500
 _OK = 200
@@ -50,13 +49,13 @@ _MAINTENANCE, _ALARMS, _PRODUCT = "runtime.inMaintenanceMode", "triggeredAlarmSt
 
 
 def vcenter_login(clock: Clock) -> VCenterLogin:
-    """Return what logs in at vCenters."""
+    """Return a function that logs in at a vCenter."""
 
     async def connect(access: VCenterAccess) -> VCenter:
         vcenter = SdkVCenter(access, clock)
         try:
             await vcenter.log_in()
-        except BaseException:  # also if nobody waits any more: the thread may still get a session
+        except BaseException:  # also on cancellation: the thread may still open a session
             vcenter.abandon()
             raise
         return vcenter
@@ -65,19 +64,19 @@ def vcenter_login(clock: Clock) -> VCenterLogin:
 
 
 def check() -> None:
-    """Raise `ConfigError` if the SDK is not installed; it is not loaded for that."""
+    """Raise `ConfigError` if the SDK is not installed; does not import it."""
     if importlib.util.find_spec(PACKAGE) is None:
         raise missing_sdk_error(f"there is no module {PACKAGE}")
 
 
 def missing_sdk_error(problem: object) -> ConfigError:
-    """Return the error that says what to install."""
+    """Return the error that says how to install the SDK."""
     how_to_install = "pip install 'haulout[vsphere]', or the image with the tag -vsphere"
-    return ConfigError(f"to speak to vCenters the vSphere SDK is needed: {how_to_install} ({problem})")
+    return ConfigError(f"the vSphere SDK is not installed: use {how_to_install} ({problem})")
 
 
 class SdkVCenter:
-    """A session."""
+    """A session with a vCenter."""
 
     def __init__(self, access: VCenterAccess, clock: Clock) -> None:
         self._access = access
@@ -87,49 +86,44 @@ class SdkVCenter:
         self._is_closed = False
 
     async def log_in(self) -> None:
-        """Log in."""
         access = self._access
         await self._call(f"logging in at {access.url} as {access.credentials.username}", self._client.log_in)
 
     async def hosts(self, *, with_alarms: bool) -> Sequence[Host]:
-        """Return all hosts."""
         return await self._call("asking for hosts", partial(self._client.hosts, with_alarms=with_alarms))
 
     async def machines(self, names: Collection[str]) -> Sequence[VirtualMachine]:
-        """Return the machines of these names."""
         return await self._call("asking for virtual machines", partial(self._client.machines, names))
 
     async def power_on(self, machine: VirtualMachine) -> None:
-        """Turn a machine on; return when it is."""
+        """Power a machine on; return when it is done."""
         await self._wait_for_task(f"turning {machine.name} on", partial(self._client.power_on, machine))
 
     async def power_off(self, machine: VirtualMachine) -> None:
-        """Turn a machine off; return when it is."""
+        """Power a machine off; return when it is done."""
         await self._wait_for_task(f"turning {machine.name} off", partial(self._client.power_off, machine))
 
     async def shut_down(self, machine: VirtualMachine) -> None:
-        """Ask the guest to shut down."""
         await self._call(f"shutting {machine.name} down", partial(self._client.shut_down, machine))
 
     async def close(self) -> None:
-        """Log out."""
         try:
             await self._call("logging out", self._client.log_out)
         finally:
             self._is_closed = True
 
     def abandon(self) -> None:
-        """Have the thread log out when it gets to that, and wait for nothing."""
+        """Log out in a background thread, without waiting for it."""
         self._is_closed = True
         threading.Thread(target=self._log_out_quietly, name=_THREAD, daemon=True).start()
 
     def _log_out_quietly(self) -> None:
-        """Log out for nobody: if that fails, the session ends by itself after half an hour."""
+        """Log out; if that fails, the vCenter ends the session after half an hour."""
         with contextlib.suppress(Exception), self._lock:
             self._client.log_out()
 
     async def _wait_for_task(self, doing: str, start_task: Callable[[], Any]) -> None:
-        """Begin a task, and wait for its end."""
+        """Start a task, and wait until it ends."""
         task = await self._call(doing, start_task)
         deadline = self._clock.monotonic() + _TASK_TIMEOUT.total_seconds()
         while not await self._call(doing, partial(self._client.is_finished, task)):
@@ -138,7 +132,7 @@ class SdkVCenter:
             await self._clock.sleep(_TASK_POLL_INTERVAL)
 
     async def _call(self, doing: str, call: Callable[[], T]) -> T:
-        """Return what a call in the thread comes to; whatever goes wrong is a `CloudError`."""
+        """Run a call in a thread and return its result; every failure is a `CloudError`."""
         if self._is_closed:
             raise CloudError("the session is closed", doing=doing)
         return await run_in_thread(partial(self._call_in_thread, doing, call), name=_THREAD)
@@ -151,18 +145,18 @@ class SdkVCenter:
             raise CloudError(error.message, doing=doing, code=error.code) from None
         except ConfigError:
             raise
-        except Exception as error:  # noqa: BLE001 - the SDK lets through what HTTP, TLS and XML libraries raise
+        except Exception as error:  # noqa: BLE001 - the SDK lets errors of HTTP, TLS and XML libraries through
             raise CloudError(self._error_text(error), doing=doing, code=_fault_name(error)) from None
 
     def _error_text(self, error: BaseException) -> str:
-        """Return what an error says in a line, and no password whoever repeats it."""
-        message = str(getattr(error, "msg", "") or "it says no more")  # faults of vSphere have one
+        """Return the error as one line, with the password redacted."""
+        message = str(getattr(error, "msg", "") or "no error message")  # vSphere faults have `msg`
         line = (message if _fault_name(error) else f"{type(error).__name__}: {error}").splitlines()[0][:300]
         return redact_values(line, [self._access.credentials.password])
 
 
 class _VSphereClient:
-    """The calls, for one thread."""
+    """The SDK calls, for one thread."""
 
     def __init__(self, access: VCenterAccess) -> None:
         self._access = access
@@ -171,18 +165,17 @@ class _VSphereClient:
         self._content: Any = None
         self._is_logged_in = False
         self._views: dict[type, Any] = {}
-        self._alarms: dict[str, str] = {}  # names, by how the vCenter calls them
+        self._alarms: dict[str, str] = {}  # alarm names by managed object reference
         self._machines: dict[str, list[Any]] = {}  # by name
 
     def log_in(self) -> None:
-        """Connect, and log in."""
         url = urlsplit(self._access.url)
         port = url.port or _PORTS[url.scheme]
         context = None if url.scheme == "http" else self._ssl_context()
         version = self._api_version(url.hostname or "", port, f"{url.path}/vimServiceVersions.xml", context)
         self._stub = self._sdk.SoapStubAdapter(
             host=url.hostname or "",
-            port=-port if context is None else port,  # below zero it speaks without TLS
+            port=-port if context is None else port,  # a negative port means no TLS
             path=url.path,
             version=version,
             sslContext=context,
@@ -202,7 +195,7 @@ class _VSphereClient:
         return context
 
     def _api_version(self, host: str, port: int, path: str, context: ssl.SSLContext | None) -> str:
-        """Return the newest version of the API that both sides know."""
+        """Return the newest API version that both sides support."""
         connection = (
             _bounded_connection(http.client.HTTPConnection, host, port, timeout=_TIMEOUT_SECONDS)
             if context is None
@@ -221,10 +214,10 @@ class _VSphereClient:
         for version in support.GetServiceVersions("vim25"):
             if support.versionIdMap[version] in server_versions:
                 return str(version)
-        raise CloudError("expected a vCenter there, found something else, or one that is too old or new", doing="")
+        raise CloudError("expected a vCenter with a supported API version, found none", doing="")
 
     def log_out(self) -> None:
-        """Log out, and close connections."""
+        """Log out, and close the connections."""
         try:
             if self._is_logged_in:
                 self._is_logged_in = False
@@ -236,7 +229,6 @@ class _VSphereClient:
     # Hosts
 
     def hosts(self, *, with_alarms: bool) -> list[Host]:
-        """Return all hosts."""
         vim = self._sdk.vim
         properties = ["name", _PRODUCT, _MAINTENANCE, "recentTask", *([_ALARMS] if with_alarms else [])]
         tasks = self._traversal_spec(vim.HostSystem, "recentTask")
@@ -248,8 +240,8 @@ class _VSphereClient:
     def _to_host(self, values: Properties, found: Mapping[Any, Properties]) -> Host:
         missing = [item for item in (_MAINTENANCE, _ALARMS) if isinstance(values.get(item), _MissingProperty)]
         problems = [f"{item}: {values[item].fault}" for item in missing]
-        alarms = [item.alarm._moId for item in (() if missing else values.get(_ALARMS) or ())]  # noqa: SLF001 - the SDK's only name for it
-        problems += [f"the name of {item} may not be read" for item in alarms if item not in self._alarms]
+        alarms = [item.alarm._moId for item in (() if missing else values.get(_ALARMS) or ())]  # noqa: SLF001 - the SDK has no public name for it
+        problems += [f"no permission to read the name of {item}" for item in alarms if item not in self._alarms]
         return Host(
             name=str(values["name"]),
             version="" if isinstance(values.get(_PRODUCT), _MissingProperty) else str(values.get(_PRODUCT) or ""),
@@ -270,7 +262,7 @@ class _VSphereClient:
     # Machines
 
     def machines(self, names: Collection[str]) -> list[VirtualMachine]:
-        """Return machines; where they are is asked once for each session, and for names that were not found then."""
+        """Return machines by name. The list of names is fetched once per session, and again for unknown names."""
         vim = self._sdk.vim
         if not all(item in self._machines for item in names):
             self._machines = {}
@@ -281,19 +273,18 @@ class _VSphereClient:
         return [VirtualMachine(item._moId, str(values.get("name", "")), _power_state(values)) for item, values in found]  # noqa: SLF001 - as above
 
     def power_on(self, machine: VirtualMachine) -> Any:
-        """Begin to turn a machine on."""
+        """Start the task that powers a machine on."""
         return self._machine(machine).PowerOnVM_Task(None)
 
     def power_off(self, machine: VirtualMachine) -> Any:
-        """Begin to turn a machine off."""
+        """Start the task that powers a machine off."""
         return self._machine(machine).PowerOffVM_Task()
 
     def shut_down(self, machine: VirtualMachine) -> None:
-        """Ask a guest to shut down."""
         self._machine(machine).ShutdownGuest()
 
     def is_finished(self, task: Any) -> bool:
-        """Tell whether a task has come to its end; raises what it failed by."""
+        """Return whether a task has succeeded; raise the fault of a failed one."""
         ((_, values),) = self._retrieve_objects([task], self._sdk.vim.Task, ["info.state", "info.error"])
         if values["info.state"] == "error":
             raise values["info.error"]
@@ -307,7 +298,7 @@ class _VSphereClient:
     def _retrieve(
         self, kind: type, properties: Mapping[type, Sequence[str]], *, nested: Sequence[Any] = ()
     ) -> Iterator[tuple[Any, Properties]]:
-        """Yield all objects of a kind, and those below them, with their properties."""
+        """Yield all objects of a kind, and those that `nested` selects, with their properties."""
         if kind not in self._views:
             content = self._content
             self._views[kind] = content.viewManager.CreateContainerView(content.rootFolder, [kind], True)
@@ -318,7 +309,6 @@ class _VSphereClient:
     def _retrieve_objects(
         self, objects: Sequence[Any], kind: type, properties: Sequence[str]
     ) -> list[tuple[Any, Properties]]:
-        """Return these objects, with their properties."""
         starts = [self._sdk.collector.ObjectSpec(obj=obj, skip=False) for obj in objects]
         return list(self._collect(starts, {kind: properties})) if starts else []
 
@@ -329,7 +319,7 @@ class _VSphereClient:
         specs = [types.PropertySpec(type=kind, pathSet=list(paths), all=False) for kind, paths in properties.items()]
         options = types.RetrieveOptions(maxObjects=_PAGE)
         page = collector.RetrievePropertiesEx([types.FilterSpec(propSet=specs, objectSet=list(starts))], options)
-        while page is not None:  # as it is where there is nothing
+        while page is not None:  # None if there are no objects
             for content in page.objects:
                 missing = {
                     prop.path: _MissingProperty(_fault_name(prop.fault) or "unknown")
@@ -343,7 +333,7 @@ class _VSphereClient:
 
 
 class _Sdk:
-    """What is used of the SDK, which has no types."""
+    """The parts of the SDK in use; the SDK has no type hints."""
 
     def __init__(self) -> None:
         package = importlib.import_module(PACKAGE)
@@ -354,7 +344,7 @@ class _Sdk:
 
 
 class _MissingProperty:
-    """A property that we were not told."""
+    """A property that the vCenter did not return."""
 
     def __init__(self, fault: str) -> None:
         self.fault = fault
@@ -393,6 +383,6 @@ def _as_list(value: Any) -> Sequence[Any]:
 
 
 def _fault_name(error: object) -> str:
-    """Return the name of a fault of vSphere: `InvalidLogin`; empty if it is something else."""
+    """Return the name of a vSphere fault, such as `InvalidLogin`; empty for other errors."""
     name = type(error).__name__
     return name.rpartition(".")[2] if name.startswith(("vim.", "vmodl.")) else ""

@@ -1,10 +1,10 @@
-"""One zone: its vCenter is asked how hosts stand, and their nodes are seen to, round after round.
+"""One zone: query its vCenter for the state of hosts, and reconcile their nodes, round after round.
 
-Each zone is a task of its own, with a session of its own: a vCenter that hangs or refuses delays no other. In a round
-all nodes of the zone are seen to at once, each by itself: what goes wrong with one is told, and holds up no other.
+Each zone is a task with its own session: a vCenter that hangs or refuses delays no other. A round reconciles all nodes
+of the zone concurrently; a failure of one node is reported, and does not affect others.
 
-A round comes after each period, and sooner where something is waited for: a guest that shuts down, a hold that ends.
-Between rounds the session is logged out, unless the next one comes at once.
+A round starts after each interval, and earlier when something is due: a guest that shuts down, a hold that ends.
+Between rounds the session is logged out, unless the next round is near.
 """
 
 import asyncio
@@ -34,13 +34,13 @@ from haulout.kube.client import Client
 
 log = logging.getLogger(__name__)
 
-_MAX_ACTIONS = 12  # in a row: more would mean that decisions go in circles
+_MAX_ACTIONS = 12  # in one reconcile: more would mean that decisions loop
 _CONFLICT_DELAY = timedelta(seconds=2)
 _SESSION_IDLE_LIMIT = timedelta(minutes=1)
 
 
 class ZoneReconciler:
-    """The zone of one letter; `read_settings` returns the settings as they are now."""
+    """Reconciles the zone of one letter; `read_settings` returns the current settings."""
 
     def __init__(
         self,
@@ -53,32 +53,30 @@ class ZoneReconciler:
         recorder: EsxEventRecorder,
     ) -> None:
         self.letter = letter
-        self.problem = ""  # of the last round, with the whole vCenter
-        self.problems: dict[str, str] = {}  # of the same, by host or node
-        self._new_problems: dict[str, str] = {}  # the same of the round that goes on
-        self.host_states: dict[str, HostState] = {}  # of hosts, by name
-        self.is_reachable = False  # its vCenter answered
+        self.problem = ""  # the last round's problem with the vCenter as a whole
+        self.problems: dict[str, str] = {}  # the last round's problems, by host or node
+        self._new_problems: dict[str, str] = {}  # problems of the current round
+        self.host_states: dict[str, HostState] = {}  # by name of the host
+        self.is_reachable = False  # the vCenter responded in the last round
         self._clock, self._random = client.clock, client.random
         self._session = VCenterSession(client, connect)
         self._nodes = nodes
         self._read_settings = read_settings
         self._recorder = recorder
-        self._shutdown_requested: set[str] = (
-            set()
-        )  # machines whose guest we have asked to shut down, by how the vCenter calls them
+        self._shutdown_requested: set[str] = set()  # morefs of machines whose guest this process asked to shut down
         self._triggered = asyncio.Event()
 
     def trigger(self) -> None:
-        """Have the next round come soon."""
+        """Start the next round soon."""
         self._triggered.set()
 
     def describe_problems(self) -> list[str]:
-        """Return what somebody should look after."""
+        """Return the problems that a person should look into."""
         prefix = f"ESX in zone {self.letter}"
         return [f"{prefix}: {problem}" for problem in (self.problem, *self.problems.values()) if problem]
 
     def nodes_in_progress(self) -> Iterator[bool]:
-        """Yield for each node of which something is to be done whether somebody should look after it."""
+        """Yield, for each node in maintenance, whether it has a problem."""
         for node in self._nodes.in_zone(self.letter):
             state = self.host_states.get(node.metadata.labels[HOST])
             is_in_progress = decision.is_initiated(node) if state is None else decision.needs_machine(node, state)
@@ -86,7 +84,7 @@ class ZoneReconciler:
                 yield bool(self.problem) or node.name in self.problems
 
     async def run(self) -> None:
-        """Make rounds until cancelled."""
+        """Run rounds until cancelled."""
         try:
             while True:
                 started_at, settings = self._clock.now(), self._read_settings()
@@ -101,7 +99,8 @@ class ZoneReconciler:
     async def _wait_for_next_round(self, started_at: datetime, until: datetime) -> None:
         if until - self._clock.now() > _SESSION_IDLE_LIMIT:
             await self._session.close()
-        await self._clock.sleep(started_at + _CONFLICT_DELAY - self._clock.now())  # whoever wakes us again and again
+        # limits the rate of rounds if triggers arrive continuously
+        await self._clock.sleep(started_at + _CONFLICT_DELAY - self._clock.now())
         alarm = self._clock.call_at(until, self._triggered.set, on_set_back=self._triggered.set)
         try:
             await self._triggered.wait()
@@ -110,7 +109,7 @@ class ZoneReconciler:
         self._triggered.clear()
 
     async def _reconcile(self, settings: EsxSettings) -> datetime | None:
-        """Look at all hosts, and see to all nodes; return when to look again, if that is soon."""
+        """Run one round; return when the next one is needed, if that is before the interval ends."""
         self._new_problems = {}
         await self._nodes.stop_unwanted_drains()
         try:
@@ -148,7 +147,7 @@ class ZoneReconciler:
         self._set_problem(problem)
 
     def _set_problem(self, problem: str) -> None:
-        """Log what is wrong with the vCenter, when that changes."""
+        """Log the problem with the vCenter when it appears or disappears."""
         previous, self.problem = self.problem, problem
         if problem and not previous:
             log.warning("ESX in zone %s: %s", self.letter, problem)
@@ -156,7 +155,7 @@ class ZoneReconciler:
             log.info("ESX in zone %s: the vCenter answers again", self.letter)
 
     def _hosts_by_node(self, hosts: Iterable[Host]) -> dict[str, Host]:
-        """Return the host of each node; what is wrong with one leaves its nodes as they are."""
+        """Return the host of each node; nodes whose host has a problem are left out."""
         hosts_by_name: dict[str, list[Host]] = {}
         for host in hosts:
             hosts_by_name.setdefault(host.name, []).append(host)
@@ -171,7 +170,7 @@ class ZoneReconciler:
         return hosts_by_node
 
     async def _list_machines(self, hosts_by_node: Mapping[str, Host]) -> Mapping[str, Sequence[VirtualMachine]]:
-        """Return the machines of nodes of which something may have to be done, by name."""
+        """Return the machines that may need a power action, by the name of their node."""
         names = [item for item in hosts_by_node if self._needs_machine(item, hosts_by_node[item])]
         if not names:
             return {}
@@ -194,13 +193,13 @@ class ZoneReconciler:
         except (LeadershipHandover, LeadershipLost):
             raise
         except (Conflict, NotFound) as error:
-            log.debug("node %s is not as it was: %s", name, error)
+            log.debug("node %s has changed, retrying: %s", name, error)
             return self._clock.now() + _CONFLICT_DELAY
         except HauloutError as error:
             self._new_problems[name] = f"node {name}: {error}"
         except Exception as error:
-            self._new_problems[name] = f"node {name}: {error!r}; the log tells where"
-            log.exception("node %s: what is done about ESX broke", name)
+            self._new_problems[name] = f"node {name}: {error!r}; see the log for details"
+            log.exception("node %s: unexpected error in the ESX controller", name)
         return None
 
     def _machine_of(self, name: str, machines: Mapping[str, Sequence[VirtualMachine]]) -> VirtualMachine | None:
@@ -212,7 +211,7 @@ class ZoneReconciler:
             self._new_problems[name] = f"node {name}: expected one virtual machine of this name, found {description}"
             return None
         if candidates[0].power is PowerState.UNKNOWN:
-            self._new_problems[name] = f"node {name}: the vCenter does not tell whether its virtual machine runs"
+            self._new_problems[name] = f"node {name}: the vCenter does not report whether its virtual machine is on"
             return None
         return candidates[0]
 
@@ -240,7 +239,7 @@ class ZoneReconciler:
                     self._new_problems[name] = f"node {name}: {node_decision.message}"
                     self._recorder.record_warning(node, node_decision)
                 return node_decision.requeue_at
-        raise RuntimeError(f"node {name} goes in circles")
+        raise RuntimeError(f"node {name}: still not settled after {_MAX_ACTIONS} actions")
 
     def _observe(self, node: Node, host: Host, machine: VirtualMachine | None) -> Observation:
         now = self._clock.now()
@@ -261,7 +260,7 @@ class ZoneReconciler:
     async def _execute_power_action(
         self, power_action: PowerAction, node: Node, machine: VirtualMachine, node_decision: Decision
     ) -> VirtualMachine:
-        """Do something to a machine; return it as it is then."""
+        """Execute a power action; return the machine with its new power state."""
         await self._nodes.confirm(node, INITIATED)
         doing = f"virtual machine {machine.name}"
         try:
@@ -277,7 +276,9 @@ class ZoneReconciler:
         except CloudError as error:
             if error.code == TOOLS_UNAVAILABLE and power_action is PowerAction.SHUT_DOWN:
                 without_tools = replace(
-                    node_decision, message="its guest cannot be asked to shut down", reason="EsxPowerOff"
+                    node_decision,
+                    message="its guest cannot be asked to shut down: its virtual machine is powered off",
+                    reason="EsxPowerOff",
                 )
                 return await self._execute_power_action(PowerAction.POWER_OFF, node, machine, without_tools)
             if error.code != INVALID_POWER_STATE:
@@ -289,5 +290,5 @@ class ZoneReconciler:
 def _host_problem(name: str, candidates: Sequence[Host]) -> str:
     if len(candidates) != 1:
         count = "none" if not candidates else str(len(candidates))
-        return f"expected one host {name} in the vCenter, found {count}: its nodes stay as they are"
-    return f"host {name}: {candidates[0].problem}: its nodes stay as they are" if candidates[0].problem else ""
+        return f"expected one host {name} in the vCenter, found {count}: its nodes are not changed"
+    return f"host {name}: {candidates[0].problem}: its nodes are not changed" if candidates[0].problem else ""

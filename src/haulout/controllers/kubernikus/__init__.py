@@ -1,15 +1,15 @@
-"""Nodes of Kubernikus, the Kubernetes service on OpenStack: which kubelets are old, and servers that are to be deleted.
+"""Kubernikus nodes (Kubernetes on OpenStack): label outdated kubelets, and delete servers on order.
 
-It does what the SAP maintenance-controller does with `--enable-kubernikus-maintenance`, by the same labels:
+This package does what the SAP maintenance-controller does with `--enable-kubernikus-maintenance`, with the same labels:
 
-- `cloud.sap/kubelet-needs-update` says whether a node's kubelet has another version than the API server
-(`kubelet_version`).
-- `cloud.sap/delete-node=true` is an order: the node is cordoned and drained, and its server deleted (`decision`). The
-  cloud's controller then removes the Node, and Kubernikus makes another server in its place.
+- `cloud.sap/kubelet-needs-update` says whether a node's kubelet version differs from that of the API server
+  (`kubelet_version`).
+- `cloud.sap/delete-node=true` is an order: the node is cordoned and drained, and its server is deleted (`decision`).
+  The cloud controller manager then removes the Node, and Kubernikus creates a replacement server.
 
-Kubernikus stops servicing nodes itself while any of them has a profile of the maintenance-controller: that takes
-nothing from here.
+Kubernikus does not service nodes itself while any of them has a profile of the maintenance-controller. This package
+does not change that.
 
-Everything that a successor needs is on the Node: the order, our mark on its cordon, and which server is to be deleted,
-which is written down before that is done.
+All state that a new leader needs is on the Node: the order, our cordon owner, and the ID of the server to delete, which
+is written before the server is deleted.
 """

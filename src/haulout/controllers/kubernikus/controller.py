@@ -1,11 +1,10 @@
-"""The controller of nodes of Kubernikus: labels old kubelets, and has servers deleted whose nodes are ordered to go.
+"""The Kubernikus controller: label outdated kubelets, and delete the servers of nodes with a deletion order.
 
-    controller = Controller(client, nova=nova, nodes=nodes, events=events, settings=settings, namespace="haulout")
-    await controller.run()                      # until cancelled, or until another process should go on
+    controller = KubernikusController(client, nova=nova, nodes=nodes, events=events, settings=settings, namespace="ns")
+    await controller.run()                      # until cancelled, or until another process must take over
 
-It is woken by changes of nodes and by its own drains, and otherwise at the instants that its decisions name. Two have
-to be asked at an interval, as they tell nothing by themselves: the API server which version it has, once for all
-nodes, and Nova what became of a server.
+Node events, its own drains, and the `requeue_at` of decisions trigger reconciles. Two things must be polled, since they
+send no events: the API server's version, once for all nodes, and the state of servers in Nova.
 """
 
 import asyncio
@@ -45,15 +44,15 @@ from haulout.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-_MAX_ACTIONS = 20  # in a row: more would mean that decisions go in circles
+_MAX_ACTIONS = 20  # in one reconcile: more would mean that decisions loop
 _CONFLICT_DELAY = timedelta(seconds=2)
 _WORKERS = 8
 
 
 class KubernikusController:
-    """Sees to all nodes; `run` may be called once, and somebody else runs the cache of nodes and the recorder."""
+    """Reconciles all nodes. Call `run` at most once; the caller runs the node informer and the event recorder."""
 
-    def __init__(  # noqa: PLR0913 - all that it tells others of
+    def __init__(  # noqa: PLR0913 - dependencies, each passed by keyword
         self,
         client: Client,
         *,
@@ -71,9 +70,9 @@ class KubernikusController:
         self._nodes = MutationCache(nodes)
         self._events = events
         self._settings = settings
-        self._own_node = own_node  # hand over before it is drained; empty: never
+        self._own_node = own_node  # hand over before this node is drained; empty: never
         self._is_handing_over = asyncio.Event()
-        self._cordoned_at: dict[str, datetime] = {}  # by node
+        self._cordoned_at: dict[str, datetime] = {}  # by node: when we last cordoned it
         self.recorder = KubernikusEventRecorder(events)
         self.history = history or NoHistory()
         self._node_history = CordonHistory(CORDON_OWNER, self.history, client.clock)
@@ -95,7 +94,7 @@ class KubernikusController:
         )
 
     async def run(self) -> None:
-        """Work until cancelled; raises `LeadershipHandover` when another process should go on."""
+        """Run until cancelled; raise `LeadershipHandover` when another process must take over."""
         await self._nodes.informer.wait_synced()
         end = self._nodes.informer.subscribe(self._on_node_change)
         try:
@@ -112,12 +111,12 @@ class KubernikusController:
         )
 
     def update_settings(self, settings: KubernikusSettings) -> None:
-        """Go on by other settings."""
+        """Apply changed settings."""
         self._settings = settings
         self.kubelet_versions.check_now()
         self._enqueue_all()
 
-    # Who is woken by what
+    # Event handlers
 
     def _on_node_change(self, old: Node | None, new: Node | None) -> None:
         node = new or old
@@ -133,7 +132,7 @@ class KubernikusController:
         for node in list(self._nodes.informer.all()):
             self._queue.add(node.name)
 
-    # One look
+    # Reconcile
 
     async def _reconcile(self, name: str) -> datetime | None:
         await self._cordon_copies.load(self._nodes.informer.all)
@@ -145,7 +144,7 @@ class KubernikusController:
             await self.kubelet_versions.label(node)
             return await self._reconcile_node(name)
         except (Conflict, NotFound, NodeChanged) as error:
-            log.debug("node %s is not as it was: %s", name, error)
+            log.debug("node %s has changed, retrying: %s", name, error)
             return self._clock.now() + _CONFLICT_DELAY
 
     async def _reconcile_node(self, name: str) -> datetime | None:
@@ -153,7 +152,7 @@ class KubernikusController:
         for _ in range(_MAX_ACTIONS):
             node = self._nodes.get(name)
             if node is None:
-                return None  # the cache tells of it
+                return None  # the node was deleted: the informer triggers the next reconcile
             self._node_history.observe(node)
             observation = Observation(
                 node=node,
@@ -178,12 +177,14 @@ class KubernikusController:
                     lookup = await self._delete_server(node, server)
                 case action:
                     await self._execute(node, action)
-        raise RuntimeError(f"node {name} goes in circles")
+        raise RuntimeError(f"node {name}: still not settled after {_MAX_ACTIONS} actions")
 
     async def _delete_server(self, node: Node, server: str) -> ServerLookup | None:
         problem = await self._servers.delete(node, server, valid_for=self._settings.interval)
         if problem is None:
-            self._node_history.record_action(node, "ServerDeleted", f"its server {server} was told to go")
+            self._node_history.record_action(
+                node, "ServerDeleted", f"Nova has accepted the deletion of its server {server}"
+            )
         return problem
 
     async def _execute(self, node: Node, action: steps.Action) -> None:
@@ -226,7 +227,7 @@ class KubernikusController:
         self._node_history.record_start(node, message)
 
     def _hand_over_if_on(self, name: str) -> None:
-        """Give way to another process before the node is emptied on which this one runs."""
+        """Hand leadership over before this process's own node is drained."""
         if name == self._own_node:
             self._is_handing_over.set()
             raise LeadershipHandover(f"node {name} is to be drained by another process")
@@ -241,7 +242,7 @@ class KubernikusController:
 
 
 def _relevant_state(node: Node) -> object:
-    """Return what of a node makes a difference here."""
+    """Return the fields of a node whose changes trigger a reconcile."""
     labels, annotations = node.metadata.labels, node.metadata.annotations
     return (
         node.uid,

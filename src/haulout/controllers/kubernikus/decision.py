@@ -1,13 +1,14 @@
-"""What is to be done about a node that somebody ordered to be deleted, and why not yet. Pure.
+"""The decision for a node that is ordered to be deleted: the next action, or why it waits. Pure.
 
-    while (decision := decide(seen)).step: perform it, look again
-    tell decision.reason and decision.why; look again at decision.wakes_at, or when something changes
+    while (decision := decide(observation)).action: execute it, observe again
+    record decision.reason and decision.message; reconcile again at decision.requeue_at, or on a change
 
-The way of an order: cordon (with our mark), drain, find the server, note down which it is, delete it. The cloud's own
-controller removes the Node then. Without the label, what was done is undone: our cordon goes, and only ours.
+The actions for an order: cordon (with our owner), drain, find the server, record its ID, delete it. The cloud
+controller manager then removes the Node. If the label is removed, the actions are undone: our cordon owner is removed,
+and no other.
 
-The order is somebody's decision, so neither budgets nor windows are asked; the nodes in its way count as out of service
-for all others. Who wants a node kept holds it (`haulout.api.hold`): then nothing begins.
+A person ordered the deletion, so neither budgets nor maintenance windows apply; but the node counts as unavailable in
+the budgets of others. A hold (`haulout.api.hold`) keeps the deletion from beginning.
 """
 
 from dataclasses import dataclass
@@ -25,12 +26,15 @@ from haulout.drain.manager import DrainSnapshot
 from haulout.drain.policy import DrainPolicy
 from haulout.drain.progress import DrainProgress, OutcomeResult
 
-RECORDON_INTERVAL = timedelta(seconds=10)  # whoever undoes it again and again
+RECORDON_INTERVAL = timedelta(seconds=10)  # minimum time between two cordons, if something keeps uncordoning
 
 
 @dataclass(frozen=True, slots=True)
 class CordonNode:
-    """Cordon the node, with our mark; `is_first`: an order begins with it; `tampering`: what somebody has undone."""
+    """Cordon the node with our owner.
+
+    `is_first`: the order begins; `tampering`: what was changed by others.
+    """
 
     change: RawObject
     is_first: bool
@@ -39,38 +43,38 @@ class CordonNode:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseNode:
-    """Take from the node what we put there."""
+    """Remove our cordon owner and annotations from the node."""
 
     change: RawObject
 
 
 @dataclass(frozen=True, slots=True)
 class StartDrain:
-    """Drain the node."""
+    """Start the drain."""
 
     policy: DrainPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeDrainPolicy:
-    """Drain it by another policy."""
+    """Change the policy of a running drain."""
 
     policy: DrainPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class StopDrain:
-    """Let no further pod leave."""
+    """Stop the drain: evict no more pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class FindServers:
-    """Ask Nova for the node's server."""
+    """List the servers in Nova that may be the node's."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordServer:
-    """Write down on the node which server is deleted: if that fails, the order is not what it was."""
+    """Record on the node which server is deleted; a conflict means that the order may have changed."""
 
     change: RawObject
 
@@ -89,35 +93,35 @@ Action = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLookup:
-    """What Nova said in this look."""
+    """What Nova returned in this reconcile."""
 
     servers: tuple[Server, ...] = ()
-    problem: str = ""  # why it said nothing
-    retry_at: datetime | None = None  # when to ask again, then
+    problem: str = ""  # why Nova returned nothing
+    retry_at: datetime | None = None  # when to retry after a problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What is known of a node."""
+    """What is known about a node."""
 
     node: Node
     now: datetime
     settings: KubernikusSettings
     drain: DrainSnapshot | None = None
-    lookup: ServerLookup | None = None  # None: not asked yet
-    deleted_server: str = ""  # the server that was told to go, not longer ago than the interval
-    cordoned_at: datetime | None = None  # by us, last
-    cordon_copy: cordon.Cordon | None = None  # of the mark on the node, kept outside the node
+    lookup: ServerLookup | None = None  # None: not queried yet
+    deleted_server: str = ""  # the server whose deletion was requested within the interval
+    cordoned_at: datetime | None = None  # when we last cordoned it
+    cordon_copy: cordon.Cordon | None = None  # of the cordon annotation, stored outside the node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to do; or, without a step, how it stands: a word and a sentence for people, and when to look again."""
+    """The next action; or, without an action, the status: reason and message for users, and when to reconcile again."""
 
     action: Action | None = None
-    reason: str = ""  # empty: there is nothing to tell
+    reason: str = ""  # empty: nothing to report
     message: str = ""
-    is_warning: bool = False  # somebody should look after it
+    is_warning: bool = False  # a person should look into it
     requeue_at: datetime | None = None
 
 
@@ -125,7 +129,7 @@ NO_ACTION = Decision()
 
 
 def decide(observation: Observation) -> Decision:
-    """Return what is to be done next."""
+    """Return the next action or the status."""
     ordered = is_deletion_ordered(observation.node)
     try:
         restored = (
@@ -141,24 +145,26 @@ def decide(observation: Observation) -> Decision:
             )
         return _decide_ordered(observation) if ordered else _decide_withdrawn(observation)
     except InvalidCordonAnnotation as error:
-        unreadable = Decision(reason="CordonUnreadable", message=f"it is to be deleted, but {error}", is_warning=True)
+        unreadable = Decision(
+            reason="CordonUnreadable", message=f"the node is to be deleted, but {error}", is_warning=True
+        )
         return _stop_drain_first(observation, unreadable if ordered else NO_ACTION)
 
 
 def _decide_ordered(observation: Observation) -> Decision:
     node = observation.node
     if node.metadata.deletion_timestamp is not None:
-        return _stop_drain_first(observation, Decision(reason="NodeLeaves", message="the node is being removed"))
+        return _stop_drain_first(observation, Decision(reason="NodeDeleting", message="the node is being removed"))
     if is_outside_openstack(node):
         message = (
-            f"nothing is done: the node is no server of OpenStack, by its providerID {node.spec.provider_id!r:.120}"
+            f"nothing is done: the node is not an OpenStack server: its providerID is {node.spec.provider_id!r:.120}"
         )
-        return _stop_drain_first(observation, Decision(reason="NoServerOfOpenStack", message=message, is_warning=True))
+        return _stop_drain_first(observation, Decision(reason="NotAnOpenStackServer", message=message, is_warning=True))
     mark = cordon.cordon_of(node)
     is_ours = mark is not None and CORDON_OWNER in mark.owners
     hold = None if is_ours else active_hold(node, now=observation.now)
     if hold is not None:
-        message = f"it is to be deleted, and {hold}"
+        message = f"the node is to be deleted, but is {hold}"
         return _stop_drain_first(
             observation, Decision(reason=HELD, message=message, is_warning=True, requeue_at=hold.until)
         )
@@ -171,8 +177,8 @@ def _decide_ordered(observation: Observation) -> Decision:
 def _cordon(observation: Observation, change: RawObject, *, is_first: bool) -> Decision:
     requeue_at = None if is_first or observation.cordoned_at is None else observation.cordoned_at + RECORDON_INTERVAL
     if requeue_at is not None and requeue_at > observation.now:
-        message = "somebody uncordons the node again and again, though it is to be deleted"
-        return Decision(reason="CordonUndone", message=message, is_warning=True, requeue_at=requeue_at)
+        message = "another client uncordons the node again and again, although it is to be deleted"
+        return Decision(reason="CordonRemovedRepeatedly", message=message, is_warning=True, requeue_at=requeue_at)
     tampering = "" if is_first else ", ".join(cordon.describe_tampering(observation.node, CordonRequest()))
     return Decision(action=CordonNode(change, is_first, tampering))
 
@@ -182,7 +188,7 @@ def _drain(observation: Observation) -> Decision:
     if drain is None:
         return Decision(action=StartDrain(policy))
     is_cancelled = drain.outcome is not None and drain.outcome.result is OutcomeResult.CANCELLED
-    if is_cancelled or drain.node_uid != observation.node.uid:  # of another node of this name
+    if is_cancelled or drain.node_uid != observation.node.uid:  # the drain of a deleted node of the same name
         return Decision(action=StopDrain())
     if drain.policy != policy:
         return Decision(action=ChangeDrainPolicy(policy))
@@ -198,24 +204,29 @@ def _draining(observation: Observation, progress: DrainProgress) -> Decision:
     blocker, requeue_at = stall_detection.describe_long_blocked(progress, now=observation.now)
     if blocker:
         return Decision(
-            reason="DrainBlocked", message=f"it is to be deleted, and its drain waits: {blocker}", is_warning=True
+            reason="DrainBlocked",
+            message=f"the node is to be deleted, but its drain is blocked: {blocker}",
+            is_warning=True,
         )
-    message = "its pods leave, for its server is to be deleted"
+    message = "its pods are being evicted, because its server is to be deleted"
     return Decision(reason="Draining", message=message, requeue_at=requeue_at)
 
 
 def _delete(observation: Observation) -> Decision:
-    """Have the server of a drained node deleted."""
+    """Return the next action to delete the server of a drained node."""
     requeue_at = observation.now + observation.settings.interval
     if observation.deleted_server:
-        message = f"the node is drained, and its server {observation.deleted_server} was told to go"
+        message = f"the node is drained, and Nova has accepted the deletion of its server {observation.deleted_server}"
         return Decision(reason="ServerDeleted", message=message, requeue_at=requeue_at)
     if observation.lookup is None:
         return Decision(action=FindServers())
     if observation.lookup.problem:
         message = f"its server cannot be deleted now: {observation.lookup.problem}"
         return Decision(
-            reason="CloudSaysNo", message=message, is_warning=True, requeue_at=observation.lookup.retry_at or requeue_at
+            reason="CloudRequestFailed",
+            message=message,
+            is_warning=True,
+            requeue_at=observation.lookup.retry_at or requeue_at,
         )
     try:
         server = find_server(observation.node, observation.lookup.servers)
@@ -231,7 +242,9 @@ def _decide_server(node: Node, server: Server | None, requeue_at: datetime) -> D
     if server is None:
         return _without_server(recorded_id, requeue_at)
     if recorded_id and recorded_id != server.id:
-        message = f"nothing is deleted: the node's server {recorded_id} is gone, and {server.id} has its name since"
+        message = (
+            f"nothing is deleted: the node's server {recorded_id} is gone, and server {server.id} has its name now"
+        )
         return Decision(reason="ServerReplaced", message=message, is_warning=True, requeue_at=requeue_at)
     if not recorded_id:
         preconditions = {"uid": node.uid, "resourceVersion": node.resource_version}
@@ -240,7 +253,7 @@ def _decide_server(node: Node, server: Server | None, requeue_at: datetime) -> D
         )
     if server.is_being_deleted:
         return Decision(
-            reason="ServerLeaves", message=f"its server {server.id} is being deleted", requeue_at=requeue_at
+            reason="ServerDeleting", message=f"its server {server.id} is being deleted", requeue_at=requeue_at
         )
     return Decision(action=DeleteServer(server.id))
 
@@ -254,7 +267,7 @@ def _without_server(recorded_id: str | None, requeue_at: datetime) -> Decision:
 
 
 def _decide_withdrawn(observation: Observation) -> Decision:
-    """Undo what was done for an order that is no more."""
+    """Undo what was done for a withdrawn order."""
     node = observation.node
     change = cordon.release(node, CORDON_OWNER)
     if SERVER_ANNOTATION in node.metadata.annotations:
@@ -264,5 +277,5 @@ def _decide_withdrawn(observation: Observation) -> Decision:
 
 
 def _stop_drain_first(observation: Observation, then: Decision) -> Decision:
-    """Stop the drain before anything else."""
+    """Stop the drain, if there is one, before anything else."""
     return then if observation.drain is None else Decision(action=StopDrain())

@@ -1,4 +1,4 @@
-"""What people are told by events and in the log: each thing once, until something else is to be told."""
+"""Events and log lines about Kubernikus nodes, each recorded once until the state changes."""
 
 import logging
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _ACTION = "DeleteNode"
 
 
 class ReportedState(NamedTuple):
-    """What was told of a node last."""
+    """The state of a node that was recorded last."""
 
     reason: str
     message: str
@@ -24,66 +24,63 @@ class ReportedState(NamedTuple):
 
 
 class KubernikusEventRecorder:
-    """Tells of nodes."""
+    """Records events and log lines about nodes."""
 
     def __init__(self, events: EventRecorder) -> None:
         self._events = events
-        self._orders: dict[str, ReportedState] = {}  # by node
-        self._versions: dict[str, ReportedState] = {}  # the same
+        self._orders: dict[str, ReportedState] = {}  # by node: the state of its order
+        self._versions: dict[str, ReportedState] = {}  # by node: the state of its version label
 
     def record_decision(self, node: Node, decision: Decision) -> None:
-        """Tell how it stands with an order; without a reason there is none."""
+        """Record the status of an order; an empty reason means that there is none."""
         if decision.reason:
             self._record_once(self._orders, node, ReportedState(decision.reason, decision.message, decision.is_warning))
         else:
             self._orders.pop(node.name, None)
 
     def record_order(self, node: Node, *, unavailable: int, total: int) -> str:
-        """Tell that an order is carried out, and how many other nodes are out of service: no budget is asked."""
+        """Record that an order begins, and how many other nodes are unavailable, since no budget applies."""
         others = (
-            f"{unavailable} of {total} other nodes are out of service"
-            if unavailable
-            else "all other nodes are in service"
+            f"{unavailable} of {total} other nodes are unavailable" if unavailable else "all other nodes are available"
         )
-        message = f"by label {DELETE_NODE} it is cordoned and drained, and its server deleted; {others}"
+        message = f"label {DELETE_NODE} is set: the node is cordoned and drained, and its server deleted; {others}"
         self._record_once(self._orders, node, ReportedState("DeletionOrdered", message))
         return message
 
     def record_restored_cordon(self, node: Node, tampering: str) -> None:
-        """Tell that somebody undid what was done."""
-        message = f"{tampering}, though label {DELETE_NODE} orders that the node goes; it is cordoned again"
+        """Record that a change by others was reverted."""
+        message = f"{tampering}, although label {DELETE_NODE} requests the deletion of the node; it is cordoned again"
         self._record_once(self._orders, node, ReportedState("CordonRestored", message, is_warning=True))
 
     def record_release(self, node: Node) -> str:
-        """Tell that an order is no more."""
-        message = f"label {DELETE_NODE} does not order it any more; what was done for it is undone"
+        """Record that an order was withdrawn."""
+        message = f"label {DELETE_NODE} no longer requests the deletion; the cordon is removed and the drain stopped"
         self._record_once(self._orders, node, ReportedState("DeletionWithdrawn", message))
         return message
 
     def record_version_problem(self, node: Node, *, problem: str = "") -> None:
-        """Tell if it is not known whether a kubelet is old."""
+        """Record that it is unknown whether a kubelet is outdated, or clear that state if `problem` is empty."""
         if problem:
             self._record_once(self._versions, node, ReportedState("KubeletVersionUnknown", problem, is_warning=True))
         else:
             self._versions.pop(node.name, None)
 
     def problems(self) -> Iterator[str]:
-        """Yield what somebody should look after."""
+        """Yield the problems that a person should look into."""
         for reports in (self._orders, self._versions):
             yield from (
                 f"node {name}: {report.message}" for name, report in sorted(reports.items()) if report.is_warning
             )
 
     def order_count(self) -> int:
-        """Return how many nodes are to be deleted."""
+        """Return how many nodes have an order to report on."""
         return len(self._orders)
 
     def problem_count(self) -> int:
-        """Return how many of them somebody should look after."""
+        """Return how many orders have a problem."""
         return sum(report.is_warning for report in self._orders.values())
 
     def forget(self, name: str) -> None:
-        """Forget a node."""
         self._orders.pop(name, None)
         self._versions.pop(name, None)
 

@@ -1,6 +1,6 @@
-"""Labels nodes whose kubelet has another version than the API server.
+"""Label nodes whose kubelet version differs from the API server's.
 
-The server tells nobody when it is another: it is asked at an interval, once for all nodes.
+The API server sends no event when its version changes, so it is polled, once for all nodes.
 """
 
 import asyncio
@@ -19,31 +19,27 @@ from haulout.kube.client import Client
 from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.patches import merge_patch
 
-# Whether a kubelet has another version than the API server. Pure.
-#
-# Versions are compared as Semantic Versioning has it: build metadata does not count, and a kubelet that is newer
-# differs,
-# too. What is no version is an answer for people, and no crash: the label then stays as it is.
+# Compare kubelet and API server versions. Pure.
+# Versions are compared as Semantic Versions: build metadata is ignored, and a newer kubelet differs, too. A malformed
+# version is reported, and the label stays as it is.
 
 
 class MalformedVersion(ValueError):
-    """What should be a version is none."""
+    """A version cannot be parsed."""
 
 
 def needs_update(*, server: str, kubelet: str) -> bool:
-    """Tell whether a kubelet differs from the server; raises `MalformedVersion`."""
+    """Return whether the kubelet's version differs from the server's; raise `MalformedVersion`."""
     return _parse_version(kubelet, component="its kubelet") != _parse_version(server, component="the API server")
 
 
 def _parse_version(text: str, *, component: str) -> Version:
     if not text:
-        raise MalformedVersion(f"{component} does not say which version it has")
+        raise MalformedVersion(f"{component} reports no version")
     try:
         return semver.parse(text.removeprefix("v"))
     except ValueError:
-        raise MalformedVersion(
-            f"{component} says that its version is {text!r:.60}: expected one such as v1.31.4"
-        ) from None
+        raise MalformedVersion(f"{component} reports version {text!r:.60}, expected one such as v1.31.4") from None
 
 
 log = logging.getLogger(__name__)
@@ -52,7 +48,7 @@ _YES, _NO = "true", "false"
 
 
 class KubeletVersionLabeler:
-    """Knows the server's version; `on_change` is called when it is another."""
+    """Polls the server's version and labels nodes; `on_change` is called when the version changes."""
 
     def __init__(
         self,
@@ -62,7 +58,7 @@ class KubeletVersionLabeler:
         *,
         on_change: Callable[[], object],
     ) -> None:
-        self.problem = ""  # why the version is not known
+        self.problem = ""  # why the version is unknown
         self._client = client
         self._nodes = nodes
         self._recorder = recorder
@@ -71,7 +67,7 @@ class KubeletVersionLabeler:
         self._check_due = asyncio.Event()
 
     async def run(self, interval: Callable[[], timedelta]) -> None:
-        """Ask again and again, until cancelled."""
+        """Poll until cancelled."""
         while True:
             self._check_due.clear()
             await self._read_server_version()
@@ -83,21 +79,23 @@ class KubeletVersionLabeler:
                 alarm.cancel()
 
     def check_now(self) -> None:
-        """Ask now: the interval is another."""
+        """Poll now, for example after the interval changed."""
         self._check_due.set()
 
     def outdated_count(self) -> int:
-        """Return of how many nodes it is said that their kubelet has another version than the server."""
+        """Return how many nodes are labeled as outdated."""
         return sum(node.metadata.labels.get(NEEDS_UPDATE) == _YES for node in self._nodes.informer.all())
 
     async def label(self, node: Node) -> None:
-        """Say on a node whether its kubelet is old, if that is not said already."""
+        """Set the label of a node, if its value changes."""
         if not self._version:
             return
         try:
             is_old = needs_update(server=self._version, kubelet=node.status.node_info.kubelet_version)
         except MalformedVersion as error:
-            problem = f"label {NEEDS_UPDATE} stays as it is, for nobody knows whether the kubelet is old: {error}"
+            problem = (
+                f"label {NEEDS_UPDATE} is not changed, because it is unknown whether the kubelet is outdated: {error}"
+            )
             self._recorder.record_version_problem(node, problem=problem)
             return
         self._recorder.record_version_problem(node)
@@ -105,17 +103,17 @@ class KubeletVersionLabeler:
         if node.metadata.labels.get(NEEDS_UPDATE) != value:
             patch = merge_patch({"metadata": {"uid": node.uid, "labels": {NEEDS_UPDATE: value}}})
             self._nodes.record_write(await self._client.patch(NODES, node.name, patch))
-            log.info("node %s: label %s is %s now", node.name, NEEDS_UPDATE, value, extra={"node": node.name})
+            log.info("node %s: set label %s to %s", node.name, NEEDS_UPDATE, value, extra={"node": node.name})
 
     async def _read_server_version(self) -> None:
         try:
             version = (await self._client.server_version()).git_version
         except KubeError as error:
-            self.problem = f"which version the API server has cannot be told: {error}"
+            self.problem = f"the version of the API server cannot be read: {error}"
             log.warning("%s", self.problem)
             return
         self.problem = ""
         if version != self._version:
-            log.info("the API server says that its version is %s", version)
+            log.info("the API server has version %s", version)
             self._version = version
             self._on_change()

@@ -1,8 +1,8 @@
-"""Nova, the compute service of OpenStack, as far as servers are deleted; and which server a node is. Pure.
+"""Nova, the compute service of OpenStack: the interface to list and delete servers, and the match to nodes. Pure.
 
-Nova matches the name that it is asked for as a pattern: who asks for `node-1` hears of `node-10`, too. So names are
-compared here. A node's server is the only one with exactly its name and, if the node has a providerID, with that id:
-in all other cases nothing is deleted, and a person is told what is odd.
+Nova treats a name in a query as a pattern: `node-1` also returns `node-10`. So names are compared here. A node's server
+is the only one with exactly its name and, if the node has a providerID, with that ID. In every other case nothing is
+deleted, and the mismatch is reported.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,44 +18,43 @@ _DELETING = "deleting"
 _DELETED = ("DELETED", "SOFT_DELETED")
 _TASK = "OS-EXT-STS:task_state"
 
-ServerDocument = Mapping[str, Any]  # a server, with the keys that Nova has for it
+ServerDocument = Mapping[str, Any]  # a server as Nova's API returns it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A server."""
+    """A server in Nova."""
 
     id: str
     name: str
     status: str = ""
-    task: str = ""  # what is being done with it
+    task: str = ""  # the running task
 
     @classmethod
     def from_document(cls, document: ServerDocument) -> "Server":
-        """Return what a document says."""
         values = {key: str(document.get(key) or "") for key in ("id", "name", "status", _TASK)}
         return cls(id=values["id"], name=values["name"], status=values["status"], task=values[_TASK])
 
     @property
     def is_being_deleted(self) -> bool:
-        """Tell whether it was told to go."""
+        """Whether its deletion was requested or is done."""
         return self.task == _DELETING or self.status in _DELETED
 
 
 class Nova(Protocol):
-    """One project in one region. Whatever goes wrong is an `OutsideError`."""
+    """One project in one region. Every failure is an `ExternalError`."""
 
     async def servers(self, name: str) -> Sequence[ServerDocument]:
-        """Return the servers whose name has this in it."""
+        """Return the servers whose name contains `name`."""
         ...
 
     async def delete(self, server: str) -> None:
-        """Delete a server by its id; one that is gone is deleted."""
+        """Delete a server by ID; succeed if it does not exist."""
         ...
 
 
 class ServerMismatch(HauloutError):
-    """It cannot be told which server a node is; `reason` is a word for it."""
+    """The node's server cannot be determined; `reason` is the CamelCase reason."""
 
     def __init__(self, problem: str, *, reason: str) -> None:
         self.reason = reason
@@ -63,17 +62,17 @@ class ServerMismatch(HauloutError):
 
 
 def is_outside_openstack(node: Node) -> bool:
-    """Tell whether a node says that it is no server of OpenStack."""
+    """Return whether the provider ID of a node is not one of OpenStack."""
     return bool(node.spec.provider_id) and not node.spec.provider_id.lower().startswith(_SCHEME)
 
 
 def find_server(node: Node, servers: Sequence[Server]) -> Server | None:
-    """Return the server of a node among those that Nova found; None if none has its name. Raises `ServerMismatch`."""
+    """Return the node's server; None if no server has its name. Raise `ServerMismatch` if it is ambiguous."""
     same_name = [candidate for candidate in servers if candidate.name == node.name]
     if len(same_name) > 1:
         ids = ", ".join(sorted(candidate.id for candidate in same_name))
         raise ServerMismatch(
-            f"{len(same_name)} servers of the project are called {node.name}, so nobody knows which to delete: {ids}",
+            f"{len(same_name)} servers of the project are called {node.name}, so it is unknown which to delete: {ids}",
             reason="ServerAmbiguous",
         )
     if not same_name:
@@ -84,6 +83,6 @@ def find_server(node: Node, servers: Sequence[Server]) -> Server | None:
         raise ServerMismatch(
             f"the server called {node.name} is {server.id}, and the "
             f"node is server {provider_server_id} by its providerID",
-            reason="ServerDiffers",
+            reason="ServerIDMismatch",
         )
     return server

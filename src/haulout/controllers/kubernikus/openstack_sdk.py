@@ -1,12 +1,11 @@
-"""Nova by openstacksdk, in threads.
+"""Nova through openstacksdk, in threads.
 
     nova = SdkNova(credentials)
 
-Nothing is connected yet when this returns. Credentials are read when a call needs them, so that new ones count without
-a restart; tokens are had anew when they have expired. The SDK's own retries are off: who calls decides when to try
-again, and tells what is wrong meanwhile.
+Creating it connects to nothing. Credentials are read for each call, so that new ones apply without a restart; expired
+tokens are renewed. The SDK's own retries are off: the caller decides when to retry, and reports the problem meanwhile.
 
-It is not part of the default installation. No message here ever contains a password or a token.
+The SDK is not part of the default installation. No message from this module contains a password or a token.
 """
 
 import importlib
@@ -26,20 +25,19 @@ from haulout.errors import CloudError, ConfigError
 T = TypeVar("T")
 CredentialsReader = Callable[[], Awaitable[OpenStackSettings]]
 
-_TIMEOUT_SECONDS = 30.0  # for one answer
+_TIMEOUT_SECONDS = 30.0  # per response
 _AUTH_STATUSES = (401, 403)
 _PACKAGE = "openstack"
 _LOGGERS = ("openstack", "keystoneauth", "urllib3", "stevedore")
 
 
 def check() -> None:
-    """Raise `ConfigError` if the SDK is not installed."""
     if importlib.util.find_spec(_PACKAGE) is None:
         raise _missing_sdk_error(f"there is no module {_PACKAGE}")
 
 
 class SdkNova:
-    """The servers of the project that credentials are for."""
+    """The servers of one project."""
 
     def __init__(self, credentials: CredentialsReader, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
         self._credentials = credentials
@@ -48,11 +46,11 @@ class SdkNova:
         self._compute_client: tuple[OpenStackSettings, Any] | None = None
 
     async def servers(self, name: str) -> Sequence[ServerDocument]:
-        """Return the servers whose name has this in it."""
+        """Return the servers whose name contains `name`."""
         return await self._call(lambda compute: _list_servers(compute, name), doing=f"asking Nova for server {name}")
 
     async def delete(self, server: str) -> None:
-        """Delete a server by its id; one that is gone is deleted."""
+        """Delete a server by ID; succeed if it does not exist."""
         await self._call(
             lambda compute: compute.delete_server(server, ignore_missing=True), doing=f"deleting server {server}"
         )
@@ -67,9 +65,9 @@ class SdkNova:
             return work(self._compute(sdk, settings))
         except errors as error:
             raise self._to_error(error, settings, doing) from None
-        except Exception as error:  # noqa: BLE001 - the SDK trips over what has another shape than it expects
+        except Exception as error:  # noqa: BLE001 - the SDK raises arbitrary errors for unexpected responses
             problem = _redact(f"{type(error).__name__}: {error}", settings)
-            message = f"OpenStack at {settings.auth_url} gave an answer that makes no sense ({problem:.200})"
+            message = f"OpenStack at {settings.auth_url} gave an answer that cannot be read ({problem:.200})"
             raise CloudError(message, doing=doing) from None
 
     def _compute(self, sdk: Any, settings: OpenStackSettings) -> Any:
@@ -98,8 +96,8 @@ class SdkNova:
             with self._lock:
                 self._compute_client = None
         text = _redact(str(getattr(error, "details", None) or error), settings)
-        identity = f" to user {settings.username} of domain {settings.domain_name}" if status in _AUTH_STATUSES else ""
-        message = f"OpenStack at {settings.auth_url} said{identity}: {text}"
+        identity = f" for user {settings.username} of domain {settings.domain_name}" if status in _AUTH_STATUSES else ""
+        message = f"OpenStack at {settings.auth_url} returned an error{identity}: {text}"
         return CloudError(message, doing=doing, status=int(status), retry_after=_retry_after(error))
 
 
@@ -111,7 +109,7 @@ def _list_servers(compute: Any, name: str) -> Sequence[ServerDocument]:
 
 
 def _redact(message: str, settings: OpenStackSettings) -> str:
-    """Return a message in one line, and without the password, should anybody have put it there."""
+    """Return the message as one line, with the password replaced."""
     line = " ".join(message.split())
     return line.replace(settings.password, "…") if settings.password else line
 
@@ -123,7 +121,7 @@ def _retry_after(error: Any) -> timedelta | None:
 
 
 def _load_sdk() -> tuple[Any, tuple[type[Exception], ...]]:
-    """Return what makes connections, and what is raised."""
+    """Import the SDK; return its connection module and the exceptions it raises."""
     try:
         sdk = importlib.import_module("openstack.connection")
         sdk_errors = importlib.import_module("openstack.exceptions")
@@ -137,4 +135,4 @@ def _load_sdk() -> tuple[Any, tuple[type[Exception], ...]]:
 
 def _missing_sdk_error(problem: object) -> ConfigError:
     how_to_install = "pip install 'haulout[openstack]', or the image with the tag -openstack"
-    return ConfigError(f"to delete servers of Kubernikus the SDK of OpenStack is needed: {how_to_install} ({problem})")
+    return ConfigError(f"the OpenStack SDK is not installed: use {how_to_install} ({problem})")

@@ -1,6 +1,6 @@
-"""What seeing to nodes of Kubernikus must be allowed to do. Whoever adds a request there adds its line here.
+"""Permissions of the Kubernikus controller. Add a line here with each new kind of request.
 
-Every account may ask for `/version`.
+Every account may get `/version`.
 """
 
 from haulout.budget import cordon_copies
@@ -10,12 +10,12 @@ from haulout.kube.rbac import Permission
 
 
 def permissions(settings: KubernikusSettings, *, namespace: str) -> tuple[Permission, ...]:
-    """Return what is needed by these settings; the operator lives in `namespace`."""
+    """Return the permissions for these settings; the operator runs in `namespace`."""
     return (
         Permission(("get", "list", "watch", "patch"), "", "nodes", None, "label and cordon nodes"),
         *drain.permissions(settings.policy),
         *cordon_copies.permissions(namespace),
-        Permission(("create", "patch"), "events.k8s.io", "events", None, "tell of evicted pods"),
+        Permission(("create", "patch"), "events.k8s.io", "events", None, "record events of pods"),
         *_secret(settings),
     )
 

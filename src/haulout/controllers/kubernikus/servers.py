@@ -1,4 +1,4 @@
-"""Asks Nova, and has it delete servers: what it does not do is an answer, with the instant to try again."""
+"""Find and delete servers in Nova. A failure is returned as a value, with the time of the next attempt."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,27 +14,27 @@ from haulout.errors import ExternalError, HauloutError
 from haulout.kube.client import Client
 from haulout.kube.mutation_cache import MutationCache
 
-_TIMEOUT = timedelta(seconds=90)  # longer than any single answer may take
+_TIMEOUT = timedelta(seconds=90)  # longer than the timeout of a single response
 _RETRY_BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=5), jitter=0.1)
 
 
 class NodeChanged(HauloutError):
-    """The node itself says something else than our copy of it."""
+    """The node in the API server differs from the cached one."""
 
 
 @dataclass(slots=True)
 class _CachedServer:
-    """What is known of the server of a node, and until when that is believed."""
+    """The last result for a node's server, and how long it is valid."""
 
-    uid: str  # of the node
+    uid: str  # uid of the node
     lookup: ServerLookup | None = None
     deleted_server: str = ""
     valid_until: datetime | None = None
-    failures: int = 0  # in a row
+    failures: int = 0  # consecutive failures
 
 
 class Servers:
-    """The servers of nodes. Nova is not asked again before it is time, whatever wakes us."""
+    """The servers of nodes. Results are cached, so that frequent reconciles do not query Nova more often."""
 
     def __init__(self, client: Client, nova: Nova, nodes: MutationCache[Node]) -> None:
         self._client = client
@@ -43,12 +43,12 @@ class Servers:
         self._entries: dict[str, _CachedServer] = {}  # by node
 
     def deleted_server(self, node: Node) -> str:
-        """Return the server of a node that was told to go just now."""
+        """Return the server whose deletion was requested recently; empty if none was."""
         entry = self._entry(node)
         return entry.deleted_server if self._is_valid(entry) else ""
 
     async def find(self, node: Node, *, valid_for: timedelta) -> ServerLookup:
-        """Return the servers that may be the node's."""
+        """Return the servers that may be the node's, from the cache if it is valid."""
         entry = self._entry(node)
         if entry.lookup is not None and self._is_valid(entry):
             return entry.lookup
@@ -63,14 +63,17 @@ class Servers:
         return entry.lookup
 
     async def delete(self, node: Node, server: str, *, valid_for: timedelta) -> ServerLookup | None:
-        """Delete a server, if the node itself still says so; return why that did not work."""
+        """Delete a server, after confirming the order in the API server; return the failure, or None.
+
+        Raise `NodeChanged` if the node no longer has the order for this server: a stale cache must not delete a server.
+        """
         current = self._nodes.record_write(await self._client.get(NODES, node.name))
         if (
             current.uid != node.uid
             or not is_deletion_ordered(current)
             or current.metadata.annotations.get(SERVER_ANNOTATION) != server
         ):
-            raise NodeChanged(f"node {node.name} is not the one any more whose server {server} is to be deleted")
+            raise NodeChanged(f"node {node.name} has changed: its server {server} is no longer to be deleted")
         entry = self._entry(node)
         try:
             await await_with_timeout(self._nova.delete(server), doing=f"deleting server {server}", within=_TIMEOUT)
@@ -81,7 +84,6 @@ class Servers:
         return None
 
     def forget(self, name: str) -> None:
-        """Forget a node."""
         self._entries.pop(name, None)
 
     def _entry(self, node: Node) -> _CachedServer:

@@ -1,4 +1,4 @@
-"""What a `kubernikus.yaml` says, as values."""
+"""The settings in `kubernikus.yaml`, as values."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -8,20 +8,19 @@ from haulout.drain.policy import DrainPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretKey:
-    """Where a Secret is."""
+    """Namespace and name of a Secret."""
 
     namespace: str
     name: str
 
     def __str__(self) -> str:
-        """Return `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernikusSettings:
-    """How nodes are looked at and emptied, and where the way into OpenStack is written."""
+    """Settings of the Kubernikus controller."""
 
-    interval: timedelta = timedelta(seconds=30)  # at which those are asked who do not tell by themselves
+    interval: timedelta = timedelta(seconds=30)  # poll interval of the API server's version and of Nova
     policy: DrainPolicy = field(default_factory=DrainPolicy.like_smc)
-    secret: SecretKey | None = None  # None: a file
+    secret: SecretKey | None = None  # Secret with OpenStack credentials; None: they are in a file

@@ -1,1 +1,1 @@
-"""Machines: the nodes of clusters whose machines are objects, too, and are replaced instead of repaired."""
+"""Machines: replace the nodes of clusters whose machines are API objects, instead of repairing them."""

@@ -1,4 +1,4 @@
-"""What can be done about a Machine that is to be replaced: one write each, with what it rests on."""
+"""The actions of a Machine replacement: one write each, with the objects that supply its preconditions."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,16 @@ from haulout.controllers.machines.replacement_claim import ReplacementClaim
 
 @dataclass(frozen=True, slots=True)
 class WriteClaim:
-    """Say on the set that this Machine is being replaced; with a surge, want one Machine more."""
+    """Write the claim of this Machine on its MachineSet; with a surge, add a replica."""
 
     owner: MachineSet
     claim: ReplacementClaim
-    replicas: int | None = None  # None: as many as before
+    replicas: int | None = None  # None: unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class RecordMachine:
-    """Say in the record which Machine it is about, before that is told to go."""
+    """Record the Machine's UID in the status before the Machine is deleted."""
 
     maintenance: MachineMaintenance
     machine: Machine
@@ -26,35 +26,35 @@ class RecordMachine:
 
 @dataclass(frozen=True, slots=True)
 class DeleteMachine:
-    """Tell the Machine to go."""
+    """Delete the Machine."""
 
     machine: Machine
 
 
 @dataclass(frozen=True, slots=True)
 class MarkForDeletion:
-    """Have the set delete this Machine before others."""
+    """Annotate the Machine, so that the MachineSet deletes it first."""
 
     machine: Machine
 
 
 @dataclass(frozen=True, slots=True)
 class SetMaintenanceScheduled:
-    """Say in the record that the Machine was told to go."""
+    """Set `spec.maintenancescheduled`: the Machine was deleted."""
 
     maintenance: MachineMaintenance
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidateDeletion:
-    """Have a deletion that may be under way be refused."""
+    """Change the Machine's resourceVersion, so that a deletion in flight fails its precondition."""
 
     machine: Machine
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseClaim:
-    """Take a claim back; with `replicas`, take the surge back, too."""
+    """Remove a claim; with `replicas`, undo the surge as well."""
 
     owner: MachineSet
     claim: ReplacementClaim

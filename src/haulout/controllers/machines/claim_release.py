@@ -1,7 +1,7 @@
-"""What to do about a claim that nobody needs any more. Pure.
+"""What to do about a claim that is not needed any more. Pure.
 
-Its Machine is gone, or the record that wanted it gone was called off or deleted. Then the set is free for the next one,
-and a surge is taken back: the Machine that was made last is marked, and goes.
+Its Machine is gone, or the MachineMaintenance was cancelled or deleted. The MachineSet is then free for the next
+Machine, and a surge is undone: the newest Machine is marked for deletion, and the MachineSet scaled down.
 """
 
 from haulout.api.openshift import DELETE_MACHINE, Machine, MachineSet
@@ -11,9 +11,9 @@ from haulout.controllers.machines.replacement_claim import ClaimStage, Replaceme
 
 
 def next_release_action(owner: MachineSet, peers: tuple[Peer, ...], *, is_replacement_requested: bool) -> Action | None:
-    """Return the next step to free a set.
+    """Return the next action that releases the claim on a MachineSet; None if there is none.
 
-    `is_replacement_requested`: a record wants the Machine replaced that is claimed.
+    `is_replacement_requested`: a MachineMaintenance still requests the replacement of the claimed Machine.
     """
     claim = read_claim(owner)
     machine = None if claim is None else next((peer.machine for peer in peers if peer.machine.uid == claim.uid), None)
@@ -22,7 +22,7 @@ def next_release_action(owner: MachineSet, peers: tuple[Peer, ...], *, is_replac
     if machine is None:
         return ReleaseClaim(owner, claim, max(owner.replicas - 1, 0) if claim.stage == ClaimStage.SCALED_UP else None)
     if machine.is_being_deleted:
-        return _scale_down(owner, claim) if claim.stage == ClaimStage.SCALED_UP else None  # somebody else was quicker
+        return _scale_down(owner, claim) if claim.stage == ClaimStage.SCALED_UP else None  # deleted by somebody else
     if is_replacement_requested or claim.stage == ClaimStage.SCALED_DOWN:
         return None
     return (
@@ -46,7 +46,7 @@ def _end_surge(owner: MachineSet, claim: ReplacementClaim, peers: tuple[Peer, ..
     if DELETE_MACHINE in machine.metadata.annotations:
         return InvalidateDeletion(machine)
     if len(remaining) < owner.replicas:
-        return ReleaseClaim(owner, claim, max(owner.replicas - 1, 0))  # the other one is not made yet
+        return ReleaseClaim(owner, claim, max(owner.replicas - 1, 0))  # the surge Machine does not exist yet
     newest = max(remaining, key=_creation_key)
     if DELETE_MACHINE not in newest.metadata.annotations and newest.uid != machine.uid:
         return MarkForDeletion(newest)

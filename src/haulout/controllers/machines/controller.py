@@ -1,8 +1,10 @@
-"""The MachineMaintenance controller: looks, has `decision` decide, has the step performed, until there is none left.
+"""The MachineMaintenance controller: observes, calls `decision.decide`, executes the action, and repeats.
 
-It is woken by changes of records, Machines, their sets and nodes, and otherwise at instants that its decisions name.
-Everything that a successor needs is in the API server. Records outside of the operator's namespace are not looked at:
-whoever may make one can have a Machine deleted.
+A reconcile ends when the decision contains no action. Changes of MachineMaintenances, Machines, MachineSets and nodes
+trigger the next reconcile, and so does the decision's `requeue_at`. The API server holds all state that a successor
+needs.
+
+MachineMaintenances outside of the operator's namespace are ignored: whoever can create one can have a Machine deleted.
 """
 
 import asyncio
@@ -43,17 +45,17 @@ from haulout.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-_MAX_ACTIONS = 20  # in a row: more would mean that decisions go in circles
+_MAX_ACTIONS = 20  # per reconcile; more actions mean that decisions go in circles
 _CONFLICT_DELAY = timedelta(seconds=2)
 _STATUS_INTERVAL = timedelta(seconds=1)
 _WORKERS = 8
 
 _MAINTENANCE, _MACHINE_SET, _CONTROL_PLANE = "record", "set", "control plane"
-QueueKey = tuple[str, str]  # what, and which
+QueueKey = tuple[str, str]  # kind and name
 
 
 class MachineMaintenanceController:
-    """Sees to all MachineMaintenances; `run` may be called once, and somebody else runs the cache of nodes."""
+    """Reconciles all MachineMaintenances. Call `run` at most once. The caller runs the node informer."""
 
     def __init__(
         self, client: Client, *, events: EventRecorder, nodes: Informer[Node], settings: MachineSettings | None = None
@@ -69,7 +71,7 @@ class MachineMaintenanceController:
             machine_namespace=self.settings.machine_namespace,
         )
         self._executor = Executor(client, self.informers)
-        self._status_written_at: dict[str, float] = {}  # by the key of the record
+        self._status_written_at: dict[str, float] = {}  # by MachineMaintenance key; monotonic
         self._queue: WorkQueue[QueueKey] = WorkQueue(
             self._reconcile,
             clock=client.clock,
@@ -80,18 +82,18 @@ class MachineMaintenanceController:
         )
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.informers.run())
             await self.informers.wait_synced()
             with self._event_handlers():
                 await self._queue.run()
 
-    # Who is woken by what
+    # Event handlers
 
     @contextmanager
     def _event_handlers(self) -> Iterator[None]:
-        """Hear of changes while the context lasts: the nodes are not ours, and outlast us."""
+        """Subscribe to changes while the context lasts. The node informer outlasts this controller."""
         with ExitStack() as stack:
             stack.callback(self.informers.maintenances.informer.subscribe(self._on_maintenance_change))
             stack.callback(self.informers.machines.informer.subscribe(self._on_machine_change))
@@ -128,7 +130,7 @@ class MachineMaintenanceController:
                 self._enqueue_owner_and_waiting(machine.controller_owner)
 
     def _enqueue_owner_and_waiting(self, owner: OwnerReference | None) -> None:
-        """Look at a set, and at all who wait for it."""
+        """Enqueue a MachineSet and all MachineMaintenances that wait for it."""
         if owner is not None:
             self._enqueue_owner(owner)
             self._enqueue_maintenances_of(owner.name)
@@ -147,7 +149,7 @@ class MachineMaintenanceController:
             if machine is not None and machine.controller_owner is not None and machine.controller_owner.name == owner:
                 self._queue.add((_MAINTENANCE, maintenance.key))
 
-    # One look
+    # Reconcile
 
     async def _reconcile(self, key: QueueKey) -> datetime | None:
         kind, name = key
@@ -161,7 +163,7 @@ class MachineMaintenanceController:
             )
             return await self._reconcile_claim(owner, name, kind)
         except (Conflict, NotFound, ClaimStillNeeded) as error:
-            log.debug("%s %s is not as it was: %s", kind, name, error)
+            log.debug("%s %s has changed, retrying: %s", kind, name, error)
             return self._clock.now() + _CONFLICT_DELAY
 
     async def _reconcile_maintenance(self, key: str) -> datetime | None:
@@ -176,7 +178,7 @@ class MachineMaintenanceController:
                 requeue_times = (decision.requeue_at, await self._write_status(observation, decision))
                 return min((instant for instant in requeue_times if instant is not None), default=None)
             await self._execute(observation, decision, decision.action)
-        raise RuntimeError(f"MachineMaintenance {key} goes in circles")
+        raise RuntimeError(f"MachineMaintenance {key}: still not settled after {_MAX_ACTIONS} actions")
 
     async def _execute(self, observation: Observation, decision: Decision, action: Action) -> None:
         try:
@@ -188,7 +190,7 @@ class MachineMaintenanceController:
                 decision, action=None, reason="Failed", message=f"{decision.message}: {error}", is_warning=True
             )
             await self._write_status(observation, failed)
-            raise  # the queue backs off, for this record alone
+            raise  # the work queue backs off for this MachineMaintenance only
         log.info("MachineMaintenance %s: %s (%s)", observation.maintenance.key, decision.message, type(action).__name__)
 
     async def _reconcile_claim(self, owner: MachineSet | None, name: str, kind: str) -> datetime | None:
@@ -204,21 +206,23 @@ class MachineMaintenanceController:
             if action is None:
                 return None
             await self._executor.execute(action)
-            log.info("%s: the claim of Machine %s ends (%s)", owner.name, claim.machine, type(action).__name__)
-            self._enqueue_maintenances_of(owner.name)  # nobody tells of the set of the control plane
+            log.info("%s: releasing the claim of Machine %s (%s)", owner.name, claim.machine, type(action).__name__)
+            # The ControlPlaneMachineSet is not watched, so its change triggers nothing.
+            self._enqueue_maintenances_of(owner.name)
             owner = (
                 self.informers.machine_sets.get(name)
                 if kind == _MACHINE_SET
                 else await self.informers.control_plane_set()
             )
-        raise RuntimeError(f"the claim on {name} goes in circles")
+        raise RuntimeError(f"the claim on {name}: still not settled after {_MAX_ACTIONS} actions")
 
-    # What is told
+    # Status and events
 
     async def _write_status(self, observation: Observation, decision: Decision) -> datetime | None:
-        """Write the status, but not at once after the last time; return when it may be written.
+        """Write the status, at most once per `_STATUS_INTERVAL`; return when to write it otherwise.
 
-        Another operator that believes to lead, and sees something else, would answer each word with another one.
+        Without the limit, two operators that both believe to lead and observe different states would overwrite each
+        other's status in a tight loop.
         """
         maintenance = self.informers.maintenances.get(observation.maintenance.key)
         if maintenance is None or maintenance.uid != observation.maintenance.uid:
@@ -233,7 +237,7 @@ class MachineMaintenanceController:
             - self._clock.monotonic()
         )
         if pause > 0:
-            # An instant that is rounded down to now would be looked at again and again.
+            # Without the extra millisecond, an instant rounded down to now would be requeued again and again.
             return self._clock.now() + timedelta(seconds=pause) + timedelta(milliseconds=1)
         self._status_written_at[maintenance.key] = self._clock.monotonic()
         await self._executor.write_status(maintenance, change)

@@ -1,8 +1,10 @@
-"""What to do about a MachineMaintenance: one step, why, and when to look again. Pure.
+"""What to do next about a MachineMaintenance: a pure function that returns one action, the reason, and when to requeue.
 
-The way of a Machine: a claim on its set; the record says which Machine it is; the Machine is told to go; the flag is
-set; it is gone. With a surge: the claim scales the set up; when the new node is Ready the old Machine is marked, and
-the set scaled down, which deletes it. Each step is found from what the objects say: any process can take the next.
+Without surge: write a claim on the MachineSet; record the Machine's UID in the status; delete the Machine; set
+`maintenancescheduled`; the Machine is gone. With surge: the claim scales the MachineSet up; when the new node is Ready,
+the old Machine is marked for deletion and the MachineSet is scaled down, which deletes the Machine.
+
+Each action follows from the objects alone, so any process can execute the next one.
 """
 
 from dataclasses import replace
@@ -30,11 +32,11 @@ from haulout.controllers.machines.preflight import (
 from haulout.controllers.machines.replacement_claim import ClaimStage, ReplacementClaim, new_claim
 from haulout.controllers.machines.replacement_time import check_replacement_time, format_instant
 
-_CONTROL_PLANE_RECHECK_INTERVAL = timedelta(minutes=5)  # nobody tells when the ControlPlaneMachineSet changes
+_CONTROL_PLANE_RECHECK_INTERVAL = timedelta(minutes=5)  # the ControlPlaneMachineSet is not watched
 
 
 def decide(observation: Observation) -> Decision:
-    """Return what to do now."""
+    """Return the next action, or when to requeue."""
     decision = _decide_action(observation)
     requeue_times = [decision.requeue_at]
     if not decision.phase.is_over and decision.phase is not MachineMaintenancePhase.REPLACING:
@@ -57,12 +59,12 @@ def _decide_action(observation: Observation) -> Decision:
         return _without_machine(observation)
     deletion_requested = (
         maintenance.spec.maintenancescheduled and maintenance.status.machine_uid == machine.uid
-    )  # our copy may be old
+    )  # the cached Machine may be stale
     if machine.is_being_deleted or deletion_requested:
         return _deleting(maintenance, machine)
     reason = closed_reason(maintenance, now=observation.now)
     if reason:
-        return Decision(phase=MachineMaintenancePhase.CANCELLED, reason="CalledOff", message=reason)
+        return Decision(phase=MachineMaintenancePhase.CANCELLED, reason="EventCancelled", message=reason)
     failure = permanent_failure(observation, machine)
     if failure is not None or observation.owner is None:
         return _blocked(
@@ -72,12 +74,15 @@ def _decide_action(observation: Observation) -> Decision:
 
 
 def closed_reason(maintenance: MachineMaintenance, *, now: datetime) -> str:
-    """Return why nothing is to be done about a record, or empty: its Machine is to be replaced."""
+    """Return why a MachineMaintenance needs no action; empty if its Machine is to be replaced."""
     spec = maintenance.spec
     if maintenance.status.phase == MachineMaintenancePhase.COMPLETED:
         return "it is completed"
     if spec.maintenancescheduled:
-        return "maintenancescheduled is true, so the Machine was told to go already; false has it replaced"
+        return (
+            "maintenancescheduled is true, so the Machine was already deleted; set it to "
+            "false to have the Machine replaced"
+        )
     if spec.is_over_or_cancelled:
         return f"the cloud says: {spec.description}"
     if spec.notafter is not None and spec.notafter <= now:
@@ -85,7 +90,7 @@ def closed_reason(maintenance: MachineMaintenance, *, now: datetime) -> str:
     return ""
 
 
-# The end
+# End of the replacement
 
 
 def _completed(maintenance: MachineMaintenance) -> Decision:
@@ -98,7 +103,9 @@ def _without_machine(observation: Observation) -> Decision:
     if maintenance.status.phase == MachineMaintenancePhase.CANCELLED and not (
         maintenance.status.machine_uid and maintenance.spec.maintenancescheduled
     ):
-        return Decision(phase=MachineMaintenancePhase.CANCELLED, reason="CalledOff", message=maintenance.status.message)
+        return Decision(
+            phase=MachineMaintenancePhase.CANCELLED, reason="EventCancelled", message=maintenance.status.message
+        )
     if maintenance.status.machine_uid and not maintenance.spec.maintenancescheduled:
         decision = Decision(
             phase=MachineMaintenancePhase.REPLACING, reason="MachineDeleted", message=f"Machine {name} is gone"
@@ -110,7 +117,7 @@ def _without_machine(observation: Observation) -> Decision:
         )
     reason = closed_reason(maintenance, now=observation.now)
     if reason:
-        return Decision(phase=MachineMaintenancePhase.CANCELLED, reason="CalledOff", message=reason)
+        return Decision(phase=MachineMaintenancePhase.CANCELLED, reason="EventCancelled", message=reason)
     return _blocked(
         MachineMaintenancePhase.REFUSED, PreflightFailure("NoMachine", f"there is no Machine {name}", is_warning=True)
     )
@@ -119,8 +126,10 @@ def _without_machine(observation: Observation) -> Decision:
 def _deleting(maintenance: MachineMaintenance, machine: Machine) -> Decision:
     hooks = [hook.name for hook in machine.spec.lifecycle_hooks.pre_drain]
     hooks_text = f", which waits for its hooks {', '.join(hooks)}" if hooks else ""
-    effect = f"node {machine.node} is emptied and ended" if machine.node else "its instance is ended"
-    message = f"Machine {machine.name} was told to go: {effect} by the Machine API{hooks_text}"
+    effect = (
+        f"node {machine.node} is drained and its instance terminated" if machine.node else "its instance is terminated"
+    )
+    message = f"Machine {machine.name} is being deleted: {effect} by the Machine API{hooks_text}"
     action: Action | None = None
     if maintenance.status.machine_uid != machine.uid:
         action = RecordMachine(maintenance, machine)
@@ -129,7 +138,7 @@ def _deleting(maintenance: MachineMaintenance, machine: Machine) -> Decision:
     return Decision(phase=MachineMaintenancePhase.REPLACING, reason="MachineDeleted", message=message, action=action)
 
 
-# The way
+# Steps of the replacement
 
 
 def _continue_replacement(observation: Observation, machine: Machine, owner: MachineSet) -> Decision:
@@ -145,7 +154,7 @@ def _continue_replacement(observation: Observation, machine: Machine, owner: Mac
     if failure is not None:
         return _blocked(MachineMaintenancePhase.WAITING, failure)
     if claim.version != machine.resource_version:
-        return _act(WriteClaim(owner, new_claim(machine, surge=False)), f"Machine {machine.name} is next")
+        return _act(WriteClaim(owner, new_claim(machine, surge=False)), f"Machine {machine.name} is replaced next")
     return _delete(observation, machine)
 
 
@@ -167,15 +176,22 @@ def _acquire_claim(observation: Observation, machine: Machine, owner: MachineSet
         return _blocked(MachineMaintenancePhase.WAITING, failure)
     surge = observation.may_surge
     replicas = owner.replicas + 1 if surge else None
-    message = f"Machine {machine.name} is next" + (f"; {owner.name} makes another one first" if surge else "")
+    message = f"Machine {machine.name} is replaced next" + (f"; {owner.name} creates a new one first" if surge else "")
     return _act(WriteClaim(owner, new_claim(machine, surge=surge), replicas), message, surge=surge)
 
 
 def _wait_for_hold(observation: Observation, machine: Machine, hold: Hold) -> Decision:
-    """Wait for a person who keeps maintenance off the node; the cloud does not, and that is said."""
+    """Wait while the node has a hold.
+
+    Warn if the hold lasts beyond the start of the cloud's event, which does not wait.
+    """
     cloud_begins_at = observation.maintenance.spec.notbefore
     is_on_time = cloud_begins_at is None or (hold.until is not None and hold.until < cloud_begins_at)
-    late_text = "" if is_on_time else f"; the cloud begins at {format_instant(cloud_begins_at)}, and does not wait"
+    late_text = (
+        ""
+        if is_on_time
+        else f"; the maintenance of the cloud begins at {format_instant(cloud_begins_at)}, and does not wait"
+    )
     return Decision(
         phase=MachineMaintenancePhase.WAITING,
         reason=HELD,
@@ -187,7 +203,7 @@ def _wait_for_hold(observation: Observation, machine: Machine, hold: Hold) -> De
 
 
 def _delete(observation: Observation, machine: Machine) -> Decision:
-    message = f"Machine {machine.name} is told to go"
+    message = f"Machine {machine.name} is to be deleted"
     if observation.maintenance.status.machine_uid != machine.uid:
         return _act(RecordMachine(observation.maintenance, machine), message)
     return _act(DeleteMachine(machine), message)
@@ -202,9 +218,9 @@ def _continue_surge(observation: Observation, machine: Machine, owner: MachineSe
             if observation.maintenance.spec.notbefore is None
             else observation.maintenance.spec.notbefore - DEFAULT_LEAD
         )
-        message = f"{owner.name} makes another Machine first; {failure.message}"
+        message = f"{owner.name} creates a new Machine first; {failure.message}"
         return Decision(phase=MachineMaintenancePhase.SURGING, reason="Surging", message=message, requeue_at=requeue_at)
-    message = f"Machine {machine.name} is told to go" + (", since the cloud will not wait" if failure else "")
+    message = f"Machine {machine.name} is to be deleted" + (", since the cloud will not wait" if failure else "")
     if observation.maintenance.status.machine_uid != machine.uid:
         return _act(RecordMachine(observation.maintenance, machine), message, surge=True)
     if DELETE_MACHINE not in machine.metadata.annotations:
@@ -216,7 +232,7 @@ def _continue_surge(observation: Observation, machine: Machine, owner: MachineSe
 
 
 def _after_scale_down(observation: Observation, machine: Machine, owner: MachineSet) -> Decision:
-    """Wait for the set to delete the Machine; should it have chosen another one, delete it ourselves."""
+    """Wait for the MachineSet to delete the Machine. If it deleted another one, delete this one directly."""
     remaining = sum(not peer.machine.is_being_deleted for peer in observation.peers)
     if owner.status.observed_generation >= owner.metadata.generation and remaining <= owner.replicas:
         return _delete(observation, machine)

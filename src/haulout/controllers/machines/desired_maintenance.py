@@ -1,9 +1,9 @@
-"""Which MachineMaintenance a notice asks for, and what it should say. Pure.
+"""Which MachineMaintenance a MaintenanceNotice requires, and with which spec. Pure.
 
-A notice about the node of a Machine becomes a record as the Machine Maintenance Operator writes it. Its name contains
-the event, so that another event of the same Machine is another record; one that exists under the old name for the same
-event is kept. What becomes of the event afterwards goes into the record's times and description: a record is closed as
-the cloud itself closes an event, by a description that begins with [Completed] or [Canceled].
+A notice about the node of a Machine becomes a MachineMaintenance as the Machine Maintenance Operator writes it. Its
+name contains the event, so that another event of the same Machine is another object; an object under the old name for
+the same event is kept. Later changes of the event update times and description: an object is closed as the cloud itself
+closes an event, by a description that begins with [Completed] or [Canceled].
 """
 
 from collections.abc import Iterable
@@ -34,17 +34,17 @@ _ENDED_PREFIX = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeFilter:
-    """Which notices have a Machine replaced.
+    """Which notices cause the replacement of a Machine.
 
-    `codes` are what the source itself calls such events; with them, Machines are replaced for reboots, too, as the
-    Machine Maintenance Operator does.
+    `codes` are the event codes of the source. With them, Machines are replaced for reboots, too, as the Machine
+    Maintenance Operator does.
     """
 
     kinds: frozenset[str] = field(default_factory=lambda: frozenset({MaintenanceKind.STOP, MaintenanceKind.TERMINATE}))
     codes: frozenset[str] = frozenset()
 
     def matches(self, notice: MaintenanceNotice) -> bool:
-        """Tell whether this is a reason to replace a Machine."""
+        """Return whether this notice causes a replacement."""
         return notice.spec.kind in self.kinds or notice.spec.reason in self.codes
 
 
@@ -53,7 +53,7 @@ MMO_NOTICE_FILTER = NoticeFilter(kinds=frozenset(), codes=frozenset(EVENT_CODES)
 
 @dataclass(frozen=True, slots=True)
 class DesiredMaintenance:
-    """A record that is to be written: one that is to be made, or one that is there and says something else."""
+    """A MachineMaintenance to create, or to update if `existing` is set."""
 
     name: str
     spec: MachineMaintenanceSpec
@@ -68,7 +68,7 @@ def desired_maintenance(
     notice_filter: NoticeFilter,
     now: datetime,
 ) -> DesiredMaintenance | None:
-    """Return the record to write for a notice; None: there is nothing to write."""
+    """Return the object to write for a notice; None if there is nothing to write."""
     event = event_id(notice)
     existing = _existing_maintenance(maintenances, event, notice, machine)
     notice_state = phase_at(notice.spec, now=now)
@@ -91,14 +91,14 @@ def desired_maintenance(
 
 
 def event_id(notice: MaintenanceNotice) -> str:
-    """Return what the cloud calls the event; a source that has other names for its notices says so on the side."""
+    """Return the cloud's ID of the event. A source whose notices have other names supplies it as an annotation."""
     return notice.metadata.annotations.get(EVENT_ID_ANNOTATION) or notice.spec.notice_id or notice.name
 
 
 def is_about(notice: MaintenanceNotice, machine: Machine) -> bool:
-    """Tell whether a notice is about this Machine."""
     if notice.machine_key:
-        # One that names a node, too, is about no other: an agent may write of its own node only.
+        # A notice that also names a node applies to that node only, because an agent may report about its own node
+        # only.
         is_other = bool(notice.spec.node_name and machine.node) and notice.spec.node_name != machine.node
         return not is_other and notice.machine_key == machine_key(machine.spec.provider_id or "")
     return bool(notice.node) and notice.node == machine.node
@@ -107,7 +107,7 @@ def is_about(notice: MaintenanceNotice, machine: Machine) -> bool:
 def _existing_maintenance(
     maintenances: Iterable[MachineMaintenance], event: str, notice: MaintenanceNotice, machine: Machine | None
 ) -> MachineMaintenance | None:
-    """Return the record of this event for this Machine, which may be gone by now."""
+    """Return the object of this event for this Machine, which may be gone by now."""
     name, instance = "" if machine is None else machine.name, machine_key(notice.spec.provider_id)
     same_event = (maintenance for maintenance in maintenances if maintenance.spec.eventid == event)
     return next(
@@ -124,7 +124,7 @@ def _updated_spec(
     spec: MachineMaintenanceSpec, notice: MaintenanceNotice, *, ended_prefix: str
 ) -> MachineMaintenanceSpec:
     notice_spec = notice.spec
-    if spec.is_over_or_cancelled:  # by us, or by a person who does not want it
+    if spec.is_over_or_cancelled:  # closed by us, or by a user who does not want the replacement
         return spec
     description = notice_spec.description or notice_spec.reason
     if ended_prefix and not description.lower().startswith("["):

@@ -1,4 +1,4 @@
-"""Performs steps: each is one write with what it rests on, and what it made is known at once."""
+"""Executes the actions of Machine replacements: one write each, with preconditions; caches are updated at once."""
 
 from typing import Any
 
@@ -38,18 +38,17 @@ from haulout.kube.timestamps import micro_time
 
 
 class ClaimStillNeeded(HauloutError):
-    """A claim looked as if nobody needed it, and somebody does."""
+    """A claim looked unused, but is still needed."""
 
 
 class Executor:
-    """Writes; raises `Conflict` when a step rests on what is not so any more."""
+    """Writes to the API server. Raises `Conflict` when the objects of an action have changed."""
 
     def __init__(self, client: Client, informers: MachineInformers) -> None:
         self._client = client
         self._informers = informers
 
     async def execute(self, action: Action) -> None:
-        """Perform a step."""
         match action:
             case WriteClaim(owner, claim, replicas):
                 await self._patch_set(owner, claim.annotation_value, replicas)
@@ -80,7 +79,7 @@ class Executor:
                 await self._delete(machine)
 
     async def write_status(self, maintenance: MachineMaintenance, change: RawObject) -> None:
-        """Merge something into the status of a record, if it still is in the state that was seen."""
+        """Merge into the status of a MachineMaintenance, if the object has not changed."""
         patch = merge_patch({**_preconditions(maintenance), "status": change})
         patched = await self._client.patch(
             MACHINE_MAINTENANCES, maintenance.name, patch, namespace=maintenance.namespace, subresource="status"
@@ -98,7 +97,7 @@ class Executor:
             self._informers.machine_sets.record_write(patched)
 
     async def _confirm_claim_unused(self, owner: MachineSet, claim: ReplacementClaim) -> None:
-        """Ask the server itself whether the Machine can still be deleted for this claim."""
+        """Raise `ClaimStillNeeded` if the Machine may still be deleted for this claim, read from the API server."""
         try:
             machine = await self._client.get(MACHINES, claim.machine, namespace=owner.namespace)
         except NotFound:
@@ -106,7 +105,7 @@ class Executor:
         self._informers.machines.record_write(machine)
         may_be_deleted = claim.stage == ClaimStage.WITHOUT_SURGE and machine.resource_version == claim.version
         if machine.uid == claim.uid and (machine.is_being_deleted or may_be_deleted):
-            raise ClaimStillNeeded(f"Machine {claim.machine} may still be told to go for the claim on {owner.name}")
+            raise ClaimStillNeeded(f"Machine {claim.machine} may still be deleted for the claim on {owner.name}")
 
     async def _annotate(self, machine: Machine, annotations: dict[str, str | None]) -> None:
         change = _preconditions(machine)
@@ -126,7 +125,7 @@ class Executor:
 
 
 def machine_set_resource(owner: MachineSet) -> Resource[MachineSet]:
-    """Return what a set is; there is one ControlPlaneMachineSet, and no MachineSet is of that state."""
+    """Return the resource of a set. Only the single ControlPlaneMachineSet has `spec.state`."""
     is_control_plane = owner.name == CONTROL_PLANE_MACHINE_SET and bool(owner.spec.state)
     return CONTROL_PLANE_MACHINE_SETS if is_control_plane else MACHINE_SETS
 

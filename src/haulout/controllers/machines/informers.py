@@ -1,4 +1,4 @@
-"""What the controller sees: records, Machines and sets, from caches in which our own writes already count."""
+"""Informers for MachineMaintenances, Machines and MachineSets, with a mutation cache that includes our own writes."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -28,9 +28,9 @@ _CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/master", "node-role.kubernetes
 
 
 class MachineInformers:
-    """The copies, and what is asked when they do not tell; somebody else runs the cache of nodes.
+    """The informers, with a fallback to the API server. The caller runs the node informer.
 
-    What notes notices looks at the same copies.
+    `MachineNoticeController` shares these informers.
     """
 
     def __init__(self, client: Client, *, nodes: Informer[Node], namespace: str, machine_namespace: str) -> None:
@@ -46,19 +46,19 @@ class MachineInformers:
         )
 
     async def run(self) -> None:
-        """Keep the copies up to date, until cancelled."""
+        """Run the informers until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.maintenances.informer.run())
             group.create_task(self.machines.informer.run())
             group.create_task(self.machine_sets.informer.run())
 
     async def wait_synced(self) -> None:
-        """Return when all copies have been complete once."""
+        """Wait until all informers have synced once."""
         for cache in (self.maintenances.informer, self.machines.informer, self.machine_sets.informer, self._nodes):
             await cache.wait_synced()
 
     def problem(self) -> str:
-        """Return why something cannot be followed now; empty if all can."""
+        """Return why an informer cannot watch now; empty if all can."""
         problems = (
             item.health().problem
             for item in (self.maintenances.informer, self.machines.informer, self.machine_sets.informer)
@@ -66,7 +66,6 @@ class MachineInformers:
         return next((item for item in problems if item), "")
 
     async def observe(self, maintenance: MachineMaintenance, *, policy: ReplacementPolicy) -> Observation:
-        """Return what is known of a record."""
         machine = self.machine(maintenance.spec.machinelink)
         owner = None if machine is None else await self.owner(machine.controller_owner)
         return Observation(
@@ -80,11 +79,13 @@ class MachineInformers:
         )
 
     def machine(self, name: str) -> Machine | None:
-        """Return a Machine."""
         return self.machines.get(object_key(name, self._machine_namespace))
 
     async def owner(self, owner: OwnerReference | None) -> MachineSet | None:
-        """Return who makes another Machine; the one set of the control plane is rarely needed, and asked for."""
+        """Return the controller of a Machine.
+
+        The ControlPlaneMachineSet is rarely needed, and read from the API server.
+        """
         if owner is None:
             return None
         if owner.kind == CONTROL_PLANE_MACHINE_SETS.kind:
@@ -94,7 +95,7 @@ class MachineInformers:
         return machine_set if machine_set is not None and machine_set.uid == owner.uid else None
 
     async def control_plane_set(self) -> MachineSet | None:
-        """Return the ControlPlaneMachineSet, if there is one."""
+        """Return the ControlPlaneMachineSet, read from the API server; None if there is none."""
         try:
             return await self._client.get(
                 CONTROL_PLANE_MACHINE_SETS, CONTROL_PLANE_MACHINE_SET, namespace=self._machine_namespace
@@ -103,7 +104,7 @@ class MachineInformers:
             return None
 
     def peers(self, owner: MachineSet) -> tuple[Peer, ...]:
-        """Return the Machines of a set, with their nodes."""
+        """Return the Machines of a set with their nodes."""
         machines = (
             self.machines.get(machine.key) for machine in list(self.machines.informer.by_index(_BY_OWNER, owner.uid))
         )
@@ -114,17 +115,17 @@ class MachineInformers:
         )
 
     def machine_of(self, node: str) -> Machine | None:
-        """Return the Machine that became a node."""
+        """Return the Machine of a node."""
         return next((machine for machine in self.machines.informer.all() if machine.node == node), None)
 
     def open_maintenances(self) -> Iterator[MachineMaintenance]:
-        """Yield the records that have not come to their end."""
+        """Yield the MachineMaintenances that are not completed."""
         for maintenance in list(self.maintenances.informer.all()):
             if maintenance.status.phase != MachineMaintenancePhase.COMPLETED:
                 yield maintenance
 
     def is_replacement_requested(self, machine: str) -> bool:
-        """Tell whether a record wants this Machine replaced."""
+        """Return whether a MachineMaintenance requests the replacement of this Machine."""
         now = self._client.clock.now()
         candidates = (
             maintenance for maintenance in self.open_maintenances() if maintenance.spec.machinelink == machine
@@ -139,7 +140,6 @@ class MachineInformers:
 
 
 def is_control_plane(node: Node) -> bool:
-    """Tell whether a node is of the control plane."""
     return any(label in node.metadata.labels for label in _CONTROL_PLANE_LABELS)
 
 

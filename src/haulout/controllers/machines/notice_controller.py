@@ -1,6 +1,7 @@
-"""Notices become MachineMaintenances: what the Machine Maintenance Operator's scan does, from what any source says.
+"""Creates MachineMaintenances from MaintenanceNotices, as the scan of the Machine Maintenance Operator does.
 
-It writes records and nothing else; the controller beside it sees to them, as to those that people write.
+Notices may come from any source. This controller only writes MachineMaintenances; `controller` reconciles them,
+together with those that users create.
 """
 
 import asyncio
@@ -36,9 +37,9 @@ _WORKERS = 4
 
 
 class MachineNoticeController:
-    """Keeps a record for each notice that concerns a Machine.
+    """Keeps a MachineMaintenance for each notice about a Machine.
 
-    `run` may be called once, and another runs `informers`.
+    Call `run` at most once. The caller runs `informers`.
     """
 
     def __init__(
@@ -57,11 +58,11 @@ class MachineNoticeController:
             random=client.random,
             workers=_WORKERS,
             metrics=client.metrics,
-            name="notices of Machines",
+            name="MachineMaintenance notices",
         )
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(_run_informer(self._notices))
             await self._notices.wait_synced()
@@ -100,7 +101,7 @@ class MachineNoticeController:
             else:
                 await self._update(desired.existing, desired)
         except AlreadyExists:
-            return  # another process, or our own write that was answered to nobody
+            return  # created by another replica, or by our own request whose response was lost
         except Conflict:
             current = await self._client.get(MACHINE_MAINTENANCES, desired.name, namespace=self._namespace)
             if (

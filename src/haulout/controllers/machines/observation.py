@@ -1,4 +1,4 @@
-"""What is known when something is decided about a Machine, and what a decision is."""
+"""The input and the result of a decision about a Machine."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,44 +14,44 @@ from haulout.controllers.machines.replacement_time import ReplacementPolicy
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A Machine of the same set, and its node."""
+    """A Machine of the same set, with its node."""
 
     machine: Machine
     node: Node | None = None
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether it serves as a node."""
+        """Whether the Machine has a Ready node."""
         return self.node is not None and is_ready(self.node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What is known of one record."""
+    """The state of one MachineMaintenance at one moment."""
 
     maintenance: MachineMaintenance
     now: datetime
     policy: ReplacementPolicy = field(default_factory=ReplacementPolicy)
     machine: Machine | None = None
-    owner: MachineSet | None = None  # who makes another Machine when it goes
-    peers: tuple[Peer, ...] = ()  # all Machines of that owner
+    owner: MachineSet | None = None  # the set that creates a replacement
+    peers: tuple[Peer, ...] = ()  # all Machines of that set
     control_plane: tuple[Node, ...] = ()
 
     @property
     def claim(self) -> ReplacementClaim | None:
-        """Who of the set is being replaced."""
+        """The claim on the set: which of its Machines is being replaced."""
         return None if self.owner is None else read_claim(self.owner)
 
     @property
     def is_control_plane(self) -> bool:
-        """Tell whether the Machine is of the control plane, by what it says or by what its node says."""
+        """Whether the Machine is of the control plane, by its own labels or those of its node."""
         if self.machine is None:
             return False
         return self.machine.is_control_plane or any(node.name == self.machine.node for node in self.control_plane)
 
     @property
     def hold(self) -> Hold | None:
-        """The person who keeps maintenance off its node; a profile that wants it replaced has asked before."""
+        """The hold of its node; None for a replacement by a profile, which has checked the hold already."""
         machine = self.machine
         if machine is None or self.maintenance.spec.eventcode == PROFILE_EVENT_CODE:
             return None
@@ -60,7 +60,7 @@ class Observation:
 
     @property
     def may_surge(self) -> bool:
-        """Tell whether the set can be had to make another Machine first."""
+        """Whether the set may create a replacement before the Machine is deleted."""
         owner = None if self.machine is None else self.machine.controller_owner
         requested = self.maintenance.spec.surge
         surges = self.policy.surge if requested is None else requested
@@ -69,17 +69,16 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What to do now, and how things stand when that is done, or if it is nothing."""
+    """One action, with the phase and reason for the status; without an action, the final state of this reconcile."""
 
     phase: MachineMaintenancePhase
-    reason: str  # in a word, for conditions and events
+    reason: str  # CamelCase, for conditions and events
     message: str
     action: Action | None = None
     requeue_at: datetime | None = None
-    is_warning: bool = False  # somebody should know
+    is_warning: bool = False  # events are of type Warning
     is_on_time: bool = True
 
 
 def is_ready(node: Node) -> bool:
-    """Tell whether a node is Ready."""
     return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)

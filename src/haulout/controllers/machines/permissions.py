@@ -1,6 +1,6 @@
-"""What replacing Machines must be allowed to do. Whoever adds a request there adds its line here.
+"""The permissions for replacing Machines. Add a line here for every new kind of request.
 
-Machines can be deleted in their own namespace only, and records be written in the operator's only.
+Machines can be deleted in their own namespace only, and MachineMaintenances written in the operator's only.
 """
 
 from haulout.api.machinemaintenance import MACHINE_MAINTENANCES, NAMESPACE
@@ -22,14 +22,14 @@ _WATCH = ("list", "watch")
 def permissions(
     *, namespace: str = NAMESPACE, machine_namespace: str = MACHINE_NAMESPACE, with_notices: bool = True
 ) -> tuple[Permission, ...]:
-    """Return what is needed.
+    """Return the permissions.
 
-    Records are in `namespace` (empty: all), and `with_notices`: notices become such records.
+    MachineMaintenances are in `namespace` (empty: all). `with_notices`: notices create MachineMaintenances.
     """
     group, plural, scope = MACHINE_MAINTENANCES.group, MACHINE_MAINTENANCES.plural, namespace or None
     return (
-        Permission((*_WATCH, "patch"), group, plural, scope, "see which Machines are to be replaced"),
-        Permission(("patch",), group, f"{plural}/status", scope, "tell how that stands"),
+        Permission((*_WATCH, "patch"), group, plural, scope, "watch MachineMaintenances"),
+        Permission(("patch",), group, f"{plural}/status", scope, "write the status of MachineMaintenances"),
         Permission((*_READ, "patch", "delete"), GROUP, MACHINES.plural, machine_namespace, "replace Machines"),
         Permission((*_WATCH, "patch"), GROUP, MACHINE_SETS.plural, machine_namespace, "replace one at a time"),
         Permission(
@@ -40,10 +40,10 @@ def permissions(
             "replace Machines of the control plane",
             names=(CONTROL_PLANE_MACHINE_SET,),
         ),
-        Permission(_WATCH, "", "nodes", None, "see nodes"),
+        Permission(_WATCH, "", "nodes", None, "watch nodes"),
         *(
-            Permission(("create", "patch"), "events.k8s.io", "events", event_namespace, "tell people by events")
-            for event_namespace in (scope, machine_namespace, "default")  # those about nodes are in the last
+            Permission(("create", "patch"), "events.k8s.io", "events", event_namespace, "record events")
+            for event_namespace in (scope, machine_namespace, "default")  # events about nodes are in the last
         ),
         *(_notice_permissions(scope) if with_notices else ()),
     )
@@ -52,6 +52,6 @@ def permissions(
 def _notice_permissions(scope: str | None) -> tuple[Permission, ...]:
     group, plural = MACHINE_MAINTENANCES.group, MACHINE_MAINTENANCES.plural
     return (
-        Permission(_WATCH, MAINTENANCE_NOTICES.group, MAINTENANCE_NOTICES.plural, None, "hear of maintenance"),
-        Permission(("get", "create"), group, plural, scope, "record which Machines are to be replaced"),
+        Permission(_WATCH, MAINTENANCE_NOTICES.group, MAINTENANCE_NOTICES.plural, None, "watch MaintenanceNotices"),
+        Permission(("get", "create"), group, plural, scope, "create MachineMaintenances"),
     )

@@ -1,12 +1,12 @@
-"""Which Machine of a set is being replaced: an annotation on the set, so that it is one at a time. Pure.
+"""The claim: which Machine of a set is being replaced, as an annotation on the set, so that it is one at a time. Pure.
 
-The claim is taken by compare-and-swap on the set before its Machine is touched: of all who write to one state of the
-set, one succeeds, so not even an operator that does not lead any more exceeds the budget. It names the version of the
-Machine that its owner deletes, and no other. Whoever withdraws a claim of a Machine that stays changes that Machine
-first: a deletion that is still under way is then refused.
+The claim is written by compare-and-swap on the set before its Machine is changed: of all writers to one resourceVersion
+of the set, one succeeds, so not even an operator that has lost leadership exceeds the budget. It names the
+resourceVersion of the Machine that its owner deletes, and no other. Whoever withdraws the claim of a Machine that stays
+changes that Machine first: a deletion in flight then fails its precondition.
 
-With a surge the same write scales the set up, and later the one that scales it down says so. Whatever dies in between,
-the set tells its successor how far it was.
+With a surge, the same write scales the set up, and the write that scales it down records that in the claim. Wherever a
+process dies in between, the set tells its successor how far the replacement was.
 """
 
 from enum import StrEnum
@@ -21,29 +21,28 @@ WITHDRAWN_ANNOTATION = "haulout.dev/replacement-withdrawn"
 
 
 class ClaimStage(StrEnum):
-    """How far it is."""
+    """The stage of a replacement."""
 
-    WITHOUT_SURGE = ""  # there is no surge: the Machine is deleted
-    SCALED_UP = "up"  # the set has one more than it should have
-    SCALED_DOWN = "down"  # and has no more: it deletes the Machine, which is marked
+    WITHOUT_SURGE = ""  # the Machine is deleted directly
+    SCALED_UP = "up"  # the set has one replica more than it should
+    SCALED_DOWN = "down"  # the set is back at its size and deletes the marked Machine
 
 
 class ReplacementClaim(Base, frozen=True):
-    """A Machine is being replaced."""
+    """The value of the claim annotation."""
 
     machine: str
     uid: str
-    version: str = ""  # of the Machine: no other is deleted
+    version: str = ""  # resourceVersion of the Machine to delete
     stage: str = ClaimStage.WITHOUT_SURGE
 
     @property
     def annotation_value(self) -> str:
-        """The value of the annotation."""
         return msgspec.json.encode(self).decode()
 
 
 def read_claim(machine_set: MachineSet) -> ReplacementClaim | None:
-    """Return who is being replaced; None if it is nobody, or if what is written there makes no sense."""
+    """Return the claim on a set; None if there is none or it cannot be decoded."""
     value = machine_set.metadata.annotations.get(CLAIM_ANNOTATION)
     if not value:
         return None
@@ -54,6 +53,6 @@ def read_claim(machine_set: MachineSet) -> ReplacementClaim | None:
 
 
 def new_claim(machine: Machine, *, surge: bool) -> ReplacementClaim:
-    """Return the claim to take for a Machine."""
+    """Return a new claim for a Machine."""
     stage = ClaimStage.SCALED_UP if surge else ClaimStage.WITHOUT_SURGE
     return ReplacementClaim(machine=machine.name, uid=machine.uid, version=machine.resource_version, stage=stage)

@@ -1,10 +1,11 @@
-"""When a Machine may be replaced: not long before the cloud begins, and only while it is allowed. Pure.
+"""When a Machine may be replaced: not too long before the cloud's event begins, and only in maintenance windows. Pure.
 
-    timing(spec, terms=Terms(lead=timedelta(days=2), windows=nights), now=now)
+    check_replacement_time(spec, policy=ReplacementPolicy(lead=timedelta(days=2), windows=nights), now=now)
 
-Without terms it is at once, as with the Machine Maintenance Operator. `lead` is how long before the cloud begins it may
-be; `windows` when. If no window opens between the two, the last one before is taken: the cloud asks nobody. Should
-there be none at all before the cloud begins, windows are kept nevertheless, and that is said: they are people's order.
+Without a policy it may be replaced at once, as with the Machine Maintenance Operator. `lead` is the maximum time before
+the event begins; `windows` are the maintenance windows. If no window opens between the two, the last one before is
+used, since the cloud does not wait. If none opens before the event begins, the windows are respected nevertheless,
+because users configured them, and the status warns of that.
 """
 
 from dataclasses import dataclass
@@ -16,21 +17,21 @@ from haulout.core.windows import Open, Timetable, state_at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacementPolicy:
-    """What can differ from one installation to the next."""
+    """Settings that differ between installations."""
 
-    lead: timedelta | None = None  # None: as soon as it is known
+    lead: timedelta | None = None  # None: as soon as the event is known
     windows: Timetable | None = None  # None: at any time
-    surge: bool = False  # another Machine first
+    surge: bool = False  # create the replacement first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacementTime:
-    """Whether its time has come, and if not, when to look again."""
+    """Whether the Machine may be replaced now, and if not, when to check again."""
 
     is_due: bool
     message: str = ""
     requeue_at: datetime | None = None
-    is_on_time: bool = True  # before the cloud begins
+    is_on_time: bool = True  # before the cloud's event begins
 
 
 _DUE = ReplacementTime(is_due=True)
@@ -39,14 +40,14 @@ _DUE = ReplacementTime(is_due=True)
 def check_replacement_time(
     spec: MachineMaintenanceSpec, *, policy: ReplacementPolicy, now: datetime
 ) -> ReplacementTime:
-    """Return whether the Machine may be replaced now, as far as time goes."""
+    """Return whether windows and lead permit the replacement now."""
     earliest = None if spec.notbefore is None or policy.lead is None else spec.notbefore - policy.lead
     if earliest is None or earliest <= now:
         return _within_window(spec, policy.windows, now)
     if policy.windows is None or _opens_between(policy.windows, earliest, spec.notbefore):
         return ReplacementTime(
             is_due=False,
-            message=f"the cloud begins at {format_instant(spec.notbefore)}, so this is early",
+            message=f"the maintenance of the cloud begins at {format_instant(spec.notbefore)}, so it is too early",
             requeue_at=earliest,
         )
     return _within_last_window(spec, policy.windows, now, earliest)
@@ -57,7 +58,9 @@ def _within_window(spec: MachineMaintenanceSpec, windows: Timetable | None, now:
     if window_state is None or isinstance(window_state, Open):
         return _DUE
     is_late = spec.notbefore is not None and (window_state.opens_at is None or window_state.opens_at >= spec.notbefore)
-    late_text = f"; the cloud begins before that, at {format_instant(spec.notbefore)}" if is_late else ""
+    late_text = (
+        f"; the maintenance of the cloud begins before that, at {format_instant(spec.notbefore)}" if is_late else ""
+    )
     return ReplacementTime(
         is_due=False,
         message=f"{window_state.reason}{late_text}",
@@ -69,7 +72,7 @@ def _within_window(spec: MachineMaintenanceSpec, windows: Timetable | None, now:
 def _within_last_window(
     spec: MachineMaintenanceSpec, windows: Timetable, now: datetime, earliest: datetime
 ) -> ReplacementTime:
-    """Wait for the last window before `earliest`, after which none opens in time."""
+    """Use the last window before `earliest`, because none opens between `earliest` and the event."""
     window_state = state_at(windows, now)
     if not isinstance(window_state, Open):
         return _within_window(spec, windows, now)
@@ -81,7 +84,10 @@ def _within_last_window(
         or next_state.opens_at >= earliest
     ):
         return _DUE
-    message = f"a later window is still in time, before the cloud begins at {format_instant(spec.notbefore)}"
+    message = (
+        "a later window is still in time, before the maintenance of the cloud begins at "
+        f"{format_instant(spec.notbefore)}"
+    )
     return ReplacementTime(is_due=False, message=message, requeue_at=next_state.opens_at)
 
 
@@ -93,5 +99,4 @@ def _opens_between(windows: Timetable, start: datetime, end: datetime | None) ->
 
 
 def format_instant(instant: datetime | None) -> str:
-    """Return an instant for people."""
     return "any moment" if instant is None else f"{instant:%Y-%m-%d %H:%M} UTC"

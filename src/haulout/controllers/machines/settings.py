@@ -1,4 +1,4 @@
-"""How Machines are replaced, apart from who does it: an operator that finds none to replace loads nothing else."""
+"""Settings of Machine replacement, separate from the controller so that they load without its modules."""
 
 from dataclasses import dataclass, field
 
@@ -9,8 +9,8 @@ from haulout.controllers.machines.replacement_time import ReplacementPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSettings:
-    """What can differ from one installation to the next."""
+    """Settings that differ between installations."""
 
     policy: ReplacementPolicy = field(default_factory=ReplacementPolicy)
-    namespace: str = NAMESPACE  # of records; empty: all
+    namespace: str = NAMESPACE  # of MachineMaintenances; empty: all
     machine_namespace: str = MACHINE_NAMESPACE

@@ -1,7 +1,7 @@
-"""What the status of a MachineMaintenance says. Pure.
+"""The status of a MachineMaintenance. Pure.
 
-kstatus reads Reconciling and Stalled before Ready: one of them is there until it is over. Ready is True as soon as
-nothing stands in the way of replacing the Machine.
+kstatus reads Reconciling and Stalled before Ready, so one of them is present until the replacement is over. Ready is
+True as soon as nothing blocks the replacement.
 """
 
 from datetime import datetime
@@ -23,7 +23,6 @@ _SUMMARY_CONDITIONS = (
 
 
 def build_status(observation: Observation, decision: Decision) -> MachineMaintenanceStatus:
-    """Return the status that tells what was decided."""
     previous, machine = observation.maintenance.status, observation.machine
     node = "" if machine is None else machine.node
     is_over = decision.phase.is_over
@@ -69,7 +68,7 @@ def _conditions(observation: Observation, decision: Decision) -> tuple[StatusCon
 
 
 def _is_stalled(decision: Decision) -> bool:
-    """Tell whether a person must act: it is refused, or something is wrong, or the cloud will not wait for it."""
+    """Return whether a person must act: the replacement is refused, has a problem, or comes too late for the event."""
     return decision.phase is MachineMaintenancePhase.REFUSED or decision.is_warning or not decision.is_on_time
 
 
@@ -83,7 +82,7 @@ def _condition(
     return StatusCondition(
         type=kind,
         status=str(holds),
-        reason=decision.reason if shows_reason else "AsPlanned",
+        reason=decision.reason if shows_reason else "OnSchedule",
         message=decision.message[:_MAX_MESSAGE_LENGTH] if kind in _SUMMARY_CONDITIONS else "",
         last_transition_time=since or observation.now.replace(microsecond=0),
         observed_generation=observation.maintenance.metadata.generation,

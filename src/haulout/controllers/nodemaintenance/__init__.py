@@ -1,1 +1,1 @@
-"""NodeMaintenance: a person's order to take a node out of service, and to give it back when the object is deleted."""
+"""NodeMaintenance: take a node out of service by order of a user, and restore the node when the object is deleted."""

@@ -1,4 +1,4 @@
-"""The steps on the way into a maintenance and out of it: values, which `decision` chooses and `controller` performs."""
+"""The actions of a NodeMaintenance: values that `decision` chooses and `executor` executes."""
 
 from dataclasses import dataclass
 
@@ -10,22 +10,22 @@ from haulout.drain.state import Checkpoint
 
 @dataclass(frozen=True, slots=True)
 class AddFinalizer:
-    """Make sure that we are asked before the object goes."""
+    """Add the finalizer, so that the object stays until the node is released."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteInitialStatus:
-    """Write the first status, with what was seen on the node."""
+    """Write the first status, with the pods found on the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResetStatus:
-    """Forget how it stood: that was about another node."""
+    """Reset the status, which is about another node."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareDrain:
-    """Look at the node's pods, and let none leave yet."""
+    """Watch the node's pods without evicting any."""
 
     policy: DrainPolicy
     checkpoint: Checkpoint | None
@@ -33,48 +33,48 @@ class PrepareDrain:
 
 @dataclass(frozen=True, slots=True)
 class ChangePolicy:
-    """Let the drain go on by another policy."""
+    """Continue the drain with another policy."""
 
     policy: DrainPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class StartEvictions:
-    """Let pods leave."""
+    """Start evicting pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopDrain:
-    """Ask no further pod to leave."""
+    """Stop evicting pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcquireLease:
-    """Take or renew the node's lease."""
+    """Acquire or renew the node's lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordNodeState:
-    """Write into the status how the node is, before it is changed."""
+    """Record the state of the node in the status before the node is changed."""
 
     before: NodeBefore
 
 
 @dataclass(frozen=True, slots=True)
 class RecordWorkloads:
-    """Write into the status which workloads are on the node, before its pods leave."""
+    """Record the workloads on the node in the status before the first eviction."""
 
     recovery: RecoveryStatus
 
 
 @dataclass(frozen=True, slots=True)
 class StartRecovery:
-    """Write into the status which workloads were evicted, and that their recovery is waited for from now on."""
+    """Record in the status which workloads were evicted, and the time at which the wait for their recovery begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndRecovery:
-    """Take off the node that workloads recover; `missing` says what is not available though the time is over."""
+    """Remove the recovery mark from the node. `missing` names what is not available at the deadline."""
 
     node: str
     change: RawObject
@@ -84,9 +84,9 @@ class EndRecovery:
 
 @dataclass(frozen=True, slots=True)
 class CordonNode:
-    """Cordon, taint and label the node in our name; `is_first` if we did not hold it yet.
+    """Cordon, taint and label the node as a cordon owner.
 
-    `tampering` says what somebody has undone of it since.
+    `is_first`: we did not own the cordon before. `tampering` tells which part of our cordon was undone since.
     """
 
     change: RawObject
@@ -96,7 +96,7 @@ class CordonNode:
 
 @dataclass(frozen=True, slots=True)
 class PublishConditions:
-    """Write conditions of a node; `is_last` if they say that the maintenance is over."""
+    """Write conditions of a node. `is_last` if they report the end of the maintenance."""
 
     node: str
     change: RawObject
@@ -105,7 +105,7 @@ class PublishConditions:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseNode:
-    """Give back what is ours on a node; `tampering` says what somebody has done to our mark on it."""
+    """Undo our changes of a node. `tampering` tells how our cordon annotation was changed by others."""
 
     node: str
     change: RawObject
@@ -114,14 +114,14 @@ class ReleaseNode:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLease:
-    """Give a node's lease back."""
+    """Release a node's lease."""
 
     lease: Lease
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveFinalizer:
-    """Let the object go."""
+    """Remove the finalizer, so that the object is deleted."""
 
 
 Action = (

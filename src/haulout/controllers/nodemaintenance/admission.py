@@ -1,12 +1,12 @@
-"""Which NodeMaintenances are let in: the rules of the validating webhook, and their texts.
+"""Validation of NodeMaintenances: the rules of the validating webhook and their messages.
 
-Pure: what must be known of the cluster comes as `AdmissionObservation`, in which a look-up that failed is an
-`LookupFailure` with its reason. The rules for creating, their order and their words are those of the Node Maintenance
-Operator, which people and their scripts match on. One is ours and comes first, as it needs no look-up: a drain policy
-that makes no sense is refused with all that is wrong with it.
+Pure: the state of the cluster comes as `AdmissionObservation`, in which a failed lookup is a `LookupFailure` with its
+reason. The rules for create, their order and their messages are those of the Node Maintenance Operator, on which users
+and scripts match. One rule is ours and comes first, because it needs no lookup: an invalid drain policy is refused with
+all its errors.
 
-A change that leaves `spec` as it is always passes, and no change needs a look-up: the operator's own finalizers and the
-deletion of an object go through here as well, and nothing may keep them.
+An update that does not change `spec` always passes, and no update needs a lookup: the operator's own finalizers and the
+deletion of an object go through here as well, and must never be blocked.
 """
 
 import re
@@ -30,14 +30,14 @@ _MAX_NAME_LENGTH = 253
 
 @dataclass(frozen=True, slots=True)
 class LookupFailure:
-    """Something that could not be looked up, and why."""
+    """A failed lookup, with the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionResult:
-    """What is answered: `refusal` is None if the object is let in. Warnings are shown to the user either way."""
+    """The response: `refusal` is None if the object is admitted. The user sees warnings in both cases."""
 
     refusal: str | None = None
     warnings: tuple[str, ...] = ()
@@ -45,12 +45,10 @@ class AdmissionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionObservation:
-    """What must be known of the cluster; the last is None for a node that is not of the control plane."""
+    """The state of the cluster. `quorum` is None for a node outside the control plane."""
 
     node: Node | LookupFailure | None
-    nodes_in_maintenance: (
-        Mapping[str, str] | LookupFailure
-    )  # nodes with a NodeMaintenance other than this one, and its name
+    nodes_in_maintenance: Mapping[str, str] | LookupFailure  # by node: the name of another NodeMaintenance of the node
     quorum: QuorumResult | LookupFailure | None = None
 
 
@@ -58,18 +56,16 @@ ALLOWED = AdmissionResult()
 
 
 def validate_update(old: RawObject, new: RawObject) -> AdmissionResult:
-    """Judge a change."""
     before, after = _spec(old), _spec(new)
     if before == after:
         return ALLOWED
     if before.get("nodeName") != after.get("nodeName"):
         return AdmissionResult("updating spec.NodeName isn't allowed")
-    # What was stored before it was checked, or by an older release, must not keep anybody from changing the rest.
+    # A policy stored before validation existed, or by an older release, must not block other changes.
     return ALLOWED if before.get("drain") == after.get("drain") else AdmissionResult(_drain_problem(after))
 
 
 def validate_create(new: RawObject, observation: AdmissionObservation) -> AdmissionResult:
-    """Judge a new object."""
     name = node_name(new)
     refusal = (
         problem_without_lookup(new)
@@ -82,24 +78,24 @@ def validate_create(new: RawObject, observation: AdmissionObservation) -> Admiss
 
 
 def problem_without_lookup(new: RawObject) -> str | None:
-    """Return why a new object is refused whatever there is in the cluster, or None."""
+    """Return why a new object is refused regardless of the cluster; None if it is not."""
     name = node_name(new)
     return _drain_problem(_spec(new)) or (None if is_node_name(name) else _node_not_found(name))
 
 
 def node_name(obj: RawObject) -> str:
-    """Return which node an object is about."""
+    """Return `spec.nodeName`; empty if it is missing or no string."""
     name = _spec(obj).get("nodeName")
     return name if isinstance(name, str) else ""
 
 
 def is_node_name(name: str) -> bool:
-    """Tell whether there can be a node of this name."""
+    """Return whether the name is a valid node name."""
     return len(name) <= _MAX_NAME_LENGTH and _NODE_NAME.fullmatch(name) is not None
 
 
 def type_problem(obj: Any) -> str | None:
-    """Return why `obj` is no NodeMaintenance, or None."""
+    """Return why `obj` is not a NodeMaintenance; None if it is one."""
     if not isinstance(obj, Mapping):
         return f"expected a {KIND} but got a {type(obj).__name__}"
     kind = obj.get("kind")

@@ -1,10 +1,12 @@
-"""The NodeMaintenance controller: looks, has `decision` decide, has the step performed, until there is nothing to do.
+"""The NodeMaintenance controller: observes, calls `decision.decide`, executes the action, and repeats.
 
-    controller = Controller(client, events=recorder)
+    controller = NodeMaintenanceController(client, events=recorder)
     await controller.run()                      # until cancelled
 
-It is woken by changes of maintenances, nodes and leases and by its own drains, and otherwise at the instants that its
-decisions name. Everything that a successor needs is in the API server; what is kept here only saves work.
+A reconcile ends when the decision contains no action. Changes of NodeMaintenances, nodes, leases and drains trigger the
+next reconcile, and so does the decision's `requeue_at`.
+
+The API server holds all state that a successor needs. The state in this process only saves work.
 """
 
 import asyncio
@@ -81,29 +83,30 @@ from haulout.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-_MAX_ACTIONS = 30  # in a row: more would mean that decisions go in circles
-_MAX_CONFLICTS = 5  # before the others are left alone for a while
+_MAX_ACTIONS = 30  # limit per reconcile; more actions mean that decisions go in circles
+_MAX_CONFLICTS = 5  # per reconcile, then the work queue backs off
 _WATCH_DELAY = timedelta(seconds=10)
-_BACKOFF = Backoff(limit=timedelta(seconds=45))  # what was forbidden may be allowed now, and nobody tells us
-_RETRY_INTERVAL = timedelta(minutes=1)  # after a failure
-ORPHAN_RELEASE_DELAY = timedelta(minutes=5)  # nodes held for a maintenance that does not exist
-_WORKERS = 64  # a maintenance that stops a drain waits for its answers
+# Retries also cover permissions granted meanwhile, for which there is no event.
+_BACKOFF = Backoff(limit=timedelta(seconds=45))
+_RETRY_INTERVAL = timedelta(minutes=1)  # after a failed reconcile
+ORPHAN_RELEASE_DELAY = timedelta(minutes=5)  # until a node held for a deleted maintenance is released
+_WORKERS = 64  # many, because a reconcile that stops a drain waits for its pending requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMaintenanceSettings:
-    """What can differ from one installation to the next."""
+    """Settings that differ between installations."""
 
     lease_namespace: str = node_lease.NAMESPACE
-    own_node: str = ""  # hand over before it is drained; empty: never
-    guard_quorum: bool = True  # of etcd, on clusters that are not OpenShift; there it is always guarded
-    namespace: str = "haulout"  # of the operator: where the ledger of a budget is
+    own_node: str = ""  # node of this process; hand leadership over before it is drained; empty: never
+    guard_quorum: bool = True  # check the etcd quorum; on OpenShift it is always checked
+    namespace: str = "haulout"  # the operator's own; holds the slot ledger of the budget
 
 
 class NodeMaintenanceController:
-    """Sees to all NodeMaintenances; `run` may be called once.
+    """Reconciles all NodeMaintenances. Call `run` at most once.
 
-    `nodes` is a copy that somebody else keeps up to date, made by `sight.node_cache`; without it, it has its own.
+    `nodes` is a shared informer that the caller runs. Without one, the controller runs its own.
     """
 
     def __init__(
@@ -122,7 +125,7 @@ class NodeMaintenanceController:
         self._history_recorder = HistoryRecorder(self.history, client)
         self._client = client
         self._clock = client.clock
-        self._control_plane_lock = asyncio.Lock()  # of its nodes one is judged and taken at a time
+        self._control_plane_lock = asyncio.Lock()  # serializes quorum check and cordon of control-plane nodes
         self._events = NodeMaintenanceEventRecorder(events)
         self._queue: WorkQueue[str] = WorkQueue(
             self._reconcile_key,
@@ -150,13 +153,14 @@ class NodeMaintenanceController:
         self._budget = NO_BUDGET
         self._waiting_list = waiting_list or WaitingList()
         self._status_rate_limiter = StatusRateLimiter(client.clock)
-        self._unwritten_statuses: set[str] = set()  # of which the last status could not be written
+        self._unwritten_statuses: set[str] = set()  # names of maintenances whose last status write failed
         self._reconcile_rate_limiter = ReconcileRateLimiter(client.clock)
-        self._orphaned_at: dict[str, float] = {}  # by maintenance: since when we know that it left a node behind
+        # By maintenance name: monotonic time at which the orphaned node was found.
+        self._orphaned_at: dict[str, float] = {}
         self._is_handing_over = asyncio.Event()
 
     async def run(self) -> None:
-        """Work until cancelled; raises `LeadershipHandover` when another process should go on."""
+        """Run until cancelled. Raise `LeadershipHandover` when another replica must take over."""
         async with asyncio.TaskGroup() as group:
             runs = (*self._informers.run_functions(), self._drains.run, self._workload_informers.run)
             background = [group.create_task(run()) for run in runs]
@@ -174,18 +178,17 @@ class NodeMaintenanceController:
         raise LeadershipHandover(f"this process runs on node {self.settings.own_node}, which is about to be drained")
 
     def _hand_over_if_on(self, node: str) -> None:
-        """Give way to another process before the node is emptied on which this one runs."""
+        """Hand leadership over before the node is drained on which this process runs."""
         if node == self.settings.own_node:
             self._is_handing_over.set()
-            raise LeadershipHandover(f"node {node} is to be drained by another process")
+            raise LeadershipHandover(f"node {node} is to be drained by another replica")
 
     @property
     def maintenances(self) -> Informer[NodeMaintenance]:
-        """All NodeMaintenances."""
         return self._informers.maintenances.informer
 
     def set_budget(self, budget: Budget) -> None:
-        """Go on by this budget: who waits for room is looked at again, and who holds a node goes on."""
+        """Replace the budget and requeue all maintenances. Nodes that are already held stay held."""
         self._budget = budget
         self._enqueue_all()
 
@@ -194,27 +197,27 @@ class NodeMaintenanceController:
             self._queue.add(maintenance.name)
 
     def budget_usage(self) -> tuple[LimitUsage, ...]:
-        """Return how much of the budget is used, for metrics."""
+        """Return how much of each limit of the budget is used, for metrics."""
         informers, now = self._informers, self._clock.now()
         return limit_usage(self._budget, candidates=informers.possibly_unavailable(), sizes=informers.sizes, now=now)
 
     @property
     def unavailable_node_count(self) -> int:
-        """How many nodes are, as budgets see it."""
+        """The number of nodes that count as unavailable for budgets."""
         now = self._clock.now()
         return sum(is_unavailable(node, now) for node in self._informers.possibly_unavailable())
 
     @property
     def watches_workloads(self) -> bool:
-        """Whether workloads are followed, as a maintenance asks for recovery."""
+        """Whether workloads are watched, which is the case while a maintenance requests recovery."""
         return self._workload_informers.is_watching
 
     @property
     def waiting_count(self) -> int:
-        """How many orders wait for room."""
+        """The number of NodeMaintenances that wait for a budget slot."""
         return len(self._waiting_list.entries())
 
-    # Who is woken by what
+    # Event handlers
 
     def _subscribe(self) -> None:
         self._informers.maintenances.informer.subscribe(self._handle_maintenance)
@@ -226,10 +229,10 @@ class NodeMaintenanceController:
         changed = new or old or NodeMaintenance()
         self._queue.add(changed.name)
         if old is None and new is not None and self._budget and _may_wait_for_budget(new):
-            self._waiting_list.add(_waiting_entry(new))  # before anybody behind it is looked at
+            self._waiting_list.add(_waiting_entry(new))  # before any younger maintenance is reconciled
         if old is None or new is None or (old.is_being_deleted, old.node) != (new.is_being_deleted, new.node):
             for node in {maintenance.node: maintenance for maintenance in (old, new) if maintenance is not None}:
-                for other in self._informers.maintenances_of(node):  # they may wait behind it
+                for other in self._informers.maintenances_of(node):  # they may wait for this one
                     self._queue.add(other.name)
 
     def _handle_node(self, old: Node | None, new: Node | None) -> None:
@@ -241,14 +244,18 @@ class NodeMaintenanceController:
         for maintenance in self._informers.maintenances_of((new or old or Node()).name):
             self._queue.add(maintenance.name)
         for owner in () if new is None else maintenances_holding(new):
-            self._queue.add(owner)  # it may be gone, and that is to be told
+            self._queue.add(owner)  # if the owner was deleted, its reconcile reports the orphaned node
 
     def _enqueue_waiting(self) -> None:
         for order in self._waiting_list.entries():
             self._queue.add(order.name)
 
     def _handle_drain(self, name: str) -> None:
-        """Look at a drain that tells something new: when that may be written, or at once if another phase begins."""
+        """Requeue the maintenance of a drain that reports progress.
+
+        While it is running, requeue when the status rate limiter permits the next write. Requeue at once if the phase
+        changes.
+        """
         maintenance = self._informers.maintenances.get(name)
         is_running = maintenance is not None and maintenance.status.phase == NodeMaintenancePhase.RUNNING
         if not is_running or self._drains.has_ended(name):
@@ -262,7 +269,7 @@ class NodeMaintenanceController:
             if node_lease.lease_name(maintenance.node) == name:
                 self._queue.add(maintenance.name)
 
-    # One look
+    # Reconcile
 
     async def _reconcile_key(self, name: str) -> datetime | None:
         maintenance = self._informers.maintenances.get(name)
@@ -270,18 +277,25 @@ class NodeMaintenanceController:
             return await self._forget(name)
         self._orphaned_at.pop(name, None)
         if paused_until := self._reconcile_rate_limiter.paused_until(name):
-            log.warning("NodeMaintenance %s changes again and again; it is left alone for a while", name)
+            log.warning(
+                "NodeMaintenance %s changes too often; its reconciliation is paused until %s UTC",
+                name,
+                f"{paused_until:%H:%M:%S}",
+            )
             return paused_until
         try:
             self._executor.refused_slots.pop(name, None)
             async with self._serialize_control_plane(maintenance):
                 return await self._reconcile(maintenance)
         except MaintenanceGone:
-            return self._clock.now() + _WATCH_DELAY  # by the watch, and there is no look at what is gone
+            return self._clock.now() + _WATCH_DELAY  # the watch has delivered the deletion by then
 
     @asynccontextmanager
     async def _serialize_control_plane(self, maintenance: NodeMaintenance) -> AsyncIterator[None]:
-        """Judge and take one node of the control plane at a time, so that each judgement knows of the last."""
+        """Hold a lock while a control-plane node is checked and cordoned.
+
+        Thereby each etcd quorum check sees the previous cordon.
+        """
         node = self._informers.nodes.get(maintenance.node)
         if node is None or not etcd_quorum.is_control_plane(node) or maintenance.name in node_maintenances_of(node):
             yield
@@ -290,7 +304,7 @@ class NodeMaintenanceController:
             yield
 
     async def _reconcile(self, maintenance: NodeMaintenance) -> datetime | None:
-        """Perform one step after the other until there is none left; then tell how things stand."""
+        """Execute actions until the decision contains none, then write the status and return when to requeue."""
         decision, observation = NodeMaintenanceDecision(), Observation(maintenance=maintenance, now=self._clock.now())
         conflicts = 0
         try:
@@ -312,13 +326,14 @@ class NodeMaintenanceController:
                         raise
                     maintenance = await self._informers.refresh(maintenance)
             raise RuntimeError(
-                f"NodeMaintenance {maintenance.name} goes in circles; the last step was {decision.action}"
+                f"NodeMaintenance {maintenance.name} is not settled after {_MAX_ACTIONS} actions in one reconcile; "
+                f"the last action was {decision.action}"
             )
         except (LeadershipHandover, LeadershipLost, MaintenanceGone):
             raise
         except Exception as error:
             await self._report_failure(replace(observation, maintenance=maintenance), decision, error)
-            raise  # the queue backs off, for this maintenance alone
+            raise  # the work queue backs off for this maintenance only
 
     async def _observe(self, maintenance: NodeMaintenance) -> Observation:
         name = maintenance.node
@@ -344,7 +359,7 @@ class NodeMaintenanceController:
         )
 
     async def _observe_recovery(self, maintenance: NodeMaintenance, node: Node | None) -> RecoveryObservation | None:
-        """Return how it stands with the workloads of a node, where the maintenance asks for that and it matters now."""
+        """Return the state of the node's workloads if the maintenance requests recovery and the decision needs it."""
         reported = maintenance.status.recovery
         if maintenance.spec.recovery is None or node is None:
             return None
@@ -365,13 +380,19 @@ class NodeMaintenanceController:
     async def _other_cordon_owners(
         self, maintenance: NodeMaintenance, node: Node | None
     ) -> Mapping[str, CordonOwnership]:
-        """Return who else holds a node whose mark is lost: it must stay cordoned for them."""
+        """Return the other cordon owners of a node that lost its cordon annotation.
+
+        The node must stay cordoned for them.
+        """
         if node is None or not (is_cordon_annotation_lost(maintenance, node) or uses_status_copy(maintenance, node)):
             return {}
         return await cordon_copies.holds_of(self._client, node, namespace=self.settings.namespace)
 
     def _budget_exhausted(self, maintenance: NodeMaintenance, node: Node | None) -> BudgetExhausted | None:
-        """Return why the budget has no room for a node that the maintenance does not hold yet."""
+        """Return why the budget has no slot for the node.
+
+        None if it has one, or if the maintenance holds the node already.
+        """
         budget_view = self._budget_view(maintenance)
         if (
             budget_view is None
@@ -383,7 +404,7 @@ class NodeMaintenanceController:
         return self._executor.refused_slots.get(maintenance.name) or budget_view.exhausted(node)
 
     def _budget_view(self, maintenance: NodeMaintenance) -> BudgetCheck | None:
-        """Return the budget, with what is seen of the nodes that share it now; None if there is none."""
+        """Return the budget check with the current nodes and waiting list; None if there is no budget."""
         if not self._budget:
             return None
         orders, now = self._waiting_list.entries(), self._clock.now()
@@ -392,7 +413,7 @@ class NodeMaintenanceController:
         )
 
     async def _quorum_problem(self, maintenance: NodeMaintenance, node: Node | None) -> str:
-        """Return why a node may not be taken now: etcd would lose its quorum, as the webhook would have said."""
+        """Return why the etcd quorum forbids to cordon the node now. The message is that of the admission webhook."""
         if node is None or maintenance.is_being_deleted or not etcd_quorum.is_control_plane(node):
             return ""
         if maintenance.name in node_maintenances_of(node):
@@ -409,14 +430,17 @@ class NodeMaintenanceController:
         return "" if result is None or result.allowed else f"{etcd_quorum.refusal_message(node.name)}: {result.reason}"
 
     async def _missing_permission(self, maintenance: NodeMaintenance, node: Node | None) -> str:
-        """Return which permission the drain of a node lacks that is not held yet: no drain starts that cannot end."""
+        """Return which permission the drain policy needs and the operator lacks. Empty for a node that is held already.
+
+        Without this check, a drain could start that cannot end.
+        """
         is_held = node is None or maintenance.name in node_maintenances_of(node)
         if is_held or maintenance.is_being_deleted or not may_delete_pods(maintenance):
             return ""
         try:
             missing = await rbac.denied_permissions(self._client, (POD_DELETION,))
         except KubeError as error:
-            log.debug("whether pods may be deleted cannot be told: %s", error)
+            log.debug("cannot check whether the operator may delete pods: %s", error)
             return ""
         return f"the operator may not delete pods; {GRANT_DELETION}" if missing else ""
 
@@ -425,9 +449,10 @@ class NodeMaintenanceController:
         return tuple([StrayNode(node=node, lease=await self._informers.lease(node.name)) for node in others])
 
     async def _forget(self, name: str) -> datetime | None:
-        """Stop what is done for a maintenance that is gone, and give back what came late; return when to look again.
+        """Stop everything for a deleted maintenance and release its nodes; return when to requeue.
 
-        What else it left is told of at once, and given back after a while: somebody may work on the node.
+        If this process saw the maintenance end, release at once what was cordoned too late. Otherwise record an event
+        at once, and release the orphaned node after `ORPHAN_RELEASE_DELAY`: somebody may still work on it.
         """
         await self._drains.stop(name)
         self._unwritten_statuses.discard(name)
@@ -457,7 +482,7 @@ class NodeMaintenanceController:
         return self._clock.now() + max(remaining, _RETRY_INTERVAL)
 
     async def _release_leftovers(self, maintenance: NodeMaintenance) -> None:
-        """Give back what was taken for a maintenance that was over by then."""
+        """Release what was taken in the name of a maintenance after the maintenance had ended."""
         for _ in range(_MAX_ACTIONS):
             observation = await self._observe(maintenance)
             action = decide(observation).action
@@ -466,14 +491,14 @@ class NodeMaintenanceController:
             await self._executor.execute(action, observation)
 
     async def _is_orphan(self, node: Node, name: str) -> bool:
-        """Tell whether a node is held for a maintenance that does not exist."""
+        """Return whether a node is held for a maintenance that does not exist, read from the API server."""
         if await self._exists(name):
             return False
         found = self._informers.nodes.record_write(await self._client.get(NODES, node.name))
         return name in maintenances_holding(found)
 
     async def _exists(self, name: str) -> bool:
-        """Ask the server itself whether there is such a maintenance, and look at it then: copies may be old."""
+        """Read from the API server, not from the cache, whether the maintenance exists; enqueue it if so."""
         try:
             self._informers.maintenances.record_write(await self._client.get(NODE_MAINTENANCES, name))
         except NotFound:
@@ -481,10 +506,10 @@ class NodeMaintenanceController:
         self._queue.add(name)
         return True
 
-    # What is told
+    # Status and events
 
     async def _report_status(self, observation: Observation, decision: NodeMaintenanceDecision) -> datetime | None:
-        """Tell how things stand; return when to look again."""
+        """Record events and write the status of a reconcile that has no further action; return when to requeue."""
         if decision.budget_exhausted is not None:
             self._waiting_list.add(_waiting_entry(observation.maintenance))
         elif observation.maintenance.status.phase or observation.maintenance.is_being_deleted:
@@ -504,7 +529,7 @@ class NodeMaintenanceController:
         update = build_status(observation, decision, lease_namespace=self.settings.lease_namespace)
         is_retry = (
             observation.maintenance.name in self._unwritten_statuses
-        )  # the queue sees to it that this is not too often
+        )  # the work queue's backoff limits the rate of these retries
         status_at = await self._write_status(observation.maintenance, update.status, at_once=is_retry)
         requeue_times = (decision.requeue_at, update.requeue_at, status_at)
         return min((instant for instant in requeue_times if instant is not None), default=None)
@@ -512,7 +537,10 @@ class NodeMaintenanceController:
     async def _write_status(
         self, maintenance: NodeMaintenance, status: NodeMaintenanceStatus, *, at_once: bool = False
     ) -> datetime | None:
-        """Write the status when it is time, but another phase at once; return when it is to be written."""
+        """Write the status if the rate limiter permits; return when to write it otherwise.
+
+        A change of phase and `at_once` bypass the rate limiter.
+        """
         if is_up_to_date(maintenance, status):
             return None
         name, is_phase_change = maintenance.name, status.phase != maintenance.status.phase
@@ -523,7 +551,7 @@ class NodeMaintenanceController:
             self._reconcile_rate_limiter.record_change(name)
         try:
             await self._executor.write_status(maintenance, status)
-        except Conflict:  # our copy was old, and is looked at again
+        except Conflict:  # the cached object is stale; the caller reads it again
             raise
         except HauloutError:
             self._unwritten_statuses.add(name)
@@ -535,9 +563,9 @@ class NodeMaintenanceController:
     async def _report_failure(
         self, observation: Observation, decision: NodeMaintenanceDecision, error: Exception
     ) -> None:
-        """Say in the status what went wrong, as far as that is possible."""
+        """Write the error into the status if possible."""
         problem = str(error) if isinstance(error, HauloutError) else f"a defect in the operator: {error!r}"
-        self._waiting_list.remove(observation.maintenance.name)  # it must not stand in the way of others
+        self._waiting_list.remove(observation.maintenance.name)  # a failing maintenance must not block those behind it
         reason = condition_reason(error)
         self._events.record_retry(observation.maintenance, problem, reason=reason or MAINTENANCE_ERROR)
         failed_decision = replace(decision, action=None, requeue_at=observation.now + _RETRY_INTERVAL)
@@ -552,7 +580,7 @@ class NodeMaintenanceController:
         try:
             await self._write_status(observation.maintenance, update.status)
         except (KubeError, MaintenanceGone) as another:
-            log.debug("NodeMaintenance %s: its status cannot be written: %s", observation.maintenance.name, another)
+            log.debug("cannot write the status of NodeMaintenance %s: %s", observation.maintenance.name, another)
 
 
 def _waiting_entry(maintenance: NodeMaintenance) -> WaitingNodeMaintenance:
@@ -560,13 +588,13 @@ def _waiting_entry(maintenance: NodeMaintenance) -> WaitingNodeMaintenance:
 
 
 def _deleted_maintenance(name: str, node: Node, now: datetime) -> NodeMaintenance:
-    """Return a maintenance that does not exist any more, as it would be at its end."""
+    """Return a substitute for a maintenance that does not exist any more, in the state right before its deletion."""
     metadata = NodeMaintenanceMetadata(name=name, finalizers=(FINALIZER,), deletion_timestamp=now)
     return NodeMaintenance(metadata=metadata, spec=NodeMaintenanceSpec(node_name=node.name))
 
 
 def _may_wait_for_budget(maintenance: NodeMaintenance) -> bool:
-    """Tell whether a maintenance that is seen for the first time is new, or waits as a predecessor has said."""
+    """Return whether a maintenance in the first list is new, or was waiting for a slot according to its status."""
     within_budget = maintenance.status.condition(NodeMaintenanceConditionType.WITHIN_BUDGET)
     is_waiting = within_budget is not None and within_budget.status == "False"
     return not maintenance.is_being_deleted and (is_waiting or not maintenance.status.phase)

@@ -1,18 +1,19 @@
-"""What to do next about a NodeMaintenance: a decision from what was seen of it, its node, its lease and its drain.
+"""What to do next about a NodeMaintenance: a pure function of the maintenance, its node, lease and drain.
 
-    decision = decide(seen)
-    decision.step        the one thing to do now; then look and decide again
-    decision.wakes_at    without a step: when to look again if nothing happens before
+    decision = decide(observation)
+    decision.action       the one action to execute now; then observe and decide again
+    decision.requeue_at   without an action: when to decide again if nothing changes before
 
-It does no input or output. Each step can be repeated, and none depends on one before it having been made by the same
-process: whoever takes over sees what there is and decides the same. In this order:
+This module does no I/O. Every action is idempotent, and none relies on an earlier one by the same process: a new leader
+observes the same state and decides the same. The order is:
 
-    finalizer → look at the pods → first status → hold → budget → lease → cordon, taints, label → conditions → drain
+    finalizer → list pods → first status → hold → budget → lease → cordon, taints, label → conditions → drain
 
-and back, once the object is deleted: stop the drain → give back what is ours on the node → wait for recovery, where
-that is asked for → lease → finalizer.
+After the object is deleted, the order is:
 
-Before the node is changed for the first time, the status says how it is.
+    stop the drain → release the node → wait for recovery (if requested) → release the lease → remove the finalizer
+
+The status records the state of the node before the node is changed for the first time.
 """
 
 from dataclasses import replace
@@ -75,24 +76,24 @@ from haulout.drain.state import Checkpoint
 from haulout.errors import PolicyError
 from haulout.kube.lease_lock import LockState
 
-LEASE_LOST_TIMEOUT = timedelta(minutes=1)  # to somebody else, until the maintenance is given up
-LEASE_CHECK_INTERVAL = timedelta(seconds=10)  # meanwhile
+LEASE_LOST_TIMEOUT = timedelta(minutes=1)  # since another holder has the lease, until the maintenance fails
+LEASE_CHECK_INTERVAL = timedelta(seconds=10)  # while another holder has the lease
 MIN_LEASE_RENEWAL_INTERVAL = timedelta(seconds=10)
 _DEFAULT_POLICY = DrainPolicy.like_nmo()
 NEVER = datetime.max.replace(tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MIN_RESTORE_INTERVAL = timedelta(seconds=10)
 PRECONDITION_CHECK_INTERVAL = timedelta(seconds=30)
-RESYNC_INTERVAL = timedelta(minutes=10)  # what waits for others, though we are told when they act
-FIRST_POD_LIST_TIMEOUT = timedelta(seconds=5)  # at the pods, before a first status is written without them
-_FAR_FUTURE = timedelta(days=365)  # as good as for ever: until then it is looked at again anyway
-_A_MOMENT = timedelta(seconds=1)  # a lease is in force up to and with the last instant of its time
-_MAX_UNFINISHED_PERCENT = 99  # percent
-LEASE_LOST_REASON = "Lost"  # the reason of the condition Leased
+RESYNC_INTERVAL = timedelta(minutes=10)  # for waits that end with an event, in case the event is missed
+FIRST_POD_LIST_TIMEOUT = timedelta(seconds=5)  # for the pod list, until the first status is written without it
+_FAR_FUTURE = timedelta(days=365)  # no requeue for instants beyond this: resyncs cover them
+_A_MOMENT = timedelta(seconds=1)  # a lease is valid including the last instant of its duration
+_MAX_UNFINISHED_PERCENT = 99
+LEASE_LOST_REASON = "Lost"  # reason of condition Leased
 _LEASE_LOST_MESSAGE = "maintenance failed: lease could not be extended"
 
 
-# These are left only by an edit of the object; the others as soon as what they say is no longer so.
+# These failures end only when the object is edited. The others end as soon as their cause is gone.
 _DRAIN_FAILURE_REASONS = {
     OutcomeResult.TIMED_OUT: FailureReason.DRAIN_TIMED_OUT,
     OutcomeResult.REFUSED: FailureReason.DRAIN_REFUSED,
@@ -101,20 +102,23 @@ _PERMANENT_FAILURE_REASONS = (FailureReason.LEASE_LOST, *_DRAIN_FAILURE_REASONS.
 
 
 def decide(observation: Observation) -> NodeMaintenanceDecision:
-    """Return what to do next."""
+    """Return the next action, or the requeue time if there is none.
+
+    With an invalid cordon annotation, wait until a user repairs it.
+    """
     try:
         decision = (
             _decide_end(observation) if observation.maintenance.is_being_deleted else _decide_maintenance(observation)
         )
     except InvalidCordonAnnotation as error:
-        decision = NodeMaintenanceDecision(problem=str(error), waits_for="a person who repairs the annotation")
+        decision = NodeMaintenanceDecision(problem=str(error), waits_for="someone to repair the cordon annotation")
     if decision.problem and decision.requeue_at is None:
         return replace(decision, requeue_at=_next_resync(observation.now))
     return decision
 
 
 def policy_of(maintenance: NodeMaintenance) -> DrainPolicy:
-    """Return how the node is to be emptied; raise `PolicyError` if what the object says about it makes no sense."""
+    """Return the drain policy of the maintenance; raise `PolicyError` if `spec.drain` is invalid."""
     wanted = maintenance.spec.drain
     return (
         _DEFAULT_POLICY
@@ -124,12 +128,12 @@ def policy_of(maintenance: NodeMaintenance) -> DrainPolicy:
 
 
 def permanent_failure(maintenance: NodeMaintenance) -> Failure | None:
-    """Return why a maintenance failed for good: until somebody edits the object."""
+    """Return the failure that only an edit of the object ends; None if there is none."""
     status = maintenance.status
     if status.phase != NodeMaintenancePhase.FAILED:
         return None
     condition = status.condition(NodeMaintenanceConditionType.FAILED)
-    if condition is None:  # written by the Node Maintenance Operator, which never leaves this state
+    if condition is None:  # written by the Node Maintenance Operator, which never leaves phase Failed
         given_up = status.last_error.startswith(_LEASE_LOST_MESSAGE) and not status.conditions
         return Failure(FailureReason.LEASE_LOST, status.last_error) if given_up else None
     if condition.status != "True" or condition.reason not in _PERMANENT_FAILURE_REASONS:
@@ -160,14 +164,17 @@ def _decide_maintenance(observation: Observation) -> NodeMaintenanceDecision:
 
 
 def _decide_node_change(observation: Observation) -> NodeMaintenanceDecision | None:
-    """Begin anew if the object has named another node before, and give that back."""
+    """Reset the status and release the previous node if `spec.nodeName` changed."""
     if observation.stray_nodes and observation.maintenance.status.phase:
         return NodeMaintenanceDecision(action=ResetStatus())
     return release_stray_nodes(observation)
 
 
 def _policy_or_problem(observation: Observation) -> tuple[DrainPolicy, str]:
-    """Return the policy for this node; if it makes no sense, one that nobody uses, and what is wrong with it."""
+    """Return the drain policy for the node.
+
+    If it is invalid, return the default, which is never applied, and the error.
+    """
     try:
         policy = policy_of(observation.maintenance)
     except PolicyError as error:
@@ -178,7 +185,7 @@ def _policy_or_problem(observation: Observation) -> tuple[DrainPolicy, str]:
 
 
 def may_delete_pods(maintenance: NodeMaintenance) -> bool:
-    """Tell whether the drain policy of a maintenance may delete pods."""
+    """Return whether the drain policy may delete pods. False if the policy is invalid."""
     try:
         return policy_of(maintenance).may_delete
     except PolicyError:
@@ -186,13 +193,19 @@ def may_delete_pods(maintenance: NodeMaintenance) -> bool:
 
 
 def _decide_first_pod_list(observation: Observation, policy: DrainPolicy) -> NodeMaintenanceDecision | None:
-    """Look at the pods of a node, and touch none, while all else is got ready: that takes a connection of its own."""
+    """Start listing the node's pods without evicting any.
+
+    The other preparations run meanwhile, since the watch takes time to open.
+    """
     is_new = not observation.maintenance.status.phase and observation.node is not None and observation.maintenance.node
     return NodeMaintenanceDecision(action=PrepareDrain(policy, None)) if is_new and observation.drain is None else None
 
 
 def _decide_first_status(observation: Observation, policy: DrainPolicy) -> NodeMaintenanceDecision:
-    """Tell with the first status which pods are there: they are counted before any of them leaves."""
+    """Write the first status with the pods of the node, counted before the first eviction.
+
+    Wait at most `FIRST_POD_LIST_TIMEOUT` for the pod list.
+    """
     if decision := _decide_first_pod_list(observation, policy):
         return decision
     drain = observation.drain
@@ -234,7 +247,7 @@ def _decide_next_phase(
 def _decide_drain(
     observation: Observation, node: Node, policy: DrainPolicy, failure: Failure | None
 ) -> NodeMaintenanceDecision | None:
-    """See to it that a drain looks at the pods of this very node, by the policy that holds now."""
+    """Keep a drain for this node, by UID, with the current policy."""
     if observation.drain is None:
         return None if failure else NodeMaintenanceDecision(action=PrepareDrain(policy, _checkpoint(observation)))
     is_retry = observation.maintenance.status.phase == NodeMaintenancePhase.FAILED and failure is None
@@ -246,7 +259,7 @@ def _decide_drain(
 
 
 def _decide_rival(observation: Observation, node: Node) -> NodeMaintenanceDecision | None:
-    """Wait while an older maintenance of the same node is there; hold the node with it, so that none gives it back."""
+    """Wait for an older maintenance of the same node. Co-own its cordon, so that its end does not uncordon the node."""
     rival = _first_rival(observation)
     if rival is None:
         return None
@@ -259,16 +272,16 @@ def _decide_rival(observation: Observation, node: Node) -> NodeMaintenanceDecisi
             return NodeMaintenanceDecision(action=CordonNode(change, is_first=False, tampering=_tampering(node)))
         if change is not None:
             return _cordon_first_time(observation, change)
-    # One that has failed counts as well: it may hold the node, and goes on as soon as somebody edits it.
+    # A failed rival counts, too: it may hold the node, and it continues as soon as its object is edited.
     failed_text = ", which has failed" if rival.status.phase == NodeMaintenancePhase.FAILED else ""
     problem = f"node {node.name} is already in maintenance by NodeMaintenance {rival.name}{failed_text}"
     return NodeMaintenanceDecision(
-        problem=f"{problem}: this one goes on when that is deleted", waits_for=f"NodeMaintenance {rival.name}"
+        problem=f"{problem}: this one continues when that one is deleted", waits_for=f"NodeMaintenance {rival.name}"
     )
 
 
 def _decide_hold(observation: Observation, node: Node) -> NodeMaintenanceDecision | None:
-    """Wait, without a hand on the node, its lease or the budget, while a person keeps maintenance off it."""
+    """If the node has a hold: stop the drain, release the lease, take no budget slot, and wait."""
     hold = active_hold(node, now=observation.now)
     if hold is None or owner_name(observation.maintenance) in cordon_owners(node):
         return None
@@ -276,7 +289,7 @@ def _decide_hold(observation: Observation, node: Node) -> NodeMaintenanceDecisio
         return NodeMaintenanceDecision(action=StopDrain())
     if observation.lease is not None and observation.lease_state.is_held_by_us:
         return NodeMaintenanceDecision(action=ReleaseLease(observation.lease))
-    waits_for = f"{hold.by}, who holds node {node.name}" if hold.by else f"whoever holds node {node.name}"
+    waits_for = f"{hold.by} to release node {node.name}" if hold.by else f"the hold on node {node.name} to be released"
     ends_soon = hold.until is not None and hold.until - observation.now < _FAR_FUTURE
     return NodeMaintenanceDecision(
         problem=f"node {node.name} is {hold}",
@@ -287,7 +300,7 @@ def _decide_hold(observation: Observation, node: Node) -> NodeMaintenanceDecisio
 
 
 def _decide_budget(observation: Observation, node: Node) -> NodeMaintenanceDecision | None:
-    """Wait, without a hand on the node or its lease, while too many others are out of service."""
+    """If the budget has no slot: stop the drain, release the lease, and wait."""
     exhausted = observation.budget_exhausted
     if exhausted is None or owner_name(observation.maintenance) in cordon_owners(node):
         return None
@@ -311,7 +324,7 @@ def _decide_lease(observation: Observation, node: Node) -> NodeMaintenanceDecisi
     if not lease_state.is_held_by_other:
         return _decide_own_lease(observation, node)
     held_text = f"can't update or invalidate the lease because it is held by different owner: {lease_state.holder}"
-    waits_for = f"{lease_state.holder}, who holds the lease of node {node.name}"
+    waits_for = f"{lease_state.holder} to release the lease of node {node.name}"
     if not _has_held_lease(observation, node):
         count = observation.maintenance.status.error_on_lease_count
         text = f"failed to obtain a lease that is not owned by us : {held_text} errorOnLeaseCount {count}"
@@ -341,18 +354,24 @@ def _decide_lease(observation: Observation, node: Node) -> NodeMaintenanceDecisi
 
 
 def _decide_own_lease(observation: Observation, node: Node) -> NodeMaintenanceDecision | None:
-    """Take or renew the lease when it is time; without one, nothing goes on."""
+    """Acquire the lease, or renew it when due. Do not continue without it."""
     renews_at = _lease_renewal_time(observation)
     if renews_at <= observation.now:
         return NodeMaintenanceDecision(action=AcquireLease())
     if observation.lease_state.claim.state is LockState.OURS:
         return None
-    problem = f"the lease of node {node.name} was deleted right after it was taken"
-    return NodeMaintenanceDecision(problem=problem, waits_for="whoever does that", requeue_at=renews_at)
+    problem = f"the lease of node {node.name} was deleted right after the operator acquired it"
+    return NodeMaintenanceDecision(
+        problem=problem, waits_for=f"the lease of node {node.name} to remain", requeue_at=renews_at
+    )
 
 
 def _lease_renewal_time(observation: Observation) -> datetime:
-    """Return when to renew the lease; not at once if we did just now, for somebody whose clock is wrong undoes it."""
+    """Return when to renew the lease.
+
+    At least `MIN_LEASE_RENEWAL_INTERVAL` after our last renewal, even if the lease looks expired: a client with a wrong
+    clock may keep overwriting it.
+    """
     due_at, leased_at = observation.lease_state.renew_at, observation.leased_at
     if leased_at is None or leased_at > observation.now:
         return due_at
@@ -364,7 +383,7 @@ def _decide_cordon(observation: Observation, node: Node) -> NodeMaintenanceDecis
     is_first = owner not in cordon_owners(node)
     if is_first and (problem := observation.quorum_problem or observation.missing_permission):
         again_at = observation.now + PRECONDITION_CHECK_INTERVAL
-        waits_for = "the control plane" if observation.quorum_problem else "whoever grants permissions"
+        waits_for = "the etcd quorum" if observation.quorum_problem else "permission to delete pods"
         waiting = NodeMaintenanceDecision(problem=problem, waits_for=waits_for, requeue_at=again_at)
         return publish_conditions(observation, node, LifecycleState.PLANNED) or waiting
     before = (
@@ -377,18 +396,24 @@ def _decide_cordon(observation: Observation, node: Node) -> NodeMaintenanceDecis
 
 
 def _decide_lost_annotation(observation: Observation, node: Node) -> NodeMaintenanceDecision:
-    """Hold a node again from whose mark somebody has removed us, and restore how it was before from the status."""
+    """Cordon the node again after its annotation lost our entry.
+
+    The status supplies the node's state before maintenance.
+    """
     before = state_before_from_status(observation.maintenance)
     change = cordon.acquire(
         node, owner_name(observation.maintenance), CORDON_REQUEST, now=observation.now, before=before
     )
     if change is None:
-        raise RuntimeError(f"node {node.name} has lost its mark, and has it")
+        raise RuntimeError(f"node {node.name} lost its cordon annotation, but nothing is left to restore")
     return _cordon_again(observation, node, change)
 
 
 def _cordon_first_time(observation: Observation, change: RawObject) -> NodeMaintenanceDecision:
-    """Hold a node for the first time, once the status says how it was: the mark may be removed right after."""
+    """Record the node's state in the status, then cordon the node.
+
+    The annotation may be removed right after the cordon.
+    """
     before = node_before(observation)
     if before is not None and before != observation.maintenance.status.node_before:
         return NodeMaintenanceDecision(action=RecordNodeState(before))
@@ -396,14 +421,14 @@ def _cordon_first_time(observation: Observation, change: RawObject) -> NodeMaint
 
 
 def _cordon_again(observation: Observation, node: Node, change: RawObject) -> NodeMaintenanceDecision:
-    """Hold a node again, but not again and again."""
+    """Restore the cordon, at most once per `MIN_RESTORE_INTERVAL`."""
     if observation.restored_at is not None:
         again_at = observation.restored_at + MIN_RESTORE_INTERVAL
         if (
             observation.restored_at <= observation.now < again_at
-        ):  # what was later than now was by a clock that was set since
-            problem = f"somebody keeps undoing what this maintenance did to node {node.name}"
-            return NodeMaintenanceDecision(problem=problem, waits_for="whoever does that", requeue_at=again_at)
+        ):  # restored_at is in the future if the wall clock was set back
+            problem = f"another client keeps undoing the cordon, taints or labels of node {node.name}"
+            return NodeMaintenanceDecision(problem=problem, waits_for="that client to stop", requeue_at=again_at)
     return NodeMaintenanceDecision(action=CordonNode(change, is_first=False, tampering=_tampering(node)))
 
 
@@ -426,10 +451,10 @@ def _decide_evictions(observation: Observation, failure: Failure | None) -> Node
 
 
 def _decide_workload_record(observation: Observation) -> NodeMaintenanceDecision | None:
-    """Write down the workloads on the node before the first of their pods leaves, where recovery is asked for."""
+    """Record the node's workloads in the status before the first eviction, if recovery is requested."""
     if observation.maintenance.spec.recovery is None or observation.maintenance.status.recovery is not None:
         return None
-    found = observation.recovery or RecoveryObservation(problem="they are not followed")
+    found = observation.recovery or RecoveryObservation(problem="they are not watched")
     record = found.record or WorkloadRecord()
     return NodeMaintenanceDecision(
         action=RecordWorkloads(
@@ -460,7 +485,10 @@ def _is_running(drain: DrainSnapshot) -> bool:
 
 
 def _checkpoint(observation: Observation) -> Checkpoint | None:
-    """Return where a predecessor stood; of one that was done, whose time does not count, only what it had achieved."""
+    """Return where a predecessor's drain continues.
+
+    After a successful drain, only the pod count carries over, and the timeout starts anew. None after a failure.
+    """
     status = observation.maintenance.status
     drain = status.drain
     if drain is None or drain.start_time is None or status.phase == NodeMaintenancePhase.FAILED:
@@ -472,7 +500,7 @@ def _checkpoint(observation: Observation) -> Checkpoint | None:
 
 
 def _has_held_lease(observation: Observation, node: Node) -> bool:
-    """Tell whether we have held the lease before: then the node may be in our hands."""
+    """Return whether we held the lease before. The node may be cordoned by us then."""
     status = observation.maintenance.status
     leased = status.condition(NodeMaintenanceConditionType.LEASED)
     if leased is not None and (leased.status == "True" or leased.reason == LEASE_LOST_REASON):
@@ -526,7 +554,10 @@ def _decide_release(observation: Observation, node: Node) -> NodeMaintenanceDeci
 
 
 def _decide_recovery(observation: Observation, node: Node) -> NodeMaintenanceDecision | None:
-    """Wait until the workloads that were evicted have recovered; for whoever wants the node now, nobody waits."""
+    """Wait until the evicted workloads have recovered or the deadline passes.
+
+    Do not wait if another maintenance wants the node.
+    """
     maintenance = observation.maintenance
     if maintenance.name not in unavailable_nodes.recovering_node_maintenances_of(node):
         return None
@@ -541,7 +572,7 @@ def _decide_recovery(observation: Observation, node: Node) -> NodeMaintenanceDec
     if not missing or observation.now >= until:
         return NodeMaintenanceDecision(action=EndRecovery(node.name, change, is_recovered=not missing, missing=missing))
     return NodeMaintenanceDecision(
-        problem=f"{missing}; the maintenance ends by {until:%Y-%m-%d %H:%M:%S} UTC without",
+        problem=f"{missing}; the maintenance ends at {until:%Y-%m-%d %H:%M:%S} UTC at the latest",
         waits_for=f"node {node.name} to recover",
         requeue_at=until,
         is_recovering=True,
@@ -555,7 +586,7 @@ def _failed(observation: Observation, reason: FailureReason, text: str) -> NodeM
 
 
 def _first_rival(observation: Observation) -> NodeMaintenance | None:
-    """Return the oldest of the maintenances of the same node that come before this one."""
+    """Return the oldest maintenance of the same node that is older than this one."""
     return min(
         (rival for rival in observation.rivals if _is_before(rival, observation.maintenance)), default=None, key=_age
     )
@@ -566,7 +597,10 @@ def _is_before(other: NodeMaintenance, maintenance: NodeMaintenance) -> bool:
 
 
 def _next_resync(now: datetime) -> datetime:
-    """Return when to look again, the same for all looks within some minutes, so that no status changes with each."""
+    """Return the next resync time.
+
+    It is a multiple of `RESYNC_INTERVAL`, so that the status does not change with each reconcile.
+    """
     rounds = (now - _EPOCH) // RESYNC_INTERVAL
     return _EPOCH + (rounds + 1) * RESYNC_INTERVAL
 

@@ -1,14 +1,14 @@
-"""Whether etcd keeps its quorum when a control-plane node goes.
+"""Whether etcd keeps its quorum without a control-plane node.
 
-Two ways to tell, both pure. On OpenShift the guard pods of etcd and their disruption budget say it, by the rules of the
-Node Maintenance Operator. Elsewhere the members themselves are counted: their static pods, as kubeadm, RKE2 and kops
-make them, or the pods of a budget about etcd.
+Two checks, both pure. On OpenShift, the etcd guard pods and their PodDisruptionBudget decide, by the rules of the Node
+Maintenance Operator. Elsewhere, the members are counted: the static pods of kubeadm, RKE2 and kops, or the pods of a
+PodDisruptionBudget for etcd.
 
-A member counts as down when its pod is not ready or going, when its node is gone or not ready, and when its node is in
-maintenance, however well it may still look: whoever was let in a moment ago has not shut down anything yet. A member
-that is down already can go.
+A member counts as down when its pod is terminating or not ready, when its node is missing or not ready, and when its
+node is in maintenance, however healthy it looks: a maintenance that was admitted a moment ago has not shut anything
+down yet. A node whose member is down already may go.
 
-A judgement says why, with numbers and names. What cannot be told is said, too, and is no refusal.
+A result gives the reason with numbers and names. An unknown state is reported as a reason, and is no refusal.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,12 +23,12 @@ CONTROL_PLANE = ("node-role.kubernetes.io/master", "node-role.kubernetes.io/cont
 OPENSHIFT_ETCD = "openshift-etcd"
 KUBE_SYSTEM = "kube-system"
 
-# what static pods of etcd are labelled with: by kubeadm and RKE2; by kops, which runs two clusters
+# Labels of etcd's static pods: kubeadm and RKE2; kops, which runs two etcd clusters.
 MEMBER_SELECTORS = (
     "component=etcd",
     "k8s-app in (etcd-manager-main,etcd-manager-events)",
 )
-_CLUSTER_LABELS = ("component", "k8s-app")  # whose value tells clusters of etcd apart
+_CLUSTER_LABELS = ("component", "k8s-app")  # their values tell etcd clusters apart
 _ETCD_LABEL_VALUES = ("etcd", "etcd-manager-main", "etcd-manager-events")
 
 NodesInMaintenance = Mapping[str, str]
@@ -37,29 +37,29 @@ NodesInMaintenance = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class QuorumResult:
-    """Whether the node may go; `reason` is a sentence without an end mark, and empty if there is nothing to say."""
+    """Whether the node may go. `reason` is a sentence without a full stop, or empty."""
 
     allowed: bool
     reason: str = ""
-    is_fixed_text: bool = False  # a refusal's text is one that others match on: why goes beside it
+    is_fixed_text: bool = False  # scripts match on the refusal message, so the reason becomes a warning
 
 
 class QuorumUnknown(ValueError):
-    """The check could not be made: what there is makes no sense."""
+    """The check is impossible because of an invalid or unsupported selector."""
 
 
 def is_control_plane(node: Node) -> bool:
-    """Tell whether a node is of the control plane: by its labels, whatever their value."""
+    """Return whether a node has a control-plane label, whatever its value."""
     return any(label in node.metadata.labels for label in CONTROL_PLANE)
 
 
 def refusal_message(node: str) -> str:
-    """Return the sentence with which a node is refused, which others match on."""
+    """Return the refusal message, on which users of the Node Maintenance Operator match."""
     disrupting = f"disrupting node {node} will violate etcd quorum"
     return f"can not put master/control-plane node into maintenance at this moment, {disrupting}"
 
 
-# On OpenShift
+# OpenShift
 
 
 def check_openshift(
@@ -69,7 +69,10 @@ def check_openshift(
     *,
     nodes_in_maintenance: NodesInMaintenance | None = None,
 ) -> QuorumResult:
-    """Judge by the budgets and the pods in `OPENSHIFT_ETCD`; raise `QuorumUnknown` if a selector is not a plain one."""
+    """Check by the PodDisruptionBudget and guard pods in `OPENSHIFT_ETCD`.
+
+    Raise `QuorumUnknown` for unsupported selectors.
+    """
     if len(pdbs) != 1:
         found = ", ".join(item.name for item in pdbs) or "none"
         return QuorumResult(
@@ -95,7 +98,7 @@ def check_openshift(
 
 
 def _nodes_with_leaving_guard(pdb: PodDisruptionBudget, pods: Sequence[Pod], *, others: Collection[str]) -> list[str]:
-    """Return the nodes in maintenance whose guard is still up: the budget does not know yet that it will go."""
+    """Return the nodes in maintenance whose guard pod is still up: the PodDisruptionBudget does not count them yet."""
     if not others:
         return []
     selector = _selector(pdb)
@@ -104,7 +107,10 @@ def _nodes_with_leaving_guard(pdb: PodDisruptionBudget, pods: Sequence[Pod], *, 
 
 
 def _plain_selector(pdb: PodDisruptionBudget) -> Selector:
-    """Return whom a budget is about, if that can be said by labels alone; without a selector it is everybody."""
+    """Return a selector that consists of labels only, as the check requires.
+
+    Without a selector, it selects all pods.
+    """
     selector = _selector(pdb)
     for requirement in selector.requirements:
         if requirement.operator != "In" or len(requirement.values) != 1:
@@ -120,25 +126,25 @@ def _selector(pdb: PodDisruptionBudget) -> Selector:
     try:
         return selectors.from_label_selector(pdb.spec.selector or {})
     except SelectorError as error:
-        raise QuorumUnknown(f"the selector of PodDisruptionBudget {pdb.key} makes no sense: {error}") from None
+        raise QuorumUnknown(f"the selector of PodDisruptionBudget {pdb.key} is invalid: {error}") from None
 
 
 def _is_up(pod: Pod) -> bool:
-    """Tell whether a guard is up as far as is known; one that never said so is not."""
+    """Return whether a guard pod is up. Condition Ready with status Unknown counts as up, no condition does not."""
     return _condition_status(pod.status.conditions, "Ready") in ("True", "Unknown")
 
 
-# Elsewhere
+# Other clusters
 
 
 def etcd_selectors(pdbs: Sequence[PodDisruptionBudget]) -> list[Selector]:
-    """Return what those budgets select that are about etcd."""
+    """Return the selectors of all PodDisruptionBudgets for etcd."""
     found = []
     for pdb in pdbs:
         try:
             selector = _selector(pdb)
         except QuorumUnknown:
-            continue  # somebody else's trouble: a budget that selects nobody
+            continue  # an invalid selector selects no pod, so this PodDisruptionBudget does not matter here
         if any(_names_etcd(requirement) for requirement in selector.requirements):
             found.append(selector)
     return found
@@ -155,10 +161,10 @@ def check_members(
     *,
     nodes_in_maintenance: NodesInMaintenance | None = None,
 ) -> QuorumResult:
-    """Judge by the members themselves and the nodes that they are on; None is a node that does not exist."""
+    """Check by the member pods and their nodes. A node that does not exist is None."""
     if not members:
         return QuorumResult(
-            True, f"no etcd pods found in {KUBE_SYSTEM}: whether etcd can do without {node} is not known"
+            True, f"no etcd pods found in {KUBE_SYSTEM}: cannot tell whether etcd keeps its quorum without {node}"
         )
     for name, pods in _clusters(members).items():
         problems = {pod.spec.node_name: _member_problem(pod, nodes, nodes_in_maintenance or {}) for pod in pods}
@@ -178,7 +184,7 @@ def _clusters(members: Sequence[Pod]) -> dict[str, list[Pod]]:
 
 
 def _check_cluster(cluster: str, node: str, problems: Mapping[str, str]) -> QuorumResult:
-    """Judge by what is wrong with the member on each node, which is nothing (empty) if it is up."""
+    """Check one etcd cluster. `problems` has the problem of each node's member, empty if the member is up."""
     if problems.get(node, "no member"):
         return QuorumResult(True)
     others = {name: problem for name, problem in problems.items() if name != node}
@@ -206,7 +212,7 @@ def _member_problem(pod: Pod, nodes: Mapping[str, Node | None], nodes_in_mainten
     if _condition_status(node.status.conditions, "Ready") != "True":
         return "is not ready"
     if pod.metadata.deletion_timestamp is not None:
-        return f"has {pod.name}, which is going"
+        return f"has {pod.name}, which is terminating"
     if _condition_status(pod.status.conditions, "Ready") != "True":
         return f"has {pod.name}, which is not ready"
     return ""

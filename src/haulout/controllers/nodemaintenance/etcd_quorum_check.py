@@ -1,10 +1,10 @@
-"""Looks up what `haulout.controllers.nodemaintenance.etcd_quorum` judges by.
+"""Looks up the input of `haulout.controllers.nodemaintenance.etcd_quorum`.
 
-    judgement = await judge(client, node, maintained={"n3": "disk-swap"})
+    result = await check_quorum(client, node, nodes_in_maintenance={"n3": "disk-swap"})
 
-Everything is read live, and only for nodes of the control plane, which are few: a check that rests on a copy some
-seconds old would let in two nodes at once. What kind of cluster it is, is asked each time as well: it is one small
-request, and a cluster whose API was still coming up at our start is not misjudged for ever.
+Everything is read from the API server, and only for control-plane nodes, which are few: with a cache that is seconds
+old, two nodes could be admitted at once. Whether the cluster is OpenShift is looked up each time as well: that is one
+small request, and a cluster whose APIs were not yet up when the operator started is not misjudged for ever.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ _OPENSHIFT = "/apis/config.openshift.io/v1"
 async def check_quorum(
     client: Client, node: Node, *, nodes_in_maintenance: NodesInMaintenance, check_without_openshift: bool = True
 ) -> QuorumResult | None:
-    """Judge whether a control-plane node may go; None for any other, and where nobody asked for it to be checked.
+    """Return whether a control-plane node may go. None for other nodes, and if the check is disabled.
 
-    Raises a `KubeError` when something cannot be looked up, and `QuorumUnknown` when what was found makes no sense.
+    Raise `KubeError` if a lookup fails, and `QuorumUnknown` if the result makes no sense.
     """
     if not etcd_quorum.is_control_plane(node):
         return None
@@ -51,7 +51,7 @@ async def check_quorum(
 
 
 async def is_openshift(client: Client) -> bool:
-    """Tell whether the cluster serves OpenShift's configuration."""
+    """Return whether the cluster serves OpenShift's configuration API."""
     try:
         await client.request(Request(method="GET", path=_OPENSHIFT), doing="asking whether this is OpenShift")
     except NotFound:
@@ -60,7 +60,6 @@ async def is_openshift(client: Client) -> bool:
 
 
 async def find_node(client: Client, name: str) -> Node | None:
-    """Return a node as it is now, or None if there is none."""
     try:
         return await client.get(NODES, name)
     except NotFound:

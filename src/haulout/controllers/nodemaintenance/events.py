@@ -1,7 +1,7 @@
-"""What people are told by events and in the log, as a maintenance goes from one state to the next.
+"""Events and log lines about NodeMaintenances.
 
-Reasons, types and messages of the first five are the Node Maintenance Operator's. Events about cluster-scoped objects
-are in the namespace `default`.
+Reasons, types and messages of the first five are those of the Node Maintenance Operator. Events about cluster-scoped
+objects are in the namespace `default`.
 """
 
 import logging
@@ -20,8 +20,8 @@ from haulout.kube.recorder import EventRecorder, EventType, object_reference
 log = logging.getLogger(__name__)
 
 
-WAITING, MAINTENANCE_ERROR = "MaintenanceWaiting", "MaintenanceError"  # reasons of events
-RECOVERING = "WaitingForRecovery"  # the same
+WAITING, MAINTENANCE_ERROR = "MaintenanceWaiting", "MaintenanceError"  # event reasons
+RECOVERING = "WaitingForRecovery"  # event reason
 
 
 class _Event(NamedTuple):
@@ -39,14 +39,14 @@ _UNCORDON = _Event("Normal", "UncordonNode", "Uncordon a node", "Uncordon")
 
 
 class NodeMaintenanceEventRecorder:
-    """Tells of maintenances; it forgets them by name."""
+    """Records events and log lines about NodeMaintenances, some of them only once per maintenance."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
-        self._reported: set[tuple[str, ...]] = set()  # the name of a maintenance, and what is told of it once
+        self._reported: set[tuple[str, ...]] = set()  # name of the maintenance, and what is reported once
 
     def record_drain(self, observation: Observation, *, report_after: timedelta) -> None:
-        """Tell what has stood in the way for so long, and in the log that a drain takes its time."""
+        """Record blockers older than `report_after`, stale data and volumes left attached; log a slow drain."""
         drain, maintenance = observation.drain, observation.maintenance
         if drain is None or drain.is_waiting:
             return
@@ -57,42 +57,41 @@ class NodeMaintenanceEventRecorder:
             self._record_stale_data(maintenance, drain.progress.stale_reason)
         left_attached = drain.progress.left_attached
         if left_attached and self._is_first_report(maintenance.name, "volumes"):
-            note = f"the drain of node {maintenance.node} does not wait for volumes any longer: {left_attached}"
-            self._log(maintenance, f"does not wait for volumes any longer: {left_attached}")
+            note = f"the drain of node {maintenance.node} no longer waits for volumes to be detached: {left_attached}"
+            self._log(maintenance, f"no longer waits for volumes to be detached: {left_attached}")
             self._record(maintenance, _Event("Warning", "VolumesStillAttached", note, "Drain"))
         is_slow = drain.outcome is None and drain.progress.started + report_after <= observation.now
         if is_slow and self._is_first_report(maintenance.name, "slow"):
-            # Scripts of the Node Maintenance Operator's users look for these words.
+            # Scripts of the Node Maintenance Operator's users match on this text.
             self._log(maintenance, "Reconciling with fixed duration: the node is not drained yet")
 
     def record_waiting(
         self, maintenance: NodeMaintenance, *, problem: str, waits_for: str, reason: str = WAITING
     ) -> None:
-        """Tell once for whom or what a maintenance waits."""
+        """Record once for whom or what the maintenance waits."""
         if self._is_first_report(maintenance.name, "waits", waits_for):
             self._log(maintenance, f"waits for {waits_for}: {problem}")
             self._record(maintenance, _Event("Warning", reason, problem, "Wait"))
 
     def record_budget(self, maintenance: NodeMaintenance, exhausted: BudgetExhausted | None) -> None:
-        """Tell that the budget has no room for a maintenance; None: that it has."""
+        """Record once that the budget is exhausted for the maintenance. None resets that."""
         key = (maintenance.name, "room")
         if exhausted is None:
             if key in self._reported:
                 self._reported.discard(key)
-                self._log(maintenance, "waits no longer for the budget")
+                self._log(maintenance, "no longer waits for the budget")
         elif self._is_first_report(*key):
             self._log(maintenance, f"waits: {exhausted}")
-            note = f"begins by itself when there is room: {exhausted}"
-            self._record(maintenance, _Event("Warning", "BudgetUsedUp", note, "Wait"))
+            note = f"begins automatically when the budget has a free slot: {exhausted}"
+            self._record(maintenance, _Event("Warning", "BudgetExhausted", note, "Wait"))
 
     def record_accepted(self, maintenance: NodeMaintenance) -> None:
-        """Tell that a maintenance was accepted."""
         reason = shorten(maintenance.spec.reason)
         self._log(maintenance, f"begins: {reason}" if reason else "begins")
         self._record(maintenance, _BEGIN)
 
     def record_status_change(self, maintenance: NodeMaintenance, status: NodeMaintenanceStatus) -> None:
-        """Tell of the way from one status to the next."""
+        """Record the transition from the current status to `status`."""
         before, after = maintenance.status.phase, status.phase
         if not before:
             self.record_accepted(maintenance)
@@ -106,55 +105,67 @@ class NodeMaintenanceEventRecorder:
         elif after == NodeMaintenancePhase.FAILED:
             self._record(maintenance, _FAIL)
         error_text = f": {status.last_error}" if status.last_error else ""
-        self._log(maintenance, f"goes from {before} to {after}{error_text}")
+        self._log(maintenance, f"phase changed from {before} to {after}{error_text}")
 
     def record_retry(self, maintenance: NodeMaintenance, problem: str, *, reason: str = MAINTENANCE_ERROR) -> None:
-        """Tell that something went wrong, and is tried again."""
+        """Record a failure that is retried."""
         self._record(maintenance, _Event("Warning", reason, problem, "Retry"))
 
     def record_unpublished_conditions(self, maintenance: NodeMaintenance, problem: str) -> None:
-        """Tell that a node's conditions cannot be written; the maintenance goes on without them."""
+        """Record that node conditions cannot be written and the maintenance continues without them."""
         note = (
-            f"conditions of node {maintenance.node} cannot be published, and the maintenance goes on without: {problem}"
+            f"cannot publish conditions of node {maintenance.node}, the maintenance continues without them: {problem}"
         )
         self._record(maintenance, _Event("Warning", "ConditionsNotPublished", note, "Publish"))
 
     def record_restored_cordon(self, maintenance: NodeMaintenance, node: Node, tampering: str) -> None:
-        """Tell that somebody gave a node back that is in maintenance, and that it was taken again."""
+        """Record that our cordon of the node was undone and has been restored."""
         note = f"node {node.name} was changed during its maintenance ({tampering}), and is cordoned and tainted again"
         advice = f"to end the maintenance: kubectl delete nm {maintenance.name}"
         self._record(maintenance, _Event("Warning", "CordonRestored", f"{note}; {advice}", "Cordon"))
-        self._log(maintenance, f"was undone by somebody ({tampering}), and holds node {node.name} again")
+        self._log(maintenance, f"node {node.name} was changed by another client ({tampering}), and is cordoned again")
 
     def record_release(self, maintenance: NodeMaintenance, node: Node, tampering: str = "") -> None:
-        """Tell what became of the node; `tampering` says what somebody has done to our mark on it."""
+        """Record the release of the node. `tampering` tells how our cordon annotation was changed by others."""
         if tampering:
-            note = f"{tampering}; the node is restored by the copy that was kept of it"
-            self._record_for_node(node, _Event("Warning", "CordonMarkLost", note, "Release"))
+            note = f"{tampering}; the node is restored from the saved copy of its previous state"
+            self._record_for_node(node, _Event("Warning", "CordonAnnotationLost", note, "Release"))
         if node.spec.unschedulable:
-            note = "the node stays cordoned: it was before its maintenance, or another one holds it"
+            note = (
+                "the node stays cordoned: it was cordoned before its maintenance, or something else keeps it cordoned"
+            )
             self._record_for_node(node, _Event("Normal", "CordonKept", note, "Release"))
         else:
             self._record_for_node(node, _UNCORDON)
-        self._log(maintenance, "lets go of it" + ("; it stays cordoned" if node.spec.unschedulable else ""))
+        self._log(maintenance, "released the node" + ("; it stays cordoned" if node.spec.unschedulable else ""))
 
     def record_recovery_end(self, maintenance: NodeMaintenance, *, is_recovered: bool, missing: str) -> None:
-        """Tell how the wait for workloads has ended; nothing if nobody wants it any more."""
+        """Record the end of the wait for recovery; without either argument, recovery is not requested any more."""
         if is_recovered:
             note = f"node {maintenance.node} is Ready, and the workloads that were evicted are available again"
             self._record(maintenance, _Event("Normal", "WorkloadsRecovered", note, "Recover"))
         elif missing:
-            self._record(maintenance, _Event("Warning", "RecoveryTimedOut", f"ends without: {missing}", "Recover"))
-        self._log(maintenance, f"does not wait for recovery any longer: {missing}" if missing else "has recovered")
+            self._record(
+                maintenance,
+                _Event(
+                    "Warning",
+                    "RecoveryTimedOut",
+                    f"the maintenance ends although the workloads have not recovered: {missing}",
+                    "Recover",
+                ),
+            )
+        self._log(
+            maintenance, f"no longer waits for recovery: {missing}" if missing else "the wait for recovery is over"
+        )
 
     def record_removed(self, maintenance: NodeMaintenance) -> None:
-        """Tell that a maintenance is over."""
+        """Record the end of the maintenance and forget it."""
         self._record(maintenance, _REMOVE)
-        self._log(maintenance, "is over")
+        self._log(maintenance, "has ended")
         self.forget(maintenance.name)
 
     def record_orphaned(self, node: Node, name: str, *, released_in: timedelta) -> None:
-        """Tell that a node is kept cordoned in the name of a maintenance that does not exist."""
+        """Record once that a node is held for a maintenance that does not exist."""
         if not self._is_first_report(name, "orphaned", node.uid):
             return
         note = f"kept cordoned for NodeMaintenance {name}, which does not exist any more"
@@ -164,7 +175,7 @@ class NodeMaintenanceEventRecorder:
         log.warning("node %s is %s; %s", node.name, note, advice, extra={"node": node.name})
 
     def forget(self, name: str) -> None:
-        """Forget what was told of a maintenance, but not of what it left behind."""
+        """Forget what was reported for a maintenance, except for its orphaned nodes."""
         self._reported = {key for key in self._reported if key[0] != name or key[1] == "orphaned"}
 
     def _record_stale_data(self, maintenance: NodeMaintenance, stale_reason: str) -> None:
@@ -178,7 +189,7 @@ class NodeMaintenanceEventRecorder:
             self._record(maintenance, _Event("Warning", "DrainBlocked", str(blocker), "Drain"))
 
     def _is_first_report(self, *key: str) -> bool:
-        """Tell whether this was not told yet, and take note of it."""
+        """Return whether this was not reported yet, and remember it."""
         if key in self._reported:
             return False
         self._reported.add(key)

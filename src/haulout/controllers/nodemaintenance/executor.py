@@ -1,6 +1,7 @@
-"""Performs steps: each is a write or two that carry what they rest on, and decides nothing.
+"""Executes the actions of NodeMaintenances. An action is one or two writes; this module decides nothing.
 
-A step that finds the world other than it was when it was chosen changes nothing. The next look shows what is there.
+Each write carries a precondition (UID, resourceVersion) for what the decision was based on. If the object has changed
+since, the write changes nothing, and the next reconcile observes the new state.
 """
 
 import logging
@@ -42,9 +43,12 @@ _FORBIDDEN_RETRY_INTERVAL = 60.0  # seconds
 
 
 class NodeMaintenanceExecutor:
-    """Does to the cluster what was decided; `before_drain` hears of a node before its pods leave, and may raise."""
+    """Executes actions.
 
-    def __init__(  # noqa: PLR0913 - all that it tells others of
+    `before_drain` is called with the name of a node before its first eviction, and may raise.
+    """
+
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         client: Client,
         informers: NodeMaintenanceInformers,
@@ -57,9 +61,9 @@ class NodeMaintenanceExecutor:
         workload_informers: WorkloadInformers,
         budget_view: Callable[[NodeMaintenance], BudgetCheck | None],
     ) -> None:
-        self.leased_at: dict[str, datetime] = {}  # by maintenance: when its node's lease was taken or renewed
-        self.restored_at: dict[str, datetime] = {}  # by maintenance: when its node had to be taken again
-        self._publish_after = 0.0  # by the monotonic clock: the server has refused our conditions of nodes
+        self.leased_at: dict[str, datetime] = {}  # by maintenance: when its node's lease was acquired or renewed
+        self.restored_at: dict[str, datetime] = {}  # by maintenance: when its node's cordon was last restored
+        self._publish_after = 0.0  # monotonic; set after the API server refused our node conditions
         self._client = client
         self._informers = informers
         self._drains = drains
@@ -68,11 +72,11 @@ class NodeMaintenanceExecutor:
         self._before_drain = before_drain
         self._slots = slots
         self._workload_informers = workload_informers
-        self._budget_view = budget_view  # of the budget; None: there is none
-        self.refused_slots: dict[str, BudgetExhausted] = {}  # by maintenance: why its node got no slot at the last try
+        self._budget_view = budget_view  # returns None if there is no budget
+        self.refused_slots: dict[str, BudgetExhausted] = {}  # by maintenance: why the last request for a slot failed
 
     async def execute(self, action: actions.Action, observation: Observation) -> NodeMaintenance:
-        """Do it; return the maintenance as it is then."""
+        """Execute the action; return the updated maintenance."""
         match action:
             case (
                 actions.AddFinalizer()
@@ -94,21 +98,20 @@ class NodeMaintenanceExecutor:
         return observation.maintenance
 
     async def write_status(self, maintenance: NodeMaintenance, status: NodeMaintenanceStatus) -> NodeMaintenance:
-        """Write the status, if it is another one."""
+        """Patch the status if it differs; return the updated maintenance."""
         change = status_patch(maintenance, status, now=self._client.clock.now())
         return maintenance if change is None else await self._informers.patch(maintenance, change, subresource="status")
 
     def may_publish(self) -> bool:
-        """Tell whether to write conditions of nodes: not for a while after we were told that we may not."""
+        """Return whether to write node conditions. False for a minute after the API server refused that."""
         return self._client.clock.monotonic() >= self._publish_after
 
     def forget(self, name: str) -> None:
-        """Forget a maintenance."""
         self.restored_at.pop(name, None)
         self.leased_at.pop(name, None)
         self.refused_slots.pop(name, None)
 
-    # The maintenance itself
+    # The NodeMaintenance object
 
     async def _change_maintenance(
         self,
@@ -155,7 +158,7 @@ class NodeMaintenanceExecutor:
         action: actions.RecordNodeState | actions.RecordWorkloads | actions.StartRecovery,
         maintenance: NodeMaintenance,
     ) -> NodeMaintenance:
-        """Write into the status what was before, or which workloads were evicted, and since when they recover."""
+        """Record the node's state, its workloads, or the start of recovery in the status."""
         match action:
             case actions.RecordNodeState(before):
                 status = msgspec.structs.replace(maintenance.status, node_before=before)
@@ -190,7 +193,7 @@ class NodeMaintenanceExecutor:
         return maintenance
 
     async def _take_slot(self, maintenance: NodeMaintenance, node: Node) -> bool:
-        """Take leave for the change of this version of the node, where there is a budget; return whether it is ours."""
+        """Acquire a budget slot for this version of the node; return whether the node may be cordoned."""
         budget_view = self._budget_view(maintenance)
         if budget_view is None:
             return True
@@ -225,7 +228,10 @@ class NodeMaintenanceExecutor:
                     await self._slots.release(node)
 
     async def _publish_conditions(self, maintenance: NodeMaintenance, action: actions.PublishConditions) -> None:
-        """Write conditions of a node. Where that is not permitted nothing depends on it, but none is left behind."""
+        """Write node conditions.
+
+        They are optional: a refusal is only recorded, unless conditions would be left behind.
+        """
         try:
             changed = await self._client.patch(NODES, action.node, strategic_patch(action.change), subresource="status")
         except (Forbidden, AdmissionDenied) as error:
@@ -238,7 +244,7 @@ class NodeMaintenanceExecutor:
 
     async def _take_lease(self, observation: Observation) -> NodeMaintenance:
         maintenance = observation.maintenance
-        if observation.lease is None:  # another process may have ended the maintenance, and released it
+        if observation.lease is None:  # another replica may have ended the maintenance and released the lease
             maintenance = await self._informers.confirm(maintenance)
             if maintenance.is_being_deleted:
                 return maintenance
@@ -251,16 +257,16 @@ class NodeMaintenanceExecutor:
         return maintenance
 
     async def _acquire_or_get_lease(self, node: Node, *, looks_new: bool) -> Lease:
-        """Take the lease, or return whose it is."""
+        """Acquire the lease, or return the lease of its current holder."""
         try:
             return await self._acquire_lease(node, looks_new=looks_new)
         except NotFound:
             await namespaces.create_missing(self._client, self._lease_namespace)
             return await self._acquire_lease(node, looks_new=looks_new)
-        except Forbidden as error:  # with a namespace that is deleted goes the Role in it
-            advice = f"the installation brings namespace {self._lease_namespace} and a Role in it: apply it again"
+        except Forbidden as error:  # deleting the namespace deletes the Role in it, too
+            advice = f"apply the installation again: it contains namespace {self._lease_namespace} and the Role in it"
             raise Forbidden(f"{error}; {advice}", code=error.code, reason=error.reason) from error
-        except LockHeld:  # our copy was too old to show that
+        except LockHeld:  # the cached lease was stale
             name = node_lease.lease_name(node.name)
             found = await leases.find(self._client, name, namespace=self._lease_namespace)
             if found is None:
@@ -279,12 +285,12 @@ class NodeMaintenanceExecutor:
         )
 
     async def _release_lease(self, lease: Lease) -> None:
-        """Delete a lease, if it still is as we know it."""
+        """Delete the lease if it is unchanged. If it has changed, only update the cache."""
         namespace, version = lease.namespace, lease.resource_version
         try:
             await self._client.delete(LEASES, lease.name, namespace=namespace, uid=lease.uid, resource_version=version)
         except NotFound:
-            log.debug("lease %s was gone", lease.key)
+            log.debug("lease %s was already deleted", lease.key)
         except Conflict:
             found = await leases.find(self._client, lease.name, namespace=lease.namespace)
             if found is not None:
@@ -319,12 +325,12 @@ class NodeMaintenanceExecutor:
 
 def _require_node(observation: Observation) -> Node:
     if observation.node is None:
-        raise RuntimeError(f"there is no node {observation.maintenance.node} to do that with")
+        raise RuntimeError(f"node {observation.maintenance.node} does not exist")
     return observation.node
 
 
 def _request_owner(maintenance: NodeMaintenance) -> RequestOwner:
-    """Return on whose behalf pods are asked to leave: what was asked goes when the maintenance is deleted."""
+    """Return the owner of EvictionRequests, so that they are garbage-collected with the maintenance."""
     reference = {
         "apiVersion": NODE_MAINTENANCES.api_version,
         "kind": NODE_MAINTENANCES.kind,

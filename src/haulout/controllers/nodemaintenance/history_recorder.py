@@ -1,12 +1,11 @@
-"""What a NodeMaintenance leaves in the history of its node: that it was ordered, how it went, and that it is over.
+"""The history of a NodeMaintenance in the record of its node: created, each phase, and ended.
 
     Running → Succeeded → Ended
 
-All of it is told by the object itself: its uid, and the numbered changes of its phase (`status.phaseTransitions`). So
-it is enough to look: whoever looks at a maintenance notes where it stands and what it passed, once; a successor notes
-the same, which then is the same entry, whatever its clock says. The finalizer goes after the last entry is written, or
-after a second if it cannot be: by then the node is back in service already. The end of a maintenance whose object
-vanished while nobody watched is noted when its record is looked at.
+The object itself supplies everything: its UID and the numbered transitions in `status.phaseTransitions`. Each reconcile
+records the current phase and those before it, once; a successor records the same entries, which are recognized as equal
+whatever its clock says. The finalizer is removed after the last entry is written, or after a second if it cannot be:
+the node is back in service by then. If the object vanished unobserved, the end is recorded when the records are listed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,27 +33,32 @@ _FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 class HistoryRecorder:
-    """Notes how maintenances stand."""
+    """Records the state of NodeMaintenances in the history."""
 
     def __init__(self, history: History, client: Client) -> None:
         self._history = history
         self._client = client
-        self._last_recorded: dict[str, tuple[object, ...]] = {}  # by maintenance: what was noted last
-        self._unfinished: dict[str, tuple[Node, NodeMaintenance]] = {}  # as they were noted last, until their end is
+        # By maintenance: fingerprint of the last recorded state.
+        self._last_recorded: dict[str, tuple[object, ...]] = {}
+        # By name: last recorded state of maintenances without a recorded end.
+        self._unfinished: dict[str, tuple[Node, NodeMaintenance]] = {}
         history.subscribe(self._last_recorded.clear)
 
     def start(self) -> None:
-        """Have the history completed by the ends of maintenances that ended while nobody watched."""
+        """Let the history record the end of maintenances that ended unobserved."""
         self._history.register_kind(NODE_MAINTENANCES.kind, self._is_gone)
 
     async def record(self, observation: Observation, decision: NodeMaintenanceDecision) -> None:
-        """Note how a maintenance stands, if that is news; before it goes, wait a moment until that is written."""
+        """Record the state of a maintenance if it changed.
+
+        Before the finalizer is removed, wait until that is written.
+        """
         node, maintenance = observation.node, observation.maintenance
         for stray_node in observation.stray_nodes:
             self._history.add(stray_node.node, *node_changed_notes(maintenance, now=observation.now))
         if (
             node is None or not maintenance.status.phase or observation.stray_nodes
-        ):  # then the status is about another node
+        ):  # the status is about another node then
             return
         status = maintenance.status
         fingerprint = (
@@ -73,17 +77,17 @@ class HistoryRecorder:
             await self._history.wait_written(node.name, within=_FLUSH_TIMEOUT)
 
     async def forget(self, name: str, *, now: datetime) -> None:
-        """Forget a maintenance that is gone; its end is noted, should somebody have taken its finalizer off."""
+        """Forget a deleted maintenance. Record its end in case its finalizer was removed by somebody else."""
         self._last_recorded.pop(name, None)
         node, maintenance = self._unfinished.get(name, (None, None))
         if node is None or maintenance is None:
             return
         if not maintenance.is_being_deleted and await self._is_gone(name, maintenance.uid):
-            self._history.add(node, _end_note(maintenance, "the NodeMaintenance is gone", at=now))
+            self._history.add(node, _end_note(maintenance, "the NodeMaintenance no longer exists", at=now))
         self._unfinished.pop(name, None)
 
     async def _is_gone(self, name: str, uid: str) -> bool:
-        """Ask the server itself whether a maintenance is gone, or another one of its name: copies may be old."""
+        """Return whether a maintenance is gone or replaced by another one with its name, read from the API server."""
         try:
             found = await self._client.get(NODE_MAINTENANCES, name)
         except NotFound:
@@ -92,7 +96,7 @@ class HistoryRecorder:
 
 
 def history_notes(maintenance: NodeMaintenance, drain: DrainSnapshot | None) -> Iterator[NewEntry]:
-    """Yield which phases a maintenance passed, where it stands and, if it was deleted, that it is over."""
+    """Yield entries for the previous phases, the current phase and, if the maintenance is deleted, its end."""
     created_at, since = maintenance.metadata.creation_timestamp, _phase_since(maintenance)
     if created_at is None or since is None:
         return
@@ -111,24 +115,24 @@ def history_notes(maintenance: NodeMaintenance, drain: DrainSnapshot | None) -> 
 
 
 def node_changed_notes(maintenance: NodeMaintenance, *, now: datetime) -> Iterator[NewEntry]:
-    """Yield that a maintenance is over for a node that it does not name any more."""
+    """Yield the end of a maintenance for a node that its spec does not name any more."""
     yield _end_note(
         maintenance,
-        f"the NodeMaintenance names node {maintenance.node} now",
+        f"spec.nodeName of the NodeMaintenance changed to {maintenance.node}",
         at=now,
         phase=NodeMaintenancePhase.RUNNING,
     )
 
 
 def creating_manager(maintenance: NodeMaintenance) -> str:
-    """Return the program that made an object, as far as the API server tells: it does not tell the user."""
+    """Return the field manager that created an object; the API server does not tell the user."""
     writers = [writer for writer in maintenance.metadata.managed_fields if not writer.subresource]
     first = min(writers, key=lambda writer: writer.time or _FIRST, default=None)
     return "" if first is None else first.manager
 
 
 def _phase_changes(maintenance: NodeMaintenance) -> Sequence[PhaseTransition]:
-    """Return the numbered changes that led to the phase, on this node; none if an older version wrote the status."""
+    """Return the phase transitions on the current node; none if an older version wrote the status."""
     changes = maintenance.status.phase_transitions
     restart = max((number for number, change in enumerate(changes, start=1) if not change.phase), default=0)
     since_restart = changes[restart:]
@@ -136,7 +140,7 @@ def _phase_changes(maintenance: NodeMaintenance) -> Sequence[PhaseTransition]:
 
 
 def _past_phase_note(maintenance: NodeMaintenance, change: PhaseTransition, *, created_at: datetime) -> NewEntry:
-    """Return a phase that a maintenance has left again: what was known of it then is not in the object any more."""
+    """Return the entry of a previous phase. Its details are not in the object any more."""
     entry = Entry(
         time=change.time or created_at,
         what=owner_name(maintenance),
@@ -198,7 +202,7 @@ def _current_entry(maintenance: NodeMaintenance, drain: DrainSnapshot | None, *,
 
 
 def _phase_since(maintenance: NodeMaintenance) -> datetime | None:
-    """Return since when a maintenance is in its phase: the instant of the condition that says so."""
+    """Return since when a maintenance is in its phase: the transition time of the condition for that phase."""
     drained = maintenance.status.condition(NodeMaintenanceConditionType.DRAINED)
     failed = maintenance.status.condition(NodeMaintenanceConditionType.FAILED)
     match maintenance.status.phase:
@@ -217,7 +221,7 @@ def _phase_since(maintenance: NodeMaintenance) -> datetime | None:
 
 
 def _drain_facts(maintenance: NodeMaintenance, drain: DrainSnapshot | None, *, until: datetime) -> DrainFacts | None:
-    """Return what the drain took; None if none has begun."""
+    """Return duration, pods and longest blocker of the drain; None if it has not begun."""
     status = maintenance.status.drain
     if status is None or status.start_time is None:
         return None

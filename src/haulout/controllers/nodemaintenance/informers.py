@@ -1,11 +1,12 @@
-"""What the controller sees: maintenances, nodes and leases, from caches in which our own writes already count.
+"""Informers for NodeMaintenances, nodes and leases, with a mutation cache that includes our own writes.
 
-A copy may be old. What is missing in it is asked for, and whoever is about to take a node hears from the server itself
-whether its maintenance is still wanted (`confirm`).
+A cache may be stale. What is missing in it is read from the API server, and before a node is taken, `confirm` reads
+from the API server whether its maintenance still exists.
 
-Nothing ties the node's object to that of its maintenance. While two processes believe that they lead, one may take a
-node just after the other has ended the maintenance. So whoever ends one remembers it for a while, and so does whoever
-takes something for one, until the server has told since that it is there (`note_ended`): what comes late is given back.
+No precondition ties a write to the node to the existence of its maintenance. While two replicas both believe to lead,
+one may take a node right after the other has ended the maintenance. Therefore both the replica that ends a maintenance
+and the one that takes something for it remember it for a while (`note_ended`), until the API server confirms that the
+maintenance exists. What was taken too late is released.
 """
 
 import asyncio
@@ -52,11 +53,11 @@ _MAX_NAME_LENGTH = 253
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SYNC_TIMEOUT = timedelta(seconds=10)
 _MAX_CONFIRMATION_AGE = timedelta(seconds=1)
-_ENDED_RETENTION = timedelta(minutes=30)  # longer than a write is on its way, or a watch behind
+_ENDED_RETENTION = timedelta(minutes=30)  # longer than any write is in flight or any watch lags behind
 
 
 def node_cache(client: Client) -> Informer[Node]:
-    """Return a copy of all nodes, in which those that maintenances hold are found; others may read it, too."""
+    """Return an informer for all nodes, indexed by the maintenances that hold them. Other controllers may share it."""
     row = compact_nodes(shared_annotations=(DRAIN_RULES,))
     return Informer(
         client,
@@ -67,22 +68,23 @@ def node_cache(client: Client) -> Informer[Node]:
 
 
 def unavailable_nodes(nodes: Informer[Node]) -> Collection[Node]:
-    """Return the nodes in such a copy that are out of service, or may be."""
+    """Return the nodes of such an informer that are or may be unavailable."""
     return nodes.by_index(_BY_AVAILABILITY, _UNAVAILABLE)
 
 
 class MaintenanceGone(HauloutError):
-    """The maintenance does not exist any more, or is another one."""
+    """The maintenance does not exist any more, or has another UID."""
 
 
 class NodeMaintenanceInformers:
-    """The copies, and what is asked when they do not tell."""
+    """The informers, with a fallback to the API server."""
 
     def __init__(self, client: Client, *, lease_namespace: str, nodes: Informer[Node] | None = None) -> None:
         self._client = client
         self._lease_namespace = lease_namespace
-        self._confirmed_at: dict[str, tuple[str, float]] = {}  # by maintenance: its uid, and when it was asked for last
-        self._ended: dict[str, tuple[NodeMaintenance, float]] = {}  # by maintenance: as it goes, and since when
+        # By maintenance: its UID, and the monotonic time of the last confirmation.
+        self._confirmed_at: dict[str, tuple[str, float]] = {}
+        self._ended: dict[str, tuple[NodeMaintenance, float]] = {}  # by maintenance: its final state, and since when
         by_node = {BY_NODE: _node_of}
         self.maintenances = MutationCache(
             Informer(client, ListWatch(NODE_MAINTENANCES), transform=as_is, indexes=by_node)
@@ -94,28 +96,31 @@ class NodeMaintenanceInformers:
         self.leases = MutationCache(Informer(client, ListWatch(LEASES, namespace=lease_namespace), transform=as_is))
 
     def run_functions(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
-        """Return what must run for as long as anything is looked at."""
+        """Return the run functions of all informers that this object owns."""
         own = (self.nodes.informer.run,) if self._has_own_nodes else ()
         return self.maintenances.informer.run, *own, self.leases.informer.run
 
     async def wait_synced(self) -> None:
-        """Wait for the maintenances; for the others only a while, since what is wrong can be told in the status."""
+        """Wait for the maintenances.
+
+        Wait for nodes and leases for a short time only: the status can report their failure.
+        """
         await self.maintenances.informer.wait_synced()
         for cache in (self.nodes.informer, self.leases.informer):
             try:
                 async with asyncio.timeout(_SYNC_TIMEOUT.total_seconds()):
                     await cache.wait_synced()
             except TimeoutError:
-                log.warning("%s cannot be followed: %s", cache.resource, cache.health().problem)
+                log.warning("cannot watch %s: %s", cache.resource, cache.health().problem)
 
     def maintenances_of(self, node: str) -> tuple[NodeMaintenance, ...]:
-        """Return the maintenances of a node."""
         return tuple(self.maintenances.informer.by_index(BY_NODE, node))
 
     async def confirm(self, maintenance: NodeMaintenance) -> NodeMaintenance:
-        """Return a maintenance as the server had it a moment ago at most, by the answer to a write of ours if need be.
+        """Return a maintenance as the API server had it within the last second; raise `MaintenanceGone` if it is gone.
 
-        A copy may be of any age. An answer that is no older than another one could be on its way is as good as that.
+        The informer's copy may be of any age. The response to one of our recent writes is as good as a GET: both may be
+        outdated by the time that a response takes.
         """
         confirmed_uid, confirmed_at = self._confirmed_at.get(maintenance.name, ("", 0.0))
         if (
@@ -129,7 +134,7 @@ class NodeMaintenanceInformers:
         return found
 
     async def patch(self, maintenance: NodeMaintenance, change: RawObject, *, subresource: str = "") -> NodeMaintenance:
-        """Change a maintenance, and return what the server made of it."""
+        """Patch a maintenance and return the result. Raise `MaintenanceGone` if it is gone."""
         asked_at, patch = self._client.clock.monotonic(), merge_patch(change)
         try:
             changed = await self._client.patch(NODE_MAINTENANCES, maintenance.name, patch, subresource=subresource)
@@ -138,7 +143,7 @@ class NodeMaintenanceInformers:
         return self._note_confirmed(changed, asked_at)
 
     def note_ended(self, maintenance: NodeMaintenance) -> None:
-        """Remember a maintenance that is about to end, or for which something is taken, though it may have ended."""
+        """Remember a maintenance that is about to end, or that may have ended while something is taken for it."""
         now = self._client.clock.monotonic()
         deletion_timestamp = maintenance.metadata.deletion_timestamp or self._client.clock.now()
         metadata = structs.replace(maintenance.metadata, deletion_timestamp=deletion_timestamp)
@@ -151,11 +156,10 @@ class NodeMaintenanceInformers:
             del self._ended[oldest]
 
     def ended(self, name: str) -> NodeMaintenance | None:
-        """Return a maintenance of which we know that nobody wants what is done for it, if it is gone by now."""
+        """Return the final state of a maintenance whose end we noted; None if we did not."""
         return self._ended[name][0] if name in self._ended else None
 
     def forget(self, name: str) -> None:
-        """Forget a maintenance."""
         self._confirmed_at.pop(name, None)
 
     async def _get(self, maintenance: NodeMaintenance) -> NodeMaintenance:
@@ -175,7 +179,7 @@ class NodeMaintenanceInformers:
         return self.maintenances.record_write(maintenance)
 
     async def refresh(self, maintenance: NodeMaintenance) -> NodeMaintenance:
-        """Ask the server for a maintenance and its node, of which the copies have proved to be old."""
+        """Read a maintenance and its node from the API server after a conflict."""
         known = self.nodes.get(maintenance.node)
         if known is not None:
             try:
@@ -185,10 +189,10 @@ class NodeMaintenanceInformers:
         return await self._get(maintenance)
 
     async def node(self, name: str) -> Node | None:
-        """Return a node; None if there is none, which the server itself has said."""
+        """Return a node; None only if the API server has confirmed that it does not exist."""
         health = self.nodes.informer.health()
         if not health.has_synced:
-            raise KubeError(f"the nodes are not known: {health.problem or 'they are still being read'}")
+            raise KubeError(f"cannot read nodes: {health.problem or 'the first list is not complete'}")
         if not _is_node_name(name):
             return None
         node = self.nodes.get(name)
@@ -200,7 +204,6 @@ class NodeMaintenanceInformers:
             return None
 
     async def lease(self, node: str) -> Lease | None:
-        """Return the lease of a node."""
         if not _is_node_name(node):
             return None
         if self.leases.informer.health().has_synced:
@@ -208,7 +211,7 @@ class NodeMaintenanceInformers:
         return await leases.find(self._client, node_lease.lease_name(node), namespace=self._lease_namespace)
 
     def held_nodes(self) -> dict[str, str]:
-        """Return the nodes that are held by maintenances, and by which."""
+        """Return the nodes that maintenances hold: node name to maintenance name."""
         return {
             maintenance.node: maintenance.name
             for maintenance in self.maintenances.informer.all()
@@ -216,36 +219,34 @@ class NodeMaintenanceInformers:
         }
 
     def nodes_held_by(self, maintenance: str) -> list[Node]:
-        """Return the nodes that are kept cordoned in the name of a maintenance."""
+        """Return the nodes that are held for a maintenance."""
         known = [self.nodes.get(node.name) for node in self.nodes.informer.by_index(_BY_HOLDER, maintenance)]
         return [node for node in known if node is not None and maintenance in maintenances_holding(node)]
 
     # For budgets
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
-        """Take note of a change of a node."""
+        """Update group sizes and NotReady times after a change of a node."""
         self.sizes.on_node_change(old, new)
         self._outages.on_node_change(old, new)
 
     def find(self, name: str) -> Node | None:
-        """Return a node, as far as it is known."""
         return self.nodes.get(name)
 
     def possibly_unavailable(self) -> list[Node]:
-        """Return the nodes that are out of service, or may be."""
+        """Return the nodes that are or may be unavailable."""
         return list(unavailable_nodes(self.nodes.informer))
 
     def group_size(self, group: LimitGroup) -> int:
-        """Return how many nodes there are in a group."""
         return self.sizes.size(group)
 
     def time_until_down(self, node: Node, now: datetime) -> timedelta | None:
-        """Return in what time a node is down beyond doubt; None if it is ready."""
+        """Return the time until a node is down beyond doubt; None if it is ready."""
         return self._outages.time_until_down(node, now)
 
 
 def maintenances_holding(node: Node) -> tuple[str, ...]:
-    """Return the maintenances that keep a node cordoned, or wait for its recovery."""
+    """Return the maintenances that own the node's cordon or wait for its recovery."""
     return *node_maintenances_of(node), *recovering_node_maintenances_of(node)
 
 
@@ -254,12 +255,15 @@ def _availability(node: Node) -> tuple[str, ...]:
 
 
 def _is_node_name(name: str) -> bool:
-    """Tell whether a node can have this name; others are not asked for: in a path they could mean something else."""
+    """Return whether the name is a valid node name.
+
+    Others are never requested: in a URL path they could mean something else.
+    """
     return len(name) <= _MAX_NAME_LENGTH and _NODE_NAME.fullmatch(name) is not None
 
 
 def has_relevant_change(old: Node | None, new: Node | None) -> bool:
-    """Tell whether a maintenance wants to hear of a change of a node: heartbeats are none."""
+    """Return whether a change of a node matters to a maintenance. Heartbeats do not."""
     return old is None or new is None or _relevant_fields(old) != _relevant_fields(new)
 
 

@@ -1,11 +1,11 @@
-"""What a NodeMaintenance does to a node, in whose name, and how it is taken back: the next step of that, step by step.
+"""What a NodeMaintenance changes on a node, as a cordon owner, and how that is undone: the next action of each.
 
-A node that the object does not name any more, since somebody changed it, is given back like one whose maintenance is
-over. What the Node Maintenance Operator has begun is taken over as if we had begun it.
+A node that `spec.nodeName` does not name any more is released like one whose maintenance is over. What the Node
+Maintenance Operator began is adopted as if we had begun it.
 
-How the node was before is kept in two places: in the mark on the node, and in the status of the NodeMaintenance. The
-status is written first. It follows the mark. If somebody removes the maintenance from the mark, the node still carries
-its taint or its label, and the status says how the node was.
+The state of the node before the maintenance is stored in the cordon annotation on the node and in the status of the
+NodeMaintenance. The status is written first, and follows the annotation. If somebody removes the maintenance from the
+annotation, the node still has its taint or label, and the status tells the state before.
 """
 
 from collections.abc import Iterable
@@ -39,12 +39,12 @@ _MAX_REASON_LENGTH = 256
 
 
 def owner_name(maintenance: NodeMaintenance) -> str:
-    """Return the name by which a maintenance keeps a node cordoned."""
+    """Return the cordon owner of a maintenance."""
     return f"{OWNER_PREFIX}{maintenance.name}"
 
 
 def is_adoptable(maintenance: NodeMaintenance, node: Node) -> bool:
-    """Tell whether the Node Maintenance Operator, which leaves no mark, has put this node into this maintenance."""
+    """Return whether the Node Maintenance Operator, which writes no annotation, holds the node for this maintenance."""
     status = maintenance.status
     annotations = {cordon.CORDON_ANNOTATION, cordon.CORDON_BACKUP_ANNOTATION} & node.metadata.annotations.keys()
     if annotations or not status.phase or status.conditions:
@@ -53,17 +53,17 @@ def is_adoptable(maintenance: NodeMaintenance, node: Node) -> bool:
 
 
 def adopt(observation: Observation, node: Node) -> NodeMaintenanceDecision:
-    """Put our mark on a node that the Node Maintenance Operator has taken for the same maintenance."""
+    """Add our cordon annotation to a node that the Node Maintenance Operator holds for the same maintenance."""
     change = cordon.acquire(
         node, owner_name(observation.maintenance), CORDON_REQUEST, now=observation.now, adopting=True
     )
     if change is None:
-        raise RuntimeError(f"node {node.name} is to be adopted, and has a mark")
+        raise RuntimeError(f"node {node.name} already has the cordon annotation that its adoption should add")
     return NodeMaintenanceDecision(action=CordonNode(change, is_first=True))
 
 
 def node_before(observation: Observation) -> NodeBefore | None:
-    """Return what the status is to say of how the node was before."""
+    """Return the node's state before maintenance, for the status."""
     reported, node = observation.maintenance.status.node_before, observation.node
     if node is None or uses_status_copy(observation.maintenance, node):
         return reported
@@ -77,9 +77,10 @@ def node_before(observation: Observation) -> NodeBefore | None:
 
 
 def is_cordon_annotation_lost(maintenance: NodeMaintenance, node: Node) -> bool:
-    """Tell whether somebody has removed this maintenance from the mark on a node that it holds.
+    """Return whether somebody removed the maintenance from the cordon annotation of a node that it holds.
 
-    The status says that it has held the node, and what it has put onto the node says that it did not let go since.
+    Condition Cordoned proves that it held the node, and its taint or label on the node proves that it did not release
+    it.
     """
     copy = maintenance.status.node_before
     if not _was_cordoned(maintenance) or (copy is not None and copy.uid != node.uid) or _has_maintenance_owner(node):
@@ -89,7 +90,7 @@ def is_cordon_annotation_lost(maintenance: NodeMaintenance, node: Node) -> bool:
 
 
 def uses_status_copy(maintenance: NodeMaintenance, node: Node) -> bool:
-    """Tell whether the status says better than the node how that was before: it may have lost its mark."""
+    """Return whether the status is the better source of the node's prior state, because the annotation may be lost."""
     copy = maintenance.status.node_before
     if copy is None or copy.uid != node.uid or _has_maintenance_owner(node):
         return False
@@ -102,7 +103,7 @@ def _was_cordoned(maintenance: NodeMaintenance) -> bool:
 
 
 def _has_maintenance_owner(node: Node) -> bool:
-    """Tell whether any maintenance has the node by the mark on it."""
+    """Return whether any maintenance is an owner in the cordon annotation."""
     try:
         return any(owner.startswith(OWNER_PREFIX) for owner in cordon_owners(node))
     except InvalidCordonAnnotation:
@@ -110,7 +111,10 @@ def _has_maintenance_owner(node: Node) -> bool:
 
 
 def state_before_from_status(maintenance: NodeMaintenance) -> StateBeforeCordon:
-    """Return how the node was by the status; without a copy there, our taint tells that all that we set is ours."""
+    """Return the node's prior state by the status.
+
+    Without a copy there, our taint proves that all we requested is ours.
+    """
     copy, unmodified = maintenance.status.node_before, cordon.unmodified_state(CORDON_REQUEST)
     if copy is None:
         return unmodified
@@ -122,9 +126,9 @@ def state_before_from_status(maintenance: NodeMaintenance) -> StateBeforeCordon:
 
 
 def release_node(observation: Observation, node: Node, *, recovering: bool = False) -> NodeMaintenanceDecision | None:
-    """Return the next step on the way to a node that is not ours any more; None if there is none left.
+    """Return the next action that releases the node; None if it is released.
 
-    With `recovering`, the node still counts for budgets afterwards, until its workloads have recovered.
+    With `recovering`, the node counts as unavailable for budgets until its workloads have recovered.
     """
     owner, is_lost = owner_name(observation.maintenance), _needs_restore_without_annotation(observation, node)
     is_shared = (not is_lost and _has_other_maintenance(node, owner)) or is_needed_by_rival(observation.rivals)
@@ -146,10 +150,10 @@ def release_node(observation: Observation, node: Node, *, recovering: bool = Fal
 
 
 def _needs_restore_without_annotation(observation: Observation, node: Node) -> bool:
-    """Tell whether a node is to be restored though its mark does not name this maintenance.
+    """Return whether to restore the node although its annotation does not name this maintenance.
 
-    The mark is lost, perhaps before the status could say that the node was held; or nobody else can be meant by our
-    taint, as there is no other maintenance of the node.
+    Either the annotation is lost, perhaps before the status recorded the cordon; or our taint can belong to no other
+    maintenance, because the node has no other.
     """
     if is_cordon_annotation_lost(observation.maintenance, node):
         return True
@@ -158,7 +162,7 @@ def _needs_restore_without_annotation(observation: Observation, node: Node) -> b
 
 
 def release_stray_nodes(observation: Observation) -> NodeMaintenanceDecision | None:
-    """Give back a node that the object has named before. Its mark is what tells of it, so that goes last."""
+    """Release a node that the spec named before. The annotation goes last, because it identifies the node."""
     owner = owner_name(observation.maintenance)
     for stray_node in observation.stray_nodes:
         node = stray_node.node
@@ -180,23 +184,25 @@ def release_stray_nodes(observation: Observation) -> NodeMaintenanceDecision | N
 
 
 def may_release_lease(lease: Lease) -> bool:
-    """Tell whether a lease is in our name, or in nobody's; one of another's that ran out is theirs to clear away."""
+    """Return whether the lease is ours or has no holder. An expired lease of another holder is theirs to delete."""
     return lease.spec.holder_identity in (None, "", HOLDER)
 
 
 def cordon_owners(node: Node) -> tuple[str, ...]:
-    """Return in whose names a node is kept cordoned."""
     found = cordon.cordon_of(node)
     return () if found is None else tuple(found.owners)
 
 
 def _has_other_maintenance(node: Node, owner: str) -> bool:
-    """Tell whether another maintenance has the node; profiles may have it, too, but know nothing of its conditions."""
+    """Return whether another maintenance holds the node.
+
+    Profiles do not count, since they do not use its conditions.
+    """
     return any(other != owner and other.startswith(OWNER_PREFIX) for other in cordon_owners(node))
 
 
 def publish_conditions(observation: Observation, node: Node, state: LifecycleState) -> NodeMaintenanceDecision | None:
-    """Return the step that makes the node's conditions say how far we are; None if they do."""
+    """Return the action that updates the node's conditions to this state; None if they are up to date."""
     is_last = state is LifecycleState.OVER
     if not observation.may_publish_conditions and not is_last:
         return None
@@ -207,11 +213,11 @@ def publish_conditions(observation: Observation, node: Node, state: LifecycleSta
 
 
 def is_needed_by_rival(rivals: Iterable[NodeMaintenance]) -> bool:
-    """Tell whether the node stays in maintenance for another's sake."""
+    """Return whether another maintenance keeps the node in maintenance."""
     return any(not rival.is_being_deleted for rival in rivals)
 
 
 def shorten(text: str) -> str:
-    """Return what people wrote as one line that can be shown elsewhere."""
+    """Return user text as a single line of bounded length."""
     line = " ".join(text[: 4 * _MAX_REASON_LENGTH].split())
     return line if len(line) <= _MAX_REASON_LENGTH else f"{line[: _MAX_REASON_LENGTH - 1]}…"

@@ -1,7 +1,7 @@
-"""What may be notified of a NodeMaintenance: that it started, is blocked, succeeded or failed. Pure.
+"""Notifications about a NodeMaintenance: started, blocked, succeeded or failed. Pure.
 
-Phases are told by `status.phaseTransitions`, whose numbers tell two failures of one maintenance apart. Something that
-blocks it is told once, by its name: another pod that the same PodDisruptionBudget keeps is no news.
+Phases come from `status.phaseTransitions`, whose numbers tell two failures of one maintenance apart. A blocker is
+notified once, by its name: another pod behind the same PodDisruptionBudget is no new event.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _MAX_KEY_LENGTH = 200
 
 
 def involved_object(maintenance: NodeMaintenance) -> InvolvedObject:
-    """Return the facts of a maintenance."""
+    """Return the fields of a maintenance that notifications use."""
     return InvolvedObject(
         kind=NODE_MAINTENANCES.kind,
         name=maintenance.name,
@@ -37,7 +37,7 @@ def involved_object(maintenance: NodeMaintenance) -> InvolvedObject:
 
 
 def object_events(maintenance: NodeMaintenance) -> Iterator[ObjectEvent]:
-    """Yield what happened to a maintenance, in order; nothing once it is deleted."""
+    """Yield the events of a maintenance in order; none once it is deleted."""
     if maintenance.is_being_deleted:
         return
     changes = maintenance.status.phase_transitions
@@ -89,12 +89,12 @@ def _describe(maintenance: NodeMaintenance) -> str:
 
 
 def _blockers_without_progress(maintenance: NodeMaintenance) -> Iterator[BlockerStatus]:
-    """Yield what more than patience is needed for."""
+    """Yield the blockers that do not end by themselves."""
     return (blocker for blocker in maintenance.status.blockers if blocker.kind not in PROGRESS_KINDS)
 
 
 def _blocker_key(blocker: BlockerStatus) -> str:
-    """Return what a blocker is remembered by; that of a budget names the nodes that use it, which change."""
+    """Return the key of a blocker. That of a budget omits the nodes that use it, because they change."""
     named = blocker.object.partition(":")[0] if blocker.kind == "Budget" else blocker.object or blocker.pod
     return f"{blocker.kind} {named}"[:_MAX_KEY_LENGTH]
 

@@ -1,4 +1,4 @@
-"""What is known of a NodeMaintenance at one moment, and what is decided from it: values, and nothing else."""
+"""The input and the result of a decision about a NodeMaintenance. Values only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from haulout.drain.manager import DrainSnapshot
 
 
 class FailureReason(StrEnum):
-    """Why a maintenance failed: the reason of the condition Failed."""
+    """The reason of condition Failed."""
 
     NODE_MISSING = "NodeMissing"
     NODE_UNNAMED = "NodeUnnamed"
@@ -29,7 +29,7 @@ class FailureReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrayNode:
-    """A node that is held in the name of a maintenance which names another one by now."""
+    """A node that is held for a maintenance whose `spec.nodeName` now names another node."""
 
     node: Node
     lease: Lease | None = None
@@ -37,7 +37,7 @@ class StrayNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What is known of a maintenance at one moment."""
+    """The state of a maintenance, its node, lease and drain at one moment."""
 
     maintenance: NodeMaintenance
     now: datetime
@@ -45,28 +45,27 @@ class Observation:
     lease: Lease | None = None
     drain: DrainSnapshot | None = None
     rivals: tuple[NodeMaintenance, ...] = ()  # other maintenances of the same node
-    quorum_problem: str = ""  # why the node may not be taken out of service now
-    missing_permission: str = ""  # a permission that the drain may need and that the operator does not have
-    leased_at: datetime | None = None  # when we took or renewed the lease
-    restored_at: datetime | None = None  # when somebody had undone what we hold, and we did it again
+    quorum_problem: str = ""  # why etcd's quorum forbids to cordon the node now
+    missing_permission: str = ""  # permission that the drain may need and the operator lacks
+    leased_at: datetime | None = None  # when we last acquired or renewed the lease
+    restored_at: datetime | None = None  # when we last restored a cordon that somebody had undone
     stray_nodes: tuple[StrayNode, ...] = ()
     other_cordon_owners: Mapping[str, CordonHold] = field(
         default_factory=dict
-    )  # other controllers', if the mark is lost
-    may_publish_conditions: bool = True  # conditions of nodes, as far as we know
+    )  # set only if the cordon annotation is lost
+    may_publish_conditions: bool = True  # False for a while after a 403
     has_budget: bool = False
-    budget_exhausted: BudgetExhausted | None = None  # why the budget has no room for the node
-    recovery: RecoveryObservation | None = None  # of the workloads, where the maintenance asks for it
+    budget_exhausted: BudgetExhausted | None = None  # why the budget has no slot for the node
+    recovery: RecoveryObservation | None = None  # state of the workloads; None unless recovery is requested
 
     @property
     def lease_state(self) -> LeaseState:
-        """How it stands with the lease."""
         return lease_state(self.lease, now=self.now)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a maintenance failed, and in which words."""
+    """Why a maintenance failed."""
 
     reason: FailureReason
     message: str
@@ -74,15 +73,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMaintenanceDecision:
-    """One step; or, when there is nothing to do, how things stand and when to look again."""
+    """One action; without one, the facts for the status and the time to requeue."""
 
     action: Action | None = None
     requeue_at: datetime | None = None
     failure: Failure | None = None
-    problem: str = ""  # why it does not go on, if it has not failed: the last error
-    waits_for: str = ""  # in words, who or what must act first
+    problem: str = ""  # why the maintenance waits, if it has not failed; becomes lastError
+    waits_for: str = ""  # text: who or what must act first
     lease_lost_since: datetime | None = None
     lease_failures: int = 0
-    budget_exhausted: BudgetExhausted | None = None  # the budget for which it waits
-    hold: Hold | None = None  # the person for whom it waits
-    is_recovering: bool = False  # it is over, and waits for workloads to recover
+    budget_exhausted: BudgetExhausted | None = None  # the exhausted budget that it waits for
+    hold: Hold | None = None  # the hold that it waits for
+    is_recovering: bool = False  # the object is deleted, and workloads have yet to recover

@@ -1,7 +1,8 @@
-"""A brake for maintenances that change again and again: two processes with different views undo each other's work.
+"""Rate limit for maintenances that change again and again, because two replicas undo each other's work.
 
-At most one of them should lead, but for some seconds both may believe that they do, and one may see what the other does
-not. Each step is right by itself, and wakes the other. Who has done a lot for one maintenance of late pauses.
+At most one replica should lead, but for some seconds two may believe to, and one may observe what the other does not.
+Each action is correct by itself and triggers the other replica. A replica that has executed many actions for one
+maintenance recently pauses.
 """
 
 from collections import deque
@@ -14,18 +15,18 @@ INTERVAL = timedelta(seconds=30)
 
 
 class ReconcileRateLimiter:
-    """Counts what was done for each maintenance of late."""
+    """Counts the recent actions of each maintenance."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changes: dict[str, deque[float]] = {}
 
     def record_change(self, name: str) -> None:
-        """Take note that something was done."""
+        """Record that an action was executed."""
         self._changes.setdefault(name, deque(maxlen=MAX_CHANGES)).append(self._clock.monotonic())
 
     def paused_until(self, name: str) -> datetime | None:
-        """Return until when to leave a maintenance alone; None if it need not be."""
+        """Return until when to pause a maintenance; None if it is within the limit."""
         changes = self._changes.get(name)
         if changes is None or len(changes) < MAX_CHANGES:
             return None
@@ -33,5 +34,4 @@ class ReconcileRateLimiter:
         return self._clock.now() + remaining if remaining > timedelta() else None
 
     def forget(self, name: str) -> None:
-        """Forget a maintenance."""
         self._changes.pop(name, None)

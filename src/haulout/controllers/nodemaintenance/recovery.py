@@ -1,11 +1,11 @@
-"""Whether a node whose NodeMaintenance was deleted has recovered: the decision, and the mark on the node.
+"""Whether a node whose NodeMaintenance was deleted has recovered: the decision, and the annotation on the node.
 
-With `spec.recovery`, a maintenance that is deleted uncordons its node and then waits until the node is Ready and the
-workloads whose pods it evicted are available again, for `timeout` at most. Meanwhile it keeps its finalizer, and the
-annotation `haulout.dev/recovering` of the node tells all budgets that the node is not back yet.
+With `spec.recovery`, a deleted maintenance uncordons its node and then waits until the node is Ready and the workloads
+whose pods it evicted are available again, for `timeout` at most. Meanwhile it keeps its finalizer, and the annotation
+`haulout.dev/recovering` tells all budgets that the node is still unavailable.
 
-Which workloads these are stands in the status, from before the drain. So a successor waits for the same ones, until the
-same instant. Nothing waits for ever: not if the status is edited, not if workloads may not be read.
+The status names these workloads from before the drain. A successor thus waits for the same workloads until the same
+deadline. The wait always ends, even if the status is edited or workloads cannot be read.
 """
 
 from dataclasses import dataclass
@@ -24,25 +24,24 @@ MAX_TIMEOUT = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryObservation:
-    """What is known of the workloads of a maintenance: `degraded` are those that are not available, in words."""
+    """The workloads of a maintenance. `degraded` describes those that are not available."""
 
-    record: WorkloadRecord | None = None  # of those on the node, while the drain has not begun
+    record: WorkloadRecord | None = None  # workloads on the node, before the drain begins
     degraded: tuple[str, ...] = ()
-    problem: str = ""  # why it is not known
+    problem: str = ""  # why the state is unknown
 
 
 def waits_for_recovery(maintenance: NodeMaintenance) -> bool:
-    """Tell whether a maintenance waits for recovery in the end: its workloads were recorded before the drain."""
+    """Return whether the maintenance waits for recovery at its end: its workloads were recorded before the drain."""
     return maintenance.spec.recovery is not None and maintenance.status.recovery is not None
 
 
 def record_of(recovery: RecoveryStatus) -> WorkloadRecord:
-    """Return the workloads that a status names."""
     return WorkloadRecord(workloads=recovery.workloads, omitted=recovery.omitted)
 
 
 def recovery_deadline(maintenance: NodeMaintenance, now: datetime) -> datetime | None:
-    """Return until when a maintenance waits for recovery; None if it has not begun to."""
+    """Return until when the maintenance waits for recovery; None if the wait has not begun."""
     recovery = maintenance.status.recovery
     if recovery is None or recovery.start_time is None:
         return None
@@ -53,7 +52,7 @@ def _timeout(maintenance: NodeMaintenance) -> timedelta:
     spec = maintenance.spec.recovery
     try:
         parsed = duration.parse(spec.timeout) if spec is not None and spec.timeout else DEFAULT_TIMEOUT
-    except duration.DurationError:  # the definition of the resource does not let it in
+    except duration.DurationError:  # the CRD's validation does not admit such a value
         return DEFAULT_TIMEOUT
     return min(max(parsed, timedelta()), MAX_TIMEOUT)
 
@@ -63,16 +62,20 @@ def missing_for_recovery(node: Node, recovery: RecoveryStatus, observation: Reco
     ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
     if ready is None or ready.status != "True":
         return f"node {node.name} is not Ready"
-    problem = recovery.problem or (observation.problem if observation is not None else "they are not followed")
+    problem = recovery.problem or (observation.problem if observation is not None else "they are not watched")
     if problem:
-        return f"which workloads were evicted from node {node.name} and are available again is not known: {problem}"
+        return f"cannot tell whether the workloads evicted from node {node.name} are available again: {problem}"
     if observation is not None and observation.degraded:
         return f"evicted from node {node.name} and not fully available again: {format_list(observation.degraded)}"
-    return f"{recovery.omitted} workloads are not known: the status has no room for them" if recovery.omitted else ""
+    return (
+        f"cannot tell whether {recovery.omitted} workloads are available again: they do not fit into the status"
+        if recovery.omitted
+        else ""
+    )
 
 
 def recovering_annotation(node: Node, name: str) -> RawObject:
-    """Return the annotation that says that workloads of a node recover from a maintenance of this name."""
+    """Return the recovering annotation of a node with this maintenance added."""
     return {
         unavailable_nodes.RECOVERING_ANNOTATION: ",".join(
             dict.fromkeys((*unavailable_nodes.recovering_node_maintenances_of(node), name))
@@ -81,7 +84,7 @@ def recovering_annotation(node: Node, name: str) -> RawObject:
 
 
 def remove_recovering_patch(node: Node, name: str) -> RawObject:
-    """Return the change that takes a maintenance off this annotation."""
+    """Return the patch that removes a maintenance from the recovering annotation."""
     remaining = [other for other in unavailable_nodes.recovering_node_maintenances_of(node) if other != name]
     metadata = {"uid": node.uid, "resourceVersion": node.resource_version}
     return {

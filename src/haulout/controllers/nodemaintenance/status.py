@@ -1,13 +1,13 @@
-"""What the status of a NodeMaintenance says: a function of what was seen and decided, and of what it said before.
+"""The status of a NodeMaintenance: a function of the observation, the decision and the previous status.
 
-The fields of the Node Maintenance Operator keep their meaning. What went wrong goes from `lastError` when it is over;
-`drainProgress` stays within 0 and 100; `totalpods` and `evictionPods` are counted once. The conditions say the same in
-more words, and `blockers` what stands in the way.
+The fields of the Node Maintenance Operator keep their meaning. `lastError` is emptied when the error is over;
+`drainProgress` stays within 0 and 100; `totalpods` and `evictionPods` are counted once. The conditions contain the same
+in more detail, and `blockers` what blocks the maintenance.
 
 Ready, Reconciling and Stalled are for tools that wait for objects of any kind by the rules of kstatus
-(sigs.k8s.io/cli-utils, pkg/kstatus). Ready is True when the node is empty. Before that exactly one of Reconciling and
-Stalled is True: Stalled if a person must act. Absent means False. They change with what the other conditions say. Only
-that a drain stalls may cost a write of its own, one per drain.
+(sigs.k8s.io/cli-utils, pkg/kstatus). Ready is True when the node is drained. Before that exactly one of Reconciling and
+Stalled is True: Stalled if a person must act. Absent means False. They change together with the other conditions. Only
+a drain that becomes stalled may cost a write of its own, one per drain.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,8 +47,8 @@ from haulout.drain.stall_detection import BLOCKED_AFTER, STALLED_AFTER
 from haulout.kube.admission_errors import AdmissionFailure
 from haulout.kube.patches import difference
 
-RETRYING_REASON = "Retrying"  # the reason of the condition Drained after an error
-BUDGET_EXHAUSTED_REASON = "BudgetUsedUp"  # the reason of the condition WithinBudget
+RETRYING_REASON = "Retrying"  # reason of condition Drained after an error
+BUDGET_EXHAUSTED_REASON = "BudgetExhausted"  # reason of condition WithinBudget
 _NO_RECOVERY = """'{"spec":{"recovery":null}}'"""
 _MAX_BLOCKERS = 50
 _MAX_TRANSITIONS = 10
@@ -58,7 +58,7 @@ _ENDING_STATES = (PodDrainState.LEAVING, PodDrainState.FINISHING)
 
 @dataclass(frozen=True, slots=True)
 class StatusUpdate:
-    """A status, and when it will say something else though nothing happens."""
+    """A status, and when it changes by the passing of time alone."""
 
     status: NodeMaintenanceStatus
     requeue_at: datetime | None
@@ -73,9 +73,10 @@ def build_status(
     error_reason: str = RETRYING_REASON,
     lease_namespace: str = node_lease.NAMESPACE,
 ) -> StatusUpdate:
-    """Return what the status should say.
+    """Return the status.
 
-    `error` is what went wrong on the way, `error_reason` a word for it, and `admission` who refused a write.
+    `error` is what failed in this reconcile, `error_reason` the condition reason for it, and `admission` the policy or
+    webhook that refused a write.
     """
     reported = observation.maintenance.status
     progress = (
@@ -134,7 +135,7 @@ def build_status(
 
 
 def status_patch(maintenance: NodeMaintenance, status: NodeMaintenanceStatus, *, now: datetime) -> RawObject | None:
-    """Return the merge patch that makes the status of `maintenance` say this; None if it does."""
+    """Return the merge patch that updates the status of `maintenance`; None if it is up to date."""
     if is_up_to_date(maintenance, status):
         return None
     desired = msgspec.structs.replace(status, last_update=_truncate_to_seconds(now))
@@ -144,9 +145,9 @@ def status_patch(maintenance: NodeMaintenance, status: NodeMaintenanceStatus, *,
 
 
 def is_up_to_date(maintenance: NodeMaintenance, status: NodeMaintenanceStatus) -> bool:
-    """Tell whether the status of `maintenance` says this already, whenever that was written."""
+    """Return whether the status of `maintenance` is up to date, apart from `lastUpdate`."""
     reported = maintenance.status
-    # A CustomResourceDefinition of an older version does not keep phaseTransitions and waitsFor. Both change only with
+    # A CustomResourceDefinition of an older version drops phaseTransitions and waitsFor. Both change only together with
     # other fields.
     ignored_fields = {
         "last_update": reported.last_update,
@@ -157,7 +158,7 @@ def is_up_to_date(maintenance: NodeMaintenance, status: NodeMaintenanceStatus) -
 
 
 def phase_transitions(reported: NodeMaintenanceStatus, phase: str, *, now: datetime) -> tuple[PhaseTransition, ...]:
-    """Return the last changes of the phase, with that to `phase` if it is one; empty: it begins anew."""
+    """Return the last phase transitions, including that to `phase` if it differs. An empty `phase` marks a restart."""
     known = reported.phase_transitions
     if phase == reported.phase:
         return known
@@ -166,11 +167,11 @@ def phase_transitions(reported: NodeMaintenanceStatus, phase: str, *, now: datet
 
 
 def _truncate_to_seconds(instant: datetime) -> datetime:
-    """Return an instant as the API server keeps it, so that what it returns equals what was sent."""
+    """Return an instant with the precision of the API server, so that what it returns equals what was sent."""
     return instant.replace(microsecond=0)
 
 
-# The old fields
+# Fields of the Node Maintenance Operator
 
 
 def _phase(observation: Observation, decision: NodeMaintenanceDecision) -> NodeMaintenancePhase:
@@ -179,7 +180,7 @@ def _phase(observation: Observation, decision: NodeMaintenanceDecision) -> NodeM
     drain, reported_phase = observation.drain, observation.maintenance.status.phase
     if drain is not None and drain.outcome is not None and drain.outcome.is_drained:
         return NodeMaintenancePhase.SUCCEEDED
-    # Whoever takes over has not looked yet, and until then what was said holds.
+    # A new leader has not listed the pods yet. Until then the previous phase holds.
     has_pods = drain is not None and bool(drain.progress.pods) and not drain.is_waiting
     return (
         NodeMaintenancePhase.SUCCEEDED
@@ -204,7 +205,7 @@ def _last_error(
 
 
 def _kept_lease_failures(observation: Observation, decision: NodeMaintenanceDecision) -> int:
-    """Return the number of lease failures that a failed maintenance goes on telling."""
+    """Return the number of lease failures that the status of a failed maintenance keeps."""
     is_lost = decision.failure is not None and decision.failure.reason is FailureReason.LEASE_LOST
     return observation.maintenance.status.error_on_lease_count if is_lost else 0
 
@@ -214,15 +215,15 @@ def _pod_reference(pod: str) -> PodReference:
     return PodReference(namespace=namespace, name=name)
 
 
-# The new ones
+# Fields of Haulout
 
 
 def _next_reconcile(
     observation: Observation, decision: NodeMaintenanceDecision, progress: DrainProgress | None
 ) -> datetime | None:
-    """Return by when things are looked at again; in whole minutes, or the status would change with each look.
+    """Return when the next reconcile is due, in whole minutes, or the status would change with each reconcile.
 
-    What was said before stands as long as it is kept: there is a look by then, and none was put off until later.
+    The previous value stays as long as it is true: a reconcile is due by then, and not much earlier.
     """
     candidates = [decision.requeue_at] if decision.requeue_at else []
     candidates += (
@@ -241,7 +242,7 @@ def _next_reconcile(
 
 
 def _next_eviction_attempt(pod: PodProgress, now: datetime) -> datetime | None:
-    """Return when a pod is asked again: right now, if it is being asked."""
+    """Return when the next attempt for a pod is due: now, if one is in flight."""
     return now if pod.next_at is None and pod.state in (PodDrainState.EVICTING, PodDrainState.BLOCKED) else pod.next_at
 
 
@@ -250,7 +251,6 @@ def _blocker_status(active: ActiveBlocker) -> BlockerStatus:
 
 
 def _waits_for(blockers: Sequence[BlockerStatus], progress: DrainProgress | None) -> str:
-    """Return the object of the first blocker or, without blockers, the pods that are ending."""
     if blockers:
         return blockers[0].object
     ending = [] if progress is None else [pod.pod for pod in progress.pods if pod.state in _ENDING_STATES]
@@ -258,7 +258,7 @@ def _waits_for(blockers: Sequence[BlockerStatus], progress: DrainProgress | None
 
 
 def _budget_blocker(observation: Observation, decision: NodeMaintenanceDecision) -> Iterable[BlockerStatus]:
-    """Yield what stands in the way of the maintenance as a whole: the budget, and who uses it."""
+    """Yield the blocker of the whole maintenance if the budget is exhausted."""
     exhausted = decision.budget_exhausted
     if exhausted is None:
         return
@@ -268,7 +268,7 @@ def _budget_blocker(observation: Observation, decision: NodeMaintenanceDecision)
         kind="Budget",
         object=f"budget: {format_list(exhausted.unavailable)}" if exhausted.unavailable else "budget",
         reason=str(exhausted),
-        advice="it begins by itself when there is room",
+        advice="it begins automatically when the budget has a free slot",
         since=condition.last_transition_time if condition is not None and is_reported else observation.now,
     )
 
@@ -276,7 +276,7 @@ def _budget_blocker(observation: Observation, decision: NodeMaintenanceDecision)
 def _admission_blocker(
     observation: Observation, admission: AdmissionFailure | None, kind: str
 ) -> Iterable[BlockerStatus]:
-    """Yield the admission policy or webhook that refuses what the maintenance writes."""
+    """Yield the blocker of an admission policy or webhook that refuses our writes."""
     if admission is None:
         return
     before = next((blocker for blocker in observation.maintenance.status.blockers if blocker.kind == kind), None)
@@ -290,7 +290,7 @@ def _admission_blocker(
 
 
 def _hold_blocker(observation: Observation, decision: NodeMaintenanceDecision) -> Iterable[BlockerStatus]:
-    """Yield the hold that stands in the way of the maintenance as a whole."""
+    """Yield the blocker of the whole maintenance if the node has a hold."""
     if decision.hold is None:
         return
     before = next((blocker for blocker in observation.maintenance.status.blockers if blocker.kind == HELD), None)
@@ -298,13 +298,13 @@ def _hold_blocker(observation: Observation, decision: NodeMaintenanceDecision) -
         kind=HELD,
         object=f"hold of {decision.hold.by}" if decision.hold.by else "hold",
         reason=str(decision.hold),
-        advice=f"to let it begin: haulout release {observation.maintenance.node}",
+        advice=f"to let the maintenance begin: haulout release {observation.maintenance.node}",
         since=_truncate_to_seconds(observation.now) if before is None else before.since,
     )
 
 
 def _recovery_blocker(observation: Observation, decision: NodeMaintenanceDecision) -> Iterable[BlockerStatus]:
-    """Yield what a maintenance that was deleted waits for."""
+    """Yield the blocker of a deleted maintenance that waits for recovery."""
     if not decision.is_recovering:
         return
     recovery = observation.maintenance.status.recovery
@@ -337,15 +337,15 @@ def _drain_status(observation: Observation, phase: NodeMaintenancePhase, progres
 
 
 def _is_to_be_adopted(observation: Observation, decision: NodeMaintenanceDecision) -> bool:
-    """Tell whether what the Node Maintenance Operator has written may still stand for a node that it has taken.
+    """Return whether the Node Maintenance Operator may still hold the node for this maintenance.
 
-    It is told from ours by the conditions, which therefore come only when that is settled.
+    The absence of conditions identifies its status, so ours get conditions only after that is decided.
     """
     reported = observation.maintenance.status
     if not reported.phase or reported.conditions:
         return False
     if observation.node is None:
-        return decision.failure is None  # it could not be looked at
+        return decision.failure is None  # the node could not be read
     return is_adoptable(observation.maintenance, observation.node)
 
 
@@ -376,7 +376,7 @@ def _conditions(
             NodeMaintenanceConditionType.FAILED,
             False,
             "Resumed",
-            "what made it fail is over, or was edited",
+            "the cause of the failure is gone, or the object was edited",
         )
     yield from _within_budget(observation, decision)
     yield from _kstatus_conditions(observation, decision, drained, stalled=stalled)
@@ -385,7 +385,7 @@ def _conditions(
 def _kstatus_conditions(
     observation: Observation, decision: NodeMaintenanceDecision, drained: tuple[bool, str, str], *, stalled: bool
 ) -> Iterable[StatusCondition]:
-    """Yield what kstatus reads: Ready, and why not if it is not; of Reconciling and Stalled never both."""
+    """Yield the conditions for kstatus: Ready and, if it is False, either Reconciling or Stalled."""
     is_ready, reason, message = drained
     if decision.budget_exhausted is not None and not is_ready:
         reason, message = BUDGET_EXHAUSTED_REASON, str(decision.budget_exhausted)
@@ -398,7 +398,7 @@ def _kstatus_conditions(
 def _is_stalled(
     observation: Observation, decision: NodeMaintenanceDecision, admission_blockers: Iterable[BlockerStatus]
 ) -> bool:
-    """Tell whether a person must act: it has failed, or something has been in the way for STALLED_AFTER."""
+    """Return whether a person must act: the maintenance has failed, or has been blocked for STALLED_AFTER."""
     if decision.failure is not None or any(
         item.since and item.since + STALLED_AFTER <= observation.now for item in admission_blockers
     ):
@@ -422,10 +422,10 @@ def _was_stalled(observation: Observation) -> bool:
 
 
 def _stall_time(pod: PodProgress, *, was_stalled: bool) -> datetime | None:
-    """Return from when on a pod is in the way for too long; None: it is not in the way.
+    """Return from when on a pod counts as stalled; None if it does not.
 
-    The time counts from the pod's turn to leave, which a successor knows. It does not know since when the pod is
-    blocked, nor whether it is before it has asked the pod: so what was stalled stays so until then.
+    The time counts from the pod's turn, which a successor knows. The successor does not know since when the pod is
+    blocked, nor whether it is before the first attempt. So a stalled pod stays stalled until then.
     """
     active = pod.active_blocker
     if active is not None and (pod.turn_since is None or pod.state is PodDrainState.OVERDUE):
@@ -439,14 +439,16 @@ def _stall_time(pod: PodProgress, *, was_stalled: bool) -> datetime | None:
 
 
 def _within_budget(observation: Observation, decision: NodeMaintenanceDecision) -> Iterable[StatusCondition]:
-    """Yield whether there is room in the budget, where there is one or was when this waited for it."""
+    """Yield condition WithinBudget if there is a budget, or if the maintenance has waited for one."""
     condition_type = NodeMaintenanceConditionType.WITHIN_BUDGET
     if decision.budget_exhausted is not None:
         yield _condition(observation, condition_type, False, BUDGET_EXHAUSTED_REASON, str(decision.budget_exhausted))
     elif observation.maintenance.status.condition(condition_type) is not None or (
         observation.has_budget and _cordoned_condition(observation)[0]
     ):
-        yield _condition(observation, condition_type, True, "Admitted", "the node may be out of service")
+        yield _condition(
+            observation, condition_type, True, "Admitted", "the budget allows this node to be out of service"
+        )
 
 
 def _condition(
@@ -485,29 +487,29 @@ def _leased_condition(
     if lease_state.is_held_by_other:
         reason = LEASE_LOST_REASON if decision.lease_lost_since else "HeldByOther"
         return False, reason, f"lease {key} is held by {lease_state.holder}"
-    return False, "NotAcquired", f"lease {key} is not held yet"
+    return False, "NotAcquired", f"lease {key} is not acquired yet"
 
 
 def _cordoned_condition(observation: Observation) -> tuple[bool, str, str]:
     node = observation.node
     if node is None:
-        return False, "NodeMissing", "there is no such node"
+        return False, "NodeMissing", "the node does not exist"
     if is_cordon_annotation_lost(observation.maintenance, node):
         return (
             True,
-            "MarkLost",
-            f"node {node.name} takes no new pods; {cordon.describe_annotation_damage(node)}, and is written again",
+            "CordonAnnotationLost",
+            f"node {node.name} is cordoned; {cordon.describe_annotation_damage(node)}, and is being restored",
         )
     try:
         found = cordon.cordon_of(node)
     except InvalidCordonAnnotation as error:
-        return False, "MarkUnreadable", str(error)
+        return False, "CordonAnnotationInvalid", str(error)
     owner = owner_name(observation.maintenance)
     if found is None or owner not in found.owners:
-        return False, "NotHeld", f"node {node.name} is not held by this maintenance"
+        return False, "CordonNotHeld", f"node {node.name} is not cordoned by this maintenance"
     others = [other for other in found.owners if other != owner]
-    shared_text = f", together with {', '.join(others)}" if others else ""
-    return True, "Cordoned", f"node {node.name} takes no new pods{shared_text}"
+    shared_text = f", also by {', '.join(others)}" if others else ""
+    return True, "Cordoned", f"node {node.name} is cordoned{shared_text}"
 
 
 def _drained_condition(
@@ -522,15 +524,15 @@ def _drained_condition(
         return (
             True,
             "DrainCompleted",
-            message or (condition.message if condition else "no pods are left that were to leave"),
+            message or (condition.message if condition else "no pods are left to evict"),
         )
     error_reason, problem = error
     if problem:
-        return False, error_reason, f"is tried again: {problem}"
+        return False, error_reason, f"retrying: {problem}"
     if decision.hold is not None:
         return False, HELD, decision.problem
     if decision.problem or drain is None or drain.is_waiting:
-        return False, "Waiting", f"waits for {decision.waits_for or 'its turn'}"
+        return False, "Waiting", f"waiting for {decision.waits_for or 'the drain to begin'}"
     progress = drain.progress
     blocked = [active for active in progress.blockers if not active.blocker.is_progress]
     return False, "Blocked" if blocked else "DrainInProgress", _progress_message(progress, blocked)

@@ -1,4 +1,4 @@
-"""The workloads of the cluster: followed while a NodeMaintenance asks for recovery, and not otherwise."""
+"""Informers for workloads, which run only while a NodeMaintenance requests recovery."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -21,28 +21,28 @@ _SYNC_TIMEOUT = timedelta(seconds=10)
 
 
 class WorkloadInformers:
-    """What is known of workloads; `enqueue` hears the names of maintenances whose workloads have changed."""
+    """Informers for all workload kinds. `enqueue` is called with the names of maintenances whose workloads changed."""
 
     def __init__(self, client: Client, *, enqueue: Callable[[str], object]) -> None:
         self._client = client
         self._enqueue = enqueue
-        self._wanted: dict[str, frozenset[WorkloadReference]] = {}  # by maintenance: whose recovery it waits for
-        self._waits_until = 0.0  # by the monotonic clock: so long a look waits for what is not known yet
+        # By maintenance: workloads whose recovery it waits for.
+        self._wanted: dict[str, frozenset[WorkloadReference]] = {}
+        self._waits_until = 0.0  # monotonic: until then, callers wait for the informers to sync
         self._sources: InformerSet[str] = InformerSet(
             client, new_informer=self._make_cache, on_synced=lambda _: self._enqueue_all()
         )
 
     async def run(self) -> None:
-        """Follow what is wanted, until cancelled."""
+        """Run informers on demand, until cancelled."""
         await self._sources.run()
 
     @property
     def is_watching(self) -> bool:
-        """Whether workloads are followed."""
         return bool(self._sources.keys())
 
     def track(self, maintenance: NodeMaintenance) -> None:
-        """Follow workloads if the maintenance asks for recovery."""
+        """Start the informers if the maintenance requests recovery."""
         if maintenance.spec.recovery is None:
             self.forget(maintenance.name)
             return
@@ -58,12 +58,12 @@ class WorkloadInformers:
         self._sources.set_keys(WORKLOAD_KINDS)
 
     def forget(self, name: str) -> None:
-        """Follow workloads no longer, if this was the last maintenance that needs them."""
+        """Stop the informers if no other maintenance needs them."""
         if self._wanted.pop(name, None) is not None and not self._wanted:
             self._sources.set_keys(())
 
     async def on_node(self, node: str) -> RecoveryObservation:
-        """Return the workloads that have pods on a node."""
+        """Return the workloads with pods on a node."""
         try:
             await self._wait_synced()
             node_pods = (await self._client.list(PODS, fields=f"spec.nodeName={node}")).items
@@ -72,7 +72,7 @@ class WorkloadInformers:
             return RecoveryObservation(problem=str(error))
 
     async def evicted_from(self, node: str, before: RecoveryStatus) -> WorkloadRecord:
-        """Return those of the workloads that were recorded which have lost a pod on a node; all, if nobody knows."""
+        """Return the recorded workloads that lost a pod on the node; all of them if the pods cannot be listed."""
         known = recovery.record_of(before)
         try:
             pods = (await self._client.list(PODS, fields=f"spec.nodeName={node}")).items
@@ -82,7 +82,7 @@ class WorkloadInformers:
         return workloads.without_unaffected_workloads(known, present=present)
 
     async def degraded_workloads(self, before: RecoveryStatus) -> RecoveryObservation:
-        """Return which of the workloads that were evicted are not available again."""
+        """Return which of the evicted workloads are not available again."""
         try:
             await self._wait_synced()
             found = list(workloads.evicted_workloads(recovery.record_of(before), present=(), find=self._find))
@@ -91,7 +91,7 @@ class WorkloadInformers:
         return RecoveryObservation(degraded=tuple(sorted(str(workload) for workload in found if workload.is_degraded)))
 
     async def _wait_synced(self) -> None:
-        """Wait a while for workloads to be known; raises `NotKnown`."""
+        """Wait for the informers to sync, within the remaining time. Raise `InformerNotSynced` otherwise."""
         remaining = self._waits_until - self._client.clock.monotonic()
         if remaining > 0:
             await self._sources.wait_synced(timedelta(seconds=remaining))

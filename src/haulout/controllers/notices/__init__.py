@@ -1,1 +1,1 @@
-"""Notices: clouds tell that machines will need maintenance; each becomes a MaintenanceNotice, and nothing else."""
+"""MaintenanceNotices: the maintenance that clouds announce for machines, one object per announcement."""

@@ -1,7 +1,7 @@
-"""Calling an announced maintenance off: when that makes sense, and what is written. Pure.
+"""Cancel an announced maintenance: when that makes sense, and what to write. Pure.
 
-A notice that a cloud wrote is the cloud's. Calling it off here does not keep the cloud from doing its work: it only
-keeps us from getting out of its way. So that needs force. One that failed is different: its source waits for a person.
+A notice that a cloud wrote belongs to the cloud. Cancelling it here does not stop the cloud; it only stops the drain.
+That needs force. Failed maintenance is different: its source waits for a person.
 """
 
 from dataclasses import dataclass
@@ -20,36 +20,38 @@ CLOUD_SOURCES = (AWS, AZURE, GCP, GKE, OCI)
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """Why something is better not said of a notice."""
+    """Why a change of a notice's stage is rejected."""
 
     reason: str
     can_be_forced: bool = False
-    forced_effect: str = ""  # what comes of it then
+    forced_effect: str = ""  # what happens if the change is forced
 
 
 def is_from_event_source(spec: MaintenanceNoticeSpec) -> bool:
-    """Tell whether somebody wrote a notice who goes on telling how it is: a cloud, not a person."""
+    """Return whether an event source keeps reporting this maintenance: a cloud, not a person."""
     return spec.source in CLOUD_SOURCES or spec.reported_at is not None
 
 
 def cancel_objection(notice: MaintenanceNotice, state: PhaseStatus) -> Objection | None:
-    """Return why calling it off makes no sense; None if it does."""
+    """Return why the notice should not be cancelled; None if it may be."""
     spec = notice.spec
     if state.phase.is_over:
-        return Objection(f"is over, there is nothing to call off: {state.message}")
+        return Objection(f"is over, so it cannot be cancelled: {state.message}")
     if spec.stage == NoticeStage.FAILED:
-        return Objection(f"failed; once its node is fit again: haulout notice end {notice.name}", can_be_forced=True)
+        return Objection(
+            f"failed; when its node works again, run: haulout notice end {notice.name}", can_be_forced=True
+        )
     if is_from_event_source(spec):
         source = spec.source or "another"
         return Objection(
-            f"is of {source}, which will do it nevertheless: call it off there, and it is called off here",
+            f"comes from {source}, which carries it out anyway: cancel it there, then this notice is cancelled, too",
             can_be_forced=True,
-            forced_effect="to have it ignored here, so that the node is not drained for it",
+            forced_effect="to ignore it here, so that the node is not drained for it",
         )
     return None
 
 
 def stage_patch(notice: MaintenanceNotice, stage: NoticeStage) -> Patch:
-    """Return what says of a notice, and of no other of its name, that it is cancelled or has ended."""
+    """Return the patch that sets the stage of exactly this notice, guarded by uid and resourceVersion."""
     metadata = {"uid": notice.uid, "resourceVersion": notice.resource_version}
     return merge_patch({"metadata": metadata, "spec": {"stage": str(stage)}})

@@ -1,10 +1,9 @@
-"""The notices controller: keeps the status of each notice true, tells people, and clears away what is long over.
+"""The MaintenanceNotice controller: keep each notice's status current, record events, and delete expired notices.
 
-Of nodes it writes conditions only, which say what is announced for them. What is done about a notice is for profiles to
-decide, which see the same objects.
+Of nodes, the controller writes conditions only. Profiles decide what happens to a node; they watch the same notices.
 
-Pods are looked at only of nodes that should be empty soon, by a list of the pods of one node, some ten times: a
-thousand maintenances that fall due in the same minute are some ten small requests in a second.
+The controller lists pods only for nodes whose maintenance is due: one list per node, about ten times per drain. A
+thousand maintenances that fall due in the same minute cost some ten small requests per second.
 """
 
 import asyncio
@@ -56,24 +55,24 @@ log = logging.getLogger(__name__)
 
 _WORKERS = 16
 BY_NODE = "node"
-_RESYNC_AFTER = timedelta(minutes=10)  # profiles, or those of a node, may have changed; looking costs no request
+_RESYNC_AFTER = timedelta(minutes=10)  # profiles or node labels may have changed; a resync costs no request
 _RETRY_AFTER = timedelta(seconds=5)
-_MAX_POD_LIST_AGE = timedelta(seconds=5)  # what was seen of pods: our own writes wake us, too
+_MAX_POD_LIST_AGE = timedelta(seconds=5)  # maximum age of a cached pod list
 
 
-LeadTimeOf = Callable[[Node, MaintenanceNotice], timedelta | None]  # None: as is usual
-IsHandled = Callable[[Node, MaintenanceNotice], bool]  # whether somebody empties the node for it
+LeadTimeOf = Callable[[Node, MaintenanceNotice], timedelta | None]  # None: the default lead time
+IsHandled = Callable[[Node, MaintenanceNotice], bool]  # whether a profile empties the node for the notice
 
 
 def always_handled(node: Node, notice: MaintenanceNotice) -> bool:
-    """Have every notice minded."""
+    """Treat every notice as handled by a profile."""
     del node, notice
     return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilePolicy:
-    """What profiles go by: their windows, and how long before its start they empty the node."""
+    """What profiles decide about a notice: maintenance windows, lead time, and whether a profile handles it."""
 
     calendar: Calendar = no_preference
     lead_time_of: LeadTimeOf = no_preference
@@ -85,25 +84,25 @@ OnStatusWritten = Callable[[MaintenanceNotice, MaintenanceNoticeStatus], object]
 
 
 class DrainPredictor(Protocol):
-    """Knows how long emptying a node takes."""
+    """Predicts how long it takes to empty a node."""
 
     def predict(self, node: Node) -> DrainPrediction | None:
-        """Return how long it takes; None: nothing is known, `NOT_YET`: ask again later."""
+        """Return the predicted duration. None: nothing is known. `PENDING`: ask again later."""
         ...
 
     def set_enabled(self, *, enabled: bool) -> None:
-        """Say whether anybody will ask."""
+        """Enable or disable reading the history. Without open notices nothing needs predictions."""
         ...
 
     async def run(self, on_change: OnChange) -> None:
-        """Work until cancelled."""
+        """Run until cancelled; call `on_change` with the node whose history changed, or "" for all nodes."""
         ...
 
 
 class MaintenanceNoticeController:
-    """Sees to all notices; `run` may be called once. `on_status_written` hears of each status that was written."""
+    """Reconciles all notices. Call `run` at most once. `on_status_written` is called after each status write."""
 
-    def __init__(  # noqa: PLR0913 - what it is told by others, each by its name
+    def __init__(  # noqa: PLR0913 - dependencies, each passed by keyword
         self,
         client: Client,
         *,
@@ -128,8 +127,8 @@ class MaintenanceNoticeController:
         self._predictor = predictor or DrainHistory(client, nodes)
         self._node_cache = nodes
         self._node_lookup = NodeLookup()
-        self._open_notices: set[str] = set()  # notices that are not over
-        self._remaining_pods: dict[str, RemainingPods] = {}  # by node: what was left there lately
+        self._open_notices: set[str] = set()  # names of notices that are not over
+        self._remaining_pods: dict[str, RemainingPods] = {}  # by node: the most recent pod list
         self._node_conditions = NodeConditionWriter(
             client, nodes, notices_of_node=lambda node: self.notices.by_index(BY_NODE, node)
         )
@@ -154,12 +153,12 @@ class MaintenanceNoticeController:
         self._quota = NoticeQuota(client, self.notices, nodes, events=events, requeue=self._queue.add)
 
     async def run(self) -> None:
-        """Work until cancelled; somebody else runs the cache of nodes."""
+        """Run until cancelled. The caller runs the node informer."""
         async with AsyncExitStack() as stack:
             group = await stack.enter_async_context(asyncio.TaskGroup())
             group.create_task(self._watch_notices())
             await self._node_cache.wait_synced()
-            stack.callback(self._node_cache.subscribe(self._on_node))  # that copy outlives us
+            stack.callback(self._node_cache.subscribe(self._on_node))  # the node informer outlives this controller
             await self.notices.wait_synced()
             self.notices.subscribe(self._on_notice)
             group.create_task(self._predictor.run(self._on_drain_history))
@@ -172,7 +171,7 @@ class MaintenanceNoticeController:
     async def _watch_notices(self) -> None:
         await self.notices.run()
 
-    # Who is woken by what
+    # Event handlers
 
     def _on_notice(self, old: MaintenanceNotice | None, new: MaintenanceNotice | None) -> None:
         for notice in (old, new):
@@ -224,7 +223,7 @@ class MaintenanceNoticeController:
         ):
             self._queue.add(name)
 
-    # One look
+    # Reconcile
 
     async def _reconcile(self, name: str) -> datetime | None:
         notice = self.notices.get(name)
@@ -234,7 +233,7 @@ class MaintenanceNoticeController:
         orphaned = orphaned_at(notice) if lookup.node is None else None
         if orphaned is not None and self._clock.now() >= orphaned:
             await self._notice_writer.write(ended_report(notice, now=self._clock.now()))
-            return None  # the watch will tell
+            return None  # the watch triggers the next reconcile
         prediction = None if lookup.node is None else self._predictor.predict(lookup.node)
         options = self._options_for(notice, lookup.node)
         state, observation = observe(
@@ -257,8 +256,8 @@ class MaintenanceNoticeController:
                 return None
             await self._write(notice, decision)
         except (Conflict, NotFound) as error:
-            log.debug("notice %s is not as it was: %s", name, error)
-            return None  # the watch will tell
+            log.debug("MaintenanceNotice %s has changed, retrying: %s", name, error)
+            return None  # the watch triggers the next reconcile
         for event in decision.events:
             self._record_event(notice, event)
         resync_at = self._clock.now() + _RESYNC_AFTER if state.phase is NoticePhase.PLANNED else None
@@ -267,7 +266,10 @@ class MaintenanceNoticeController:
         )
 
     async def _is_confirmed(self, observation: Observation, remaining: RemainingPods | None) -> bool:
-        """Tell whether a node is as we think, if that would give leave to begin: what we have seen may be old."""
+        """Return whether fresh reads confirm that the node is empty, if the decision would set Emptied.
+
+        The cached node and the cached pod list may be stale, and Emptied lets the cloud begin early.
+        """
         condition = observation.notice.status.condition(NoticeCondition.EMPTIED)
         was_emptied = condition is not None and condition.status == "True"
         if observation.node is None or was_emptied or not is_emptied(observation, evaluate(observation, remaining)):
@@ -280,7 +282,7 @@ class MaintenanceNoticeController:
                 if candidate.uid == observation.node.uid
             ]
         except KubeError as error:
-            log.debug("whether node %s is empty cannot be told: %s", observation.node.name, error)
+            log.debug("cannot check whether node %s is empty: %s", observation.node.name, error)
             return False
         exact_observations = [
             replace(observation, node=candidate) for candidate in nodes if candidate.uid == observation.node.uid
@@ -345,10 +347,10 @@ def _is_over(notice: MaintenanceNotice) -> bool:
 
 
 def _is_equivalent(old: Node, new: Node) -> bool:
-    """Tell whether the same is to be said about notices of both."""
+    """Return whether both versions of the node lead to the same notice status."""
     return has_same_identity(old, new) and _progress(old) == _progress(new)
 
 
 def _progress(node: Node) -> tuple[object, ...]:
-    state = node.metadata.labels.get(STATE_LABEL)  # a profile goes on when it has emptied the node
+    state = node.metadata.labels.get(STATE_LABEL)  # a profile changes the state label after it has emptied the node
     return state, node.spec.unschedulable, cordon_owners(node), cordoned_since(node), drained_at(node), hold_of(node)

@@ -1,4 +1,4 @@
-"""What the status of a notice should say, and what happened to it since it was looked at last. Pure."""
+"""The decision of the notices controller: the notice's new status, and the events since the last reconcile. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -31,21 +31,21 @@ MAX_HISTORY = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeOptions:
-    """What can differ from one installation to the next."""
+    """Options of the notices controller."""
 
-    lead_time: timedelta = DEFAULT_LEAD  # how long before its start a maintenance is due
-    is_handled: bool = True  # somebody empties nodes for which maintenance is announced
-    retention: timedelta = timedelta(days=7)  # how long notices are kept that are over
+    lead_time: timedelta = DEFAULT_LEAD  # how long before its start a maintenance becomes due
+    is_handled: bool = True  # a profile empties nodes for announced maintenance
+    retention: timedelta = timedelta(days=7)  # how long notices are kept after they are over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeDecision:
-    """The outcome of a look."""
+    """The outcome of one reconcile."""
 
     status: MaintenanceNoticeStatus
     events: tuple[NoticeEvent, ...]
     requeue_at: datetime | None
-    is_expired: bool  # nobody needs the object any more
+    is_expired: bool  # retention has passed: delete the object
 
 
 def observe(
@@ -56,7 +56,10 @@ def observe(
     options: NoticeOptions,
     latest_prediction: DrainPrediction | None = None,
 ) -> tuple[PhaseStatus, Observation]:
-    """Return how a notice stands, and what is planned; `latest_prediction` is how long its node takes to be emptied."""
+    """Return the phase of a notice, and the observation that `decide` needs.
+
+    `latest_prediction` is the predicted duration of the node's drain.
+    """
     previous = notice.status
     prediction = _effective_prediction(notice, latest_prediction)
     lead_time = max(options.lead_time, prediction.with_margin) if prediction is not None else options.lead_time
@@ -84,7 +87,7 @@ def decide(
     options: NoticeOptions,
     remaining: RemainingPods | None = None,
 ) -> NoticeDecision:
-    """Return what to say about a notice; `remaining` is what is left on its node."""
+    """Return the new status and events of a notice; `remaining` are the pods left on its node."""
     notice, now, phase = observation.notice, observation.now, state.phase
     timeliness = evaluate(observation, remaining)
     ended_at = (notice.status.ended_at or now) if phase.is_over else None
@@ -133,7 +136,7 @@ def decide(
 def append_history(
     notice: MaintenanceNotice, events: tuple[NoticeEvent, ...], *, now: datetime
 ) -> tuple[NoticeHistoryEntry, ...]:
-    """Return the history with what happened now."""
+    """Return the history with the new events appended, limited to `MAX_HISTORY` entries."""
     entries = (NoticeHistoryEntry(time=now, who=event.actor, what=event.message) for event in events)
     return (*notice.status.history, *entries)[-MAX_HISTORY:]
 
@@ -141,16 +144,16 @@ def append_history(
 def with_condition(
     status: MaintenanceNoticeStatus, condition: StatusCondition, *, now: datetime
 ) -> tuple[StatusCondition, ...]:
-    """Return the conditions with this one, which is as old as what it says."""
+    """Return the conditions including this one; its transition time changes only with its status."""
     previous = next((existing for existing in status.conditions if existing.type == condition.type), None)
     since = previous.last_transition_time if previous is not None and previous.status == condition.status else now
     kept = [existing for existing in status.conditions if existing.type != condition.type]
     kept.append(msgspec.structs.replace(condition, last_transition_time=since))
-    return tuple(sorted(kept, key=lambda existing: existing.type))  # whoever writes them, the order is the same
+    return tuple(sorted(kept, key=lambda existing: existing.type))  # a stable order, whoever writes the conditions
 
 
 def _effective_prediction(notice: MaintenanceNotice, latest: DrainPrediction | None) -> DrainPrediction | None:
-    """Return the prediction that counts: one by which a maintenance fell due is not changed any more."""
+    """Return the prediction in effect: once a maintenance is due by a prediction, that prediction no longer changes."""
     previous = notice.status
     recorded = timedelta(seconds=previous.predicted_drain_seconds)
     is_due = previous.phase in (NoticePhase.DUE, NoticePhase.ACTIVE) and previous.start == notice.spec.start
@@ -158,7 +161,7 @@ def _effective_prediction(notice: MaintenanceNotice, latest: DrainPrediction | N
         reason = (
             latest.reason
             if latest not in (None, PENDING)
-            else f"it is expected to take {duration.format_short(recorded)}"
+            else f"the drain is expected to take {duration.format_short(recorded)}"
         )
         return DrainPrediction(recorded, reason) if recorded else None
     return latest
@@ -174,20 +177,20 @@ def _events(
         yield NoticeEvent("MaintenanceAnnounced", f"{description} is announced, {_when(spec.start)}", actor)
     elif spec.start != previous.start:
         yield NoticeEvent(
-            "MaintenanceMoved",
+            "MaintenanceRescheduled",
             f"{description} is moved: it was {_when(previous.start)}, now {_when(spec.start)}",
             actor,
         )
     node_found = previous.condition(NoticeCondition.NODE_FOUND)
     was_found = node_found is not None and node_found.status == "True"
     if lookup.node is not None and (lookup.node.name != previous.node_name or not was_found):
-        yield NoticeEvent("NodeFound", f"this is about node {lookup.node.name}: {lookup.reason}")
+        yield NoticeEvent("NodeFound", f"the notice is for node {lookup.node.name}: {lookup.reason}")
     elif lookup.node is None and was_found:
         yield NoticeEvent("NodeGone", f"node {previous.node_name} is gone: {lookup.reason}", is_warning=True)
     if _starts_earlier(observation, options) and previous.drain_at != drain_at(spec, lead=lead_time):
         reason = "" if observation.prediction is None else observation.prediction.reason
         message = (
-            f"the node is emptied {duration.format_short(lead_time)} before, "
+            f"the drain begins {duration.format_short(lead_time)} before the maintenance, "
             f"instead of {duration.format_short(options.lead_time)}: {reason}"
         )
         yield NoticeEvent("DrainStartsEarlier", message)
@@ -197,7 +200,7 @@ def _events(
 
 
 def _provider_id(notice: MaintenanceNotice, lookup: NodeLookupResult) -> str:
-    """Return the machine of a node that is named, so that another under the same name is not taken for it."""
+    """Return the provider ID of the named node, so that a new node of the same name is not mistaken for it."""
     if lookup.node is not None:
         return lookup.node.spec.provider_id if notice.spec.node_name else ""
     return notice.status.provider_id if lookup.gone_node else ""
@@ -218,9 +221,13 @@ def _late_events(observation: Observation, timeliness: Timeliness | None) -> Ite
     if timeliness is None or timeliness.is_on_time is not False:
         return
     if timeliness.reason is OnTimeReason.OCCUPIED:
-        yield NoticeEvent("MaintenanceBeganOnOccupiedNode", f"not empty in time: {timeliness.message}", is_warning=True)
+        yield NoticeEvent(
+            "MaintenanceStartedOnOccupiedNode", f"the node was not empty in time: {timeliness.message}", is_warning=True
+        )
     elif observation.previous_condition is None or observation.previous_condition.status != "False":
-        yield NoticeEvent("MaintenanceWillBeLate", f"will not be empty in time: {timeliness.message}", is_warning=True)
+        yield NoticeEvent(
+            "MaintenanceWillBeLate", f"the node will not be empty in time: {timeliness.message}", is_warning=True
+        )
 
 
 def _empty_since(notice: MaintenanceNotice, timeliness: Timeliness | None, *, now: datetime) -> datetime | None:

@@ -1,14 +1,14 @@
-"""What drains took before, read from the history of nodes while somebody wants to know.
+"""Durations of past drains, read from MaintenanceRecords while a notice needs a prediction.
 
-    past = Past(client, nodes)
-    await past.run(changed)         # until cancelled; reads nothing before `want(wanted=True)`
-    past.predict(node)
+    history = DrainHistory(client, nodes)
+    await history.run(on_change)    # until cancelled; reads nothing before `set_enabled(enabled=True)`
+    history.predict(node)
 
-**Cost.** Without notices nothing is read and nothing kept. With them the MaintenanceRecords are followed, and of each
-only what its last drains took is kept: a few numbers for each node. What nodes of one kind took is put together when
-it is asked for and at most once a minute.
+**Cost.** Without open notices nothing is read and nothing is kept. Otherwise an informer watches the MaintenanceRecords
+and keeps only the durations of each node's last drains. The durations of similar nodes are aggregated on demand, at
+most once per minute.
 
-Where no history is kept nothing is predicted.
+If the cluster has no MaintenanceRecords, nothing is predicted.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from haulout.kube.reflector import ListWatch
 
 log = logging.getLogger(__name__)
 
-_DISCOVERY_INTERVAL = timedelta(hours=1)  # whether a history is kept by now
+_DISCOVERY_INTERVAL = timedelta(hours=1)  # how often to check whether MaintenanceRecords exist by now
 _AGGREGATION_TTL = timedelta(minutes=1)
 _ALL_NODES = ""
-# By what nodes are alike, the closest first: the pool they belong to, then who made them, then what they are.
+# Labels that similar nodes share, the most specific first: the node pool, then the owner, then the kind of node.
 _POOL_LABELS = (
     "cloud.google.com/gke-nodepool",
     "eks.amazonaws.com/nodegroup",
@@ -42,10 +42,10 @@ _POOL_LABELS = (
     "worker.gardener.cloud/pool",
     "name",  # OKE
 )
-_OWNER_ANNOTATION = "cluster.x-k8s.io/owner-name"  # an annotation
+_OWNER_ANNOTATION = "cluster.x-k8s.io/owner-name"  # set by Cluster API
 _KIND_LABELS = ("node.kubernetes.io/instance-type", "topology.kubernetes.io/zone")
 
-OnChange = Callable[[str], object]  # with the name of a node, or nothing: all of them
+OnChange = Callable[[str], object]  # called with the name of a node, or "" for all nodes
 
 
 class _Drain(Base, frozen=True):
@@ -59,13 +59,13 @@ class _Entry(Base, frozen=True):
 
 
 class RecordedDrains(Object, frozen=True):
-    """A MaintenanceRecord, as far as it is about drains."""
+    """The part of a MaintenanceRecord that describes drains."""
 
     entries: tuple[_Entry, ...] = ()
 
 
 class DrainDurations(msgspec.Struct, frozen=True, gc=False):
-    """What the last drains of a node took, in seconds, from old to new."""
+    """Durations of a node's last drains, in seconds, oldest first."""
 
     key: str
     uid: str
@@ -74,7 +74,7 @@ class DrainDurations(msgspec.Struct, frozen=True, gc=False):
 
 
 def drain_durations(record: RecordedDrains) -> DrainDurations:
-    """Return what is kept of a record: drains that made pods leave, those that were given up among them."""
+    """Return the durations of drains that evicted pods, including those that timed out."""
     seconds = [
         entry.drain.seconds
         for entry in record.entries
@@ -84,26 +84,26 @@ def drain_durations(record: RecordedDrains) -> DrainDurations:
 
 
 class DrainHistory:
-    """Predicts from history; `run` may be called once. Somebody else runs the cache of nodes."""
+    """Predicts drains from history. Call `run` at most once. The caller runs the node informer."""
 
     def __init__(self, client: Client, nodes: Informer[Node]) -> None:
         self._client = client
         self._nodes = nodes
         self._enabled = asyncio.Event()
         self._disabled = asyncio.Event()
-        self._drains: Informer[DrainDurations] | None = None  # while it is complete
+        self._drains: Informer[DrainDurations] | None = None  # None until the informer has synced
         self._is_unavailable = False
         self._seconds_by_kind: Mapping[str, Sequence[float]] = {}
         self._seconds_valid_until: datetime | None = None
 
     def set_enabled(self, *, enabled: bool) -> None:
-        """Say whether anybody will ask."""
+        """Enable or disable reading the history."""
         to_set, to_clear = (self._enabled, self._disabled) if enabled else (self._disabled, self._enabled)
         to_set.set()
         to_clear.clear()
 
     def predict(self, node: Node) -> DrainPrediction | None:
-        """Return how long emptying a node takes; None: nothing is known, `PENDING`: ask again later."""
+        """Return the predicted duration. None: nothing is known. `PENDING`: the history is still being read."""
         if self._is_unavailable:
             return None
         if self._drains is None:
@@ -116,7 +116,7 @@ class DrainHistory:
         return predict_drain(node.name, own=(), similar=similar)
 
     async def run(self, on_change: OnChange) -> None:
-        """Follow the history while it is wanted, until cancelled."""
+        """Watch the history while enabled, until cancelled."""
         while True:
             await self._enabled.wait()
             self._is_unavailable = not await self._has_history()
@@ -125,10 +125,10 @@ class DrainHistory:
                 continue
             on_change(_ALL_NODES)
             try:
-                # Not asyncio.timeout: it is the wait itself that is limited.
+                # Not asyncio.timeout: only this wait is limited.
                 await asyncio.wait_for(self._disabled.wait(), _DISCOVERY_INTERVAL.total_seconds())
             except TimeoutError:
-                log.debug("whether a history is kept is asked again")
+                log.debug("checking again whether MaintenanceRecords are served")
 
     async def _watch(self, on_change: OnChange) -> None:
         records = MAINTENANCE_RECORDS.with_model(RecordedDrains)
@@ -160,8 +160,8 @@ class DrainHistory:
         try:
             return await discovery.serves(self._client, MAINTENANCE_RECORDS)
         except KubeError as error:
-            log.debug("whether a history is kept is not known: %s", error)
-            return True  # the cache goes on trying
+            log.debug("cannot check whether MaintenanceRecords are served: %s", error)
+            return True  # assume that they exist: the informer keeps retrying
 
     def _by_kind(self, drains: Informer[DrainDurations]) -> Mapping[str, Sequence[float]]:
         now = self._client.clock.now()
@@ -187,7 +187,7 @@ def _is_counted(result: str) -> bool:
 
 
 def _kinds_of(node: Node) -> Iterator[str]:
-    """Yield what a node has in common with others, the closest first."""
+    """Yield the groups that a node belongs to, the most specific first."""
     labels, annotations = node.metadata.labels, node.metadata.annotations
     yield from (f"{label}={labels[label]}" for label in _POOL_LABELS if label in labels)
     if _OWNER_ANNOTATION in annotations:

@@ -1,11 +1,11 @@
-"""Tells clouds to begin, once a node has been emptied for a maintenance that would begin later by itself.
+"""Ask clouds to begin maintenance early, once the node is empty.
 
-A node that is empty and waits costs capacity. So a source that can be told (a `EarlyStartSource`) is told as soon as
-the notice says Emptied, once for each start that it plans. That it is told is written down before, and what came of it
-after (`haulout.api.early_start`), each on the object as it was seen: whoever takes over after a crash tells it again,
-which is harmless, and whoever has an old view is refused.
+An empty node that waits costs capacity. A source that supports it (`EarlyStartSource`) is asked as soon as the notice
+has the condition Emptied, once per planned start. The request is written before the call and the answer afterwards
+(`haulout.api.early_start`), each with the resourceVersion that was observed. After a crash the next leader calls again,
+which is harmless; a process with a stale view gets a conflict.
 
-A source that has to wait for others (`HasStartBlocker`) is asked for what is in the way each time before.
+A source that may have to wait for something else (`HasStartBlocker`) is asked for a blocker before each request.
 """
 
 import logging
@@ -33,22 +33,22 @@ from haulout.providers.event_source import EarlyStartSource, HasStartBlocker
 
 log = logging.getLogger(__name__)
 
-_BLOCKED_RETRY_AFTER = timedelta(seconds=15)  # while something is in the way
+_BLOCKED_RETRY_AFTER = timedelta(seconds=15)  # while a blocker exists
 _BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=1), jitter=0.3)
 _WORKERS = 4
 
-EarlyStartSourceOf = Callable[[str], EarlyStartSource | None]  # by what `spec.source` says
+EarlyStartSourceOf = Callable[[str], EarlyStartSource | None]  # by `spec.source`
 
 
 @dataclass(frozen=True, slots=True)
 class RequestEarlyStart:
-    """The source is to be told, which is written down already."""
+    """Ask the source to begin; the request is already recorded."""
 
     record: EarlyStart
 
 
 def decide(notice: MaintenanceNotice, *, now: datetime) -> RequestEarlyStart | EarlyStart | None:
-    """Return what to do next about a notice: tell, write down, or nothing."""
+    """Return the next action for a notice: call the source, write this record, or nothing."""
     record, stage = early_start_of(notice), notice.spec.stage
     if record is not None and record.answer is not EarlyStartAnswer.ASKING:
         return None
@@ -56,18 +56,18 @@ def decide(notice: MaintenanceNotice, *, now: datetime) -> RequestEarlyStart | E
         return with_answer(
             record,
             EarlyStartAnswer.AGREED,
-            f"{notice.node} is empty: {notice.spec.source} was told to begin, and has begun",
+            f"{notice.node} is empty: {notice.spec.source} was asked to begin early, and has begun",
         )
     if not may_start_early(notice):
         return None
     if record is not None:
         return RequestEarlyStart(record)
-    message = f"{notice.node} is empty: {notice.spec.source} is told to begin"
+    message = f"{notice.node} is empty: {notice.spec.source} is asked to begin early"
     return EarlyStart(start=notice.spec.start, asked_at=now.replace(microsecond=0), said=message)
 
 
 def may_start_early(notice: MaintenanceNotice) -> bool:
-    """Tell whether a maintenance has not begun, and its node was emptied for what is planned now."""
+    """Return whether the maintenance has not begun, and its node was emptied for the start that is planned now."""
     status = notice.status
     condition = status.condition(NoticeCondition.EMPTIED)
     is_pending = notice.spec.stage in ("", NoticeStage.SCHEDULED) and status.phase == NoticePhase.DUE
@@ -76,12 +76,12 @@ def may_start_early(notice: MaintenanceNotice) -> bool:
 
 
 def with_answer(record: EarlyStart, answer: EarlyStartAnswer, message: str) -> EarlyStart:
-    """Return that the source has answered."""
+    """Return the record with the source's answer."""
     return msgspec.structs.replace(record, answer=answer, said=message)
 
 
 class EarlyStarter:
-    """Tells sources; the owner runs `run`, and says by `add` which notices have changed."""
+    """Asks sources to begin early. The owner runs `run` and calls `add` for each changed notice."""
 
     def __init__(
         self, client: Client, notices: Informer[MaintenanceNotice], *, early_start_source_of: EarlyStartSourceOf
@@ -90,25 +90,24 @@ class EarlyStarter:
         self._notices = notices
         self._early_start_source_of = early_start_source_of
         self._failures: dict[str, int] = {}
-        self._retry_at: dict[str, datetime] = {}  # until when the source is left alone, after it failed
-        self._logged_blockers: dict[str, str] = {}  # for what, as it was logged last
-        self._unwritten_answers: dict[tuple[str, EarlyStart], EarlyStart] = {}  # that could not be written yet
+        self._retry_at: dict[str, datetime] = {}  # backoff per notice after the source failed
+        self._logged_blockers: dict[str, str] = {}  # by notice: the blocker that was logged last
+        self._unwritten_answers: dict[tuple[str, EarlyStart], EarlyStart] = {}  # answers that could not be written yet
         self._queue: WorkQueue[str] = WorkQueue(
             self._reconcile,
             clock=client.clock,
             random=client.random,
             workers=_WORKERS,
             metrics=client.metrics,
-            name="starting notices",
+            name="notice early starts",
         )
 
     def add(self, notice: MaintenanceNotice) -> None:
-        """Look at a notice soon, if there is anything to see."""
+        """Queue a notice, if it has the condition Emptied."""
         if notice.status.condition(NoticeCondition.EMPTIED) is not None:
             self._queue.add(notice.name)
 
     async def run(self) -> None:
-        """Work until cancelled."""
         await self._queue.run()
 
     async def _reconcile(self, name: str) -> datetime | None:
@@ -128,16 +127,16 @@ class EarlyStarter:
     async def _write_unless_blocked(
         self, notice: MaintenanceNotice, event_source: EarlyStartSource, record: EarlyStart
     ) -> datetime | None:
-        """Write down that the source is told, or what came of that, unless something is in the way."""
+        """Write the record of a request or of its answer; a request is not written while a blocker exists."""
         if record.answer is EarlyStartAnswer.ASKING and (retry_at := await self._blocked_until(notice, event_source)):
             return retry_at
         await self._write(notice, record)
-        return None  # the watch will tell
+        return None  # the watch triggers the next reconcile
 
     async def _request_start(
         self, notice: MaintenanceNotice, event_source: EarlyStartSource, record: EarlyStart
     ) -> datetime | None:
-        """Tell the source, and keep what it said until that is written."""
+        """Call the source, and keep its answer in memory until it is written."""
         if retry_at := await self._blocked_until(notice, event_source):
             return retry_at
         try:
@@ -149,10 +148,10 @@ class EarlyStarter:
         return None
 
     async def _blocked_until(self, notice: MaintenanceNotice, event_source: EarlyStartSource) -> datetime | None:
-        """Return when to look again, if something is in the way."""
+        """Return when to retry, if a blocker exists or the source failed recently."""
         until = self._retry_at.get(notice.name)
         if until is not None and self._client.clock.now() < until:
-            return until  # that the notice has changed is no reason to ask sooner
+            return until  # a changed notice does not shorten the backoff
         if not isinstance(event_source, HasStartBlocker):
             return None
         try:
@@ -163,12 +162,12 @@ class EarlyStarter:
             return None
         if self._logged_blockers.get(notice.name) != blocker:
             self._logged_blockers[notice.name] = blocker
-            log.info("%s: %s is not told to begin yet: %s", notice.name, notice.spec.source, blocker)
+            log.info("%s: %s is not asked to begin yet: %s", notice.name, notice.spec.source, blocker)
         return self._client.clock.now() + _BLOCKED_RETRY_AFTER
 
     def _retry_after_failure(self, notice: MaintenanceNotice, error: ExternalError) -> datetime:
         failures = self._failures[notice.name] = self._failures.get(notice.name, 0) + 1
-        log.warning("%s: telling %s to begin: %s; trying again", notice.name, notice.spec.source, error)
+        log.warning("%s: asking %s to begin early: %s; retrying", notice.name, notice.spec.source, error)
         retry_after = error.retry_after if isinstance(error, CloudError) else None
         pause = max(_BACKOFF.delay(failures, self._client.random), retry_after or timedelta())
         until = self._retry_at[notice.name] = self._client.clock.now() + pause
@@ -186,7 +185,9 @@ class EarlyStarter:
         try:
             await self._client.patch(MAINTENANCE_NOTICES, notice.name, patch)
         except (Conflict, NotFound) as error:
-            log.debug("notice %s is not as it was: %s", notice.name, error)  # the watch will tell
+            log.debug(
+                "MaintenanceNotice %s has changed, retrying: %s", notice.name, error
+            )  # the watch triggers the next reconcile
         else:
             log.info("%s: %s", notice.name, record.said)
 
@@ -200,5 +201,5 @@ async def _start_early(event_source: EarlyStartSource, notice: MaintenanceNotice
             record, EarlyStartAnswer.REFUSED, f"{notice.node} is empty, but {source} does not begin early: {error}"
         )
     return with_answer(
-        record, EarlyStartAnswer.AGREED, f"{notice.node} is empty: {source} was told to begin, and agreed"
+        record, EarlyStartAnswer.AGREED, f"{notice.node} is empty: {source} was asked to begin early, and agreed"
     )

@@ -1,14 +1,15 @@
-"""What nodes say about notices: the conditions MaintenancePlanned and MaintenanceInProgress (KEP-5683).
+"""Node conditions that show announced maintenance: MaintenancePlanned and MaintenanceInProgress (KEP-5683).
 
     kubectl describe node n1
-      MaintenancePlanned   True   Reboot   Haulout notice oci-e1: Reboot (EVACUATION), not before 2026-01-07 09:00 UTC
+    MaintenancePlanned   True   Reboot   Haulout notice oci-e1: Reboot (EVACUATION), not before 2026-01-07 09:00 UTC
 
-Others write these conditions, too: a NodeMaintenance by `haulout.drain.node_conditions`, and whoever knows the
-proposal. Only what we wrote is changed. Our messages begin with words of their own, so that a NodeMaintenance leaves
-them alone while they are True; when nothing is announced any more they are False, in the words of `lifecycle`, and may
-be taken over by it. What it has left False may be taken over by us.
+Other writers set these conditions, too: a NodeMaintenance through `haulout.drain.node_conditions`, and third parties
+that implement the KEP. This module changes only conditions that it wrote. They are recognized by the prefix of their
+message, so a NodeMaintenance does not touch them while they are True. When no maintenance is announced any more they
+become False with the message prefix that NodeMaintenances use, and a NodeMaintenance may take them over. Likewise this
+module may take over a condition that a NodeMaintenance left False.
 
-A node is written to only if what it says changes: when a notice comes, is moved, begins, and is over.
+A node is patched only if a condition changes: when a notice arrives, moves, begins or ends.
 """
 
 import logging
@@ -30,8 +31,8 @@ from haulout.kube.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 OUR_PREFIX = "Haulout notice "
-_SHARED_PREFIX = "Haulout: "  # what a NodeMaintenance writes, too
-_ENDED_MESSAGE = f"{_SHARED_PREFIX}nothing is announced any more"
+_SHARED_PREFIX = "Haulout: "  # the prefix that a NodeMaintenance writes
+_ENDED_MESSAGE = f"{_SHARED_PREFIX}no maintenance is announced"
 _CONFLICT_RETRY_AFTER = timedelta(seconds=1)
 _FORBIDDEN_RETRY_AFTER = timedelta(minutes=10)
 _WORKERS = 8
@@ -44,7 +45,7 @@ NoticesOfNode = Callable[[str], Collection[MaintenanceNotice]]
 
 
 def status_patch(node: Node, notices: Collection[MaintenanceNotice], *, now: datetime) -> RawObject | None:
-    """Return the change to the status of a node that makes it say what is announced for it; None if it does."""
+    """Return the status patch that makes the node's conditions match its notices; None if they match already."""
     changed = list(_changes(node, notices, now=now))
     if not changed:
         return None
@@ -53,12 +54,12 @@ def status_patch(node: Node, notices: Collection[MaintenanceNotice], *, now: dat
 
 
 def has_same_conditions(old: Node, new: Node) -> bool:
-    """Tell whether two states of a node say the same about maintenance."""
+    """Return whether both versions of a node have the same maintenance conditions."""
     return all(node_condition(old, kind) == node_condition(new, kind) for kind, _ in _CONDITION_PHASES)
 
 
 def has_our_conditions(node: Node) -> bool:
-    """Tell whether a node says that something is announced for it, in our words."""
+    """Return whether a node has a condition that this module wrote for an announced maintenance."""
     conditions = (node_condition(node, kind) for kind, _ in _CONDITION_PHASES)
     return any(condition is not None and condition.message.startswith(OUR_PREFIX) for condition in conditions)
 
@@ -107,7 +108,7 @@ def _condition(
 
 
 class NodeConditionWriter:
-    """Keeps what nodes say true; the owner runs `run`, and says by `add` of which nodes it may have changed."""
+    """Writes the node conditions. The owner runs `run` and calls `add` for each node that may need a change."""
 
     def __init__(self, client: Client, nodes: Informer[Node], *, notices_of_node: NoticesOfNode) -> None:
         self._client = client
@@ -120,16 +121,15 @@ class NodeConditionWriter:
             random=client.random,
             workers=_WORKERS,
             metrics=client.metrics,
-            name="announcing",
+            name="node conditions",
         )
 
     def add(self, node: str) -> None:
-        """Look at a node soon."""
+        """Queue a node; ignore ""."""
         if node:
             self._queue.add(node)
 
     async def run(self) -> None:
-        """Work until cancelled."""
         await self._queue.run()
 
     async def _reconcile(self, name: str) -> datetime | None:
@@ -147,10 +147,10 @@ class NodeConditionWriter:
         except NotFound:
             return None
         except Conflict:
-            return now + _CONFLICT_RETRY_AFTER  # its kubelet writes there, too, and the cache will know soon
+            return now + _CONFLICT_RETRY_AFTER  # the kubelet patches the node status, too; the cache catches up soon
         except (Forbidden, Invalid) as error:
             if not self._is_forbidden:
-                log.warning("nodes do not say what is announced for them: %s", error)
+                log.warning("cannot set node conditions for announced maintenance: %s", error)
             self._is_forbidden = True
             return now + _FORBIDDEN_RETRY_AFTER
         self._is_forbidden = False

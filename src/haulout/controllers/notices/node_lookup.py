@@ -1,12 +1,12 @@
-"""Which node a notice is about.
+"""Find the node that a notice is about.
 
-A notice names its node, or the machine of a cloud that the node runs on. A machine that no node runs on yet is waited
-for. If several nodes claim to run on it, one of them is wrong, and nobody can tell which: then nothing is done.
+A notice names its node, or the cloud machine that the node runs on. If no node runs on the machine yet, the notice
+waits. If several nodes claim the same machine, the lookup returns none of them, since it cannot tell which is right.
 
-Some nodes do not say which machine they run on. If the notice has what people call the machine, such a node is found by
-the labels that installers put it into, by its name, or by its DNS name; if the notice has the address of the machine in
-its own network (`MACHINE_ADDRESS`), by its InternalIP. Of several such nodes none is chosen. A node that says that it
-runs on another machine is never meant, even if it has the name of one that was, and is gone.
+Some nodes have no provider ID. If the notice has the display name of the machine, such a node is found by labels that
+installers set, by its name, or by its DNS name. If the notice has the private address of the machine
+(`MACHINE_ADDRESS`), the node is found by its InternalIP. If several such nodes match, none is chosen. A node whose
+provider ID names another machine never matches, even if it has the name of a deleted node.
 """
 
 from collections.abc import Collection, Iterator
@@ -21,22 +21,22 @@ MACHINE_ADDRESS = "haulout.dev/machine-address"  # an annotation of notices
 NAME_LABELS = ("hostname", "displayName", "name")
 _NAME, _INTERNAL_IP = "metadata.name", "InternalIP"
 _DNS_NAMES = ("InternalDNS", "Hostname")
-_NAME_KEYS = (*NAME_LABELS, "kubernetes.io/hostname", _NAME, *_DNS_NAMES)  # the first that some node has decides
+_NAME_KEYS = (*NAME_LABELS, "kubernetes.io/hostname", _NAME, *_DNS_NAMES)  # the first key that matches any node decides
 
 _Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLookupResult:
-    """The node, or why there is none."""
+    """The node, or the reason why there is none."""
 
     node: Node | None
     reason: str
-    gone_node: str = ""  # the name of the node that it was
+    gone_node: str = ""  # name of the node that the notice was about before
 
 
 class NodeLookup:
-    """All nodes, by name, by machine and, those without a machine, by label."""
+    """An index of all nodes: by name, by machine, and by alias for nodes without a provider ID."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Node] = {}
@@ -44,7 +44,7 @@ class NodeLookup:
         self._by_alias: dict[tuple[str, str], dict[str, Node]] = {}
 
     def update(self, old: Node | None, new: Node | None) -> None:
-        """Take what a watch told."""
+        """Apply a watch event to the index."""
         if old is not None:
             self._by_name.pop(old.name, None)
             _drop(self._by_machine, _machine(old), old)
@@ -57,7 +57,7 @@ class NodeLookup:
                 self._by_alias.setdefault(alias, {})[new.name] = new
 
     def resolve(self, notice: MaintenanceNotice) -> NodeLookupResult:
-        """Return the node that a notice is about, in the light of which it was before."""
+        """Return the node that a notice is about; a node under the same name on another machine does not match."""
         spec, previous_node = notice.spec, notice.status.node_name
         found = self.find(spec, address=notice.metadata.annotations.get(MACHINE_ADDRESS, ""))
         if found.node is not None:
@@ -74,10 +74,12 @@ class NodeLookup:
         return NodeLookupResult(None, found.reason, previous_node) if is_gone else found
 
     def find(self, spec: MaintenanceNoticeSpec, *, address: str = "") -> NodeLookupResult:
-        """Return the node that is meant."""
+        """Return the node that a spec describes, regardless of the notice's status."""
         if spec.node_name:
             node = self._by_name.get(spec.node_name)
-            return NodeLookupResult(node, f"there is no node {spec.node_name} yet" if node is None else "it is named")
+            return NodeLookupResult(
+                node, f"there is no node {spec.node_name} yet" if node is None else "spec.nodeName names it"
+            )
         machine = machine_key(spec.provider_id)
         found = self._by_machine.get(machine, {}) if machine else {}
         match list(found.values()):
@@ -88,7 +90,10 @@ class NodeLookup:
         return NodeLookupResult(None, f"nodes {', '.join(sorted(found))} all claim to run on {machine}")
 
     def find_by_alias(self, name: str, address: str) -> tuple[str, str, Collection[Node]]:
-        """Return the nodes without a machine that have a name, or else an address, and by what they have it."""
+        """Return the key and value that matched, and the nodes without a provider ID that they match.
+
+        The name is tried first, then the address.
+        """
         aliases = [(key, name) for key in _NAME_KEYS if name] + ([(_INTERNAL_IP, address)] if address else [])
         for key, value in aliases:
             if found := self._by_alias.get((key, value)):
@@ -97,24 +102,24 @@ class NodeLookup:
 
     def _resolve_by_alias(self, spec: MaintenanceNoticeSpec, machine: str, address: str) -> NodeLookupResult:
         key, value, found = self.find_by_alias(spec.machine_name, address)
-        what = "called" if value == spec.machine_name else "at"
+        what = "name" if value == spec.machine_name else "address"
         match [*found]:
             case [node]:
                 by = f"its label {key}" if key in NAME_LABELS else f"its {key}"
-                return NodeLookupResult(node, f"{by} is {value}, what {machine} is {what}")
+                return NodeLookupResult(node, f"{by} is {value}, the {what} of {machine}")
             case [_, *_]:
                 names = ", ".join(sorted(candidate.name for candidate in found))
-                return NodeLookupResult(None, f"nodes {names} all have {value}, what {machine} is {what}, as {key}")
+                return NodeLookupResult(None, f"nodes {names} all have {key} {value}, the {what} of {machine}")
         alias_text = f", which is called {spec.machine_name}," if spec.machine_name else ""
         return NodeLookupResult(None, f"no node runs on {machine}{alias_text} yet")
 
 
 def _other_machine_message(notice: MaintenanceNotice, node: Node) -> str:
-    return f"node {node.name} runs on {_machine(node)} now, and this is about {notice.machine_key}"
+    return f"node {node.name} runs on {_machine(node)} now, but the notice is for {notice.machine_key}"
 
 
 def has_same_identity(old: Node, new: Node) -> bool:
-    """Tell whether the same notices find both."""
+    """Return whether the same notices match both versions of a node."""
     return (old.uid, _machine(old), {*_aliases(old)}) == (new.uid, _machine(new), {*_aliases(new)})
 
 
@@ -130,7 +135,7 @@ def _machine(node: Node) -> str:
 
 
 def _aliases(node: Node) -> Iterator[tuple[str, str]]:
-    """Return by what a node is found that does not say which machine it runs on."""
+    """Yield the keys and values by which a node without a provider ID is found."""
     if _machine(node):
         return
     yield _NAME, node.name
@@ -141,5 +146,5 @@ def _aliases(node: Node) -> Iterator[tuple[str, str]]:
 
 
 def alias_values(node: Node) -> set[str]:
-    """Return all names and addresses by which a node is found that does not say which machine it runs on."""
+    """Return all names and addresses by which a node without a provider ID is found."""
     return {value for _, value in _aliases(node)}

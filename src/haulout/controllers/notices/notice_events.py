@@ -1,4 +1,4 @@
-"""Something that happened to a notice, for its history and for an event."""
+"""An event of a notice, for its history and for a Kubernetes Event."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ HAULOUT = "haulout"
 
 @dataclass(frozen=True, slots=True)
 class NoticeEvent:
-    """Something that happened, for the history and for an event."""
+    """Something that happened to a notice; `actor` is who caused it."""
 
     reason: str
     message: str

@@ -1,11 +1,11 @@
-"""Limits how many notices of agents one node has.
+"""A limit on the number of notices that the agent of one node may create.
 
-An agent writes the notices of its own node. One that was taken over can create them without end: roles, quotas and
-admission policies cannot count objects that are in no namespace. So the operator counts. Beyond `MAX_PER_NODE` it
-deletes those that are over, the oldest first, and then open ones, the newest first: what was announced before a flood
-stays. A notice that is to be deleted is not looked at, so that a flood costs a deletion for each, and nothing more.
+An agent writes the notices of its own node. A compromised agent could create notices without limit: RBAC, quotas and
+admission policies cannot count cluster-scoped objects. So the operator counts them. Beyond `MAX_PER_NODE` it deletes
+notices that are over, the oldest first, and then open ones, the newest first, so that notices from before a flood stay.
+A surplus notice is not reconciled: a flood costs one delete request per notice and nothing more.
 
-Notices of other sources, such as people and clouds that the operator asks itself, are not counted.
+Notices of other sources, such as users and clouds that the operator polls, do not count.
 """
 
 import asyncio
@@ -29,32 +29,35 @@ log = logging.getLogger(__name__)
 MAX_PER_NODE = 50
 BY_AGENT = "agent"
 EVENT_REASON = "TooManyNotices"
-_MAX_PARALLEL_DELETIONS = 16  # deletions
+_MAX_PARALLEL_DELETIONS = 16
 _WORKERS = 4
 _OVER_STAGES = (NoticeStage.ENDED, NoticeStage.CANCELLED)
 _OVER_PHASES = tuple(it for it in NoticePhase if it.is_over)
 
 
 def agent_node(notice: MaintenanceNotice) -> tuple[str, ...]:
-    """Return the node whose agent may have written a notice, for an index of a cache."""
+    """Return the node whose agent may have written a notice, as an index function."""
     spec = notice.spec
     return (spec.node_name,) if spec.source in AGENT_SOURCES and spec.node_name else ()
 
 
 def split_surplus(notices: Iterable[MaintenanceNotice]) -> tuple[list[MaintenanceNotice], list[MaintenanceNotice]]:
-    """Return the notices of one node that are kept, and those that are surplus."""
+    """Return the notices of one node to keep, and the surplus."""
     finished: list[MaintenanceNotice] = []
     open_notices: list[MaintenanceNotice] = []
     for notice in notices:
         (finished if _is_over(notice) else open_notices).append(notice)
-    # Times of creation are in whole seconds: of one second, those stay that were looked at.
+    # creationTimestamp has whole seconds: among notices of the same second, keep those that were reconciled already.
     open_notices.sort(key=lambda notice: (not notice.status.phase, _age(notice)))
     ranked = [*open_notices, *sorted(finished, key=_age, reverse=True)]
     return ranked[:MAX_PER_NODE], ranked[MAX_PER_NODE:]
 
 
 class NoticeQuota:
-    """Deletes surplus notices while `run` runs; `notices` has the index `BY_AGENT`, and `requeue` has one looked at."""
+    """Deletes surplus notices while `run` runs.
+
+    `notices` must have the index `BY_AGENT`; `requeue` reconciles a notice again.
+    """
 
     def __init__(
         self,
@@ -70,28 +73,27 @@ class NoticeQuota:
         self._nodes = nodes
         self._events = events
         self._requeue = requeue
-        self._kept_names: dict[str, frozenset[str]] = {}  # by node that has too many: names
+        self._kept_names: dict[str, frozenset[str]] = {}  # by node over quota: names of the notices to keep
         self._queue: WorkQueue[str] = WorkQueue(
             self._reconcile,
             clock=client.clock,
             random=client.random,
             workers=_WORKERS,
             metrics=client.metrics,
-            name="surplus notices",
+            name="notice quota",
         )
 
     async def run(self) -> None:
-        """Work until cancelled."""
         await self._queue.run()
 
     def add(self, notice: MaintenanceNotice) -> None:
-        """Count the notices of its node soon, if there may be too many."""
+        """Queue the node of a notice, if the node may be over quota."""
         for node in agent_node(notice):
             if node in self._kept_names or self._is_over_quota(node):
                 self._queue.add(node)
 
     def exceeds_quota(self, notice: MaintenanceNotice) -> bool:
-        """Tell whether a notice is surplus, or may be."""
+        """Return whether a notice is surplus, or may be until the node is reconciled."""
         return any(
             self._is_over_quota(node) and notice.name not in self._kept_names.get(node, frozenset())
             for node in agent_node(notice)
@@ -117,17 +119,17 @@ class NoticeQuota:
         return None
 
     async def _delete(self, notice: MaintenanceNotice) -> None:
-        # Without a resourceVersion: whoever changes a notice again and again must not keep it.
+        # No resourceVersion precondition: otherwise a client that keeps updating the notice could prevent its deletion.
         try:
             await self._client.delete(MAINTENANCE_NOTICES, notice.name, uid=notice.uid)
         except NotFound:
-            log.debug("notice %s is gone already", notice.name)
+            log.debug("MaintenanceNotice %s is already deleted", notice.name)
 
     def _record_event(self, node: str, surplus: int) -> None:
-        log.warning("node %s has %d notices of its agent too many, which are deleted", node, surplus)
+        log.warning("node %s: deleting %d MaintenanceNotices of its agent that exceed the quota", node, surplus)
         node_object = self._nodes.get(node)
         if node_object is not None:
-            note = f"the agent of this node writes more than {MAX_PER_NODE} notices: what is too much is deleted"
+            note = f"the agent of this node wrote more than {MAX_PER_NODE} MaintenanceNotices: the surplus is deleted"
             self._events.event(
                 object_reference(NODES, node_object), reason=EVENT_REASON, note=note, action="Review", type="Warning"
             )

@@ -1,4 +1,4 @@
-"""What may be notified of a MaintenanceNotice: that it was received, will be late, or ended. Pure."""
+"""Events of a MaintenanceNotice that can be sent as notifications: received, late, ended. Pure."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,6 @@ from haulout.kube.timestamps import whole_seconds
 
 
 def involved_object(notice: MaintenanceNotice) -> InvolvedObject:
-    """Return the facts of a notice."""
     return InvolvedObject(
         kind=MAINTENANCE_NOTICES.kind,
         name=notice.name,
@@ -21,7 +20,7 @@ def involved_object(notice: MaintenanceNotice) -> InvolvedObject:
 
 
 def events(notice: MaintenanceNotice) -> Iterator[ObjectEvent]:
-    """Yield what happened to a notice, in order; nothing before it was looked at, so that its node is known."""
+    """Yield a notice's events in order; none before the first reconcile, so that the node is known."""
     status, created = notice.status, notice.metadata.creation_timestamp
     if not status.phase or created is None:
         return
@@ -43,7 +42,7 @@ def _received_message(notice: MaintenanceNotice) -> str:
     spec = notice.spec
     when = "at any moment" if spec.start is None else f"not before {spec.start:%Y-%m-%d %H:%M} UTC"
     why = f" ({spec.reason or spec.description})" if spec.reason or spec.description else ""
-    return f"{_describe(notice)}: {spec.source or 'somebody'} announces {spec.kind}{why}, {when}"
+    return f"{_describe(notice)}: {spec.source or 'an unknown source'} announces {spec.kind}{why}, {when}"
 
 
 def _describe(notice: MaintenanceNotice) -> str:

@@ -1,8 +1,8 @@
-"""Notices that nobody will end: those of agents whose node is gone, and the agent with it. Pure.
+"""Notices that nothing will end: those of an agent whose node was deleted together with the agent. Pure.
 
-A machine that is terminated takes its agent along, before that could say that it is over. So the operator says it:
-some time after the node went, and not before the maintenance has begun or its time is well over. A node that comes back
-meanwhile brings its agent back, too.
+A terminated machine takes its agent down before the agent can report the end. So the operator ends the notice: some
+time after the node was deleted, and not before the maintenance has begun or its start is well past. A node that comes
+back in the meantime brings its agent back, too.
 """
 
 from datetime import datetime, timedelta
@@ -11,14 +11,14 @@ from haulout.api.early_start import may_have_started
 from haulout.api.maintenancenotice import MaintenanceNotice, NoticeCondition, NoticeStage
 from haulout.api.notice_reports import NoticeReport
 
-AGENT_SOURCES = ("aws", "azure", "gcp")  # the sources that run on nodes
+AGENT_SOURCES = ("aws", "azure", "gcp")  # sources whose agents run on nodes
 _ORPHANED_AFTER = timedelta(minutes=10)
 _OVERDUE_AFTER = timedelta(hours=1)
 _OPEN_STAGES = ("", NoticeStage.SCHEDULED, NoticeStage.STARTED)
 
 
 def orphaned_at(notice: MaintenanceNotice) -> datetime | None:
-    """Return from when on nobody is left who could end a notice; None: its agent is there, or never was needed."""
+    """Return from when on the notice is orphaned; None if its agent may still end it, or no agent reports it."""
     spec, node_found = notice.spec, notice.status.condition(NoticeCondition.NODE_FOUND)
     is_gone = node_found is not None and node_found.status == "False" and bool(notice.status.node_name)
     if (
@@ -37,7 +37,7 @@ def orphaned_at(notice: MaintenanceNotice) -> datetime | None:
 
 
 def ended_report(notice: MaintenanceNotice, *, now: datetime) -> NoticeReport:
-    """Return that it is over."""
+    """Return the report that ends the notice."""
     spec = notice.spec
     return NoticeReport(
         source=spec.source, notice_id=spec.notice_id, at=now, node_name=spec.node_name, stage=NoticeStage.ENDED

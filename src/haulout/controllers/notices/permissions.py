@@ -1,4 +1,4 @@
-"""What notices must be allowed to do. Whoever adds a request there adds its line here."""
+"""Permissions of the notices controller. Add a line here with each new kind of request."""
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS
@@ -6,21 +6,27 @@ from haulout.kube.rbac import Permission
 
 
 def permissions() -> tuple[Permission, ...]:
-    """Return what the controller and any source need."""
+    """Return the permissions that the controller and every event source need."""
     group, plural = MAINTENANCE_NOTICES.group, MAINTENANCE_NOTICES.plural
     return (
-        Permission(("get", "list", "watch", "create", "patch", "delete"), group, plural, None, "see and keep notices"),
-        Permission(("patch",), group, f"{plural}/status", None, "tell how notices stand"),
-        Permission(("list", "watch"), "", "nodes", None, "see nodes"),
-        Permission(("patch",), "", "nodes/status", None, "set conditions of nodes"),
-        Permission(("list",), "", "pods", None, "see pods of nodes"),
+        Permission(
+            ("get", "list", "watch", "create", "patch", "delete"),
+            group,
+            plural,
+            None,
+            "read and write MaintenanceNotices",
+        ),
+        Permission(("patch",), group, f"{plural}/status", None, "write the status of MaintenanceNotices"),
+        Permission(("list", "watch"), "", "nodes", None, "watch nodes"),
+        Permission(("patch",), "", "nodes/status", None, "set node conditions"),
+        Permission(("list",), "", "pods", None, "list the pods on nodes"),
         Permission(
             ("list", "watch"),
             MAINTENANCE_RECORDS.group,
             MAINTENANCE_RECORDS.plural,
             None,
-            "predict drains",
+            "predict drain durations",
         ),
-        # Notices and nodes are cluster-scoped: events about them are in the namespace `default`.
-        Permission(("create", "patch"), "events.k8s.io", "events", "default", "tell people by events"),
+        # Notices and nodes are cluster-scoped: their events are created in the namespace `default`.
+        Permission(("create", "patch"), "events.k8s.io", "events", "default", "record events"),
     )

@@ -1,4 +1,4 @@
-"""What is left on a node that a drain would make leave."""
+"""The pods on a node that a drain would evict."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,29 +15,29 @@ from haulout.kube.client import Client
 
 @dataclass(frozen=True, slots=True)
 class RemainingPods:
-    """The pods that are left; `problem` is why they are not known."""
+    """The remaining pods; `problem` is set if they could not be listed."""
 
     observed_at: datetime
     pod_keys: tuple[str, ...] = ()
-    terminated_by: datetime | None = None  # all of them are being deleted, and have to be gone by then
+    terminated_by: datetime | None = None  # set if all pods are terminating: when the last one's grace period ends
     problem: str = ""
 
     def __str__(self) -> str:
         return (
             f"{format_pod_count(len(self.pod_keys))} left ({format_list(self.pod_keys)})"
             if self.pod_keys
-            else "nothing left"
+            else "no pods left"
         )
 
 
 async def list_remaining_pods(client: Client, node: Node, *, exact: bool = False) -> RemainingPods:
-    """Return what is left on a node; mostly a few seconds old is new enough, and saves the server a read."""
+    """List the remaining pods. By default the API server may answer from its cache, which saves a quorum read."""
     found = (await client.list(PODS, fields=f"spec.nodeName={node.name}", from_cache=not exact)).items
     return remaining_pods(node, found, now=client.clock.now())
 
 
 def remaining_pods(node: Node, candidates: Iterable[Pod], *, now: datetime) -> RemainingPods:
-    """Return what is left on a node; nothing, if who drains it says that it is done: some policies let pods stay."""
+    """Return the remaining pods; none if the node has the condition Drained, since some policies let pods stay."""
     remaining = [] if drained_at(node) is not None else [item for item in candidates if must_leave(item)]
     deletion_times = [item.metadata.deletion_timestamp for item in remaining]
     known_times = [item for item in deletion_times if item is not None]
@@ -46,18 +46,18 @@ def remaining_pods(node: Node, candidates: Iterable[Pod], *, now: datetime) -> R
 
 
 def must_leave(pod: Pod) -> bool:
-    """Tell whether a drain would make a pod leave, or refuse to begin because of it."""
+    """Return whether a drain would evict a pod, or refuse to begin because of it."""
     return not (is_finished(pod) or is_static(pod) or belongs_to_daemon_set(pod))
 
 
 def drained_at(node: Node) -> datetime | None:
-    """Return since when somebody says that a node is drained; None if nobody says so."""
+    """Return since when the node has the condition Drained; None if it does not."""
     condition = node_condition(node, NodeConditionType.DRAINED)
     return condition.last_transition_time if condition is not None and condition.status == "True" else None
 
 
 def cordoned_since(node: Node) -> datetime | None:
-    """Return since when one of us keeps a node cordoned; None if none of us does."""
+    """Return since when a cordon owner keeps the node cordoned; None if there is no owner."""
     try:
         mark = cordon_of(node)
     except InvalidCordonAnnotation:
@@ -66,5 +66,4 @@ def cordoned_since(node: Node) -> datetime | None:
 
 
 def node_condition(node: Node, condition_type: str) -> Condition | None:
-    """Return one of the conditions of a node."""
     return next((condition for condition in node.status.conditions if condition.type == condition_type), None)

@@ -1,14 +1,15 @@
-"""Asks clouds to move maintenance to a time that suits the cluster.
+"""Ask clouds to move maintenance to a time inside the cluster's maintenance windows.
 
-A maintenance is moved if its source can do that (`spec.reschedulable`, and the source is a `ReschedulableSource`) and
-the calendar of whoever will empty its node does not allow the planned time, but allows a later one before the deadline.
+A maintenance is moved if its source supports that (`spec.reschedulable`, and the source is a `ReschedulableSource`) and
+the calendar of the profile that will empty the node forbids the planned start, but allows a later one before the
+deadline.
 
-It is asked for once for each start that the source plans. What is asked for is written down before, and what came of it
-after (status.reschedule, the condition Rescheduled, and the history). So whoever takes over after a crash asks for the
-same time again, which is harmless, and never for another one. Two who both believe they lead ask for the same time,
-too: one of them wrote it down, the other was refused.
+The controller asks once per planned start. It writes the requested time before it asks, and the answer afterwards
+(status.reschedule, the condition Rescheduled, and the history). After a crash the next leader asks for the same time
+again, which is harmless, and never for a different one. Two processes that both believe they lead also ask for the
+same time: one of them recorded it, the other one's write failed with a conflict.
 
-A cloud that does not answer is asked again, with pauses, until the start is too near. One that says no is believed.
+If the cloud does not answer, the request is retried with backoff until the start is too near. A refusal is final.
 """
 
 import logging
@@ -42,20 +43,20 @@ from haulout.providers.event_source import ReschedulableSource
 log = logging.getLogger(__name__)
 
 _MIN_TIME_AHEAD = timedelta(minutes=5)
-_MAX_REQUESTS = 5  # starts of one maintenance: a cloud that plans again and again is not argued with
-_RESYNC_AFTER = timedelta(minutes=10)  # a calendar may have changed; looking costs no request
+_MAX_REQUESTS = 5  # requests per maintenance: stop when a cloud keeps planning new starts
+_RESYNC_AFTER = timedelta(minutes=10)  # a calendar may have changed; a resync costs no request
 _BACKOFF = Backoff(first=timedelta(seconds=30), limit=timedelta(minutes=10), jitter=0.3)
 _WORKERS = 4
 
-# The first start from the planned one on that suits the node, which is the planned one if that does; None: nobody
-# minds, nobody can tell, or nothing suits before the deadline.
+# The first start from the planned one on that a maintenance window allows; the planned start itself if it is allowed.
+# None: no profile restricts it, it is not known, or no window opens before the deadline.
 Calendar = Callable[[Node, MaintenanceNotice], datetime | None]
-ReschedulableSourceOf = Callable[[str], ReschedulableSource | None]  # by what `spec.source` says
+ReschedulableSourceOf = Callable[[str], ReschedulableSource | None]  # by `spec.source`
 RecordEvent = Callable[[MaintenanceNotice, NoticeEvent], object]
 
 
 def no_preference(node: Node, notice: MaintenanceNotice) -> None:
-    """Have every start suit."""
+    """Allow every start."""
     del node, notice
 
 
@@ -70,27 +71,27 @@ class RescheduledReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestReschedule:
-    """The source is to be asked, for what is written down already."""
+    """Ask the source for a start that the status already records."""
 
     to: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStatus:
-    """Something is to be written down."""
+    """Write this status and record this event."""
 
     status: MaintenanceNoticeStatus
     event: NoticeEvent
 
 
 def may_reschedule(notice: MaintenanceNotice, *, now: datetime) -> bool:
-    """Tell whether it makes sense to ask for another time."""
+    """Return whether the start can still be moved."""
     spec = notice.spec
     is_pending = notice.status.phase in (NoticePhase.PLANNED, NoticePhase.DUE) and spec.stage in (
         "",
         NoticeStage.SCHEDULED,
     )
-    is_current = notice.status.start == spec.start  # else its history does not tell yet what is planned
+    is_current = notice.status.start == spec.start  # until then the status describes the previous start
     return (
         spec.reschedulable
         and is_pending
@@ -103,9 +104,9 @@ def may_reschedule(notice: MaintenanceNotice, *, now: datetime) -> bool:
 def decide(
     notice: MaintenanceNotice, *, now: datetime, next_allowed_start: Callable[[], datetime | None]
 ) -> RequestReschedule | UpdateStatus | None:
-    """Return what to do next about a notice.
+    """Return the next action for a notice; None if there is nothing to do.
 
-    None: nothing. `next_allowed_start` is asked for a start only if that matters.
+    `next_allowed_start` is called only if its result matters.
     """
     request, start, pending_start = notice.status.reschedule, notice.spec.start, _pending_start(notice)
     if request is not None and pending_start is not None:
@@ -113,14 +114,17 @@ def decide(
             return answer_update(
                 notice,
                 RescheduledReason.AGREED,
-                f"{notice.spec.source} moved it to {_format_instant(pending_start)}",
+                f"{notice.spec.source} moved the maintenance to {_format_instant(pending_start)}",
                 now=now,
             )
         if may_reschedule(notice, now=now) and start == request.from_:
             return RequestReschedule(pending_start)
-        why = "it was planned anew meanwhile" if start != request.from_ else "it cannot be moved any more"
+        why = "it was rescheduled meanwhile" if start != request.from_ else "it cannot be moved any more"
         return answer_update(
-            notice, RescheduledReason.NO_ANSWER, f"no answer about {_format_instant(pending_start)}: {why}", now=now
+            notice,
+            RescheduledReason.NO_ANSWER,
+            f"no answer to the request for {_format_instant(pending_start)}: {why}",
+            now=now,
         )
     if not may_reschedule(notice, now=now) or start is None:
         return None
@@ -131,7 +135,7 @@ def decide(
 
 
 def _pending_start(notice: MaintenanceNotice) -> datetime | None:
-    """Return the start that was asked for, and of which nobody has said yet what came of it."""
+    """Return the start that was requested and has no recorded answer yet."""
     request, condition = notice.status.reschedule, notice.status.condition(NoticeCondition.RESCHEDULED)
     is_open = condition is not None and condition.reason == RescheduledReason.ASKING
     return request.to if request is not None and is_open else None
@@ -140,20 +144,20 @@ def _pending_start(notice: MaintenanceNotice) -> datetime | None:
 def _request_update(notice: MaintenanceNotice, start: datetime, to: datetime, *, now: datetime) -> UpdateStatus:
     previous = notice.status.reschedule
     message = (
-        f"asking {notice.spec.source} for {_format_instant(to)}, "
-        f"since {_format_instant(start)} is outside of all windows"
+        f"asking {notice.spec.source} to move it to {_format_instant(to)}, "
+        f"since {_format_instant(start)} is outside all maintenance windows"
     )
     status = msgspec.structs.replace(
         _status_with_answer(notice, RescheduledReason.ASKING, message, now=now),
         reschedule=Reschedule(from_=start, to=to, asked=1 if previous is None else previous.asked + 1),
     )
-    return UpdateStatus(status, NoticeEvent("MaintenanceMoveAsked", message))
+    return UpdateStatus(status, NoticeEvent("RescheduleRequested", message))
 
 
 def answer_update(notice: MaintenanceNotice, reason: RescheduledReason, message: str, *, now: datetime) -> UpdateStatus:
-    """Return that the source has answered, or never will."""
+    """Return the status update for an answer, or for a request that will never get one."""
     is_warning = reason is not RescheduledReason.AGREED
-    event = NoticeEvent(f"MaintenanceMove{reason}", message, notice.spec.source, is_warning=is_warning)
+    event = NoticeEvent(f"Reschedule{reason}", message, notice.spec.source, is_warning=is_warning)
     return UpdateStatus(_status_with_answer(notice, reason, message, now=now, event=event), event)
 
 
@@ -186,7 +190,7 @@ def _format_instant(instant: datetime) -> str:
 
 
 class Rescheduler:
-    """Asks for other times; the owner runs `run`, and says by `add` which notices have changed."""
+    """Asks sources to move maintenance. The owner runs `run` and calls `add` for each changed notice."""
 
     def __init__(
         self,
@@ -211,16 +215,15 @@ class Rescheduler:
             random=client.random,
             workers=_WORKERS,
             metrics=client.metrics,
-            name="moving notices",
+            name="notice rescheduling",
         )
 
     def add(self, notice: MaintenanceNotice) -> None:
-        """Look at a notice soon, if its source can be asked."""
+        """Queue a notice, if its source can be asked or was asked."""
         if notice.spec.reschedulable or notice.status.reschedule is not None:
             self._queue.add(notice.name)
 
     async def run(self) -> None:
-        """Work until cancelled."""
         await self._queue.run()
 
     async def _reconcile(self, name: str) -> datetime | None:
@@ -235,7 +238,7 @@ class Rescheduler:
                 return await self._request_reschedule(notice, event_source, to)
             case UpdateStatus() as update:
                 await self._write(notice, update)
-                return None  # the watch will tell
+                return None  # the watch triggers the next reconcile
         return now + _RESYNC_AFTER if may_reschedule(notice, now=now) else None
 
     def _next_allowed_start(self, notice: MaintenanceNotice) -> datetime | None:
@@ -252,7 +255,7 @@ class Rescheduler:
             reason, message = RescheduledReason.REFUSED, f"{source} does not move it to {_format_instant(to)}: {error}"
         except ExternalError as error:
             failures = self._failures[notice.name] = self._failures.get(notice.name, 0) + 1
-            log.warning("%s: asking %s for %s: %s; trying again", notice.name, source, _format_instant(to), error)
+            log.warning("%s: asking %s to move it to %s: %s; retrying", notice.name, source, _format_instant(to), error)
             return self._client.clock.now() + _BACKOFF.delay(failures, self._client.random)
         else:
             reason, message = RescheduledReason.AGREED, f"{source} agreed to begin at {_format_instant(to)}"
@@ -269,6 +272,6 @@ class Rescheduler:
         try:
             await self._client.patch(MAINTENANCE_NOTICES, notice.name, patch, subresource="status")
         except (Conflict, NotFound) as error:
-            log.debug("notice %s is not as it was: %s", notice.name, error)
-            return  # the watch will tell, and it is asked again for the same
+            log.debug("MaintenanceNotice %s has changed, retrying: %s", notice.name, error)
+            return  # the watch triggers the next reconcile, which asks for the same start
         self._record_event(notice, update.event)

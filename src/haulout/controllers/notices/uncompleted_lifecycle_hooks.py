@@ -1,8 +1,8 @@
-"""Terminations by Auto Scaling whose lifecycle hooks nobody completes. Pure.
+"""Auto Scaling terminations whose lifecycle hooks nothing completes. Pure.
 
-The agent of a node sees that Auto Scaling terminates its instance. It has no rights in AWS. Where the operator has none
-either, or does not listen to AWS at all, a lifecycle hook runs to its heartbeat timeout: the instance goes later than
-it could, or earlier than its node is empty. The notice says so, once.
+The agent on a node sees that Auto Scaling terminates its instance, but has no AWS permissions. If the operator has none
+either, or does not listen to AWS at all, a lifecycle hook runs to its heartbeat timeout: the instance terminates later
+than it could, or before its node is empty. The notice says so in one event.
 """
 
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from haulout.controllers.notices.notice_events import NoticeEvent
 from haulout.providers.aws.instance_events import SOURCE, EventType
 
 EVENT_REASON = "LifecycleHookNotCompleted"
-_GRACE_PERIOD = timedelta(minutes=1)  # for whoever has the right to find the hook
+_GRACE_PERIOD = timedelta(minutes=1)  # time for the operator, if it has permissions, to find the hook
 _MESSAGE = (
-    "Auto Scaling terminates the instance, and nobody here completes its lifecycle hooks: if it has some, they run to"
+    "Auto Scaling terminates the instance, and nothing completes its lifecycle hooks: if it has any, they run to"
     " their heartbeat timeout, whether the node is empty or not"
 )
 
 
 def uncompleted_at(notice: MaintenanceNotice) -> datetime | None:
-    """Return from when on this is to be said about a notice; None: it is not, or was said."""
+    """Return when to record the event; None if it does not apply or was recorded already."""
     spec, annotations = notice.spec, notice.metadata.annotations
     is_waiting = spec.source == SOURCE and spec.stage == NoticeStage.SCHEDULED and spec.reported_at is not None
     if not is_waiting or EventType.TARGET_LIFECYCLE_STATE not in annotations or EventType.LIFECYCLE in annotations:
@@ -32,7 +32,7 @@ def uncompleted_at(notice: MaintenanceNotice) -> datetime | None:
 
 
 def uncompleted_events(notice: MaintenanceNotice, *, now: datetime) -> Iterator[NoticeEvent]:
-    """Yield that nobody completes the hooks, when it is time to say so."""
+    """Yield the event that nothing completes the hooks, once it is due."""
     at = uncompleted_at(notice)
     if at is not None and now >= at:
         yield NoticeEvent(EVENT_REASON, _MESSAGE, is_warning=True)

@@ -1,1 +1,1 @@
-"""Profiles: when a node is taken out of service and given back, by a state machine that a file configures."""
+"""The profiles controller: a configurable state machine per node that decides when maintenance starts and ends."""

@@ -1,6 +1,8 @@
-"""The profiles controller: for each node, take a step, perform it, and sleep until something could be different.
+"""The profiles controller: reconciles each node and requeues it for the time at which its decision can change.
 
-How a step is taken, so that it is safe to die at any instruction, is `haulout.controllers.profiles.reconciler`.
+`haulout.controllers.profiles.reconciler` runs one reconcile and describes the order of writes that makes a crash at any
+point safe. This module owns the work queue, the topic subscriptions, the statuses and the handover of leadership before
+the node of this pod is drained.
 """
 
 import asyncio
@@ -38,21 +40,19 @@ from haulout.kube.node_transform import compact_nodes
 from haulout.kube.reflector import ListWatch
 from haulout.kube.workqueue import WorkQueue
 
-# Who waits for what: nodes by the topics that their checks have named.
-#
-# A change wakes those who wait for one of its topics, and nobody else. So its cost does not depend on how many nodes
-# there are, but on how many could care.
+# Nodes by the topics that their checks depend on. A change requeues only the nodes that subscribe to one of its topics,
+# so that the cost depends on the number of dependent nodes, not on the size of the cluster.
 
 
 class TopicSubscriptions:
-    """Nodes by topic."""
+    """Maps topics to the nodes that are requeued when the topic changes."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, dict[str, None]] = {}  # a set with an order, so that runs repeat themselves
+        self._nodes: dict[str, dict[str, None]] = {}  # a set in insertion order, so that runs are reproducible
         self._topics: dict[str, frozenset[str]] = {}
 
     def set(self, node: str, topics: frozenset[str]) -> None:
-        """Let a node wait for these topics, and for no others."""
+        """Replace the topics of a node."""
         before = self._topics.get(node, frozenset())
         if before == topics:
             return
@@ -67,37 +67,37 @@ class TopicSubscriptions:
             del self._topics[node]
 
     def forget(self, node: str) -> None:
-        """Let a node wait for nothing."""
         self.set(node, frozenset())
 
     def subscribers(self, topics: Iterable[str]) -> list[str]:
-        """Return who waits for any of these topics."""
+        """Return the nodes that subscribe to any of these topics, without duplicates, in a stable order."""
         return list(dict.fromkeys(node for topic in sorted(topics) for node in self._nodes.get(topic, ())))
 
 
 log = logging.getLogger(__name__)
 
-_MAX_STEPS = 20  # in a row: more would mean that profiles go in circles
+_MAX_STEPS = 20  # per reconcile; more means that the profiles form a loop
 _WORKERS = 32
-_FLUSH_TIMEOUT = timedelta(seconds=5)  # for notifications that are on their way when another is to go on
+_FLUSH_TIMEOUT = timedelta(seconds=5)  # for notifications in flight before leadership is handed over
 
 
 class TransitionLoopError(HauloutError):
-    """Profiles whose checks pass again and again; the node is left alone for a while."""
+    """Raised if profiles change state without end within one reconcile; the work queue backs off for the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSettings:
-    """What can differ from one installation to the next."""
+    """Settings that differ between installations."""
 
-    namespace: str  # of the operator: where ledgers are
-    own_node: str = ""  # hand over before it is drained; empty: never
+    namespace: str  # of the operator; holds the slot ledger
+    own_node: str = ""  # hand over leadership before this node is drained; empty: never
 
 
 class ProfilesController:
-    """Sees to all nodes by a configuration, which may be changed at any time; `run` may be called once.
+    """Reconciles all nodes by the current configuration, which `use` can replace at any time.
 
-    `nodes` is a copy that somebody else keeps up to date; without it, it has its own.
+    Call `run` at most once. If `nodes` is given, its owner runs that informer; otherwise the controller creates and
+    runs its own.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class ProfilesController:
         self._is_handing_over = asyncio.Event()
 
     async def run(self) -> None:
-        """Work until cancelled; raises `LeadershipHandover` when another process should go on."""
+        """Run until cancelled. Raise `LeadershipHandover` when another process must take over."""
         with ExitStack() as stack:
             await self._run_until_handover(stack)
         raise LeadershipHandover(f"this process runs on node {self._own_node}, which a profile is about to drain")
@@ -185,13 +185,13 @@ class ProfilesController:
                 task.cancel()
 
     def _hand_over_if_own_node(self, node: str) -> None:
-        """Give way to another process before the node is emptied on which this one runs."""
+        """Hand over leadership before the node that runs this process is drained."""
         if node == self._own_node:
             self._is_handing_over.set()
             raise LeadershipHandover(f"node {node} is to be drained by another process")
 
     def use(self, configuration: Configuration) -> None:
-        """Go on by this configuration: all nodes are looked at again."""
+        """Switch to this configuration and requeue all nodes."""
         self._configuration = configuration
         self.metrics.initialize_series(configuration.profiles)
         self._informers.use(configuration)
@@ -203,33 +203,33 @@ class ProfilesController:
 
     @property
     def profiles(self) -> Collection[str]:
-        """The names of the profiles that there are."""
+        """The names of the configured profiles."""
         return () if self._configuration is None else self._configuration.profiles.keys()
 
     @property
     def configuration(self) -> Configuration | None:
-        """What it goes by."""
+        """The current configuration; None before the first `use`."""
         return self._configuration
 
     def observed_node(self, node: str) -> ObservedNode | None:
-        """Return a node, and where its profiles stand."""
+        """Return a node with the status of each of its profiles."""
         return self._nodes.get(node)
 
     def drains(self, node: str) -> Mapping[str, DrainSnapshot]:
-        """Return the drains of a node by profile, as far as they are known."""
+        """Return the known drains of a node, by profile."""
         return self._executor.detailed_drains(node)
 
     async def any_node(self, predicate: Callable[[Node], bool]) -> bool:
-        """Tell whether something is so of any node, when all are known."""
+        """Return whether the predicate holds for any node. Wait until the informer has synced."""
         await self._cache.wait_synced()
         return any(map(predicate, self._cache.all()))
 
     def preview(
         self, name: str, configuration: Configuration, view_of: Callable[[NodeIndex], ClusterView]
     ) -> Decision | None:
-        """Return which step a node would take by a configuration; None: none. Nothing is done about it.
+        """Return the decision for a node under a configuration without executing it; None if there is none.
 
-        `view_of` makes of the nodes what its checks see.
+        `view_of` builds the cluster view that checks see from the node index.
         """
         observed = self._nodes.get(name)
         if observed is None or observed.problem or not configuration.profiles:
@@ -237,44 +237,45 @@ class ProfilesController:
         return self._reconciler.preview(observed, configuration, view_of(self._nodes))
 
     def requeue(self, node: str) -> None:
-        """Look at a node: something that it asked for is there."""
+        """Requeue a node because the result of one of its external queries has arrived."""
         self._queue.add(node)
 
     def record_repeated_failure(self, node: str) -> None:
-        """Hear that what a node asked the outside failed once more: its profiles fail as they did, which is told."""
+        """Record that an external query of a node failed again: emit the failure events of its profiles again."""
         known, observed = self.statuses.get(node), self._nodes.get(node)
         if known is not None and observed is not None:
             for report in known.reports:
                 self.events.record_repeated_failure(observed.node, report)
 
     def requeue_for_topics(self, topics: frozenset[str]) -> None:
-        """Look at the nodes that wait for one of these topics."""
+        """Requeue the nodes that subscribe to one of these topics."""
         for node in self._topic_subscriptions.subscribers(topics):
             self._queue.add(node)
 
     def _on_node_change(self, node: str, topics: frozenset[str], is_own_write: bool) -> None:  # noqa: FBT001 - a callback
-        # Who writes looks again anyway, and the watch often tells of a write before it is answered.
+        # A reconcile that writes runs again anyway, and the watch event of a write often arrives before the response to
+        # it.
         if not is_own_write and node not in self._executor.writing:
             self._queue.add(node)
         for other in self._topic_subscriptions.subscribers(topics):
             if other != node:
                 self._queue.add(other)
 
-    # How it stands
+    # Status and health
 
     @property
     def queue(self) -> WorkQueue[str]:
-        """Which nodes are due, by name."""
+        """The work queue of nodes, by name."""
         return self._queue
 
     @property
     def due_count(self) -> int:
-        """How many nodes are due to be looked at, or being looked at."""
+        """How many nodes are queued or being reconciled."""
         stats = self._queue.stats()
         return stats.waiting + stats.running
 
     def unready_reason(self) -> str:
-        """Return why nodes are not known yet; empty if they are."""
+        """Return why the node informer has not synced; empty if it has."""
         health = self._cache.health()
         return "" if health.has_synced else f"nodes are not known yet: {health.problem or 'they are being read'}"
 
@@ -283,7 +284,7 @@ class ProfilesController:
         if observed is not None:
             self.events.record_pod_removal(observed.node, pod, escalation)
 
-    # One node
+    # Reconcile
 
     async def _reconcile(self, name: str) -> datetime | None:
         try:
@@ -292,12 +293,12 @@ class ProfilesController:
             raise
         except Exception as error:
             self._report_failure(name, error)
-            raise  # the queue backs off, for this node alone
+            raise  # the queue backs off for this node only
         self.events.clear_step_failure(name)
         return requeue_at
 
     def _report_failure(self, name: str, error: Exception) -> None:
-        """Say of a node that nothing can be done about it for now, and why."""
+        """Store an error status for a node whose reconcile failed."""
         observed = self._nodes.get(name)
         if observed is None:
             return
@@ -309,7 +310,7 @@ class ProfilesController:
         )
 
     async def _reconcile_node(self, name: str) -> datetime | None:
-        """Take steps until there is nothing more to do; return when to look again."""
+        """Reconcile until nothing is left to write. Return when to reconcile again."""
         conflict: Conflict | None = None
         for _ in range(_MAX_STEPS):
             observed, configuration = self._nodes.get(name), self._configuration
@@ -330,8 +331,8 @@ class ProfilesController:
                 continue
             except NotFound:
                 if self._nodes.get(name) is not observed:
-                    continue  # the watch has told of another of the same name meanwhile
-                return None  # the watch will tell
+                    continue  # the watch has delivered a new node of the same name meanwhile
+                return None  # the watch will deliver the deletion
             except HauloutError:
                 self._history_recorder.invalidate(name)
                 raise
@@ -348,12 +349,12 @@ class ProfilesController:
                     self._executor.conditions_retry_at(name),
                 )
                 return min(filter(None, (decision.requeue_at, *later_times)), default=None)
-        raise conflict or TransitionLoopError(f"the profiles of node {name} lead from state to state without an end")
+        raise conflict or TransitionLoopError(f"the profiles of node {name} change from state to state without end")
 
     async def _skip(self, observed: ObservedNode) -> None:
-        """Touch nothing of a node whose data cannot be read: nobody knows where its profiles stand."""
+        """Leave a node untouched if its data cannot be read: the states of its profiles are unknown."""
         self.events.record_unreadable_data(observed.node, observed.problem)
-        self._store_status(observed, problem=f"the operator leaves it alone: {observed.problem}")
+        self._store_status(observed, problem=f"Haulout does not manage this node: {observed.problem}")
         await self._executor.forget(observed.node.name)
         self._topic_subscriptions.forget(observed.node.name)
 
@@ -378,11 +379,11 @@ class ProfilesController:
         self.statuses.store(NodeStatus(name, labels, reports, now, next_reconcile, topics, query_interval, problem))
 
     async def _refresh(self, name: str) -> None:
-        """Ask the server for a node of which our copy has proved to be old."""
+        """Get a node from the API server after a conflict has shown that the cached copy is stale."""
         try:
             self._nodes.record_write(await self._client.get(NODES, name))
         except NotFound:
-            log.debug("node %s is gone", name)
+            log.debug("node %s no longer exists", name)
 
     async def _forget(self, name: str) -> None:
         await self._executor.forget(name)

@@ -1,17 +1,18 @@
-"""One step of a node: where each of its profiles stands, what passes and why, and what is to be done about it.
+"""Decides one reconcile of a node: the state of each profile, the transition that passes, and the resulting actions.
 
-    result = step(subject, profiles)
+    decision = decide(observation, profiles)
 
-It is pure. What it returns is performed in this order (`haulout.controllers.profiles.controller`): what must be taken
-first (slots and leases, by compare-and-swap), what is changed elsewhere, the node in one write with all that belongs
-together, and at last what people are told. A crash in between repeats only what can be repeated.
+`decide` is a pure function. `haulout.controllers.profiles.reconciler` executes the decision in this order: first the
+claims (slots and leases, by compare-and-swap), then changes to other objects, then the node in a single write, and last
+events and notifications. After a crash in between, only idempotent operations run again.
 
-For each profile, in the order of the node's label: the chain of the state it has just entered; the notifications of the
-state; the checks of all transitions out of it; the trigger chain of the first that passes. Profiles do not disturb each
-other: what goes wrong in one is told, and concerns no other. Only one of them is in maintenance at a time.
+Profiles are evaluated in the order of the node's label. For each profile: run the enter chain of the state that it has
+just entered; evaluate the notifications of the state; evaluate the checks of all transitions out of it; run the trigger
+chain of the first transition that passes. Profiles are isolated: a failure in one is reported and does not affect the
+others. Only one profile of a node is in maintenance at a time.
 
-A transition that has begun (its slot is taken, its drain runs) is brought to its end, whatever its checks say
-meanwhile: `pending` remembers it, in an annotation of our own.
+A transition that has started (its slot is taken, its drain runs) is completed whatever its checks return meanwhile.
+`pending` records it in an annotation of Haulout.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,6 +40,7 @@ from haulout.controllers.profiles.observation import (
     TransitionReport,
 )
 from haulout.controllers.profiles.plugin import (
+    DATA_ANNOTATION,
     BudgetClaim,
     Check,
     CheckResult,
@@ -70,11 +72,11 @@ from haulout.errors import HauloutError
 
 T = TypeVar("T")
 
-_MIN_REQUEUE_DELAY = timedelta(seconds=1)  # with a plugin that wants to be asked again at once
+_MIN_REQUEUE_DELAY = timedelta(seconds=1)  # for a plugin that asks to be evaluated again at once
 
 
 def decide(observation: Observation, profiles: Mapping[str, Profile]) -> Decision:
-    """Return what is to be done."""
+    """Return the decision for one node."""
     evaluation = _Evaluation(observation, profiles, attached_profiles(observation, profiles))
     evaluation.evaluate_all()
     evaluation.drop_detached()
@@ -83,19 +85,22 @@ def decide(observation: Observation, profiles: Mapping[str, Profile]) -> Decisio
 
 
 class _MustWait(Exception):
-    """A chain has begun and must wait."""
+    """Raised if a chain has started and must wait."""
 
 
 class _PluginError(Exception):
-    """A plugin cannot do its part."""
+    """Raised if a plugin fails."""
 
 
 class _DataUnavailable(_PluginError):
-    """What a plugin wants to look at is not there to be looked at."""
+    """Raised if the data that a plugin needs is not available."""
 
 
 class _ProfileFailed(Exception):
-    """Something in a profile went wrong; `part` in the words of events, `transitions` as far as they were looked at."""
+    """Raised if a profile fails.
+
+    `part` names the failed part as event messages do. `transitions` holds the transitions evaluated so far.
+    """
 
     def __init__(self, part: str, reason: str, transitions: tuple[TransitionReport, ...] = ()) -> None:
         super().__init__(reason)
@@ -104,7 +109,7 @@ class _ProfileFailed(Exception):
 
 
 class _Evaluation:
-    """One step in the making."""
+    """Mutable state of one call of `decide`."""
 
     def __init__(self, observation: Observation, profiles: Mapping[str, Profile], attached: AttachedProfiles) -> None:
         self.observation = observation
@@ -127,11 +132,11 @@ class _Evaluation:
         self.external_actions: list[tuple[str, ExternalAction]] = []
         self.drains: dict[str, DrainPolicy] = {}
         self.notifications: list[NotificationRequest] = []
-        self.checks_pass: dict[str, bool] = {}  # by profile: whether the checks of the transition it goes pass
+        self.checks_pass: dict[str, bool] = {}  # by profile: whether the checks of the chosen transition pass
         self.warnings: list[Warn] = []
         self.requeue_times: list[datetime] = [] if attached.recheck_at is None else [attached.recheck_at]
         self.topics: set[str] = set(attached.topics)
-        # As at the beginning: whoever leaves maintenance in this step still blocks the others.
+        # As of the start of this reconcile: a profile that leaves maintenance in it still blocks the others.
         self.in_maintenance = {
             name for name in self.attached if name in profiles and self._has_node_in_maintenance(name)
         }
@@ -144,7 +149,7 @@ class _Evaluation:
     # One profile
 
     def evaluate_profile(self, name: str) -> None:
-        """Evaluate a profile, if there is one of this name; one that is new to the node is operational."""
+        """Evaluate a profile if it is configured. A profile that is new to the node starts as operational."""
         profile = self.profiles.get(name)
         if profile is None:
             return
@@ -154,13 +159,16 @@ class _Evaluation:
         try:
             state = State(status.current)
         except ValueError:
-            error = f"its data says that it is in the state {status.current!r}, expected one of {', '.join(State)}"
+            error = (
+                f"annotation {DATA_ANNOTATION} says that it is in the unknown state {status.current!r}, "
+                f"expected one of {', '.join(State)}"
+            )
             self.reports.append(ProfileReport(name=name, state=status.current, next=status.current, error=error))
             return
         self._evaluate_state(profile, state, status)
 
     def _has_node_in_maintenance(self, name: str) -> bool:
-        """Tell whether a profile has its node in maintenance, or is on its way."""
+        """Return whether a profile has the node in maintenance, or has started a transition into it."""
         status, pending = self.observation.statuses.get(name), self.pending.get(name)
         is_in_maintenance = status is not None and status.current == State.IN_MAINTENANCE
         return is_in_maintenance or (pending is not None and pending.next is State.IN_MAINTENANCE)
@@ -168,12 +176,12 @@ class _Evaluation:
     def _evaluate_state(self, profile: Profile, state: State, status: ProfileStatus) -> None:
         report = ProfileReport(name=profile.name, state=state, next=state)
         if self._enter(profile, state, status, report):
-            # From here on the state is entered and told, whatever becomes of the transitions.
+            # From here on the state counts as entered and its notifications as sent, whatever the transitions do.
             entered = self.statuses[profile.name] = replace(status, previous=state)
             self._leave(profile, state, entered, self._notify(profile, state, status, report))
 
     def _enter(self, profile: Profile, state: State, status: ProfileStatus, report: ProfileReport) -> bool:
-        """Do what is to be done on entering a state; return whether it is done."""
+        """Run the enter chain of a state; return whether it is complete."""
         if status.previous == status.current:
             return True
         checkpoint = self._checkpoint()
@@ -189,7 +197,7 @@ class _Evaluation:
         return True
 
     def _leave(self, profile: Profile, state: State, status: ProfileStatus, report: ProfileReport) -> None:
-        """Look at all ways out of a state, and go one of them if possible."""
+        """Evaluate all transitions out of a state, and run the first that passes."""
         config, checkpoint = profile.states[state], self._checkpoint()
         transitions: tuple[TransitionReport, ...] = ()
         try:
@@ -207,14 +215,14 @@ class _Evaluation:
             return
         if next_state is not state:
             self.statuses[profile.name] = self._next_status(profile, state, next_state)
-            report = replace(report, failed_part="")  # whose words are that it stays
+            report = replace(report, failed_part="")  # this error applies only while the profile stays in its state
         self.reports.append(replace(report, next=next_state, transitions=transitions))
 
     def _checkpoint(self) -> tuple[NodeDraft, int, int]:
         return self.draft, len(self.claims), len(self.external_actions)
 
     def _roll_back(self, checkpoint: tuple[NodeDraft, int, int]) -> None:
-        """Undo what a profile did in which something went wrong."""
+        """Undo the changes of a profile that failed."""
         self.draft, claims, external_actions = checkpoint
         for profile, _ in self.claims[claims:]:
             self.claimed_transitions.pop(profile, None)
@@ -222,14 +230,15 @@ class _Evaluation:
 
     def _next_status(self, profile: Profile, state: State, next_state: State) -> ProfileStatus:
         next_config = profile.states[next_state]
-        # With nothing to do on entering, the first evaluation in the new state would only write this down.
+        # Without enter chain and notifications, the first evaluation of the new state would only record that it was
+        # entered.
         previous = state if next_config.enter or next_config.notify else next_state
         return ProfileStatus(current=next_state, previous=previous, transition=self.observation.now)
 
     # Chains
 
     def _run(self, chain: tuple[Member[Trigger], ...], profile: Profile, state: State, part: str) -> None:
-        """Run a chain of triggers; raises `_MustWait` where it must wait."""
+        """Run a chain of triggers. Raise `_MustWait` if it must wait, `_ProfileFailed` if a trigger fails."""
         for member in chain:
             try:
                 for effect in self._actions_of(member, profile, state):
@@ -250,7 +259,7 @@ class _Evaluation:
                 self._cordon(profile)
                 self._drain(profile, policy)
             case Uncordon() if profile.on_notice and cordon.cordon_of(self.draft.node) is None:
-                pass  # it comes and goes by itself, so a cordon without a mark is somebody else's
+                pass  # a notice profile never takes over a cordon without our annotation: it belongs to another owner
             case Wait(reason=reason, until=until, topics=wait_topics):
                 self.topics |= set(wait_topics)
                 self.requeue_times.append(until)
@@ -270,16 +279,18 @@ class _Evaluation:
                 self.draft = self.draft.with_action(action, owner=owner)  # type: ignore[arg-type]
 
     def _wait_until_recorded(self, profile: Profile) -> None:
-        """Wait until the node says that the profile goes this way: what cannot be undone never rests on an old copy."""
+        """Wait until the node records the transition: an irreversible action must not depend on a stale copy."""
         status = self.statuses[profile.name]
         is_entered = status.current != status.previous
         if not is_entered and profile.name not in self.pending:
-            raise _MustWait(f"it is noted on node {self.draft.node.name} before its Machine is told to go")
+            node = self.draft.node.name
+            raise _MustWait(f"waiting until node {node} records the transition, before its Machine is replaced")
 
     def _cordon(self, profile: Profile) -> None:
-        """Cordon the node; what the SAP maintenance-controller has cordoned for the profile is taken over from it.
+        """Cordon the node. Adopt a cordon that the SAP maintenance-controller has set for the profile.
 
-        It leaves no mark. Taken for a person's, its cordon would outlast a maintenance that we bring to its end.
+        That controller leaves no annotation. If its cordon counted as a person's, it would outlast the maintenance that
+        Haulout completes.
         """
         status = self.statuses[profile.name]
         is_adopting = status.is_from_smc and status.current != State.OPERATIONAL
@@ -287,24 +298,24 @@ class _Evaluation:
 
     def _drain(self, profile: Profile, policy: DrainPolicy) -> None:
         if not self.draft.before.spec.unschedulable:
-            raise _MustWait(f"node {self.draft.node.name} is cordoned before its pods are asked to leave")
+            raise _MustWait(f"cordoning node {self.draft.node.name} before its pods are evicted")
         drain = self.observation.drains.get(profile.name)
         if drain is not None and drain.problem:
-            self._requeue_later()  # it has ended, and so is forgotten: then another one begins
+            self._requeue_later()  # an ended drain is forgotten, so that the next reconcile can start another one
             raise _PluginError(drain.problem)
         self.drains[profile.name] = policy
         if drain is None:
-            raise _MustWait("the drain begins")
+            raise _MustWait("starting the drain")
         if not drain.is_done:
             raise _MustWait(drain.message)
 
     def _requeue_later(self, at: datetime | None = None) -> None:
-        """Look again some time, as nobody will tell when that is worth it."""
+        """Requeue after the configured interval, or at `at` if that is earlier, since no event will trigger it."""
         latest = add_saturating(self.observation.now, self.observation.requeue)
         self.requeue_times.append(latest if at is None else min(at, latest))
 
     def _notify(self, profile: Profile, state: State, status: ProfileStatus, report: ProfileReport) -> ProfileReport:
-        """Have people told what is due; what goes wrong is told itself, and holds up nothing else."""
+        """Request the notifications that are due. A failure is reported and blocks nothing else."""
         problems = []
         for member in profile.states[state].notify:
             last = self.last_sent.setdefault(member.name, None)
@@ -340,10 +351,10 @@ class _Evaluation:
         if pending is not None:
             if ongoing := _ongoing_transition(pending, config.transitions):
                 return self._superseding_transition(ongoing, profile, state, reports) or ongoing, reports
-            self._abandon_pending(profile, state)  # the file was edited meanwhile
+            self._abandon_pending(profile, state)  # the configuration was edited meanwhile
         errored = [name for report in reports for name, transition in report.checks.items() if transition.result.error]
         if errored:
-            message = f"checks that could not be made: {', '.join(dict.fromkeys(errored))}"
+            message = f"checks that failed with an error: {', '.join(dict.fromkeys(errored))}"
             raise _ProfileFailed("At least one check plugin failed", message, reports)
         passed = (transition for transition, report in zip(config.transitions, reports, strict=True) if report.passed)
         return next(passed, None), reports
@@ -351,10 +362,10 @@ class _Evaluation:
     def _superseding_transition(
         self, ongoing: Transition, profile: Profile, state: State, reports: tuple[TransitionReport, ...]
     ) -> Transition | None:
-        """Return what goes before a transition that has begun: one that stands before it, and passes; None if none.
+        """Return a transition that takes precedence over the ongoing one: listed before it, and passing. None if none.
 
-        That is so only with notices, which may be taken back. A node whose maintenance is cancelled need not be emptied
-        first; and if a pod cannot leave, that would never be.
+        This applies only to notice profiles, since notices can be withdrawn. A node whose maintenance is cancelled need
+        not be drained first; if one of its pods can never be evicted, the cancellation would never take effect.
         """
         candidates = zip(profile.states[state].transitions, reports, strict=True)
         first = next(transition for transition, report in candidates if transition is ongoing or report.passed)
@@ -364,7 +375,7 @@ class _Evaluation:
         return first
 
     def _abandon_pending(self, profile: Profile, state: State) -> None:
-        """Forget a transition that has begun. If it led into maintenance, other profiles may enter it now."""
+        """Forget a pending transition. If it led into maintenance, other profiles may enter maintenance now."""
         del self.pending[profile.name]
         if state is not State.IN_MAINTENANCE:
             self.in_maintenance.discard(profile.name)
@@ -373,7 +384,7 @@ class _Evaluation:
         check_reports: dict[str, CheckReport] = {}
         for member in transition.check.members:
             if member.name in check_reports:
-                continue  # the same question has the same answer
+                continue  # listed twice in the expression: same result
             result = self._evaluate_check(member, context)
             check_reports[member.name] = CheckReport(member.plugin.type, result)
             if result.requeue_at is not None:
@@ -407,7 +418,7 @@ class _Evaluation:
         if deferral := self.observation.deferred.get((context.profile, number)):
             self._requeue_later(deferral.retry_at)
             return deferral.reason
-        # Whoever is on its way is not in its own way; who is there is, as ever.
+        # A profile on its way into maintenance does not block itself; the others that are in maintenance block it.
         others = self.in_maintenance - ({context.profile} if context.state is not State.IN_MAINTENANCE else set())
         if transition.next is not State.IN_MAINTENANCE:
             return ""
@@ -416,14 +427,14 @@ class _Evaluation:
         return self._hold_reason(context.profile) or self._budget_reason()
 
     def _hold_reason(self, profile: str) -> str:
-        """Return why a person keeps maintenance off the node; what has begun goes on."""
+        """Return why a hold keeps the node out of maintenance; empty if none does. A pending transition continues."""
         hold = None if profile in self.pending else active_hold(self.observation.node, now=self.observation.now)
         if hold is not None and hold.until is not None:
             self.requeue_times.append(hold.until)
         return "" if hold is None else str(hold)
 
     def _throttle_reason(self, transition: Transition, context: PluginContext) -> str:
-        """Return why a profile has to wait that goes in circles; never in the middle of a transition."""
+        """Return why a profile that loops must wait; empty if it need not. Never throttle a pending transition."""
         deferral = self.observation.throttled.get((context.profile, context.state))
         if (
             deferral is None
@@ -436,7 +447,7 @@ class _Evaluation:
         return deferral.reason
 
     def _budget_reason(self) -> str:
-        """Return why the budget has no room for the node; it is looked at again when there may be."""
+        """Return why the budget has no slot for the node; empty if it has. Subscribe to what may free a slot."""
         view = self.observation.budget
         exhausted = None if view is None else view.exhausted(self.observation.node)
         if view is None or exhausted is None:
@@ -448,7 +459,7 @@ class _Evaluation:
         return str(exhausted)
 
     def _run_transition(self, transition: Transition, profile: Profile, state: State) -> State:
-        """Go through a transition as far as that is possible now; raises `_MustWait` where it must wait."""
+        """Run the trigger chain of a transition as far as possible. Raise `_MustWait` if it must wait."""
         if profile.name not in self.pending:
             self._collect_claims(transition, profile, state)
         if transition.next is state:
@@ -489,13 +500,13 @@ class _Evaluation:
     # Plugins
 
     def _call_plugin(self, plugin: Plugin, call: Callable[[], T]) -> T:
-        """Return what a plugin says; it may be anybody's, and must not stop other profiles."""
+        """Call a plugin. A plugin may be third-party code, so any exception becomes an error of this profile only."""
         try:
             return call()
         except HauloutError as error:
             self._requeue_later()
             raise _DataUnavailable(str(error)) from None
-        except Exception as error:  # noqa: BLE001 - as said
+        except Exception as error:  # noqa: BLE001 - plugins may be third-party code
             self._requeue_later()
             raise _PluginError(f"the plugin {plugin.type} failed: {error!r}") from None
 
@@ -517,25 +528,26 @@ class _Evaluation:
         )
 
     def _chain_started_at(self, profile: Profile) -> datetime | None:
-        """Return when the chain of triggers of a profile began: on its way, or on entering a state."""
+        """Return when the current chain of a profile started: that of a pending transition or of entering a state."""
         pending, status = self.pending.get(profile.name), self.statuses[profile.name]
         if pending is not None:
             return pending.at
         return None if status.current == status.previous else status.transition
 
-    # All together
+    # Whole node
 
     def drop_detached(self) -> None:
-        """Drop the data of profiles that the node no longer has, unless somebody else may see to them."""
+        """Drop the data of profiles that the node no longer has, unless another controller may manage them."""
         self.statuses = {
             name: status for name, status in self.statuses.items() if name in self.attached or self._is_unmanaged(name)
         }
         self.pending = {name: transition for name, transition in self.pending.items() if name in self.statuses}
 
     def record_workloads(self) -> None:
-        """Keep on the node which workloads it had before anything was evicted, where a plugin compares them.
+        """Record the workloads of the node before the first eviction, if a plugin compares them later.
 
-        It is written with the cordon, so before the first eviction, and removed when the node is operational again.
+        The record is written together with the cordon, so before the first eviction. It is removed when the node is
+        operational again.
         """
         own_statuses = {name: it for name, it in self.statuses.items() if name in self.profiles}
         if not self.pending and all(it.current == State.OPERATIONAL for it in own_statuses.values()):
@@ -554,11 +566,10 @@ class _Evaluation:
         try:
             record = self.observation.cluster.workloads_on(self.draft.node.name)
         except HauloutError:
-            return  # it is not known yet, and the node is looked at again when it is
+            return  # not known yet; the node is requeued when it is
         self.draft = self.draft.with_annotations({workloads.WORKLOADS_ANNOTATION: workloads.encode_annotation(record)})
 
     def decision(self) -> Decision:
-        """Return what came of it."""
         return Decision(
             draft=self.draft,
             statuses=self.statuses,
@@ -582,7 +593,7 @@ class _Evaluation:
         )
 
     def _is_unmanaged(self, name: str) -> bool:
-        """Tell whether a profile is none of ours: all are, unless those there are come and go with notices."""
+        """Return whether another controller manages a profile. False for all if the configuration covers all nodes."""
         return name not in self.profiles and not covers_all_nodes(self.profiles)
 
     def _data_update(self) -> DataUpdate:
@@ -596,14 +607,14 @@ class _Evaluation:
 
 
 def _draft(observation: Observation) -> NodeDraft:
-    """Return the node, with its cordon's mark repaired."""
+    """Return a draft of the node with its cordon annotation repaired."""
     return NodeDraft.of(observation.node, now=observation.now).with_repaired_cordon(
         _cordon_owners(observation), copy=observation.cordon_copy
     )
 
 
 def _cordon_owners(observation: Observation) -> frozenset[str]:
-    """Return as owners of a cordon the profiles that may hold one: those on their way to maintenance, or in it."""
+    """Return the profiles that may own a cordon: those in maintenance or on their way into it."""
     names = {
         name for name, status in observation.statuses.items() if status.current != State.OPERATIONAL
     } | observation.pending.keys()
@@ -611,7 +622,7 @@ def _cordon_owners(observation: Observation) -> frozenset[str]:
 
 
 def _is_cordoned_by(node: Node, profiles: Iterable[str]) -> bool:
-    """Tell whether one of these profiles keeps a node cordoned, as far as that can be read."""
+    """Return whether one of these profiles owns the cordon of a node; True if the annotation cannot be read."""
     try:
         mark = cordon.cordon_of(node)
     except InvalidCordonAnnotation:
@@ -620,7 +631,7 @@ def _is_cordoned_by(node: Node, profiles: Iterable[str]) -> bool:
 
 
 def _ongoing_transition(pending: PendingTransition, transitions: tuple[Transition, ...]) -> Transition | None:
-    """Return the transition that has begun; if its checks were edited meanwhile, the first that leads to the same."""
+    """Return the ongoing transition. If its checks were edited meanwhile, return the first one to the same state."""
     candidates = [transition for transition in transitions if transition.next is pending.next]
     return next(
         (transition for transition in candidates if transition.check.text == pending.check),
@@ -629,5 +640,5 @@ def _ongoing_transition(pending: PendingTransition, transitions: tuple[Transitio
 
 
 def _is_required(claim: Claim, transition: Transition) -> bool:
-    """Tell whether a transition takes a claim: a slot is for being in maintenance."""
+    """Return whether a transition takes a claim: only a transition into maintenance takes a slot."""
     return transition.next is State.IN_MAINTENANCE or not isinstance(claim, SlotClaim)

@@ -1,15 +1,15 @@
-"""What is done about notices where nobody has configured profiles: `default.yaml`, a configuration as any other.
+"""The default handling of maintenance notices, used if no profiles are configured: `default.yaml`.
 
-    configuration = in_force(configured, is_left=any(map(is_unfinished_on, nodes)))
+    effective = effective_configuration(configured, has_unfinished_nodes=any(map(is_unfinished_on, nodes)))
 
-It is in force without a configuration, and beside a budget alone, which then counts for it. Profiles that are
-configured replace it. Nodes that it is not done with at that moment are brought to their end by it, as else they would
-stay cordoned for ever: it is known for these, and for no others.
+It is in force without a configuration, and together with a configuration that has only a budget, which then applies to
+it. Configured profiles replace it. Nodes that it has not finished with at that moment keep it until it has, as they
+would stay cordoned otherwise; no other node gets it.
 
-It is read when the first notice is there. Who has none pays nothing for it.
+It is loaded when the first notice exists, so a cluster without notices has no cost.
 
-With `HAULOUT_NOTICES_RECOVERY`, the longest time to wait, a node counts as back only when the workloads that were
-evicted from it are available again (`awaitRecovery`). It is uncordoned first.
+With `HAULOUT_NOTICES_RECOVERY`, a maximum waiting time, a node returns to operational only when the workloads that were
+evicted from it are available again (`awaitRecovery`). The node is uncordoned before that.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from haulout.errors import ConfigError, ConfigErrors
 PROFILE = "notices"
 FILE = "default.yaml"
 RECOVERY = "HAULOUT_NOTICES_RECOVERY"
-_ENVIRONMENT = "environment"  # what errors name as the place
+_ENVIRONMENT = "environment"  # file name in errors
 _UNCORDON = "  - {name: uncordon, type: eviction, config: {action: uncordon}}\n"
 _RETURN_TRANSITION = '"!due && ready", next: operational, trigger: uncordon'
 
@@ -46,7 +46,7 @@ def text(recovery: timedelta | None = None) -> str:
 
 
 def recovery_timeout(variables: Mapping[str, str]) -> timedelta | None:
-    """Return how long nodes wait for workloads to recover, by environment variables; raises `ConfigErrors`."""
+    """Return how long nodes wait for workloads to recover, from environment variables. Raise `ConfigErrors`."""
     written = variables.get(RECOVERY, "").strip()
     if not written:
         return None
@@ -62,7 +62,6 @@ def recovery_timeout(variables: Mapping[str, str]) -> timedelta | None:
 
 @lru_cache(maxsize=2)
 def configuration(recovery: timedelta | None = None) -> Configuration:
-    """Return what it says."""
     from haulout.controllers.profiles.config.loader import load
     from haulout.controllers.profiles.plugins.registry import registries
 
@@ -72,7 +71,10 @@ def configuration(recovery: timedelta | None = None) -> Configuration:
 def effective_configuration(
     configured: Configuration, *, has_unfinished_nodes: bool = False, recovery: timedelta | None = None
 ) -> Configuration:
-    """Return a configuration with what it has by default; `has_unfinished_nodes`: some nodes are not done with that."""
+    """Return a configuration with the default profile added if needed.
+
+    `has_unfinished_nodes` is true if the default profile has not finished with some nodes.
+    """
     if not configured.profiles:
         own = configuration(recovery)
         return replace(configured, profiles=own.profiles, needs=own.needs, requeue=own.requeue)
@@ -84,12 +86,12 @@ def effective_configuration(
 
 
 def is_unfinished_on(node: Node) -> bool:
-    """Tell whether the default profile is not done with a node."""
+    """Return whether the default profile has not finished with a node."""
     written = node.metadata.annotations.get(DATA_ANNOTATION, "")
     if PROFILE not in written:
         return False
     try:
         status = data_annotation.statuses_of(written).get(PROFILE)
     except data_annotation.DataError:
-        return False  # such a node is left alone, and told of
+        return False  # such a node is left untouched, and an event reports it
     return attachment.is_unfinished(status, pending_transitions.read(node).get(PROFILE))

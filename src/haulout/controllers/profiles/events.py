@@ -1,7 +1,7 @@
-"""What people are told about profiles: events, as the SAP maintenance-controller tells them, and the log.
+"""Events and log lines about profiles; events have the reasons and messages of the SAP maintenance-controller.
 
-Failures are Warnings. One that is the same as before is logged once; the recorder counts the events. What goes on
-failing without anything else happening is told again every few minutes, so that it stays to be seen.
+Failures are Warnings. A repeated failure is logged once; the recorder aggregates its events. A failure that persists
+without any other change is emitted again every few minutes, so that its event does not expire.
 """
 
 import logging
@@ -23,24 +23,24 @@ from haulout.kube.recorder import EventRecorder, EventType, object_reference
 log = logging.getLogger(__name__)
 
 _ACTION = "ChangeMaintenanceState"
-_TRANSIENT = (Conflict, ServerFailure, TooManyRequests, Unreachable)  # is over by itself, mostly
+_TRANSIENT = (Conflict, ServerFailure, TooManyRequests, Unreachable)  # usually temporary
 _UNREADABLE_DATA = "MaintenanceDataUnreadable"
-LOOP_REASON = "MaintenanceGoesInCircles"  # the reason of events about a node
+LOOP_REASON = "ProfileTransitionLoop"  # on nodes
 _STATES = frozenset(map(str, State))
 _REPEAT_AFTER = timedelta(minutes=5)
-_UNREADABLE, _FAILING = "", " "  # instead of the name of a profile: no profile has it
-_LOOPING = "  "  # before the name of one
+_UNREADABLE, _FAILING = "", " "  # in place of a profile's name; no profile is called so
+_LOOPING = "  "  # prefix of a profile's name
 
 
 class _Failure(NamedTuple):
-    """What was told last of a node and a profile."""
+    """The last failure recorded for a node and a profile."""
 
     problem: str
     at: float
 
 
 class ProfileEvents:
-    """Tells of nodes and their profiles; of pods by a recorder of their own, as there are many of them."""
+    """Records events of nodes and profiles. Pods have a recorder of their own, since their events are numerous."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ProfileEvents:
         self._failures: dict[tuple[str, str], _Failure] = {}  # by node and profile
 
     def record_report(self, node: Node, report: ProfileReport) -> None:
-        """Tell what a step did to one profile of a node."""
+        """Record what a reconcile did to one profile of a node."""
         extra = {"node": node.name, "profile": report.name, "state": report.next}
         if report.next != report.state:
             note = f"The node is now in the {report.next} state caused by profile {report.name}"
@@ -68,17 +68,17 @@ class ProfileEvents:
         self._update_failure(node, report, extra)
 
     def _record_loop(self, node: Node, report: ProfileReport, extra: dict[str, str]) -> None:
-        """Tell that a profile is slowed down, once in a while."""
+        """Record that a profile is slowed down, at most every few minutes."""
         note = (
-            f"profile {report.name} goes in circles, into maintenance and out of it again and again, and is slowed "
-            "down: do its checks contradict each other?"
+            f"profile {report.name} loops: it enters and leaves maintenance again and again, so its transitions are "
+            "delayed: do its checks contradict each other?"
         )
         if self._should_record(node, f"{_LOOPING}{report.name}", note):
             self._record(node, "Warning", LOOP_REASON, note)
             log.warning("node %s: %s", node.name, note, extra=extra)
 
     def record_repeated_failure(self, node: Node, report: ProfileReport) -> None:
-        """Tell that a profile fails again, for the same reason: it counts, and is an event once in a while."""
+        """Record that a profile fails again for the same reason: count it, and emit an event every few minutes."""
         if not report.failed_part:
             return
         self.metrics.failures.add(report.name)
@@ -95,7 +95,8 @@ class ProfileEvents:
         if last is None or last.problem != report.error:
             log.warning("profile %s of node %s: %s", report.name, node.name, report.error, extra=extra)
             if report.state not in _STATES:
-                self._record(node, "Warning", _UNREADABLE_DATA, f"profile {report.name} is left alone: {report.error}")
+                note = f"profile {report.name} is not evaluated: {report.error}"
+                self._record(node, "Warning", _UNREADABLE_DATA, note)
         if report.failed_part:
             self.metrics.failures.add(report.name)
         self._record_failure(node, report)
@@ -106,33 +107,31 @@ class ProfileEvents:
             note = f"{report.failed_part} for profile {report.name}: Will stay in {report.state} state"
             self._record(node, "Warning", "ChangeMaintenanceStateFailed", note)
 
-    # The node as a whole
+    # Whole node
 
     def record_unreadable_data(self, node: Node, problem: str) -> None:
-        """Tell that the data of a node cannot be read, so that nothing is done about it."""
+        """Record that the data annotation of a node cannot be read, so that the node is left untouched."""
         if self._should_record(node, _UNREADABLE, problem):
             self._record(node, "Warning", _UNREADABLE_DATA, problem)
-            log.warning("node %s is left alone: %s", node.name, problem, extra={"node": node.name})
+            log.warning("Haulout does not manage node %s: %s", node.name, problem, extra={"node": node.name})
 
     def clear_unreadable_data(self, node: str) -> None:
-        """Note that the data of a node can be read."""
         self._failures.pop((node, _UNREADABLE), None)
 
     def record_step_failure(self, node: Node, error: Exception) -> str:
-        """Tell that a step of a node could not be taken, and return why; what passes by itself makes no event."""
+        """Record that a reconcile of a node failed; return the reason. Transient errors emit no event."""
         problem = str(error) if isinstance(error, HauloutError) else f"a defect in the operator: {error!r}"
-        note = f"nothing is done about the node for now: {problem}"
+        note = f"reconcile failed and will be retried: {problem}"
         shown_as = condition_reason(error)
         if (shown_as or not isinstance(error, _TRANSIENT)) and self._should_record(node, _FAILING, note):
             self._record(node, "Warning", shown_as or "MaintenanceStepFailed", note)  # the queue logs it
         return note
 
     def clear_step_failure(self, node: str) -> None:
-        """Note that steps of a node can be taken."""
         self._failures.pop((node, _FAILING), None)
 
     def _should_record(self, node: Node, kind: str, problem: str) -> bool:
-        """Tell whether this was not told of a node lately, and take note of it."""
+        """Return whether this problem was not recorded recently, and remember it."""
         key, now = (node.name, kind), self._clock.monotonic()
         last = self._failures.get(key)
         if last is not None and last.problem == problem and now - last.at < _REPEAT_AFTER.total_seconds():
@@ -140,30 +139,28 @@ class ProfileEvents:
         self._failures[key] = _Failure(problem, now)
         return True
 
-    # What else happens
+    # Other events
 
     def record_restored_cordon(self, node: Node, tampering: str) -> None:
-        """Tell that somebody has removed or edited our mark on a node that a profile holds."""
-        note = f"the node was changed during its maintenance: {tampering}, and is written again"
+        """Record that another writer removed or edited the cordon annotation of a node in maintenance."""
+        note = f"another writer changed the cordon during the maintenance: {tampering}; Haulout restores it"
         self._record(node, "Warning", "CordonRestored", note)
         log.warning("node %s: %s", node.name, note, extra={"node": node.name})
 
     def record_warning(self, node: Node, warning: Warn) -> None:
-        """Tell what a plugin wants to be told."""
+        """Record a warning that a plugin returned."""
         self._record(node, "Warning", warning.reason, warning.note)
         log.warning("node %s: %s", node.name, warning.note, extra={"node": node.name})
 
     def record_pod_removal(self, node: Node, pod: Pod, escalation: EscalationStep) -> None:
-        """Tell that a pod is made to leave a node."""
+        """Record that a pod is evicted or deleted."""
         pod_events.record_pod_event(self._pod_events, node, pod, escalation)
 
     def record_unsent_notification(self, node: Node, instance: str, problem: str) -> None:
-        """Tell that a notification could not be sent."""
         self._record(node, "Warning", "NotificationFailed", f"notification {instance}: {problem}")
         log.warning("notification %s about node %s: %s", instance, node.name, problem, extra={"node": node.name})
 
     def forget(self, node: str) -> None:
-        """Forget what was told of a node."""
         for key in [failure_key for failure_key in self._failures if failure_key[0] == node]:
             del self._failures[key]
 

@@ -1,4 +1,4 @@
-"""Performs a step: takes what must be taken, writes the node, and sees to drains. It decides nothing."""
+"""Executes decisions: takes claims, writes the node, and starts and stops drains. It decides nothing."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -44,17 +44,16 @@ from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch, node_patch, strategic_patch
 from haulout.kube.slot_ledger import Slot, SlotLimit
 
-# Taking what a transition needs before it may happen: slots of budgets and leases, each by compare-and-swap.
+# Claims: the slots and leases that a transition needs before it may happen, each taken by compare-and-swap.
 #
-# Whoever was quicker has it. What was taken for a transition that then does not happen is given back by proof (slots)
-# or
-# runs out (leases), and whoever took it finds that it has it already.
+# The first writer wins. If the transition then does not happen, a slot is released against the current version of the
+# node and a lease expires. A repeated attempt finds that it already holds the claim.
 
 LimitClaim = SlotClaim | BudgetClaim
 
 
 class Claims:
-    """Takes claims for nodes; `limits` tells what a claim means for the ledger."""
+    """Takes claims for nodes. `limits` translates a claim into limits of the slot ledger."""
 
     def __init__(
         self, client: Client, *, namespace: str, limits: Callable[[LimitClaim, Node], list[SlotLimit]]
@@ -64,19 +63,19 @@ class Claims:
         self._limits = limits
 
     async def take_slot(self, claims: Sequence[LimitClaim], node: Node) -> SlotUnavailable | None:
-        """Take a slot for a node, if all claims agree; return why it is not the node's, None if it is."""
+        """Take a slot that satisfies all claims. Return None on success, otherwise why it was refused."""
         return await self._slots.acquire(node, [limit for claim in claims for limit in self._limits(claim, node)])
 
     async def release_slot(self, node: Node) -> None:
-        """Give the slot of a node back that profiles have let go, as it is now."""
+        """Release the slot of a node that no profile keeps in maintenance; `node` is its current version."""
         await self._slots.release(node)
 
     async def withdraw_slot(self, node: Node) -> None:
-        """Give a slot back that was taken for this version of a node, and is not used."""
+        """Release a slot that was taken for this version of a node and is not used."""
         await self._slots.release_unused(node)
 
     async def take_lease(self, claim: LeaseClaim) -> bool:
-        """Take a lease; return whether it is ours."""
+        """Take a lease; return False if another writer was first."""
         now = self._client.clock.now()
         spec = LeaseSpec(
             holder_identity=claim.holder,
@@ -103,20 +102,20 @@ _ANNOTATIONS = (
     passed_states.ANNOTATION,
     workloads.WORKLOADS_ANNOTATION,
 )
-_CONDITIONS_RETRY_AFTER = timedelta(minutes=1)  # conditions that could not be written
-_KEY_SEPARATOR = "|"  # between a node and a profile: neither has it in its name
+_CONDITIONS_RETRY_AFTER = timedelta(minutes=1)  # after a failed write of conditions
+_KEY_SEPARATOR = "|"  # between node and profile; neither name contains it
 
 WriteData = Callable[[Decision, str], str]
 
 
 class Executor:
-    """Does what a step says; `write_data` makes the data annotation of a result and what it was before.
+    """Executes decisions. `write_data` returns the data annotation for a decision and the previous annotation.
 
-    `requeue` hears of nodes whose drain has something new, `on_pod_removal` of pods that are made to leave them.
-    `before_drain` hears of a node before its pods are asked to leave, and may raise.
+    `requeue` is called with nodes whose drain has made progress, `on_pod_removal` with pods that are evicted or
+    deleted. `before_drain` is called with a node before its first pod is evicted, and may raise.
     """
 
-    def __init__(  # noqa: PLR0913 - all that it tells others of
+    def __init__(  # noqa: PLR0913 - collaborators and callbacks
         self,
         client: Client,
         nodes: NodeIndex,
@@ -129,7 +128,7 @@ class Executor:
         on_pod_removal: Callable[[str, Pod, EscalationStep], object] | None = None,
         drain_metrics: InitiatorDrainMetrics | None = None,
     ) -> None:
-        self.writing: set[str] = set()  # the nodes of which a write is under way
+        self.writing: set[str] = set()  # nodes with a write in flight
         self.cordon_copies = CordonCopies(
             client,
             namespace=namespace,
@@ -142,12 +141,10 @@ class Executor:
         self._before_drain = before_drain
         self._waiting_list = waiting_list
         self._claims = Claims(client, namespace=namespace, limits=self._limits)
-        self._held_leases: dict[
-            str, dict[tuple[str, str], datetime]
-        ] = {}  # by node: leases, and until when they are its
-        self._unwritten_conditions: dict[str, datetime] = {}  # by node: when its conditions are to be written again
+        self._held_leases: dict[str, dict[tuple[str, str], datetime]] = {}  # by node: leases and when they expire
+        self._unwritten_conditions: dict[str, datetime] = {}  # by node: when to retry
         self._conditions_problem = ""
-        self._drained_profiles: dict[str, tuple[str, ...]] = {}  # by node: the profiles that have a drain
+        self._drained_profiles: dict[str, tuple[str, ...]] = {}  # by node: profiles that have a drain
         self._drains = DrainManager(
             client,
             on_change=lambda key: requeue(key.partition(_KEY_SEPARATOR)[0]),
@@ -158,11 +155,11 @@ class Executor:
         )
 
     async def run(self) -> None:
-        """Let drains run, until cancelled."""
+        """Run drains until cancelled."""
         await self._drains.run()
 
     async def take_claims(self, claims: Collection[tuple[str, Claim]], node: Node) -> dict[str, Deferral]:
-        """Take what is claimed; return by profile why that was not possible."""
+        """Take claims; return by profile why they were refused."""
         deferred: dict[str, Deferral] = {}
         for profile in dict.fromkeys(profile for profile, _ in claims):
             wanted = dict.fromkeys(claim for claimant, claim in claims if claimant == profile)
@@ -171,7 +168,7 @@ class Executor:
         return deferred
 
     async def _take_for_profile(self, claims: Collection[Claim], node: Node) -> Deferral | None:
-        # Slots first: one that is not needed after all is given back, and a lease is not.
+        # Slots first: an unused slot can be released, an unused lease only expires.
         slots = [claim for claim in claims if not isinstance(claim, LeaseClaim)]
         if slots and (refused := await self._claims.take_slot(slots, node)):
             return Deferral(self._budget_message(slots, node, refused), refused.requeue_at)
@@ -180,13 +177,13 @@ class Executor:
             if not isinstance(claim, LeaseClaim) or (claim.namespace, claim.name) in held_leases:
                 continue
             if not await self._claims.take_lease(claim):
-                return Deferral(f"lease {claim.namespace}/{claim.name} was taken by another node")
+                return Deferral(f"Lease {claim.namespace}/{claim.name} was taken for another node")
             expires_at = add_saturating(self._client.clock.now(), claim.duration)
             self._held_leases.setdefault(node.name, {})[claim.namespace, claim.name] = expires_at
         return None
 
     def budget_view(self, budget: Budget) -> BudgetCheck | None:
-        """Return a budget, with what is seen of the nodes that share it now; None if there is none."""
+        """Return a check of the budget against the nodes observed now; None if there is no budget."""
         if not budget:
             return None
         return BudgetCheck(
@@ -199,19 +196,19 @@ class Executor:
             if view is not None and (exhausted := view.exhausted_by(node, refused.slots)).group is not None:
                 return str(exhausted)
         limits = [_format_slot_claim(slot_claim) for slot_claim in claims if isinstance(slot_claim, SlotClaim)]
-        return f"no room for another node in maintenance: at most {', '.join(limits or ['what the budget says'])}"
+        return f"no slot for another node in maintenance: at most {', '.join(limits or ['what the budget allows'])}"
 
     def held_leases(self, node: str) -> frozenset[tuple[str, str]]:
-        """Return the leases that were taken for a node, and not used yet."""
+        """Return the leases that were taken for a node and are not used yet."""
         now = self._client.clock.now()
         return frozenset(lease for lease, until in self._held_leases.get(node, {}).items() if now < until)
 
     def clear_held_leases(self, node: str) -> None:
-        """Note that what was taken for a node was used."""
+        """Forget the leases taken for a node because its transition has used them."""
         self._held_leases.pop(node, None)
 
     async def execute_external_actions(self, decision: Decision) -> dict[str, str]:
-        """Change what is not the node; return by profile why that was not possible."""
+        """Change other objects than the node; return by profile why that failed."""
         problems = [
             (profile, await self._execute_external_action(action, decision.draft.node, profile))
             for profile, action in decision.external_actions
@@ -230,7 +227,7 @@ class Executor:
         return ""
 
     async def write_node(self, decision: Decision) -> bool:
-        """Write the node, if anything about it changes; return whether it does."""
+        """Write the node if anything changes; return whether it does."""
         draft = self.draft_of(decision)
         if (owners := draft.cordon_owners()) is not None:
             await self.cordon_copies.remove_owners(draft.node, keep=owners)
@@ -246,7 +243,7 @@ class Executor:
         return change is not None
 
     def draft_of(self, decision: Decision) -> NodeDraft:
-        """Return the node as it is to be, with the data that says where its profiles stand."""
+        """Return the draft with the state label and the data annotations."""
         if decision.data_update is DataUpdate.NONE:
             return decision.draft
         if decision.data_update is DataUpdate.REMOVE:
@@ -260,17 +257,17 @@ class Executor:
         return decision.draft.with_labels({STATE_LABEL: str(state)}).with_annotations(annotations)
 
     async def release_slot(self, node: Node) -> None:
-        """Give back the slot of a node that has left maintenance, as it is now, if it has one."""
+        """Release the slot, if any, of a node that has left maintenance; `node` is its current version."""
         await self._claims.release_slot(node)
 
     async def withdraw_slot(self, node: Node) -> None:
-        """Give back the slot that was taken for this version of a node, and is not used."""
+        """Release the slot that was taken for this version of a node and is not used."""
         await self._claims.withdraw_slot(node)
 
     # Drains
 
     async def reconcile_drains(self, node: Node, wanted: Mapping[str, DrainPolicy]) -> None:
-        """Run the drains that are wanted for a node, and no others."""
+        """Start the wanted drains of a node, and stop all others."""
         for profile in self._drained_profiles.get(node.name, ()):
             if profile not in wanted:
                 await self._stop_drain(node.name, profile)
@@ -301,7 +298,7 @@ class Executor:
             self._drained_profiles.pop(node, None)
 
     def _tracked_drains(self, node: str) -> dict[str, DrainSnapshot]:
-        """Return the drains of a node, by profile; that there are many others makes no difference."""
+        """Return the drains of a node, by profile. The cost does not depend on the number of other drains."""
         drains = {
             profile: self._drains.snapshot(_drain_key(node, profile))
             for profile in self._drained_profiles.get(node, ())
@@ -309,24 +306,23 @@ class Executor:
         return {profile: drain for profile, drain in drains.items() if drain is not None}
 
     def drain_statuses(self, node: str) -> dict[str, DrainStatus]:
-        """Return how it stands with the drains of a node, by profile."""
         return {profile: _drain_status(drain) for profile, drain in self._tracked_drains(node).items()}
 
     def detailed_drains(self, node: str) -> dict[str, DrainSnapshot]:
-        """Return the same, with all that is known of each, to somebody who only looks on."""
+        """Return the drains of a node in full detail, for display only."""
         drains = {
             profile: self._drains.peek(_drain_key(node, profile)) for profile in self._drained_profiles.get(node, ())
         }
         return {profile: drain for profile, drain in drains.items() if drain is not None}
 
     def ended_drains(self, node: str) -> dict[str, DrainSnapshot]:
-        """Return the drains of a node that are over, by profile."""
+        """Return the completed and failed drains of a node, by profile."""
         return {profile: drain for profile, drain in self._tracked_drains(node).items() if drain.outcome is not None}
 
     async def write_conditions(self, node: Node, decision: Decision) -> bool:
-        """Have the conditions of a node say how far its drains are; return whether that changed the node.
+        """Write the drain progress to the conditions of the node; return whether that changed the node.
 
-        No drain depends on it: what cannot be written is tried again after a while.
+        No drain depends on the conditions, so a failed write is retried after a minute instead of raising.
         """
         now, retry_at = self._client.clock.now(), self._unwritten_conditions.get(node.name)
         if retry_at is not None and now < retry_at:
@@ -353,7 +349,7 @@ class Executor:
             raise
         except KubeError as error:
             if self._conditions_problem != str(error):
-                log.warning("the conditions of node %s do not tell of its drain: %s", node.name, error)
+                log.warning("cannot update the drain conditions of node %s: %s", node.name, error)
                 self._conditions_problem = str(error)
             self._unwritten_conditions[node.name] = add_saturating(now, _CONDITIONS_RETRY_AFTER)
             return False
@@ -361,18 +357,18 @@ class Executor:
         return True
 
     def conditions_retry_at(self, node: str) -> datetime | None:
-        """Return when the conditions of a node are to be written again, if they could not be."""
+        """Return when to retry a failed write of a node's conditions; None if none failed."""
         return self._unwritten_conditions.get(node)
 
     async def forget(self, node: str) -> None:
-        """Stop what is done for a node."""
+        """Stop the drains of a node and forget its state."""
         self._unwritten_conditions.pop(node, None)
         self._held_leases.pop(node, None)
         for profile in self._drained_profiles.get(node, ()):
             await self._stop_drain(node, profile)
 
     def _limits(self, claim: LimitClaim, node: Node) -> list[SlotLimit]:
-        """Return what a claim means for the ledger: nodes in maintenance count though they may have no slot."""
+        """Return the ledger limits of a claim. Nodes in maintenance count even without a slot."""
         if isinstance(claim, SlotClaim):
             return [self._limit(claim, node)]
         view = self.budget_view(claim.budget)
@@ -386,7 +382,7 @@ class Executor:
                 return False
             observed = self._nodes.get(slot.name)
             if observed is None or observed.node.uid != slot.uid:
-                return True  # until the server says that it is gone
+                return True  # until the API server confirms its deletion
             return claim.scope.counts(observed, now)
 
         in_maintenance = [other for other in self._nodes.in_state(State.IN_MAINTENANCE) if other.node.uid != node.uid]

@@ -1,9 +1,10 @@
-"""What profiles leave in the history of a node: each of their transitions, and what their drains took.
+"""Writes to the history of nodes: each transition of a profile, and the results of its drains.
 
-A transition is noted after its write. Who dies in between leaves it to the next, who finds in the node's own data where
-each profile stands and since when: of a node that it sees for the first time, or whose last write may have taken effect
-though nobody heard of it, it says so, and what is missing is completed (`haulout.api.maintenancerecord`). A transition
-that follows another before that is written down carries it (`haulout.controllers.profiles.machine.passed_states`).
+A transition is recorded after its write. After a crash in between, the next leader reconstructs it from the data
+annotation, which has the state of each profile and its time. For a node that it sees for the first time, or whose last
+write may have succeeded without a response, it passes this state to the history, which adds what is missing
+(`haulout.api.maintenancerecord`). A transition that follows before the previous one is written carries it in an
+annotation (`haulout.controllers.profiles.machine.passed_states`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,26 +25,26 @@ from haulout.history.writer import BATCH_DELAY
 
 _PREFIX = "profile/"
 _WRITTEN_WITHIN = 2 * BATCH_DELAY
-_RETRY_AFTER = timedelta(minutes=1)  # the history cannot be written for now
+_RETRY_AFTER = timedelta(minutes=1)  # while the history cannot be written
 
 
 class HistoryRecorder:
-    """Notes what happens to profiles."""
+    """Records what happens to profiles."""
 
     def __init__(self, history: History, clock: Clock) -> None:
         self._history = history
         self._clock = clock
-        self._completed: dict[str, str] = {}  # uids by node: of those whose history is complete, or being completed
+        self._completed: dict[str, str] = {}  # by node: uids of nodes whose history is complete or being completed
         self._recorded_drains: dict[
             tuple[str, str], datetime
-        ] = {}  # by node and profile: the beginning of the drain told last
+        ] = {}  # by node and profile: start of the drain recorded last
         self._unwritten: dict[
             str, dict[str, list[PassedState]]
-        ] = {}  # by node and profile: what was noted, maybe in vain
+        ] = {}  # by node and profile: recorded, but maybe not written yet
         history.subscribe(self._completed.clear)
 
     def complete(self, observed: ObservedNode) -> None:
-        """Have the history of a node completed, unless it is."""
+        """Have the history of a node completed, unless that has been done."""
         name = observed.node.name
         if self._completed.get(name) == observed.node.uid:
             return
@@ -53,10 +54,10 @@ class HistoryRecorder:
         self._remember_unwritten(name, notes)
 
     def with_unwritten(self, observed: ObservedNode, decision: Decision) -> Decision:
-        """Return a step whose write, if it is a transition, carries those that may not be written down yet.
+        """Return a decision with the annotation of unwritten transitions added, if it makes a transition itself.
 
-        The annotation of an operational node is removed as soon as all is written down. On other nodes, the next
-        transition removes it with its own write.
+        The annotation of an operational node is removed as soon as the history is written. On other nodes, the write of
+        the next transition removes it.
         """
         is_moving = any(report.next != report.state for report in decision.reports)
         is_unwritten = self._history.has_pending(observed.node.name)
@@ -68,21 +69,21 @@ class HistoryRecorder:
         return replace(decision, draft=decision.draft.with_annotations({passed_states.ANNOTATION: annotation}))
 
     def recheck_at(self, observed: ObservedNode, decision: Decision) -> datetime | None:
-        """Return when to look whether the annotation of an operational node can be removed; None if it has none."""
+        """Return when to check whether the annotation of an operational node can be removed; None if it has none."""
         if not _is_operational_again(observed, decision):
             return None
         return self._clock.now() + (_RETRY_AFTER if any(self._history.problems()) else _WRITTEN_WITHIN)
 
     def has_unwritten(self, node: str) -> bool:
-        """Tell whether something that happened to a node is not written down yet."""
+        """Return whether the history of a node has unwritten entries."""
         return self._history.has_pending(node)
 
     def invalidate(self, node: str) -> None:
-        """Take note that something may have happened to a node of which nobody heard."""
+        """Have the history of a node completed again: a write may have succeeded without a response."""
         self._completed.pop(node, None)
 
     def record(self, observed: ObservedNode, decision: Decision, drains: Mapping[str, DrainSnapshot]) -> None:
-        """Note what a step has done, and which drains are over."""
+        """Record the transitions of a decision, and drains that have ended."""
         transition_notes = tuple(transitions(observed, decision))
         notes = (*self._ended_drains(observed.node, drains), *transition_notes)
         if notes:
@@ -90,14 +91,13 @@ class HistoryRecorder:
             self._remember_unwritten(observed.node.name, transition_notes)
 
     def forget(self, node: str) -> None:
-        """Forget a node."""
         self._completed.pop(node, None)
         self._unwritten.pop(node, None)
         for key in [drain_key for drain_key in self._recorded_drains if drain_key[0] == node]:
             del self._recorded_drains[key]
 
     def _remember_unwritten(self, node: str, notes: tuple[NewEntry, ...]) -> None:
-        """Remember what was noted for as long as it may not be written down."""
+        """Remember recorded transitions while the history may not have written them."""
         if not self._history.has_pending(node):
             return
         unwritten = self._unwritten.setdefault(node, {})
@@ -113,18 +113,18 @@ class HistoryRecorder:
             if self._recorded_drains.get((node.name, profile)) == started_at:
                 continue
             self._recorded_drains[node.name, profile] = started_at
-            if drain.outcome is not None and drain.outcome.progress.total:  # there was nothing to do on an empty node
+            if drain.outcome is not None and drain.outcome.progress.total:  # nothing to record for an empty node
                 yield drain_note(profile, drain, now=self._clock.now())
 
 
 def _is_operational_again(observed: ObservedNode, decision: Decision) -> bool:
-    """Tell whether a node carries states that its profiles passed, and all of them are operational again."""
+    """Return whether a node has the annotation although all its profiles are operational again."""
     is_operational = decision.state is State.OPERATIONAL and not decision.pending
     return is_operational and passed_states.ANNOTATION in observed.node.metadata.annotations
 
 
 def known_states(observed: ObservedNode) -> Iterator[NewEntry]:
-    """Yield what a node says about where its profiles stand, and which states they passed on their way."""
+    """Yield the states in the annotations of a node: the current ones of its profiles, and those passed before."""
     before = passed_states.read(observed.node)
     for name, data in observed.statuses.items():
         current = [] if data.transition is None else [PassedState(to=data.current, at=data.transition)]
@@ -137,7 +137,6 @@ def known_states(observed: ObservedNode) -> Iterator[NewEntry]:
 
 
 def transitions(observed: ObservedNode, decision: Decision) -> Iterator[NewEntry]:
-    """Yield the transitions that a step made."""
     pending = pending_transitions.read(observed.node)
     for report in decision.reports:
         before, after = observed.statuses.get(report.name), decision.statuses.get(report.name)
@@ -155,7 +154,7 @@ def transitions(observed: ObservedNode, decision: Decision) -> Iterator[NewEntry
 
 
 def drain_note(profile: str, drain: DrainSnapshot, *, now: datetime) -> NewEntry:
-    """Return what a drain took, and how it ended."""
+    """Return the entry for a drain: its duration, result and pods."""
     ending = "" if drain.outcome is None else str(drain.outcome.result)
     message = "" if drain.outcome is None else drain.outcome.message
     return NewEntry(
@@ -164,7 +163,7 @@ def drain_note(profile: str, drain: DrainSnapshot, *, now: datetime) -> NewEntry
 
 
 def transition_reason(report: ProfileReport, *, was_pending: bool) -> str:
-    """Return which check chain let a profile through, and what its checks said."""
+    """Return which check chain passed, and the reasons of its checks."""
     candidates = [
         report_of_transition
         for report_of_transition in report.transitions
@@ -176,8 +175,8 @@ def transition_reason(report: ProfileReport, *, was_pending: bool) -> str:
     )
     if transition is None:
         return ""
-    if was_pending:  # what its checks say by now is another matter
-        return f"it began when {_expression(transition)} passed; its triggers are done now"
+    if was_pending:  # current check results say nothing about when it started
+        return f"started when {_expression(transition)} passed; its triggers are done now"
     reasons = {
         name: report_of_transition.result.reason
         for name, report_of_transition in transition.checks.items()
@@ -190,7 +189,7 @@ def transition_reason(report: ProfileReport, *, was_pending: bool) -> str:
 
 
 def history_name(profile: str) -> str:
-    """Return the name of a profile in histories: the same under which it keeps nodes cordoned."""
+    """Return the name of a profile in histories, which is also its name as cordon owner."""
     return f"{_PREFIX}{profile}"
 
 

@@ -1,7 +1,7 @@
-"""Asking for another Machine in place of a node's: by a MachineMaintenance, which is somebody else's business then.
+"""Requests a replacement for a node's Machine by creating a MachineMaintenance, which another component executes.
 
-Its name is that of the Machine, the profile and the instance: who asks twice, or after a crash, or beside another,
-finds that it was asked for. What people have called off is not asked for again.
+The name of the object is derived from the Machine, the profile and the instance. So a repeated request, after a crash
+or by another process, finds the existing object. A request that someone has cancelled is not repeated.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from haulout.kube.client import Client
 
 
 async def request_replacement(client: Client, replacement: ReplaceMachine, *, node: Node, profile: str) -> str:
-    """Ask for it, unless that was done; return why it will not happen as things are, or nothing."""
+    """Create the MachineMaintenance unless it exists. Return why it will not be executed; empty if it will."""
     name = object_name(replacement.machine, event_id(replacement, profile))
     body = _machine_maintenance(name, replacement, node=node, profile=profile)
     try:
@@ -35,7 +35,7 @@ async def request_replacement(client: Client, replacement: ReplaceMachine, *, no
 
 
 def event_id(replacement: ReplaceMachine, profile: str) -> str:
-    """Return what tells this request from others: a Machine of the same name on another instance is another one."""
+    """Return the identity of the request. A Machine of the same name on another instance is a different Machine."""
     return f"{PROFILE_EVENT_CODE}-{profile}-{replacement.instance}"
 
 
@@ -48,7 +48,7 @@ def _machine_maintenance(
         machineid=replacement.instance,
         machinelink=replacement.machine,
         surge=replacement.surge,
-        description=f"profile {profile} has node {node.name} replaced",
+        description=f"profile {profile} replaces node {node.name}",
     )
     return {
         "apiVersion": MACHINE_MAINTENANCES.api_version,
@@ -62,7 +62,7 @@ def _refusal_reason(maintenance: MachineMaintenance) -> str:
     where = f"MachineMaintenance {maintenance.key}"
     if maintenance.spec.is_over_or_cancelled or maintenance.status.phase == MachineMaintenancePhase.CANCELLED:
         reason = maintenance.status.message or maintenance.spec.description
-        return f"{where} was called off ({reason:.200}): delete it to have the Machine replaced"
+        return f"{where} was cancelled ({reason:.200}): delete it to replace the Machine"
     if maintenance.status.phase == MachineMaintenancePhase.REFUSED:
         return f"{where} is refused: {maintenance.status.message}"
     return ""

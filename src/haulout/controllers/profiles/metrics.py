@@ -1,10 +1,10 @@
-"""What is counted about profiles, for `/metrics`: how often pods are moved, what fails, and how nodes stand.
+"""Metrics of profiles: shuffled pods, failures, reconciles, and nodes by state.
 
-    tallies.record_shuffle(moved(pods, owners), profile="os")
-    tallies.failures.add("os")
+    metrics.record_shuffle(shuffled_pods(pods, owners), profile="os")
+    metrics.failures.add("os")
 
-Names, labels and meaning of what the SAP maintenance-controller counts are its own. The label of an owner has no
-namespace: equal names in different namespaces share a series. Counters are the process's, and outlive its leadership.
+Metrics of the SAP maintenance-controller keep its names, labels and meaning. The owner label has no namespace, so equal
+names in different namespaces share a series. Counters belong to the process and survive a loss of leadership.
 """
 
 import math
@@ -15,7 +15,7 @@ from haulout.api.objects import Base, Object
 from haulout.core.metrics import OVERFLOW_LABEL, Metric, MetricKind, MetricVec
 from haulout.kube.workqueue import CompletedRun
 
-CONTROLLER = "node"  # what the Go controller's queue is called
+CONTROLLER = "node"  # the name of the Go controller's queue
 _MAX_SERIES = 10_000
 
 
@@ -28,7 +28,7 @@ class _Status(Base, frozen=True):
 
 
 class Owner(Object, frozen=True):
-    """Whatever pods belong to: a DaemonSet, StatefulSet, ReplicaSet or Deployment."""
+    """A controller of pods: a DaemonSet, StatefulSet, ReplicaSet or Deployment."""
 
     spec: _Spec = _Spec()
     status: _Status = _Status()
@@ -39,7 +39,7 @@ Owners = Callable[[str, str, str], Owner | None]
 
 
 _OWNER_AND_PROFILE = ("owner", "profile")
-_LEADER_ONLY = "only the replica that sees to profiles has it"
+_LEADER_ONLY = "only the replica that runs the profiles exports it"
 
 SHUFFLES = Metric(
     "maintenance_controller_pod_shuffle_count",
@@ -49,30 +49,30 @@ SHUFFLES = Metric(
 )
 SHUFFLES_PER_REPLICA = Metric(
     "maintenance_controller_pod_shuffles_per_replica",
-    "The same, divided by the number of pods that the owner has.",
+    "How many pods of an owner were on nodes that went into maintenance, divided by the pods that it has.",
     _OWNER_AND_PROFILE,
     max_series=_MAX_SERIES,
 )
 FAILURES = Metric(
     "maintenance_controller_transition_failure_count",
-    "How often something went wrong on the way from one state to the next.",
+    "How often a transition of a profile from one state to the next failed.",
     ("profile",),
 )
 RECONCILES = Metric(
     "controller_runtime_reconcile_total",
-    "How often a node was looked at.",
+    "How many reconciles of nodes ran.",
     ("controller", "result"),
     details="`controller` is `node`; `result` is `success` or `error`",
 )
 RECONCILE_ERRORS = Metric(
     "controller_runtime_reconcile_errors_total",
-    "How often that failed as a whole.",
+    "How many reconciles of nodes failed.",
     ("controller",),
     details="the node could not be written",
 )
 DEPTH = Metric(
     "workqueue_depth",
-    "How many nodes are due to be looked at, or being looked at.",
+    "How many nodes are queued or being reconciled.",
     ("controller", "name"),
     kind=MetricKind.GAUGE,
     details="both labels are `node`",
@@ -85,23 +85,23 @@ NODES = Metric(
     details=_LEADER_ONLY,
 )
 SKIPPED = Metric(
-    "haulout_profiles_nodes_in_trouble",
-    "How many nodes are left alone, as their data cannot be read or the server refuses to change them.",
+    "haulout_profiles_nodes_skipped",
+    "How many nodes are not managed: their data cannot be read, or the API server refuses to change them.",
     kind=MetricKind.GAUGE,
     details="`/api/v1/info` says why",
 )
 CONFIGURATION_VALID = Metric(
-    "haulout_profiles_configuration_good",
-    "1 if the configuration file makes sense, 0 if an earlier one is in force.",
+    "haulout_profiles_configuration_valid",
+    "1 if the configuration file is valid, 0 if an earlier version stays in use.",
     kind=MetricKind.GAUGE,
 )
 QUEUE_SECONDS = Metric(
-    "haulout_profiles_waited_seconds_total",
-    "How long nodes that were due waited until they were looked at, all together.",
+    "haulout_profiles_queue_seconds_total",
+    "Total time that nodes waited in the work queue until they were reconciled.",
     unit="seconds",
 )
 RECONCILE_SECONDS = Metric(
-    "haulout_profiles_worked_seconds_total", "How long looks at nodes took, all together.", unit="seconds"
+    "haulout_profiles_reconcile_seconds_total", "Total time spent in reconciles of nodes.", unit="seconds"
 )
 METRICS = (
     *(SHUFFLES, SHUFFLES_PER_REPLICA, FAILURES, RECONCILES, RECONCILE_ERRORS, DEPTH),
@@ -110,7 +110,7 @@ METRICS = (
 
 
 class ProfileMetrics:
-    """All that is counted."""
+    """The metrics of the profiles controller."""
 
     def __init__(self) -> None:
         self.shuffles = MetricVec(SHUFFLES)
@@ -126,7 +126,6 @@ class ProfileMetrics:
         self.configuration_is_valid = MetricVec(CONFIGURATION_VALID)
 
     def all(self) -> tuple[MetricVec, ...]:
-        """Return all of them."""
         return (
             *(self.shuffles, self.shuffles_per_replica, self.failures),
             *(self.reconciles, self.reconcile_errors, self.queue_seconds, self.reconcile_seconds),
@@ -134,7 +133,7 @@ class ProfileMetrics:
         )
 
     def initialize_series(self, profiles: Iterable[str]) -> None:
-        """Let the series exist that count what has not happened yet, so that the first time is seen as a rise."""
+        """Create series with value 0 for what has not happened yet: otherwise Prometheus misses the first increase."""
         for name in profiles:
             self.failures.add(name, amount=0)
         for result in ("success", "error"):
@@ -144,19 +143,18 @@ class ProfileMetrics:
         self.reconcile_seconds.add(amount=0)
 
     def record_reconcile(self, run: CompletedRun[str]) -> None:
-        """Count a look at a node."""
         self.reconciles.add(CONTROLLER, "success" if run.error is None else "error")
         self.reconcile_errors.add(CONTROLLER, amount=run.error is not None)
         self.queue_seconds.add(amount=run.lag.total_seconds())
         self.reconcile_seconds.add(amount=run.took.total_seconds())
 
     def record_shuffle(self, shuffles: Iterable["ShuffledPod"], *, profile: str) -> None:
-        """Count pods of a node that goes into maintenance by a profile."""
+        """Count the pods of a node that a profile takes into maintenance."""
         for shuffle in shuffles:
             self._add_shuffle(shuffle, profile, times=1)
 
     def initialize_shuffles(self, shuffles: Iterable["ShuffledPod"], *, profile: str) -> None:
-        """Let the series of these pods exist, before anything is counted."""
+        """Create the series of these pods with value 0."""
         for shuffle in shuffles:
             self._add_shuffle(shuffle, profile, times=0)
 
@@ -170,14 +168,14 @@ class ProfileMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ShuffledPod:
-    """A pod of an owner: which part of all its pods that is."""
+    """A pod with its owner, and its share of the owner's pods."""
 
     owner: str
     share: float
 
 
 def shuffled_pods(pods: Iterable[Object], owners: Owners) -> tuple[ShuffledPod, ...]:
-    """Return whose pods these are; one whose owner is not known counts for nobody."""
+    """Return the pods with their owners; a pod whose owner is unknown is skipped."""
     return tuple(shuffled for pod in pods for shuffled in _shuffled(pod, owners))
 
 
@@ -206,7 +204,7 @@ def _shuffled_of_replica_set(replica_set: Owner, owners: Owners) -> Iterator[Shu
         ),
         None,
     )
-    if deployment is None:  # nobody's, or of something that we know nothing of: an Argo Rollout has no replicas for us
+    if deployment is None:  # no owner, or one of another kind, such as an Argo Rollout, whose replicas are unknown
         yield ShuffledPod(f"replica_set_{replica_set.name}", _share_of(replica_set))
         return
     owner = owners(replica_set.namespace, "Deployment", deployment.name)

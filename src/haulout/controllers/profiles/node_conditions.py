@@ -1,13 +1,14 @@
-"""What nodes say about drains of profiles: the conditions DrainInProgress and Drained (KEP-5683).
+"""The node conditions DrainInProgress and Drained (KEP-5683) for drains of profiles.
 
-    change = published(node, DrainState(...), now=now)
+    change = conditions_patch(node, DrainState(...), now=now)
 
-Others write these conditions, too: a NodeMaintenance by `haulout.drain.node_conditions`, and whoever knows the
-proposal. What somebody else has written is left alone. Our messages begin with words of their own while a condition is
-True, so that a NodeMaintenance leaves them alone; when they are False they begin as those of a NodeMaintenance, and it
-may take them over. What it has left False may be taken over by us.
+Others write these conditions, too: NodeMaintenances (`haulout.drain.node_conditions`), and any other implementation of
+the KEP. A condition that another writer has set is left alone. While a condition is True, its message starts with a
+prefix of profiles, so that a NodeMaintenance leaves it alone. When it is False, the message starts like that of a
+NodeMaintenance, which may then take it over. Profiles may take over a condition that a NodeMaintenance has left False.
 
-Nothing is remembered here: what the node says, and where its profiles stand, tells a successor what it should say.
+This module keeps no state: the node and the states of its profiles determine what the conditions should be, also after
+a change of leader.
 """
 
 from collections.abc import Collection, Mapping
@@ -27,22 +28,22 @@ _REQUESTED, _COMPLETED, _ENDED = "ProfileRequested", "DrainCompleted", "Maintena
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainState:
-    """How it stands with the drains of a node: by profile whether each is done, and which profiles have it."""
+    """The drains of a node: by profile, whether each is done, and which profiles are in or entering maintenance."""
 
     drains: Mapping[str, bool]
-    pending_profiles: Collection[str] = ()  # profiles with a transition that has begun
-    maintained_profiles: Collection[str] = ()  # profiles that are not operational, or on their way
+    pending_profiles: Collection[str] = ()  # with a pending transition
+    maintained_profiles: Collection[str] = ()  # not operational, or leaving operational
 
 
 def conditions_patch(node: Node, state: DrainState, *, now: datetime) -> RawObject | None:
-    """Return the change that makes the node's conditions say how far its drains are; None if they do."""
+    """Return the patch that updates the conditions of the node to its drains; None if they are up to date."""
     found = {
         condition.type: condition
         for condition in node.status.conditions
         if condition.type in (NodeConditionType.DRAINING, NodeConditionType.DRAINED)
     }
     profile, true_condition = _wanted_condition(node, state, found)
-    # Both are written at first, so that a node says the same in the end whatever was missed on the way.
+    # Write both conditions the first time, so that the final state is the same whatever updates were missed.
     changed = [
         _condition(kind, profile, now, is_true=kind is true_condition)
         for kind in (NodeConditionType.DRAINING, NodeConditionType.DRAINED)
@@ -61,7 +62,7 @@ def conditions_patch(node: Node, state: DrainState, *, now: datetime) -> RawObje
 def _wanted_condition(
     node: Node, state: DrainState, found: Mapping[str, Condition]
 ) -> tuple[str, NodeConditionType | None]:
-    """Return which condition is to be True, and for which profile; None: neither is."""
+    """Return which condition must be True, and for which profile; None: neither."""
     running = [name for name, is_done in state.drains.items() if not is_done]
     if running:
         return running[0], NodeConditionType.DRAINING
@@ -80,7 +81,7 @@ def _wanted_condition(
     profile = own_condition.message.removeprefix(PROFILE_PREFIX)
     if profile not in state.maintained_profiles or not _is_cordoned_by(node, profile):
         return profile, None
-    # A drain that failed is tried again, and one of a predecessor goes on.
+    # A failed drain is retried, and a drain of the previous leader continues.
     return profile, NodeConditionType(
         own_condition.type
     ) if profile in state.pending_profiles else NodeConditionType.DRAINED

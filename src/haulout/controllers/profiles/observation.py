@@ -1,6 +1,6 @@
-"""What a step of a node rests on, and what comes of it: values.
+"""The input and output of a reconcile: `Observation` and `Decision`, both frozen values.
 
-`haulout.controllers.profiles.decision` makes one of the other.
+`haulout.controllers.profiles.decision` derives one from the other.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,16 +27,16 @@ from haulout.drain.policy import DrainPolicy
 
 @dataclass(frozen=True, slots=True)
 class DrainStatus:
-    """How it stands with a drain on behalf of a profile."""
+    """The state of a drain on behalf of a profile."""
 
     is_done: bool
-    message: str  # what it waits for
-    problem: str = ""  # it has ended without the node being empty
+    message: str  # what the drain waits for
+    problem: str = ""  # why the drain ended although the node is not empty
 
 
 @dataclass(frozen=True, slots=True)
 class Deferral:
-    """Why something was not to be had, and when it may be though nothing happens."""
+    """Why something was refused, and when to retry even without a change."""
 
     reason: str
     retry_at: datetime | None = None
@@ -44,36 +44,32 @@ class Deferral:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """A node, and all that a step must know about it."""
+    """A node, and everything that a decision about it depends on."""
 
     node: Node
-    statuses: Mapping[str, ProfileStatus]  # by profile: its data
-    last_sent: Mapping[str, datetime | None]  # by instance: when it was sent last
-    pending: Mapping[str, PendingTransition]  # by profile: a transition that has begun
+    statuses: Mapping[str, ProfileStatus]  # by profile
+    last_sent: Mapping[str, datetime | None]  # by instance
+    pending: Mapping[str, PendingTransition]  # by profile: transitions that have started
     drains: Mapping[str, DrainStatus] = field(default_factory=dict)  # by profile
-    held_leases: frozenset[tuple[str, str]] = frozenset()  # leases that were taken for what then did not happen
-    deferred: Mapping[tuple[str, int], Deferral] = field(default_factory=dict)  # by `Decision.claimed_transitions`
-    failed_actions: Mapping[str, str] = field(
-        default_factory=dict
-    )  # by profile: why nothing could be changed elsewhere
-    throttled: Mapping[tuple[str, State], Deferral] = field(
-        default_factory=dict
-    )  # by profile and state: see `loop_backoff`
+    held_leases: frozenset[tuple[str, str]] = frozenset()  # leases taken for a transition that has not happened yet
+    deferred: Mapping[tuple[str, int], Deferral] = field(default_factory=dict)  # by `claimed_transitions`
+    failed_actions: Mapping[str, str] = field(default_factory=dict)  # by profile: why an external action failed
+    throttled: Mapping[tuple[str, State], Deferral] = field(default_factory=dict)  # see `loop_backoff`
     cluster: ClusterView
     requeue: timedelta
     now: datetime
     logs_details: bool = False
-    budget: BudgetCheck | None = None  # that profiles share with others; None: there is none
-    cordon_copy: Cordon | None = None  # of the mark on the node, kept outside the node
-    is_recorded: bool = True  # what happened to it is in its history, if there is one
+    budget: BudgetCheck | None = None  # shared by all profiles and causes; None: no budget
+    cordon_copy: Cordon | None = None  # copy of the cordon annotation, kept outside the node
+    is_recorded: bool = True  # whether the history of the node is complete
 
 
-# What comes of it
+# Decision
 
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a check said."""
+    """The result of one check."""
 
     type: str
     result: CheckResult
@@ -81,34 +77,34 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionReport:
-    """How it stands with one transition."""
+    """The evaluation of one transition."""
 
     target: State
     expression: str
     chain_passed: bool
-    passed: bool  # and nothing else stands in its way
+    passed: bool  # the checks pass and there is no veto
     checks: Mapping[str, CheckReport]  # by instance
     error: str = ""
-    veto: str = ""  # what else stands in its way
-    is_throttled: bool = False  # it is that its profile goes in circles
+    veto: str = ""  # why the transition is blocked although its checks pass
+    is_throttled: bool = False  # whether the veto is the backoff of a profile that loops
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileReport:
-    """How it stands with one profile."""
+    """The evaluation of one profile."""
 
     name: str
     state: str
     next: str
     transitions: tuple[TransitionReport, ...] = ()
     error: str = ""
-    waits_for: str = ""  # a chain that has begun and is not done yet
-    failed_part: str = ""  # which part went wrong, in the words of events
+    waits_for: str = ""  # why a chain that has started waits
+    failed_part: str = ""  # which part failed, as event messages name it
 
 
 @dataclass(frozen=True, slots=True)
 class NotificationRequest:
-    """A notification that is to be sent."""
+    """A notification to send."""
 
     instance: str
     profile: str
@@ -116,46 +112,44 @@ class NotificationRequest:
 
 
 class DataUpdate(Enum):
-    """What a step leaves on a node beside what its plugins want."""
+    """What to do with the data annotations of a node."""
 
-    WRITE = auto()  # where its profiles stand
-    REMOVE = auto()  # nothing: the last profile has left it
-    NONE = auto()  # what there is: no profile is on it, nor was
+    WRITE = auto()  # write the states of its profiles
+    REMOVE = auto()  # remove them: the last profile has left the node
+    NONE = auto()  # leave them as they are: the node has no managed profile and had none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is to be done about a node."""
+    """What to do about a node."""
 
     draft: NodeDraft
     statuses: Mapping[str, ProfileStatus]
     last_sent: Mapping[str, datetime | None]
     pending: Mapping[str, PendingTransition]
     reports: tuple[ProfileReport, ...]
-    claims: tuple[tuple[str, Claim], ...] = ()  # with the profile that they are for
-    claimed_transitions: Mapping[str, int] = field(default_factory=dict)  # by profile: for which of its transitions
+    claims: tuple[tuple[str, Claim], ...] = ()  # with the profile that needs each
+    claimed_transitions: Mapping[str, int] = field(default_factory=dict)  # by profile: transition number
     external_actions: tuple[
         tuple[str, ExternalAction], ...
-    ] = ()  # what is not the node's, with the profile that wants it
-    drains: Mapping[str, DrainPolicy] = field(default_factory=dict)  # by profile: those that must run
+    ] = ()  # on other objects, with the profile that requests each
+    drains: Mapping[str, DrainPolicy] = field(default_factory=dict)  # by profile: drains that must run
     notifications: tuple[NotificationRequest, ...] = ()
     requeue_at: datetime | None = None
     topics: frozenset[str] = frozenset()
-    attached_profiles: tuple[
-        str, ...
-    ] = ()  # the profiles that the node has, in order; also those that are not configured
+    attached_profiles: tuple[str, ...] = ()  # in order; includes profiles that are not configured
     data_update: DataUpdate = DataUpdate.WRITE
-    warnings: tuple[Warn, ...] = ()  # what plugins tell people of
-    tampering: str = ""  # what somebody has done to our mark on the node, which is written again
-    unmanaged_states: tuple[str, ...] = ()  # where profiles stand that others see to
+    warnings: tuple[Warn, ...] = ()  # from plugins, emitted as events
+    tampering: str = ""  # how another writer damaged our cordon annotation, which this write restores
+    unmanaged_states: tuple[str, ...] = ()  # states of profiles that another controller manages
 
     @property
     def state(self) -> State:
-        """The state of the node as a whole."""
+        """The aggregate state of the node."""
         return aggregate_state(report.next for report in self.reports)
 
 
 def aggregate_state(states: Iterable[str]) -> State:
-    """Return the state of a node by those of its profiles."""
+    """Return in maintenance if any profile is, else maintenance required if any is, else operational."""
     known = set(states)
     return next((state for state in (State.IN_MAINTENANCE, State.REQUIRED) if state in known), State.OPERATIONAL)

@@ -1,10 +1,10 @@
-"""What profiles must be allowed to do. Whoever adds a request there adds its line here, or to its plugin.
+"""Permissions that profiles need. Code that sends a new kind of request must add its permission here or to its plugin.
 
-    permissions(configuration, namespace="haulout")       # exactly what a configuration needs
-    usual(namespace="haulout")                            # what most configurations need, where none is known yet
+    permissions(configuration, namespace="haulout")  # exactly what a configuration needs
+    default_permissions(namespace="haulout")         # what most configurations need, if none is known yet
 
-What a plugin follows is in its `needs`; what else it must be allowed, its `permissions` say. So a lease is granted in
-the namespace where it is, a Secret by its name, and what nobody configures is not granted at all.
+`needs` of a plugin are the resources that it watches, and `permissions` returns everything else. So a lease is granted
+in its namespace, a Secret by its name, and permissions that no configured plugin needs are not granted at all.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,8 +24,8 @@ from haulout.kube.rbac import Permission
 
 _BUDGET = "budget"
 _WATCH_VERBS = ("list", "watch")
-EVENTS = (Permission(("create", "patch"), "events.k8s.io", "events", None, "tell of evicted pods"),)
-CONDITIONS = (Permission(("patch",), "", "nodes/status", None, "set conditions of nodes"),)
+EVENTS = (Permission(("create", "patch"), "events.k8s.io", "events", None, "record events of pods"),)
+CONDITIONS = (Permission(("patch",), "", "nodes/status", None, "set node conditions"),)
 _WATCHED_RESOURCES: Mapping[Need, tuple[Resource[Any], ...]] = {
     Need.PODS: (PODS,),
     Need.FREE_CAPACITY: (PODS,),
@@ -37,7 +37,7 @@ _WATCHED_RESOURCES: Mapping[Need, tuple[Resource[Any], ...]] = {
 
 
 def permissions(configuration: Configuration, *, namespace: str) -> tuple[Permission, ...]:
-    """Return what a configuration needs; the operator lives in `namespace`."""
+    """Return what a configuration needs; `namespace` is the operator's."""
     needed = plugin_permissions(configuration, namespace=namespace)
     return (
         *base_permissions(),
@@ -51,15 +51,15 @@ def permissions(configuration: Configuration, *, namespace: str) -> tuple[Permis
 def base_permissions() -> tuple[Permission, ...]:
     """Return what every configuration needs."""
     return (
-        Permission(("get", "list", "watch"), "", "nodes", None, "see nodes"),
+        Permission(("get", "list", "watch"), "", "nodes", None, "watch nodes"),
         Permission(("patch",), "", "nodes", None, "cordon, taint and label nodes"),
     )
 
 
 def default_permissions(*, namespace: str) -> tuple[Permission, ...]:
-    """Return what is granted where no configuration is known: to drain, to count, to see workloads recover.
+    """Return what to grant if no configuration is known: to drain, to count, to wait for workloads to recover.
 
-    Not in it is what has to be named: leases in other namespaces, Secrets, hypervisors.
+    It does not contain what must be named: leases in other namespaces, Secrets, hypervisors.
     """
     watched_needs = (need for need in Need if need not in (Need.HYPERVISORS, Need.LEASES))
     return (
@@ -72,32 +72,32 @@ def default_permissions(*, namespace: str) -> tuple[Permission, ...]:
         *cordon_copies.permissions(namespace),
         *(each for need in watched_needs for each in _watch_permissions(need)),
         _lease_watch_permission(namespace),
-        *leases.permissions(namespace=namespace, why="lead, stagger, keep threads"),
+        *leases.permissions(namespace=namespace, why="take and renew leases"),
     )
 
 
 def _metrics_permissions(namespace: str) -> tuple[Permission, ...]:
-    """Return what is needed to tell of nodes in maintenance. Where it is missing no plugin is barred: less is told."""
+    """Return what metrics of nodes in maintenance need. Without it no plugin is forbidden; there are fewer metrics."""
     owners: tuple[Resource[Any], ...] = (DAEMON_SETS, *WORKLOAD_KINDS.values())
     return (
-        Permission(("list",), "", "pods", None, "count pods that move"),
-        *(Permission(("get",), owner.group, owner.plural, None, "tell whose pods move") for owner in owners),
-        Permission(("get",), "", "pods", namespace, "ask the leader"),
+        Permission(("list",), "", "pods", None, "count moved pods"),
+        *(Permission(("get",), owner.group, owner.plural, None, "find owners of moved pods") for owner in owners),
+        Permission(("get",), "", "pods", namespace, "find the leader's pod"),
     )
 
 
 def _cordons(configuration: Configuration) -> bool:
-    """Tell whether a plugin may cordon. If the copies cannot be kept no plugin is barred: annotations alone count."""
+    """Return whether a plugin may cordon. If copies cannot be kept, no plugin is forbidden: annotations alone count."""
     return any(isinstance(plugin, Trigger) and plugin.may_cordon for _, plugin in configuration.members())
 
 
 def _drains(permission: Permission) -> bool:
-    """Tell whether pods are made to leave by this."""
+    """Return whether this permission is for evicting or deleting pods."""
     return permission.resource == "pods/eviction" or (permission.resource == "pods" and "delete" in permission.verbs)
 
 
 def plugin_permissions(configuration: Configuration, *, namespace: str) -> Mapping[Permission, tuple[str, ...]]:
-    """Return what a configuration needs beside what all do, and what needs it: instances, `profile os`, `budget`."""
+    """Return what a configuration needs beside `base_permissions`, and for what: instances, `profile os`, `budget`."""
     found: dict[Permission, dict[str, None]] = {}
     for name, plugin in configuration.members():
         for each in permissions_of(plugin, namespace=namespace):
@@ -111,7 +111,6 @@ def plugin_permissions(configuration: Configuration, *, namespace: str) -> Mappi
 
 
 def permissions_of(plugin: Plugin, *, namespace: str) -> Iterator[Permission]:
-    """Yield what a plugin needs."""
     for need in Need:
         if need in plugin.needs:
             yield from _watch_permissions(need)
@@ -122,8 +121,8 @@ def permissions_of(plugin: Plugin, *, namespace: str) -> Iterator[Permission]:
 
 def _watch_permissions(need: Need) -> Iterator[Permission]:
     for resource in _WATCHED_RESOURCES.get(need, ()):
-        yield Permission(_WATCH_VERBS, resource.group, resource.plural, None, f"follow {resource.plural}")
+        yield Permission(_WATCH_VERBS, resource.group, resource.plural, None, f"watch {resource.plural}")
 
 
 def _lease_watch_permission(namespace: str) -> Permission:
-    return Permission(_WATCH_VERBS, LEASES.group, LEASES.plural, namespace, "follow leases")
+    return Permission(_WATCH_VERBS, LEASES.group, LEASES.plural, namespace, "watch leases")

@@ -1,4 +1,4 @@
-"""What a plugin is: a value that is both its configuration and its behaviour, and that touches nothing itself.
+"""The plugin API: a plugin is a frozen value that is both configuration and behaviour, and has no side effects.
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class HasLabel(Check):
@@ -7,17 +7,17 @@
         type = "hasLabel"
         example = "key: example.com/ready"
         key: str = option("The label's key.")
-        value: str = option("The value it must have. Without it, being there is enough.", default="")
+        value: str = option("The value it must have. Without it, any value passes.", default="")
 
-        def look(self, scene: Scene) -> Verdict: …
+        def evaluate(self, context: PluginContext) -> CheckResult: …
 
-All plugins are pure. A check looks at a scene and gives a verdict with its reason, and the instant at which it may be
-another one though nothing happens. A trigger returns changes to its node, or says what it waits for. What is not in the
-scene is asked for by a `ExternalQuery`, and answered outside. So each decision can be repeated, explained and
+All plugins are pure. A check evaluates a context and returns a result with a reason, and the time at which the result
+may change without an event. A trigger returns actions on its node, or a `Wait`. Data that the context does not contain
+comes from an `ExternalQuery`, which runs outside the decision. So every decision can be repeated, explained and
 simulated.
 
-What wakes a node: any change of itself; the instant that a verdict names; and the topics of its checks, such as a label
-of any node. A plugin that depends on anything else would sleep for ever.
+A node is requeued by any change of the node itself, at the `requeue_at` of a result, and by changes of the topics of
+its checks, such as a label of any node. A plugin that depends on anything else is never evaluated again.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
@@ -46,7 +46,7 @@ PROFILE_SEPARATOR = "--"
 
 
 class State(StrEnum):
-    """Where a profile stands with a node."""
+    """The state of a profile on a node."""
 
     OPERATIONAL = "operational"
     REQUIRED = "maintenance-required"
@@ -54,73 +54,73 @@ class State(StrEnum):
 
 
 class Need(StrEnum):
-    """What must be followed so that a plugin can look at it; nodes always are."""
+    """What informers must watch for a plugin; nodes are always watched."""
 
     PODS = "pods"
     LEASES = "leases"
     HYPERVISORS = "hypervisors"
-    FREE_CAPACITY = "room"  # what nodes have to give, and what the pods on them take
+    FREE_CAPACITY = "room"  # allocatable resources of nodes, and the requests of their pods
     DAEMON_SETS = "daemonsets"
-    NOTICES = "notices"  # of maintenance that somebody announced
-    WORKLOADS = "workloads"  # how many pods of a workload are there, and how many should be
+    NOTICES = "notices"  # of announced maintenance
+    WORKLOADS = "workloads"  # the actual and desired number of pods per workload
 
 
-# What a check says
+# Check results
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """Whether a check passes, and why.
 
-    `passed_states` is None if that cannot be told: a chain with it does not pass.
+    `passed` is None if the result is unknown: a chain that depends on it does not pass.
     """
 
     passed: bool | None
-    reason: str = ""  # a sentence without an end mark, for people
-    info: Mapping[str, Any] = field(default_factory=dict)  # for programs: what the JSON API shows
-    requeue_at: datetime | None = None  # when it may be another one though nothing happens
-    error: str = ""  # what is wrong, if the check could not be made
+    reason: str = ""  # for people; a sentence without a full stop
+    info: Mapping[str, Any] = field(default_factory=dict)  # for programs; the JSON API shows it
+    requeue_at: datetime | None = None  # when the result may change without an event
+    error: str = ""  # why the check could not be evaluated
 
 
 def passes(reason: str = "", /, *, requeue_at: datetime | None = None, **info: Any) -> CheckResult:
-    """Return that a check passes."""
+    """Return a result that passes."""
     return CheckResult(True, reason, info, requeue_at)
 
 
 def fails(reason: str = "", /, *, requeue_at: datetime | None = None, **info: Any) -> CheckResult:
-    """Return that a check does not pass."""
+    """Return a result that does not pass."""
     return CheckResult(False, reason, info, requeue_at)
 
 
 def unknown(reason: str, /, *, requeue_at: datetime | None = None, **info: Any) -> CheckResult:
-    """Return that there is no data to tell by."""
+    """Return an unknown result: the data is not available."""
     return CheckResult(None, reason, info, requeue_at)
 
 
 def check_error(error: str, /, **info: Any) -> CheckResult:
-    """Return that a check could not be made."""
+    """Return the result of a check that could not be evaluated."""
     return CheckResult(None, error, info, error=error)
 
 
-# What plugins see
+# Plugin input
 
 
 class ExternalQuery(Hashable, Protocol):
-    """Something to ask the outside world; hashable, since equal ones are asked once."""
+    """A query to an external system; hashable, since equal queries are sent once."""
 
     @property
     def max_age(self) -> timedelta | None:
-        """How old an answer may be; None: as old as the configuration says."""
+        """The maximum age of a cached result; None: as configured."""
         ...
 
     async def fetch(self, external: Any) -> Any:
-        """Ask, and return the answer; raises what is wrong."""
+        """Send the query and return its result. Raise if it fails."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """What came of a question: `value`, or what is wrong; and when it was asked."""
+    """The result of a query: `value` or `problem`, and when it was sent."""
 
     asked_at: datetime
     value: Any = None
@@ -129,49 +129,45 @@ class QueryResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileStatus:
-    """What a node's data says about one profile."""
+    """The status of one profile in the data annotation of a node."""
 
     current: str
     previous: str
     transition: datetime | None
-    # the SAP maintenance-controller has brought it there: see `haulout.controllers.profiles.machine.data_annotation`
+    # set by the SAP maintenance-controller: see `haulout.controllers.profiles.machine.data_annotation`
     is_from_smc: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
-    """A node as checks that compare nodes see it."""
+    """A node with the statuses of its profiles, as checks that compare nodes see it."""
 
     node: Node
     statuses: Mapping[str, ProfileStatus]  # by profile
-    problem: str = ""  # why its data cannot be read
+    problem: str = ""  # why the data annotation cannot be read
 
     @property
     def profiles(self) -> tuple[str, ...]:
-        """The names in its profile label; none if it has no such label."""
+        """The names in the profile label; empty without the label."""
         label = self.node.metadata.labels.get(PROFILE_LABEL, "")
         return tuple(label.split(PROFILE_SEPARATOR)) if label else ()
 
     @property
     def state(self) -> str:
-        """Its state label."""
+        """The value of the state label; empty without the label."""
         return self.node.metadata.labels.get(STATE_LABEL, "")
 
 
 class ClusterView(Protocol):
-    """What is known of the cluster; our own writes already count."""
+    """The observed state of the cluster. Includes Haulout's own writes that the watch has not delivered yet."""
 
-    def nodes(self) -> Collection[ObservedNode]:
-        """Return all nodes."""
-        ...
+    def nodes(self) -> Collection[ObservedNode]: ...
 
     def nodes_in(self, state: State) -> Collection[ObservedNode]:
-        """Return the nodes whose state label says so; in maintenance are also those that have taken a slot for it."""
+        """Return the nodes whose state label is `state`; for in-maintenance also those that hold a slot for it."""
         ...
 
-    def nodes_with(self, label: str) -> Collection[ObservedNode]:
-        """Return the nodes that have a label."""
-        ...
+    def nodes_with(self, label: str) -> Collection[ObservedNode]: ...
 
     def pods_on(self, node: str) -> Collection[RawObject]:
         """Return the pods on a node (`Need.PODS`)."""
@@ -186,7 +182,7 @@ class ClusterView(Protocol):
         ...
 
     def free_capacity(self, node: str) -> NodeCapacity | None:
-        """Return what a node has left for pods, None if it is gone (`Need.FREE_CAPACITY`); see `fitting.room_of`."""
+        """Return the free capacity of a node, None if the node does not exist (`Need.FREE_CAPACITY`)."""
         ...
 
     def daemon_sets(self) -> Collection[RawObject]:
@@ -194,46 +190,46 @@ class ClusterView(Protocol):
         ...
 
     def notices(self, node: str) -> Collection[MaintenanceNotice]:
-        """Return what is announced for a node (`Need.NOTICES`)."""
+        """Return the maintenance notices for a node (`Need.NOTICES`)."""
         ...
 
     def workloads_on(self, node: str) -> WorkloadRecord:
-        """Return the workloads that have pods on a node, as they are now (`Need.WORKLOADS`)."""
+        """Return the workloads that have pods on a node now (`Need.WORKLOADS`)."""
         ...
 
     def evicted_from(self, node: str) -> Collection[EvictedWorkload]:
-        """Return whose pods were evicted from a node since it was last operational (`Need.WORKLOADS`)."""
+        """Return the workloads whose pods were evicted from a node since it was last operational (`Need.WORKLOADS`)."""
         ...
 
     def query_result(self, query: ExternalQuery) -> QueryResult | None:
-        """Return the answer to a question; None: it was not asked yet, and is from now on."""
+        """Return the cached result of a query; None: no result yet, the query is sent from now on."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginContext:
-    """What a plugin looks at: one node and one of its profiles, at one moment."""
+    """The input of a plugin: one node and one of its profiles at one instant."""
 
     now: datetime
-    node: Node  # with the changes of this very step
+    node: Node  # with the changes of this reconcile
     profile: str
     state: State
     status: ProfileStatus
-    is_in_maintenance: bool  # by any of its profiles
+    is_in_maintenance: bool  # whether any profile of the node is in maintenance
     logs_details: bool
     cluster: ClusterView
-    requeue: timedelta  # how old an answer from outside may be
-    held_leases: frozenset[tuple[str, str]] = frozenset()  # leases taken for the node, for a transition still to happen
-    chain_started_at: datetime | None = None  # when the chain of triggers began, if it has to wait
-    checks_still_pass: bool = True  # the checks of the transition that has begun pass still
-    would_lead_here: Callable[[Callable[["Check"], bool | None]], bool] = lambda _: False  # see `Profile.leads_to`
+    requeue: timedelta  # default maximum age of a query result
+    held_leases: frozenset[tuple[str, str]] = frozenset()  # taken for a transition that has not happened yet
+    chain_started_at: datetime | None = None  # when the chain of triggers started, if it has to wait
+    checks_still_pass: bool = True  # whether the checks of the pending transition still pass
+    would_lead_here: Callable[[Callable[["Check"], bool | None]], bool] = lambda _: False  # see `Profile.is_reachable`
 
 
-# What plugins are
+# Plugin types
 
 
 class NamedFile(NamedTuple):
-    """A file that a configuration names: the key, the path, and what reads it or raises `ConfigError`."""
+    """A file named by the configuration: its key, its path, and a parser that raises `ConfigError`."""
 
     key: str
     path: str
@@ -241,25 +237,25 @@ class NamedFile(NamedTuple):
 
 
 class Plugin:
-    """What all have in common."""
+    """What all plugins have in common."""
 
     __slots__ = ()
 
     type: ClassVar[str]
-    example: ClassVar[str] = ""  # YAML of a `loader`
+    example: ClassVar[str] = ""  # YAML of an instance
     needs: ClassVar[frozenset[Need]] = frozenset()
 
     @property
     def needs_workload_record(self) -> bool:
-        """Whether it asks who was evicted: then nodes carry a record of the workloads that they had."""
+        """Whether the plugin compares evicted workloads; if so, an annotation on nodes records their workloads."""
         return False
 
     def lease_namespaces(self) -> tuple[str, ...]:
-        """Return where the leases are that it looks at (`Need.LEASES`)."""
+        """Return the namespaces of the leases that the plugin reads (`Need.LEASES`)."""
         return ()
 
     def permissions(self, namespace: str) -> tuple[Permission, ...]:
-        """Return what the operator must be allowed for it, beside seeing what `needs` names.
+        """Return the permissions that the operator needs for the plugin, beside those to watch `needs`.
 
         `namespace` is the operator's namespace.
         """
@@ -267,69 +263,68 @@ class Plugin:
         return ()
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense in the configuration: the key, and what is wrong with it."""
+        """Yield configuration errors: the key, and what is wrong with it."""
         yield from ()
 
     def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield what is allowed and will not do what was probably meant: the key, and why."""
+        """Yield configuration that is valid but probably not intended: the key, and why."""
         yield from ()
 
     def files(self) -> Iterator["NamedFile"]:
-        """Yield the files that it will ask for, so that one that is broken is told as soon as it is named."""
+        """Yield the files that the plugin reads. An invalid file is reported when the configuration is loaded."""
         yield from ()
 
 
 class Check(Plugin):
-    """Says whether a transition may happen."""
+    """Decides whether a transition may happen."""
 
     __slots__ = ()
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         raise NotImplementedError
 
     def topics(self, node: str) -> tuple[str, ...]:
-        """Return what wakes `node` beside its own changes: see `haulout.controllers.profiles.view.topics`."""
+        """Return the topics that requeue `node` besides its own changes; see `controllers.profiles.view.topics`."""
         del node
         return ()
 
     def claims(self, context: PluginContext) -> tuple["Claim", ...]:
-        """Return what must be taken before a transition that rests on this check may happen."""
+        """Return the claims to take before a transition that depends on this check may happen."""
         del context
         return ()
 
     def problems_in(self, state: State) -> Iterator[str]:
-        """Yield why it makes no sense to use this check in a state."""
+        """Yield why this check makes no sense in a state."""
         del state
         yield from ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseClaim:
-    """A lease that is taken by compare-and-swap; if somebody was quicker the transition does not happen."""
+    """A lease to take by compare-and-swap. If another holder takes it first, the transition does not happen."""
 
     namespace: str
     name: str
-    resource_version: str  # the resource version that it was seen with; empty: it is created
+    resource_version: str  # as observed; empty: the lease is created
     holder: str
     duration: timedelta
     transitions: int | None
 
 
 class Scope(Protocol):
-    """Which nodes share a limit; hashable. See `haulout.controllers.profiles.plugins.checks.max_maintenance`."""
+    """The nodes that share a limit; hashable. See `haulout.controllers.profiles.plugins.checks.max_maintenance`."""
 
     def counts(self, observed: ObservedNode, now: datetime) -> bool:
-        """Tell whether a node counts that is in maintenance or, if its label does not say so yet, is on its way."""
+        """Return whether a node in maintenance counts, or one on its way there whose label does not show it yet."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotClaim:
-    """Leave for the node to be in maintenance while fewer than `limit` others that the scope counts are.
+    """A slot that lets the node be in maintenance while fewer than `limit` other nodes in the scope are.
 
-    It is noted in a ledger by compare-and-swap. `haulout.budget.slots` tells what makes that exact. Only a
-    transition into maintenance takes it.
+    It is recorded in the slot ledger by compare-and-swap; `haulout.budget.slots` explains why the limit is exact. Only
+    a transition into maintenance takes a slot.
     """
 
     limit: int
@@ -338,7 +333,7 @@ class SlotClaim:
 
 @dataclass(frozen=True, slots=True)
 class BudgetClaim:
-    """Leave for the node to be out of service by the budget that all causes share: see `haulout.budget`."""
+    """A slot of the budget that all causes of maintenance share: see `haulout.budget`."""
 
     budget: Budget
 
@@ -346,12 +341,12 @@ class BudgetClaim:
 Claim = LeaseClaim | SlotClaim | BudgetClaim
 
 
-# What a trigger does
+# Actions of triggers
 
 
 @dataclass(frozen=True, slots=True)
 class SetLabel:
-    """Set a label; None takes it off."""
+    """Set a label; a value of None removes it."""
 
     key: str
     value: str | None
@@ -359,7 +354,7 @@ class SetLabel:
 
 @dataclass(frozen=True, slots=True)
 class SetAnnotation:
-    """Set an annotation; None takes it off."""
+    """Set an annotation; a value of None removes it."""
 
     key: str
     value: str | None
@@ -367,7 +362,7 @@ class SetAnnotation:
 
 @dataclass(frozen=True, slots=True)
 class SetFinalizer:
-    """Add a finalizer, or take it off."""
+    """Add or remove a finalizer."""
 
     name: str
     present: bool
@@ -375,40 +370,40 @@ class SetFinalizer:
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """Keep pods off the node, on behalf of the profile."""
+    """Cordon the node with the profile as owner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uncordon:
-    """Let the node take pods again, as far as the profile is concerned."""
+    """Remove the profile as owner of the cordon; the node is uncordoned when no owner is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Empty the node, which must be cordoned; the chain goes on when it is empty. `policy` is a `drain.Policy`."""
+    """Drain the node, which must be cordoned. The chain continues when it is empty. `policy` is a `DrainPolicy`."""
 
     policy: Any
 
 
 @dataclass(frozen=True, slots=True)
 class PatchHypervisor:
-    """Change the spec of the hypervisor that has the node's name."""
+    """Patch the spec of the hypervisor that has the node's name."""
 
     spec: RawObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceMachine:
-    """Ask for another Machine in place of the node's; never before the transition stands on the node."""
+    """Request a replacement for the node's Machine. Executed only after the node records the transition."""
 
     machine: str
     instance: str
-    surge: bool | None = None  # another Machine first; None: as is usual here
+    surge: bool | None = None  # create the replacement first; None: the default of the cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Let the chain wait, until `until` at most; a change of `topics` wakes the node before."""
+    """Let the chain wait until `until` at the latest; a change of `topics` requeues the node earlier."""
 
     reason: str
     until: datetime
@@ -417,7 +412,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warn:
-    """Tell people of something by an event about the node, and go on."""
+    """Emit a Warning event for the node, and continue."""
 
     reason: str
     note: str
@@ -428,30 +423,30 @@ Action = SetLabel | SetAnnotation | SetFinalizer | Cordon | Uncordon | Drain | W
 
 
 class Trigger(Plugin):
-    """Does something on the way into a state, or in it."""
+    """Acts during a transition, or on entering a state."""
 
     __slots__ = ()
 
     @property
     def may_cordon(self) -> bool:
-        """Whether it may cordon a node: then a copy of the cordon's mark is kept."""
+        """Whether it may cordon a node; if so, a copy of the cordon annotation is kept outside the node."""
         return False
 
     @property
     def only_waits(self) -> bool:
-        """Whether it does nothing else than to wait, and not for ever: then it is not barred without permissions."""
+        """Whether it only waits, for a limited time; such a trigger is exempt from permission checks."""
         return False
 
     def actions(self, context: PluginContext) -> tuple[Action, ...]:
-        """Return what is to be done, in order; doing it again must do no harm."""
+        """Return the actions to take, in order. They must be idempotent."""
         raise NotImplementedError
 
 
-# What a notification is
+# Notifications
 
 
 class ExternalClient(Protocol):
-    """The way to the outside world, with time-outs; shared by all."""
+    """Access to external systems, with timeouts; shared by all plugins."""
 
     async def request(
         self,
@@ -462,57 +457,57 @@ class ExternalClient(Protocol):
         headers: Mapping[str, str] | None = None,
         timeout: timedelta = timedelta(seconds=10),
     ) -> tuple[int, bytes]:
-        """Send an HTTP request; return the status and the body. Raises `OutsideError`."""
+        """Send an HTTP request; return the status and the body. Raise `ExternalError` if it fails."""
         ...
 
     async def exchange(
         self, method: str, url: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> "HttpResponse":
-        """Do the same where the headers of the answer matter."""
+        """Send an HTTP request; return the full response, including its headers."""
         ...
 
     async def read_secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
-        """Return the data of a Secret in the cluster, decoded. Raises `OutsideError`."""
+        """Return the decoded data of a Secret in the cluster. Raise `ExternalError` if it cannot be read."""
         ...
 
     async def read_file(self, path: str) -> bytes:
-        """Return the content of a file. Raises `OutsideError`."""
+        """Return the content of a file. Raise `ExternalError` if it cannot be read."""
         ...
 
     async def send_mail(self, envelope: Envelope) -> None:
-        """Hand a letter to its mail server. Raises `OutsideError`."""
+        """Send a mail through its SMTP server. Raise `ExternalError` if it fails."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """An answer over HTTP."""
+    """An HTTP response."""
 
     status: int
     body: bytes
-    headers: Mapping[str, str]  # their names in lower case
+    headers: Mapping[str, str]  # names in lower case
 
 
 class Notification(Plugin):
-    """Tells somebody."""
+    """Sends messages to people."""
 
     __slots__ = ()
 
     async def send(self, message: "Message", external: ExternalClient) -> None:
-        """Send it; raises `OutsideError` with what went wrong."""
+        """Send a message. Raise `ExternalError` if it fails."""
         raise NotImplementedError
 
     def template_problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong with its templates: the key, and the problem with its position."""
+        """Yield template errors: the key, and the problem with its position."""
         yield from ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What a notification is about: what its templates can use."""
+    """The content of a notification, which its templates can use."""
 
-    raw_node: RawObject  # the node
-    state: str  # of a profile or, of an object, what has become of it
+    raw_node: RawObject
+    state: str  # of the profile; for an object event, the new state of the object
     profile: str
     is_in_maintenance: bool
     last_transition: datetime | None
@@ -520,19 +515,18 @@ class Message:
     current_profile: str
     last_profile: str
     now: datetime
-    client: Any  # of the cluster, for those that keep a lease
-    event: ObjectEvent | None = None  # what happened to an object; None: it is about a profile's state
+    client: Any  # of the cluster, for plugins that keep a lease
+    event: ObjectEvent | None = None  # what happened to an object; None: the message is about a profile's state
     involved: InvolvedObject | None = None
     regarding: ObjectReference | None = None
 
     @property
     def node(self) -> str:
-        """The name of the node."""
         return str(self.raw_node.get("metadata", {}).get("name", ""))
 
     @property
     def text(self) -> str:
-        """The message in a sentence."""
+        """The message as one sentence."""
         if self.event is not None:
             return self.event.message
         return f"node {self.node} is now {self.state} by profile {self.profile}"
@@ -540,17 +534,17 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class SendDecision:
-    """Whether a notification is to be sent now, and otherwise when to ask again."""
+    """Whether a notification is due now, and if not, when to evaluate the schedule again."""
 
     is_due: bool
     requeue_at: datetime | None = None
 
 
 class Schedule(Plugin):
-    """Says when a notification is sent."""
+    """Decides when a notification is sent."""
 
     __slots__ = ()
 
     def due(self, *, status: ProfileStatus, last_sent: datetime | None, now: datetime) -> SendDecision:
-        """Return whether it is due; `last_profile` is when it was sent last for this node, None if never."""
+        """Return whether a notification is due. `last_sent` is None if it was never sent for this node."""
         raise NotImplementedError

@@ -1,14 +1,15 @@
-"""Counts the pods of nodes that go into maintenance: whose they are, and how many of how many.
+"""Counts the pods of nodes that go into maintenance, by owner, as the SAP maintenance-controller does.
 
-    shuffles.note(sight, result)        # a step was written: it may take the node for maintenance
-    await shuffles.seen("n1")           # then its pods were listed: now they may leave
+    shuffles.record_decision(observed, decision)  # a decision was written: it may take the node into maintenance
+    await shuffles.wait_listed("n1")              # its pods are listed: the drain may start
 
-Pods are listed before a drain makes them leave, whichever chain it is in; nothing else waits for this. Whose they are
-is asked in the background, and remembered for a minute, as nodes of a cluster run pods of the same owners. What cannot
-be found out is not counted, and nothing but the numbers suffers.
+The pods must be listed before a drain evicts them, whichever chain the drain is in. Nothing else waits for this. Owners
+are fetched in the background and cached for a minute, since nodes of a cluster run pods of the same owners. What cannot
+be fetched is not counted; nothing else depends on it.
 
-Prometheus sees a counter rise only if it has seen it before. So when a profile first requires maintenance the series of
-the node's pods are `touch`ed, at a leisurely pace: of very many nodes at once not all are.
+Prometheus sees the increase of a counter only if it has scraped the counter before. So when a profile requires
+maintenance, the series of the node's pods are initialized to 0, at a limited rate: if very many nodes require
+maintenance at once, some are skipped.
 """
 
 import asyncio
@@ -38,9 +39,9 @@ _OWNERS = {
     DAEMON_SETS.kind: DAEMON_SETS.with_model(Owner),
 }
 _CONCURRENCY = 8
-_MAX_ROUNDS = 3  # of questions: ReplicaSets lead to Deployments, and then all is known
+_MAX_ROUNDS = 3  # of lookups: Pods to ReplicaSets to Deployments
 _OWNER_TTL = timedelta(minutes=1)
-_LIST_TIMEOUT = timedelta(seconds=5)  # or the drain begins without
+_LIST_TIMEOUT = timedelta(seconds=5)  # then the drain starts without counting
 _INITIALIZE_INTERVAL = timedelta(milliseconds=200)
 _MAX_TO_INITIALIZE = 100
 
@@ -57,21 +58,20 @@ class _CachedOwner(NamedTuple):
 
 
 class PodShuffleCounter:
-    """Counts in the background, while `run` runs."""
+    """Counts in background tasks while `run` runs."""
 
     def __init__(self, client: Client, metrics: ProfileMetrics) -> None:
         self._client = client
         self._clock = client.clock
         self._metrics = metrics
         self._group: asyncio.TaskGroup | None = None
-        self._listing: dict[str, asyncio.Event] = {}  # by node: set when its pods were listed
+        self._listing: dict[str, asyncio.Event] = {}  # by node: set when its pods are listed
         self._owners: dict[_OwnerKey, _CachedOwner] = {}
         self._lists, self._gets = asyncio.Semaphore(_CONCURRENCY), asyncio.Semaphore(_CONCURRENCY)
         self._to_initialize: deque[tuple[str, str]] = deque()
         self._has_work = asyncio.Event()
 
     async def run(self) -> None:
-        """Count until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
@@ -80,7 +80,7 @@ class PodShuffleCounter:
                 self._group = None
 
     def record_decision(self, observed: ObservedNode, decision: Decision) -> None:
-        """Hear of a step that was written, and of the node as it was before."""
+        """Count pods if a written decision enters maintenance; `observed` is the node before the write."""
         for report in decision.reports:
             if _enters_maintenance(report.name, observed, decision):
                 self._start_counting(observed.node.name, report.name)
@@ -94,7 +94,7 @@ class PodShuffleCounter:
             self._group.create_task(self._record(node, profile, listed))
 
     async def wait_listed(self, node: str) -> None:
-        """Return when the pods of a node were listed, if they are to be; but soon."""
+        """Wait until the pods of a node are listed, if they are being listed, but at most `_LIST_TIMEOUT`."""
         listing = self._listing.get(node)
         if listing is None:
             return
@@ -131,7 +131,7 @@ class PodShuffleCounter:
             return ()
 
     async def _shuffled_pods(self, pods: Sequence[Object]) -> tuple[ShuffledPod, ...]:
-        """Return whose pods these are; what is not known of that is asked."""
+        """Return the pods with their owners; fetch owners that are not cached."""
         for _ in range(_MAX_ROUNDS):
             missing: dict[_OwnerKey, None] = {}
             shuffled = shuffled_pods(pods, self._owner_lookup(missing))
@@ -161,14 +161,14 @@ class PodShuffleCounter:
             try:
                 owner = await self._client.get(_OWNERS[key.kind], key.name, namespace=key.namespace)
             except NotFound:
-                log.debug("%s %s/%s is gone", key.kind, key.namespace, key.name)
+                log.debug("%s %s/%s no longer exists", key.kind, key.namespace, key.name)
             except KubeError as error:
                 log.warning("pods of %s %s/%s are not counted: %s", key.kind, key.namespace, key.name, error)
             self._owners[key] = _CachedOwner(self._clock.monotonic(), owner)
 
 
 def _enters_maintenance(profile: str, observed: ObservedNode, decision: Decision) -> bool:
-    """Tell whether a profile takes its node for maintenance by this step, be it that a drain comes before or after."""
+    """Return whether a profile takes the node into maintenance by this decision, with a pending drain or without."""
     status, before, after = (
         observed.statuses.get(profile),
         pending_transitions.read(observed.node).get(profile),

@@ -1,15 +1,16 @@
-"""One step of one node: decided, and then performed in an order that makes it safe to die at any instruction.
+"""Reconciles one node: observe, decide, execute. The order of writes makes a crash at any point safe.
 
-1. What must be taken is taken, by compare-and-swap: slots of budgets, leases. A transition whose slot is not to be had
-   does not happen. Who has a slot already keeps it.
-2. What is changed elsewhere is changed. It can be repeated.
-3. The node is written, once, under the resourceVersion that the step rests on: labels, annotations, finalizers, cordon,
-   and the data that says where each profile stands. Either all of it is there, or none.
-4. What people are told is told: events, and notifications, which the data already says were sent: none is sent twice.
-   What happened is noted in the history, which a successor completes from the data.
-5. Drains begin or end, and the conditions of the node say so, which a successor completes as well.
+1. Take claims by compare-and-swap: budget slots and leases. A transition whose slot is refused does not happen. A node
+   that already has a slot keeps it.
+2. Change other objects. These changes are idempotent.
+3. Write the node once, under the resourceVersion that the decision is based on: labels, annotations, finalizers,
+   cordon, and the data annotation with the states of the profiles. Either all of it is written, or nothing.
+4. Emit events and send notifications. The data annotation already records them as sent, so none is sent twice. Record
+   the transition in the history; after a crash the next leader completes the history from the data annotation.
+5. Start or stop drains and write the conditions of the node, which the next leader completes as well.
 
-Steps that take something are made one at a time, each on what the one before it wrote. All others run side by side.
+Decisions with claims or external actions are executed one at a time, each based on the write before it. All others run
+in parallel.
 """
 
 import asyncio
@@ -39,39 +40,37 @@ from haulout.controllers.profiles.view.node_index import NodeIndex
 from haulout.core.clock import Clock
 from haulout.errors import BadRequest, Forbidden, Invalid
 
-_PERMANENT_ERRORS = BadRequest, Forbidden, Invalid  # trying again will not help, until somebody changes something
+_PERMANENT_ERRORS = BadRequest, Forbidden, Invalid  # a retry does not help until someone changes something
 
 
 class Informers(Protocol):
-    """What there is beside nodes, and how people are told: what a configuration needs of it is followed."""
+    """What the reconciler needs beside nodes: informers, the external query cache, and notifications."""
 
     def use(self, configuration: Configuration) -> None:
-        """Follow what this configuration needs, and nothing else."""
+        """Watch and query what this configuration needs, and nothing else."""
         ...
 
-    async def run(self) -> None:
-        """Follow it until cancelled."""
-        ...
+    async def run(self) -> None: ...
 
     def cluster_view(self, node: str, nodes: NodeIndex) -> ClusterView:
-        """Return what checks of a node see."""
+        """Return the view of the cluster that the checks of a node get."""
         ...
 
     def query_interval(self, node: str) -> timedelta | None:
-        """Return how often the outside is asked for a node; None: it is not."""
+        """Return how often external queries run for a node; None: it has none."""
         ...
 
     def send(self, notification: NotificationRequest, observed: ObservedNode) -> None:
-        """Send a notification; it is written down that it was sent."""
+        """Send a notification. The caller has already recorded it as sent."""
         ...
 
     async def flush(self, timeout: timedelta) -> None:
-        """Return when what was posted is sent, or after `timeout`."""
+        """Return when all queued notifications are sent, or after `timeout`."""
         ...
 
 
 class NodeReconciler:
-    """Takes steps of nodes, for the controller."""
+    """Reconciles single nodes for the controller."""
 
     def __init__(
         self,
@@ -95,7 +94,7 @@ class NodeReconciler:
         self._loop_backoff = LoopBackoff()
 
     async def reconcile(self, observed: ObservedNode, configuration: Configuration) -> tuple[Decision, bool]:
-        """Take one step; return what it was, and whether it changed the node."""
+        """Reconcile once; return the decision, and whether the node was written."""
         await self._executor.cordon_copies.load(lambda: (node.node for node in self._nodes.all()))
         decision = self._decide(self._observe(observed, configuration), configuration)
         if not decision.claims and not decision.external_actions:
@@ -103,29 +102,29 @@ class NodeReconciler:
         async with self._claims_lock:
             current = self._nodes.get(observed.node.name)
             if current is None or current.node.resource_version != observed.node.resource_version:
-                return decision, True  # it changed while others had their turn: look again
+                return decision, True  # the node changed while this one waited for the lock: reconcile again
             decision, has_slot = await self._prepare(self._observe(current, configuration), configuration)
             try:
                 wrote = await self._execute(current, decision)
             except _PERMANENT_ERRORS:
                 if has_slot and not _was_in_maintenance(current):
-                    await self._executor.withdraw_slot(current.node)  # others may be luckier
+                    await self._executor.withdraw_slot(current.node)  # so that another node can take the slot
                 raise
             if has_slot and not _needs_slot(decision):
                 await self._executor.withdraw_slot(current.node)
             return decision, wrote
 
     def forget(self, node: str) -> None:
-        """Forget a node."""
         self._loop_backoff.forget(node)
 
     async def _prepare(self, observation: Observation, configuration: Configuration) -> tuple[Decision, bool]:
-        """Return a step that has all it needs, and whether a slot may have been taken.
+        """Return a decision whose claims are taken, and whether a slot may have been taken.
 
-        What cannot be had makes it another step, which may want something else: another profile may have its turn.
+        A refused claim or failed external action changes the decision, and the new one may need other claims: another
+        profile may proceed instead. Repeat until nothing is refused.
         """
         taken: set[tuple[str, Claim]] = set()
-        may_have_slot = False  # of what is refused a part may have been taken: a slot, and then no lease
+        may_have_slot = False  # a refused set of claims may be taken in part: the slot, but not the lease
         while True:
             decision = self._decide(observation, configuration)
             wanted = [item for item in decision.claims if item not in taken]
@@ -145,7 +144,7 @@ class NodeReconciler:
             )
 
     def preview(self, observed: ObservedNode, configuration: Configuration, cluster: ClusterView) -> Decision:
-        """Return which step would be taken by a configuration; nothing is done about it."""
+        """Return the decision for a node under a configuration, without executing it."""
         return self._decide(self._observe(observed, configuration, cluster), configuration)
 
     def _decide(self, observation: Observation, configuration: Configuration) -> Decision:
@@ -200,7 +199,7 @@ class NodeReconciler:
 
 
 def _has_left_maintenance(observed: ObservedNode, decision: Decision) -> bool:
-    """Tell whether a node was in maintenance, or on its way there, and is not any more."""
+    """Return whether the node was in maintenance or on its way there, and no longer is."""
     return _was_in_maintenance(observed) and not _needs_slot(decision)
 
 

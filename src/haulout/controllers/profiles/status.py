@@ -1,6 +1,6 @@
-"""What was last decided about each node, for `/api/v1/info`, `haulout why` and the dashboard.
+"""The last decision about each node, for `/api/v1/info`, `haulout why` and the dashboard.
 
-It is memory that does not matter: a new leader has it again as soon as it has looked at all nodes.
+It is kept in memory only: a new leader has it again after it has reconciled all nodes.
 """
 
 import math
@@ -20,37 +20,35 @@ NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """What was decided about a node, and when. It does not hold the node itself, which others keep anyway."""
+    """The last decision about a node, without the node itself, which other components keep in memory anyway."""
 
     name: str
-    labels: Mapping[str, str]  # those that are shown
+    labels: Mapping[str, str]  # of the label filter only
     reports: tuple[ProfileReport, ...]
     updated: datetime
-    next_reconcile: datetime | None  # at the latest; None: only when something changes
-    topics: frozenset[str] = frozenset()  # what else it is looked at for
-    query_interval: timedelta | None = None  # how often its checks ask the outside; None: they do not
-    problem: str = ""  # why nothing at all is done about it
+    next_reconcile: datetime | None  # at the latest; None: only on a change
+    topics: frozenset[str] = frozenset()  # that requeue the node
+    query_interval: timedelta | None = None  # how often external queries run; None: there are none
+    problem: str = ""  # why the node is not managed at all
 
 
 class NodeStatuses:
-    """The latest decisions, by node."""
+    """The last decisions, by node."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeStatus] = {}
         self._subscribers: list[Callable[[str], object]] = []
 
     def store(self, status: NodeStatus) -> None:
-        """Keep what was decided."""
         self._nodes[status.name] = status
         self._notify(status.name)
 
     def forget(self, node: str) -> None:
-        """Drop a node that is gone."""
         if self._nodes.pop(node, None) is not None:
             self._notify(node)
 
     def subscribe(self, callback: Callable[[str], object]) -> Callable[[], None]:
-        """Call `callback` with the name of each node about which something was decided; returns what ends that."""
+        """Call `callback` with the name of each node whose status changes. Return a function that unsubscribes."""
         self._subscribers.append(callback)
         return lambda: self._subscribers.remove(callback)
 
@@ -59,16 +57,14 @@ class NodeStatuses:
             callback(node)
 
     def get(self, node: str) -> NodeStatus | None:
-        """Return what was decided about a node."""
         return self._nodes.get(node)
 
     def all(self) -> Iterable[NodeStatus]:
-        """Return what was decided about all nodes."""
         return self._nodes.values()
 
 
 def as_json(statuses: Iterable[NodeStatus], *, label_filter: tuple[str, ...]) -> list[RawObject]:
-    """Return what `/api/v1/info` answers, in the shape that the SAP maintenance-controller has."""
+    """Return the response of `/api/v1/info`, in the shape that the SAP maintenance-controller has."""
     return [_node(status, label_filter) for status in statuses]
 
 
@@ -79,7 +75,7 @@ def _node(status: NodeStatus, label_filter: tuple[str, ...]) -> RawObject:
         "profiles": [_profile(report) for report in status.reports],
         "labels": {key: labels[key] for key in label_filter if key in labels},
         "updated": micro_time(status.updated),
-        # What follows is ours: readers of the Go controller's answer pass over it.
+        # These keys are additions: clients of the Go controller ignore them.
         "nextLook": None if status.next_reconcile is None else micro_time(status.next_reconcile),
         "wakesOn": sorted(status.topics),
         "asksEvery": None if status.query_interval is None else duration.format(status.query_interval),
@@ -107,14 +103,14 @@ def _transition(report: TransitionReport) -> RawObject:
 
 
 def _check_info(result: Any) -> Mapping[str, Any]:
-    """Return what a check has to say: its own information, and the reason and error if it does not tell them itself."""
+    """Return the info of a check, with its reason and error unless the info contains them."""
     reason = {"reason": result.reason} if result.reason and not result.passed else {}
     error = {"error": result.error} if result.error else {}
     return {**reason, **result.info, **error}
 
 
 def json_safe(value: Any) -> Any:
-    """Return a value that every JSON reader reads: no NaN, and no infinity."""
+    """Return a value that every JSON parser accepts: no NaN, and no infinity."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):

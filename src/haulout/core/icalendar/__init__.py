@@ -1,16 +1,18 @@
-"""iCalendar files (RFC 5545), as a source of times at which nothing may be done.
+"""iCalendar files (RFC 5545) as a source of blackouts.
 
-    calendar = icalendar.read(path.read_bytes(), file="holidays.ics")
-    calendar.busy(now, now + 400 days, zone) -> Busy(start, end, reason), …
+    calendar = icalendar.parse(path.read_bytes(), file="holidays.ics")
+    calendar.busy_periods(now, now + timedelta(days=400), zone) -> BusyPeriod(start, end, reason), …
 
-Every VEVENT counts, also one that is shown as free (as public holidays are, mostly), unless it is cancelled. Understood
-are whole days and times, with time zones, series with their exceptions, and more in the modules beside this one.
+Every VEVENT counts unless it is cancelled, including one that is marked as free (as public holidays usually are). The
+parser supports whole days and times, time zones, recurring events with exceptions, and more in the modules of this
+package.
 
-An event that is not understood, and so would be missed, makes the file unusable: better no calendar than one with
-holes, and who reads the file tells what is wrong, with lines. What makes no difference to times (alarms, tasks,
-attendees) is left alone; `warnings` says what of it may surprise.
+An event that is not supported, and would therefore be missed, makes the file invalid: no calendar is better than an
+incomplete one, and the error names the lines. Content that does not affect times (alarms, tasks, attendees) is ignored;
+`warnings` lists what may surprise users.
 
-Work is bounded on hostile files: by size, number of events, times of all series in a year, steps of counted series.
+Work on hostile files is bounded: by size, by number of events, by occurrences of all recurring events in a year, and by
+steps to expand a COUNT.
 """
 
 from collections import Counter
@@ -29,9 +31,9 @@ from haulout.core.icalendar.timezones import TimeZones
 __all__ = ["MAX_BYTES", "Calendar", "parse"]
 
 _MAX_EVENTS = 20_000
-_MAX_DATES = 20_000  # that are listed, as exceptions and additions
+_MAX_DATES = 20_000  # listed dates: exceptions and additions
 _MAX_STEPS = 100_000
-_MAX_TIMES = 50_000  # of all series in one year
+_MAX_TIMES = 50_000  # of all recurring events in one year
 _PROPERTY_NAMES = (
     *("VERSION", "TZID", "TZOFFSETFROM", "TZOFFSETTO", "UID", "SUMMARY", "STATUS", "DTSTART", "DTEND", "DURATION"),
     *("RRULE", "RDATE", "EXDATE", "EXRULE", "RECURRENCE-ID"),
@@ -40,20 +42,20 @@ _PROPERTY_NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """The events of a file; two are equal if the files are."""
+    """The events of a file. Calendars are equal if their files are."""
 
     digest: str
     events: tuple[Event, ...] = field(default=(), compare=False)
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     def busy_periods(self, first: datetime, last: datetime, default_zone: tzinfo) -> Iterator[BusyPeriod]:
-        """Yield what goes on between two instants; days and times without a zone are those of the reader's zone."""
+        """Yield the busy periods between two instants. Days and floating times are in `default_zone`."""
         for event in self.events:
             yield from event.busy_periods(first, last, default_zone)
 
 
 def parse(data: bytes, *, file: str) -> Calendar:
-    """Return what a file holds; raises `ConfigErrors` with all that is wrong or not understood."""
+    """Parse a file. Raise `ConfigErrors` with everything that is invalid or not supported."""
     problems = ErrorCollector(file)
     calendars = parse_components(data, _PROPERTY_NAMES, problems)
     problems.raise_if_any()
@@ -68,7 +70,7 @@ def parse(data: bytes, *, file: str) -> Calendar:
 
 
 def _max_occurrences_per_year(events: Iterable[Event]) -> int:
-    """Return how often, at most, something is repeated in any year."""
+    """Return an upper bound of the occurrences of all recurring events in any year."""
     changes: Counter[int] = Counter()
     for event in events:
         for rule in event.rules:
@@ -79,7 +81,7 @@ def _max_occurrences_per_year(events: Iterable[Event]) -> int:
 
 
 class _EventReader:
-    """Reads events, and counts what they cost."""
+    """Parses events, and counts them against the limits."""
 
     def __init__(self, problems: ErrorCollector) -> None:
         self.warnings: list[str] = []
@@ -98,9 +100,9 @@ class _EventReader:
             if part.name == "VEVENT":
                 yield from self._event(part, zones)
             elif part.name == "VFREEBUSY":
-                self._problems.add(part.line, "it is not understood; expected events (VEVENT)", key="VFREEBUSY")
+                self._problems.add(part.line, "it is not supported; expected events (VEVENT)", key="VFREEBUSY")
         for name in sorted({part.name for part in calendar.components} & {"VTODO", "VJOURNAL"}):
-            self.warnings.append(f"{name} entries are no events: they are left alone")
+            self.warnings.append(f"{name} entries are not events: they are ignored")
 
     def _event(self, part: Component, zones: TimeZones) -> Iterator[Event]:
         try:
@@ -111,7 +113,7 @@ class _EventReader:
             self._problems.add_component_error(part, error)
             return
         if not parsed.duration.approximate and not parsed.extra_times:
-            self.warnings.append(f"line {part.line}: {parsed.title} has no length, so it blocks nothing")
+            self.warnings.append(f"line {part.line}: {parsed.title} has no duration and therefore no effect")
         yield parsed
 
     def _bounded_rules(self, event: Event) -> tuple[RecurrenceRule, ...]:

@@ -1,11 +1,11 @@
-"""iCalendar as it is written: lines that may be folded, properties with parameters, components inside components.
+"""The iCalendar syntax: folded lines, properties with parameters, nested components.
 
     DTSTART;TZID=Europe/Berlin:20261224T180000
 
-Nothing here knows what a property means. Reading never raises: what is wrong is noted, with its line, and the reading
-goes on, so that a person learns everything at once. A hostile file costs time in proportion to its size, which is
-limited to what a ConfigMap can hold, and no recursion. Most of an ordinary file is about attendees, alarms and colours:
-properties that nobody asks for are skipped unread.
+This module does not interpret properties. The parser never raises: it records each error with its line and continues,
+so that a user sees all errors at once. The time for a hostile file is linear in its size, which is limited to the
+maximum of a ConfigMap, and there is no recursion. Most of a typical file is attendees, alarms and colors: properties
+that the caller does not need are skipped without parsing.
 """
 
 import re
@@ -27,7 +27,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One line: `name;parameters:value`, names in capitals."""
+    """One line: `name;parameters:value`. Names are in upper case."""
 
     line: int
     name: str
@@ -36,13 +36,13 @@ class Property:
 
     @property
     def text(self) -> str:
-        """The value without escapes."""
+        """Return the value with escapes resolved."""
         return _ESCAPED.sub(lambda found: "\n" if found[1] in "nN" else found[1], self.value)
 
 
 @dataclass(slots=True)
 class Component:
-    """What stands between BEGIN and END."""
+    """The content between BEGIN and END."""
 
     name: str
     line: int
@@ -50,16 +50,16 @@ class Component:
     components: list["Component"] = field(default_factory=list)
 
     def get_all(self, name: str) -> list[Property]:
-        """Return the properties of a name, in the order of the file."""
+        """Return the properties with this name, in the order of the file."""
         return [line for line in self.properties if line.name == name]
 
     def get(self, name: str) -> Property | None:
-        """Return the first property of a name."""
+        """Return the first property with this name."""
         return next((line for line in self.properties if line.name == name), None)
 
 
 class PropertyError(ValueError):
-    """What is wrong with the value of a property."""
+    """The value of a property is invalid."""
 
     def __init__(self, problem: str, line: Property) -> None:
         super().__init__(problem)
@@ -68,7 +68,7 @@ class PropertyError(ValueError):
 
 @contextmanager
 def property_errors(line: Property) -> Iterator[None]:
-    """Say of which property something is wrong with, if something is."""
+    """Convert a ValueError in the context to a `PropertyError` of this property."""
     try:
         yield
     except PropertyError:
@@ -78,32 +78,32 @@ def property_errors(line: Property) -> Iterator[None]:
 
 
 class ErrorCollector:
-    """What is wrong with a file; after some, the rest is not told."""
+    """Collects the errors of a file, up to a limit."""
 
     def __init__(self, file: str) -> None:
         self._file = file
         self._errors: list[ConfigError] = []
 
     def add(self, line: int, text: str, *, key: str | None = None) -> None:
-        """Note what is wrong in a line."""
+        """Add an error at a line."""
         if len(self._errors) < _MAX_PROBLEMS:
             self._errors.append(ConfigError(text, file=self._file, line=line, key=key))
 
     def add_component_error(self, component: "Component", error: ValueError) -> None:
-        """Note what is wrong with a component, or with one of its properties."""
+        """Add an error of a component, or of one of its properties."""
         if isinstance(error, PropertyError):
             self.add(error.line.line, str(error), key=error.line.name)
         else:
             self.add(component.line, str(error), key=component.name)
 
     def raise_if_any(self) -> None:
-        """Raise what there is."""
+        """Raise `ConfigErrors` if there are errors."""
         if self._errors:
             raise ConfigErrors(self._errors)
 
 
 def parse_components(data: bytes, property_names: Collection[str], problems: ErrorCollector) -> list[Component]:
-    """Return the calendars that a file holds, with the wanted properties."""
+    """Return the calendars of a file, with the given properties only."""
     if len(data) > MAX_BYTES:
         problems.add(1, f"expected at most {MAX_BYTES} bytes, found {len(data)}")
         return []
@@ -119,7 +119,7 @@ def parse_components(data: bytes, property_names: Collection[str], problems: Err
         if line_property is None:
             problems.add(line, f"expected a line such as SUMMARY:Freeze, found {abbreviate(text)}")
             if open_components == [root]:
-                return []  # it is something else, such as a web page: each of its lines would be wrong
+                return []  # another kind of file, such as a web page: every line would be an error
         elif line_property.name == "BEGIN":
             _begin(line_property, open_components, problems)
         elif line_property.name == "END":
@@ -132,7 +132,7 @@ def parse_components(data: bytes, property_names: Collection[str], problems: Err
 
 
 def abbreviate(text: str) -> str:
-    """Return a text for a message, however long it is."""
+    """Return a text for a message, shortened if it is long."""
     return repr(text if len(text) <= _MAX_ABBREVIATED else f"{text[:_MAX_ABBREVIATED]}…")
 
 
@@ -157,7 +157,7 @@ def _end(end: Property, open_components: list[Component], problems: ErrorCollect
 
 
 def _unfold(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield lines with their numbers. They were folded by bytes, perhaps within a character."""
+    """Yield unfolded lines with their line numbers. Lines may be folded between the bytes of a character."""
     folded: list[bytes] = []
     first_line = 1
     for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):

@@ -1,9 +1,9 @@
-"""Events: what happens from when to when, how it is repeated, and where it is different.
+"""Events: their times, recurrence and exceptions.
 
-All blackouts err on the side of being longer, and so do events: one that may mean two instants begins at the first of
-them and ends at the last. How long an event lasts is kept as clocks show it, as calendars do: what ends at 06:00 ends
-at 06:00, also in the night in which the clocks are changed. The first time of a series belongs to it, whether or not
-its rule would choose it.
+Where the meaning of a time is ambiguous, a blackout is as long as possible: an event begins at the first possible
+instant, and ends at the last. Durations are wall time, as in calendars: an event that ends at 06:00 ends at 06:00, also
+in the night of a clock change. The first occurrence of a recurring event always counts, whether or not its rule
+includes it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ from haulout.core.icalendar.values import (
 
 _MAX_REPEATED_DURATION = timedelta(days=366)
 _MAX_TEXT_LENGTH = 200
-# What a wall time and its instant may be apart, and a day more.
+# The maximum difference between a wall time and its instant, plus a day.
 _MARGIN = timedelta(days=2)
 
 
@@ -41,11 +41,11 @@ class Event:
     rules: tuple[RecurrenceRule, ...] = ()
     extra_times: tuple[tuple[CalendarTime, CalendarDuration], ...] = ()
     excluded_times: frozenset[CalendarTime] = frozenset()
-    recurrence_id: CalendarTime | None = None  # one time of the series with the same UID
+    recurrence_id: CalendarTime | None = None  # the occurrence of the event with the same UID that this one replaces
     is_cancelled: bool = False
 
     def busy_periods(self, first: datetime, last: datetime, default_zone: tzinfo) -> Iterator[BusyPeriod]:
-        """Yield when it goes on between two instants, to a reader in a zone."""
+        """Yield the busy periods between two instants. Floating times are in `default_zone`."""
         exclusions = _Exclusions(self.excluded_times, default_zone)
         for start, duration in self._occurrences(first, last, default_zone):
             begins_at = start.instant(default_zone)
@@ -73,7 +73,7 @@ class Event:
 
 
 class _Exclusions:
-    """The times that are left out of a series: instants, or whole days."""
+    """The excluded occurrences of a recurring event: instants, or whole days."""
 
     def __init__(self, times: Iterable[CalendarTime], default_zone: tzinfo) -> None:
         self._excluded_days = {excluded.wall.date() for excluded in times if excluded.is_day}
@@ -84,12 +84,12 @@ class _Exclusions:
 
 
 def parse_event(component: Component, zones: TimeZones) -> Event:
-    """Return what a VEVENT says; raises a ValueError with what is wrong or not understood."""
+    """Parse a VEVENT. Raise a ValueError if it is invalid or not supported."""
     line = component.get("DTSTART")
     if line is None:
         raise ValueError("expected DTSTART, found none")
     if exrule := component.get("EXRULE"):
-        raise PropertyError("it is not understood; expected EXDATE instead", exrule)
+        raise PropertyError("it is not supported; expected EXDATE instead", exrule)
     start = _parse_time(line, zones)
     duration = _parse_duration(component, start, zones)
     rules = tuple(_parse_rule(recurrence_line) for recurrence_line in component.get_all("RRULE"))
@@ -118,7 +118,7 @@ def parse_event(component: Component, zones: TimeZones) -> Event:
 
 
 def apply_overrides(events: Iterable[Event]) -> list[Event]:
-    """Return the events; a series leaves out the times that another event replaces, or cancels."""
+    """Return the events. Occurrences that another event replaces or cancels are excluded."""
     all_events = list(events)
     overridden: dict[str, set[CalendarTime]] = {}
     for candidate in all_events:
@@ -138,7 +138,7 @@ def _is_within(start: CalendarTime, until: CalendarTime | None, default_zone: tz
         return True
     if until.is_day or start.is_day:
         return start.wall.date() <= until.wall.date()
-    # The end of a series should be told in UTC. Without a zone, it is in that of the series.
+    # UNTIL should be in UTC. Without a zone, it is in that of the event.
     return start.instant(default_zone) <= until.instant(start.zone or default_zone)
 
 
@@ -161,7 +161,7 @@ def _parse_duration(component: Component, start: CalendarTime, zones: TimeZones)
 
 
 def _whole_days(duration: CalendarDuration, start: CalendarTime) -> CalendarDuration:
-    # The end of a day's event is the day after it; some write the day itself.
+    # DTEND of a whole-day event is the day after it; some programs write the day itself.
     return CalendarDuration(timedelta(days=1)) if start.is_day and not duration.nominal else duration
 
 
@@ -169,7 +169,7 @@ def _parse_recurrence_id(line: Property | None, zones: TimeZones) -> CalendarTim
     if line is None:
         return None
     if line.parameters.get("RANGE"):
-        raise PropertyError(f"RANGE={abbreviate(line.parameters['RANGE'])} is not understood", line)
+        raise PropertyError(f"RANGE={abbreviate(line.parameters['RANGE'])} is not supported", line)
     return _parse_time(line, zones)
 
 

@@ -1,11 +1,10 @@
-"""Recurrence rules (`FREQ=MONTHLY;BYDAY=-1FR`) as the days on which something happens again.
+"""Recurrence rules (`FREQ=MONTHLY;BYDAY=-1FR`), expanded to days.
 
-Rules by the day, week, month or year, which is what calendars export; one that repeats within a day is not understood,
-and that is told. So a rule is a matter of days alone: the time of day stays what it was.
+Rules may be daily, weekly, monthly or yearly, as calendars export them. A rule that recurs within a day is not
+supported, and raises an error. So a rule only selects days; the time of day is constant.
 
-A rule is asked for the days of a range, and goes there directly: how long ago it began costs nothing. Only a rule with
-a COUNT must be followed from its beginning; `with_last_day` does that once, within limits, and turns the count into a
-day.
+A rule is expanded for a range of days without iterating from its start. Only a rule with a COUNT must be expanded from
+its start; `with_last_day` does that once, within limits, and converts the count to a last day.
 """
 
 import calendar
@@ -27,7 +26,7 @@ _KNOWN_PARTS = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "BYDAY", "BYMONTHDAY", "BY
 
 
 class Frequency(StrEnum):
-    """How often."""
+    """The unit of recurrence."""
 
     DAILY = "DAILY"
     WEEKLY = "WEEKLY"
@@ -40,22 +39,22 @@ _PERIODS_PER_YEAR = {Frequency.DAILY: 366, Frequency.WEEKLY: 54, Frequency.MONTH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrenceRule:
-    """A rule; sets that are empty do not matter."""
+    """A recurrence rule. Empty sets do not restrict it."""
 
     frequency: Frequency
     interval: int = 1
     count: int | None = None
     until: CalendarTime | None = None
-    # The day after which there is no more, as `with_last_day` found it.
+    # The last possible day of an occurrence, as computed by `with_last_day`.
     last: date = date(LAST_YEAR, 12, 31)
-    weekdays: frozenset[tuple[int, int]] = frozenset()  # which one of the month or year (0: all), and the day
+    weekdays: frozenset[tuple[int, int]] = frozenset()  # the ordinal within the month or year (0: all), and the weekday
     month_days: frozenset[int] = frozenset()
     months: frozenset[int] = frozenset()
     positions: tuple[int, ...] = ()
     week_start: int = 0
 
     def days(self, start: date, *, first: date, last: date) -> Iterator[date]:
-        """Yield the days of something that first happened on `start`, from `first` to `last`, in order."""
+        """Yield the occurrences from `first` to `last`, in order, of an event that starts on `start`."""
         last = min(last, self.last)
         period = self._period_index(start, max(first, start))
         while (period_start := self._period_start(start, period)) is not None and period_start <= last:
@@ -65,10 +64,13 @@ class RecurrenceRule:
             period += 1
 
     def with_last_day(self, start: date, *, max_periods: int) -> tuple["RecurrenceRule", int]:
-        """Return the rule with its count as a last day, and the periods that this took; at most so many."""
+        """Return the rule with its COUNT converted to a last day, and the number of periods that this took.
+
+        Raise ValueError if it takes more than `max_periods`.
+        """
         if self.count is None:
             return self, 0
-        # The start is the first of the count, whether or not the rule would choose it.
+        # The start is the first of the count, whether or not the rule includes it.
         remaining, day = self.count - 1, start
         for number in range(max_periods):
             period_start = self._period_start(start, number)
@@ -82,7 +84,7 @@ class RecurrenceRule:
 
     @property
     def max_per_year(self) -> int:
-        """How often that is, at most."""
+        """Return an upper bound of the occurrences in a year."""
         periods = -(-_PERIODS_PER_YEAR[self.frequency] // self.interval)
         if self.positions:
             return periods * len(self.positions)
@@ -100,7 +102,7 @@ class RecurrenceRule:
         return periods * per_period
 
     def _period_index(self, start: date, day: date) -> int:
-        """Return the number of the period that a day lies in, or of one before it."""
+        """Return the index of the period that contains a day, or of an earlier one."""
         match self.frequency:
             case Frequency.DAILY:
                 elapsed = (day - start).days
@@ -113,7 +115,7 @@ class RecurrenceRule:
         return elapsed // self.interval
 
     def _period_start(self, start: date, number: int) -> date | None:
-        """Return the first day of a period; None: after all times."""
+        """Return the first day of a period; None if it is after the last supported year."""
         steps = number * self.interval
         match self.frequency:
             case Frequency.DAILY:
@@ -181,7 +183,7 @@ class RecurrenceRule:
                     yield date(year, month, day_number)
 
     def _matching_weekdays(self, first: date, last: date) -> Iterator[date]:
-        """Yield the weekdays that are meant within a month or a year."""
+        """Yield the days that match BYDAY within a month or a year."""
         for ordinal, weekday in self.weekdays:
             if ordinal >= 0:
                 day = first + timedelta(days=(weekday - first.weekday()) % 7 + 7 * max(ordinal - 1, 0))
@@ -207,10 +209,10 @@ class RecurrenceRule:
 
 
 def parse_rule(text: str) -> RecurrenceRule:
-    """Return what an RRULE says; raises a ValueError with what is wrong or not understood."""
+    """Parse an RRULE. Raise a ValueError if it is invalid or not supported."""
     parts = _parse_parts(text)
     for unknown in sorted(parts.keys() - _KNOWN_PARTS):
-        raise ValueError(f"{unknown} is not understood; there are {', '.join(sorted(_KNOWN_PARTS))}")
+        raise ValueError(f"{unknown} is not supported; there are {', '.join(sorted(_KNOWN_PARTS))}")
     frequency = _parse_frequency(parts.get("FREQ", ""))
     weekdays = frozenset(_parse_weekday(item) for item in _split_list(parts.get("BYDAY", "")))
     found = RecurrenceRule(

@@ -1,8 +1,8 @@
-"""The time zones of a calendar file: by the name that everybody knows, or as the file itself defines them.
+"""The time zones of a calendar file: IANA zones, or zones that the file defines.
 
-A TZID is mostly a name such as Europe/Berlin, sometimes behind a prefix. Then the zone of that name counts, not the
-VTIMEZONE of the file, which was true when somebody wrote it. Outlook has names of its own ("W. Europe Standard Time"):
-then the file's VTIMEZONE counts, which says from when on which offset holds, by recurrence rules.
+A TZID is usually an IANA name such as Europe/Berlin, sometimes with a prefix. That zone is used instead of the file's
+VTIMEZONE, which may be outdated. Outlook uses its own names ("W. Europe Standard Time"). In that case the VTIMEZONE is
+used, which defines the offsets by recurrence rules.
 """
 
 from bisect import bisect_right
@@ -17,12 +17,12 @@ from haulout.core.icalendar.values import LAST_YEAR, CalendarTime, parse_offset,
 
 _MAX_OBSERVANCES = 500
 _MAX_YEARS = 400
-_FIRST_DAY = date(1970, 1, 1)  # rules of Outlook begin in 1601
+_FIRST_DAY = date(1970, 1, 1)  # Outlook's rules begin in 1601
 _LAST_DAY = date(LAST_YEAR, 12, 31)
 
 
 class TimeZones:
-    """Finds zones by their TZID."""
+    """Finds zones by TZID."""
 
     def __init__(self, definitions: Iterable[Component], problems: ErrorCollector) -> None:
         self._problems = problems
@@ -32,7 +32,7 @@ class TimeZones:
         self._zones: dict[str, tzinfo | None] = {}
 
     def zone_of(self, line: Property) -> tzinfo | None:
-        """Return the zone that a property names; None: it names none."""
+        """Return the zone of a property; None if it has no TZID. Raise ValueError if the zone is unknown."""
         name = line.parameters.get("TZID")
         if not name:
             return None
@@ -59,19 +59,19 @@ class TimeZones:
 
 @dataclass(frozen=True, slots=True)
 class _OffsetChange:
-    at: datetime  # without a zone, in UTC
+    at: datetime  # naive, in UTC
     before: timedelta
     after: timedelta
 
 
 class CustomTimeZone(tzinfo):
-    """A time zone that is made of changes of its offset."""
+    """A time zone that is defined by its offset changes."""
 
     def __init__(self, name: str, changes: list[_OffsetChange]) -> None:
         self._name = name
         self._offsets = [changes[0].before, *(change.after for change in changes)]
         self._instants = [change.at for change in changes]
-        # Next to a change a wall time may have two offsets. The earlier one holds until the later of both wall times.
+        # Around a change, a wall time may have two offsets. The earlier one applies until the later of both wall times.
         local_times = [(change.at + change.before, change.at + change.after) for change in changes]
         self._earlier_until = [max(pair) for pair in local_times]
         self._later_from = [min(pair) for pair in local_times]
@@ -80,33 +80,33 @@ class CustomTimeZone(tzinfo):
         return self._name
 
     def utcoffset(self, wall: datetime | None) -> timedelta:
-        """Return the offset that holds when clocks show this."""
+        """Return the offset at a wall time."""
         if wall is None:
             return self._offsets[0]
         changes = self._later_from if wall.fold else self._earlier_until
         return self._offsets[bisect_right(changes, wall.replace(tzinfo=None, fold=0))]
 
     def dst(self, wall: datetime | None) -> None:
-        """Return that it is not known how much of the offset is daylight saving."""
+        """Return None: the daylight saving part of the offset is unknown."""
 
     def tzname(self, wall: datetime | None) -> str:
-        """Return the name that the file gives to it."""
+        """Return the TZID."""
         del wall
         return self._name
 
     def fromutc(self, at: datetime) -> datetime:
-        """Return what clocks show at an instant."""
+        """Return the wall time at an instant."""
         wall = at + self._offsets[bisect_right(self._instants, at.replace(tzinfo=None))]
         is_second = self.utcoffset(wall) != wall - at
         return wall.replace(fold=1) if is_second else wall
 
 
 def _iana_zone(name: str) -> tzinfo | None:
-    """Return a zone by its IANA name, which may stand behind a prefix: /example.org/2005_1/Europe/Berlin."""
+    """Return a zone by its IANA name, which may have a prefix: /example.org/2005_1/Europe/Berlin."""
     parts = name.strip().strip("/").split("/")[-6:]
     for first in range(len(parts)):
         candidate = "/".join(parts[first:])
-        # A single word behind a prefix is no zone of its own.
+        # After a prefix, a single word is not a zone name.
         if first and "/" not in candidate:
             return None
         try:
@@ -117,7 +117,7 @@ def _iana_zone(name: str) -> tzinfo | None:
 
 
 def _offset_changes(observance: Component) -> list[_OffsetChange]:
-    """Return when a STANDARD or DAYLIGHT begins to hold."""
+    """Return the offset changes of a STANDARD or DAYLIGHT component."""
     values = _required_values(observance, ("DTSTART", "TZOFFSETFROM", "TZOFFSETTO"))
     start = parse_time(values["DTSTART"], None, first_year=1)
     before, after = parse_offset(values["TZOFFSETFROM"]), parse_offset(values["TZOFFSETTO"])

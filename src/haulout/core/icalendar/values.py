@@ -1,8 +1,7 @@
-"""The values of iCalendar: days, times, periods and lengths, as RFC 5545 writes them.
+"""iCalendar values: dates, times, periods and durations, as in RFC 5545.
 
-A `CalendarTime` keeps what was written: the wall time and its zone, or that it has none. A time without a zone
-("floating") and a whole day mean what the reader's clocks show, so who asks for an instant says in which zone the
-reader is.
+A `CalendarTime` preserves what was written: the wall time, with or without a zone. A time without a zone ("floating")
+and a whole day are in the reader's time zone, so the conversion to an instant needs that zone.
 """
 
 import re
@@ -11,7 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from haulout.core import walltime
 
-# Further than anything that a calendar is for; so that no arithmetic leaves what a date can hold.
+# Beyond any useful calendar, and within the range of `date` arithmetic.
 FIRST_YEAR = walltime.EARLIEST.year
 LAST_YEAR = walltime.LATEST.year - 1
 MAX_DURATION = timedelta(days=366 * 100)
@@ -25,44 +24,44 @@ _OFFSET = re.compile(r"([+-])(\d{2})(\d{2})(\d{2})?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class CalendarTime:
-    """A day, or a wall time in a zone; None: in that of the reader."""
+    """A day, or a wall time in a zone. `zone` is None for the reader's zone."""
 
     wall: datetime
     zone: tzinfo | None
     is_day: bool = False
 
     def instant(self, default_zone: tzinfo, *, last: bool = False) -> datetime:
-        """Return what it means to a reader."""
+        """Return the instant in the reader's zone."""
         return walltime.instant(self.wall, self.zone or default_zone, last=last and not self.is_day)
 
     def shifted(self, by: timedelta) -> "CalendarTime":
-        """Return what clocks show so much later."""
+        """Return the wall time later by this duration."""
         return CalendarTime(self.wall + by, self.zone, self.is_day)
 
     def on_day(self, day: date) -> "CalendarTime":
-        """Return the same time of another day."""
+        """Return the same time on another day."""
         return CalendarTime(datetime.combine(day, self.wall.time()), self.zone, self.is_day)
 
 
 @dataclass(frozen=True, slots=True)
 class CalendarDuration:
-    """How long something is: by what clocks show, and then by what passes."""
+    """A duration: first in wall time (`nominal`), then in elapsed time (`exact`)."""
 
     nominal: timedelta = timedelta()
     exact: timedelta = timedelta()
 
     @property
     def approximate(self) -> timedelta:
-        """About how long that is."""
+        """Return the approximate length."""
         return self.nominal + self.exact
 
     def latest_end(self, start: CalendarTime, default_zone: tzinfo) -> datetime:
-        """Return the last instant at which it can end."""
+        """Return the last possible end."""
         return start.shifted(self.nominal).instant(default_zone, last=True) + self.exact
 
 
 def parse_time(text: str, zone: tzinfo | None, *, first_year: int = FIRST_YEAR) -> CalendarTime:
-    """Return what `20261224`, `20261224T180000` or `20261224T180000Z` says."""
+    """Parse `20261224`, `20261224T180000` or `20261224T180000Z`. Raise ValueError."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"expected a day or a time such as 20261224 or 20261224T180000Z, found {text[:40]!r}")
@@ -73,7 +72,7 @@ def parse_time(text: str, zone: tzinfo | None, *, first_year: int = FIRST_YEAR) 
         day_begins = datetime(year, month, day)  # noqa: DTZ001 - a wall time has no zone
         if found[4] is None:
             return CalendarTime(day_begins, None, is_day=True)
-        # A leap second is told as the second before it.
+        # A leap second becomes the second before it.
         at = time(int(found[4]), int(found[5]), min(int(found[6]), 59))
     except ValueError as error:
         raise ValueError(f"expected a day or a time that exists, found {text.strip()!r}: {error}") from None
@@ -81,7 +80,7 @@ def parse_time(text: str, zone: tzinfo | None, *, first_year: int = FIRST_YEAR) 
 
 
 def parse_duration(text: str) -> CalendarDuration:
-    """Return what `P1D`, `PT90M` or `P2W` says."""
+    """Parse `P1D`, `PT90M` or `P2W`. Raise ValueError."""
     found = _DURATION.fullmatch(text.strip())
     if found is None or not any(found.groups()[1:]):
         raise ValueError(f"expected a length such as PT1H30M or P1D, found {text[:40]!r}")
@@ -95,7 +94,7 @@ def parse_duration(text: str) -> CalendarDuration:
 
 
 def duration_between(start: CalendarTime, end: CalendarTime) -> CalendarDuration:
-    """Return the length from one to another, by what clocks show where it starts."""
+    """Return the duration between two times, in wall time at the start. Raise ValueError."""
     if start.is_day is not end.is_day:
         raise ValueError("expected a start and an end that are both days, or both times")
     if (start.zone is None) is not (end.zone is None):
@@ -112,7 +111,7 @@ def duration_between(start: CalendarTime, end: CalendarTime) -> CalendarDuration
 
 
 def parse_period(text: str, zone: tzinfo | None) -> tuple[CalendarTime, CalendarDuration]:
-    """Return what `20261224T180000Z/PT2H` or `20261224T180000Z/20261224T200000Z` says."""
+    """Parse `20261224T180000Z/PT2H` or `20261224T180000Z/20261224T200000Z`. Raise ValueError."""
     begin, slash, end = text.partition("/")
     if not slash:
         raise ValueError(f"expected a period such as 20261224T180000Z/PT2H, found {text[:40]!r}")
@@ -123,7 +122,7 @@ def parse_period(text: str, zone: tzinfo | None) -> tuple[CalendarTime, Calendar
 
 
 def parse_offset(text: str) -> timedelta:
-    """Return what `+0100` says."""
+    """Parse an offset such as `+0100`. Raise ValueError."""
     found = _OFFSET.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"expected an offset such as +0100, found {text[:40]!r}")

@@ -1,13 +1,12 @@
-"""Hides secrets in text that people will read: logs, archives, configuration files, error messages. Pure.
+"""Redaction: hides secrets in text for people, such as logs, archives, configuration files and error messages. Pure.
 
-    redact(text)                      # by name (`password=…`) and by shape (`ghp_…`): for logs and objects
-    redact_recognizable(text)         # by shape only: for messages that must stay readable
+    redact(text)                      # by name (`password=…`) and by pattern (`ghp_…`): for logs and objects
+    redact_known_patterns(text)       # by pattern only: for messages that must stay readable
     redact_values(text, secrets)      # secrets whose values are known
-    FileRedactor(keys, values)        # a file that may not be valid YAML: hides more than it must
+    FileRedactor(keys, values)        # a file that may not be valid YAML: hides more than necessary
 
-Nothing else in the product decides what looks like a secret. Every function takes time linear in the length of its
-input: texts come from other people's programs. When in doubt it hides: a hidden word costs a question, a shown
-password costs a rotation.
+No other code decides what looks like a secret. Every function takes time linear in the length of its input, because the
+texts come from other programs. In doubt it hides: a hidden word costs a question, a leaked password costs a rotation.
 """
 
 from haulout.core.redaction.assignments import redact, redact_arguments

@@ -1,7 +1,8 @@
-"""Secrets that follow their name: `password=…`, `"token": "…"`, `--password …`, `curl -u name:…`, `<secret>…</secret>`.
+"""Redacts secrets that follow their name.
 
-A value ends where its syntax ends it: at the closing quote, at the end of the line after `name: ` at its beginning, at
-the next blank elsewhere. A reference such as `${TOKEN}` stays: it names a secret and does not tell it.
+Examples are `password=…`, `"token": "…"`, `--password …`, `curl -u name:…` and `<secret>…</secret>`. A value ends where
+its syntax ends: at the closing quote; at the end of the line if `name: ` begins the line; otherwise at the next
+whitespace. A reference such as `${TOKEN}` is not hidden, because it does not contain the secret.
 """
 
 import re
@@ -11,7 +12,7 @@ from haulout.core.redaction.names import is_secret_name
 from haulout.core.redaction.patterns import redact_known_patterns
 from haulout.core.redaction.values import REDACTED
 
-# Possessive: a run of a megabyte is read once.
+# Possessive quantifiers: a run of a megabyte is scanned only once.
 _NAME = re.compile(r"(?<![\w.-])([\w.-]++)(\\?[\"']?\]?[^\S\n]{0,20}(?::=|=>|={1,2}|:)[^\S\n]{0,20})")
 _REFERENCE = re.compile(r"\$\{[\w.-]+\}|\$\(\w+\)|\$\w+|\{\{[^{}]{0,200}\}\}|\*+|<[\w -]{1,40}>|" + re.escape(REDACTED))
 _HARMLESS_VALUES = frozenset({"", "true", "false", "null", "none", "nil", "~", "{}", "[]", "{", "|", ">", "|-", ">-"})
@@ -50,7 +51,7 @@ _PROGRAM_PASSWORDS = re.compile(
 _CHPASSWD_INPUT = re.compile(r"(\becho\s+[\"']?[\w.-]{1,64}:)[^\s\"']+(?=[\"']?\s*\|\s*chpasswd)")
 _SHELL_VARIABLES = re.compile(r"(\b(?:ENV|ARG|setenv|setx)[ \t]+([\w.-]++)[ \t]+)(\S[^\n]*)")
 _ELEMENT = re.compile(r"(<([\w.:-]{1,100})(?:\s[^<>]{0,200})?>)([^<]+)(?=</)")
-# An environment variable as Kubernetes writes it: `name: SMTP_PASS`, then `value: …`, in YAML or JSON.
+# An environment variable in a Kubernetes object: `name: SMTP_PASS`, then `value: …`, in YAML or JSON.
 _NAME_AND_VALUE = re.compile(
     r"(\bname\\?[\"']?[ \t]{0,20}:[ \t]{0,20}\\?[\"']?(?P<name>[\w.-]++)\\?[\"']?,?\s{0,200}+"
     r"\\?[\"']?value\\?[\"']?[ \t]{0,20}:[ \t]{0,20})"
@@ -61,7 +62,7 @@ _MYSQL = re.compile(r"(?:.*/)?(?:mysql|mariadb)[\w-]*")
 
 
 def redact(text: str) -> str:
-    """Return `text` without what is called a secret, and without what has the shape of one."""
+    """Return `text` without values that have a secret name, and without known secret patterns."""
     text = redact_known_patterns(text)
     text = _FLAG.sub(_redact_named_value, text)
     text = _NAME_AND_VALUE.sub(_redact_named_value, text)
@@ -74,7 +75,7 @@ def redact(text: str) -> str:
 
 
 def redact_arguments(arguments: Sequence[str]) -> list[str]:
-    """Return a command line whose flags and values stand in separate items: `["--password", "x"]`."""
+    """Return a redacted command line whose flags and values are separate items: `["--password", "x"]`."""
     is_mysql = any(_MYSQL.fullmatch(argument) for argument in arguments[:1])
     found: list[str] = []
     for previous, item in zip(("", *arguments), arguments, strict=False):
@@ -108,7 +109,7 @@ def _redacted_like(value: str) -> str:
 
 
 def _is_harmless_value(value: str) -> bool:
-    """Return whether a value tells nothing: it is empty, a truth value, or the name of something."""
+    """Return whether a value reveals nothing: it is empty, a boolean, or a reference."""
     return value.strip().lower() in _HARMLESS_VALUES or _REFERENCE.fullmatch(value.strip()) is not None
 
 
@@ -128,7 +129,7 @@ def _redact_assigned(text: str) -> Iterator[str]:
 
 
 def _value_span(text: str, match: re.Match[str]) -> tuple[int, int]:
-    """Return where the value begins and ends that follows a name."""
+    """Return the start and the end of the value that follows a name."""
     at = match.end()
     for quote in ('\\"', '"', "'", "`"):
         if text.startswith(quote, at):
@@ -147,7 +148,7 @@ def _value_span(text: str, match: re.Match[str]) -> tuple[int, int]:
 
 
 def _value_length(value: str) -> int:
-    """Return how long a value is without the brackets that close what it stands in."""
+    """Return the length of a value without trailing brackets that belong to its context."""
     reference = _REFERENCE.match(value)
     if reference and not value[reference.end() :].strip(_CLOSING):
         return reference.end()
@@ -155,7 +156,7 @@ def _value_length(value: str) -> int:
 
 
 def _closing_quote(text: str, at: int, quote: str) -> int:
-    """Return where a quoted value ends; where its line ends if nobody closed it."""
+    """Return the end of a quoted value; the end of its line if the quote is not closed."""
     line = _find_first(text, "\n", at)
     end = text.find(quote, at, line)
     while quote == '"' and end > at and text[end - 1] == "\\":
@@ -164,7 +165,7 @@ def _closing_quote(text: str, at: int, quote: str) -> int:
 
 
 def _find_first(text: str, characters: str, at: int) -> int:
-    """Return where the first of `characters` stands; the end of the text if none does."""
+    """Return the position of the first of `characters`; the end of the text if there is none."""
     return min((found for character in characters if (found := text.find(character, at)) >= 0), default=len(text))
 
 

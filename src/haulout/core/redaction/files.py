@@ -1,7 +1,7 @@
-"""Files that are not valid YAML, comments, and files of unknown formats: redacted line by line.
+"""Redacts files that are not valid YAML, comments, and files of unknown formats, line by line.
 
-What follows the name of a secret is hidden, and so are the lines below it with a deeper indentation. What a reference
-or an alias in such a place points to is hidden, too, and of an address everything but the host.
+The value after a secret name is hidden, including following lines with a deeper indentation. If the value is a
+reference or an alias, its definition is hidden, too. Of URLs, only the host is kept.
 """
 
 import re
@@ -18,23 +18,23 @@ _IS_REFERENCE = re.compile(r"['\"]?\$\{[\w.-]+\}['\"]?[,}\]\s]*|[*|>].*")
 
 
 def is_secret_option(name: str) -> bool:
-    """Return whether an option that nobody knows is secret. Whoever knows the address of a webhook can post to it."""
+    """Return whether an unknown option is secret. A webhook URL is, because everybody who knows it can post to it."""
     return is_secret_name(name) or "webhook" in name.lower()
 
 
 class FileRedactor:
-    """Hides the values of `keys`, and of whatever sounds like a secret. What it hides is added to `values`."""
+    """Hides the values of `keys`, and of all secret names. The hidden values are added to `values`."""
 
     def __init__(self, keys: Collection[str], values: set[str]) -> None:
         self._values = values
         self._keys = {key.lower() for key in keys}
 
     def redact_comments(self, text: str) -> str:
-        """Return a text without secrets in its comments."""
+        """Return the text without secrets in its comments."""
         return "\n".join(map(self._redact_comment, text.split("\n")))
 
     def redact(self, text: str) -> str:
-        """Return a text without whatever may be a secret."""
+        """Return the text without anything that may be a secret."""
         lines = [candidate if len(candidate) <= _MAX_LINE_LENGTH else REDACTED for candidate in text.split("\n")]
         targets = {name for line in lines for name in self._referenced_names(line)}
         return "\n".join(self._redact_lines(lines, _definition_pattern(targets)))
@@ -59,7 +59,7 @@ class FileRedactor:
             yield from filter(None, names)
 
     def _redact_lines(self, lines: Iterable[str], definitions: re.Pattern[str]) -> Iterator[str]:
-        secret_indent: int | None = None  # lines with a deeper indentation belong to a secret
+        secret_indent: int | None = None  # lines with a deeper indentation belong to the secret
         for line in lines:
             indent = len(line) - len(line.lstrip())
             if secret_indent is not None and line.strip() and indent > secret_indent:
@@ -89,6 +89,6 @@ class FileRedactor:
 
 
 def _definition_pattern(names: Iterable[str]) -> re.Pattern[str]:
-    """Return what finds the values that these names and aliases stand for."""
+    """Return a pattern for the definitions of these names and aliases."""
     any_of = "|".join(sorted(map(re.escape, names))) or "(?!)"
     return re.compile(rf"(&(?:{any_of})\s{{1,20}}|^(?:{any_of})\s{{0,20}}:\s{{0,20}})(\S.*)$")

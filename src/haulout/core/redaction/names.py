@@ -1,17 +1,17 @@
-"""Tells by the name of a variable, key, flag or header whether its value is secret."""
+"""Decides by the name of a variable, key, flag or header whether its value is secret."""
 
 import re
 
-_MAX_LENGTH = 256  # characters of a name that are looked at: its end says what it is
+_MAX_LENGTH = 256  # characters of a name, counted from its end, which is the significant part
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
-# These say it wherever they stand in a name, also without separators: dbpassword, authToken, AWS_SECRET_ACCESS_KEY.
+# Secret wherever they occur in a name, also without separators: dbpassword, authToken, AWS_SECRET_ACCESS_KEY.
 _STEMS = re.compile(
     "token|passw|passphrase|passcode|secret|credential|authorization|cookie|connectionstring"
     "|(?:api|private|access|account|shared|signing|encryption|master|client|session|routing|integration|genie)key"
 )
 _LAST_WORDS = frozenset({"pwd", "psk", "signature", "masterauth"})
-# What such a name ends in when its value is a place, a kind or a number and not the secret itself.
+# Last words of names whose value is a location, a kind or a number instead of the secret itself.
 _HARMLESS_ENDS = frozenset(
     [
         "name",

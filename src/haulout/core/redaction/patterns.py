@@ -1,6 +1,6 @@
-"""Secrets that are known by their shape, whatever they are called: tokens of well-known services, keys, credentials.
+"""Redacts secrets with a known pattern, whatever their name: tokens of well-known services, keys, credentials.
 
-No pattern here may scan a long run of characters and then fail, since it would scan it again from the next character.
+No pattern may scan a long run of characters and then fail, because the next attempt would scan the run again.
 """
 
 import re
@@ -12,7 +12,7 @@ _PEM = re.compile(
     r".*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
     re.DOTALL,
 )
-# The start of a word, also after a line break that is written as an escape.
+# The start of a word, including after a line break that is written as an escape.
 _START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _TOKENS = (
     r"gh[oprsu]_[A-Za-z0-9]{16,}",  # GitHub
@@ -50,8 +50,8 @@ _TOKENS = (
     r"AGE-SECRET-KEY-1[A-Z0-9]{20,}",
     r"(?<=ocid1\.credential\.)[\w.-]+",  # Oracle Cloud
     rf"{_START}[a-z0-9]{{6}}\.(?=[a-z]{{0,15}}[0-9])[a-z0-9]{{16}}\b",  # bootstrap token of kubeadm
-    r"LS0tLS1CRUdJTi(?:BSU0|BFQy|BQUk|BFTk|BPUE|BEU0)[\w+/=]*",  # private key in base64
-    r"\$(?:apr1|2[abxy]|5|6|y|argon2\w{0,2}|scrypt)\$[^\s:\"',]{10,}",  # hash of a password
+    r"LS0tLS1CRUdJTi(?:BSU0|BFQy|BQUk|BFTk|BPUE|BEU0)[\w+/=]*",  # base64 of a private key
+    r"\$(?:apr1|2[abxy]|5|6|y|argon2\w{0,2}|scrypt)\$[^\s:\"',]{10,}",  # password hash
 )
 _CONTEXTS = (
     r"(?<=hooks\.slack\.com/)[\w/-]+",
@@ -64,8 +64,8 @@ _CONTEXTS = (
     r"(?<=[?&]key=)[^&\s\"']+",
     r"(?<=[Bb]earer )[\w.~+/=-]{8,}",
     r"(?<=[Bb]asic )(?=[A-Za-z+/]{0,100}(?:[0-9]|==?(?![\w=])))[A-Za-z0-9+/]{6,}={0,2}",
-    r"(?<=://)[^/?#\s'\"]+(?=@)",  # credentials in an address
-    r"(?<=:)[^\s:@/'\"]+(?=@(?:tcp|unix|udp)\()",  # the same for Go's MySQL driver
+    r"(?<=://)[^/?#\s'\"]+(?=@)",  # credentials in a URL
+    r"(?<=:)[^\s:@/'\"]+(?=@(?:tcp|unix|udp)\()",  # credentials in an address of Go's MySQL driver
 )
 _TOKEN = re.compile("|".join(_TOKENS))
 _CONTEXT = re.compile("|".join(_CONTEXTS))
@@ -74,7 +74,7 @@ _RUN = re.compile(r"[\w.-]{20,}")
 
 
 def redact_known_patterns(text: str) -> str:
-    """Return `text` without what has the shape of a secret."""
+    """Return `text` without known secret patterns."""
     text = _PEM.sub(REDACTED, text)
     text = _RUN.sub(_redact_web_token, text)
     text = _CONTEXT.sub(REDACTED, text)

@@ -1,1 +1,1 @@
-"""What people have done from the dashboard: each of it a write to the API server, in their name."""
+"""Actions of users in the dashboard: each is a write to the API server that impersonates the user."""

@@ -1,4 +1,4 @@
-"""What the API server refuses, in words, and with a fitting status. Pure."""
+"""Convert errors of the API server to HTTP errors with a message for users. Pure."""
 
 import re
 from http import HTTPStatus
@@ -33,7 +33,7 @@ _STATUSES: dict[type[ApiError], HTTPStatus] = {
 
 
 def to_http_error(error: KubeError, *, user: str) -> HttpError:
-    """Return why something was not done."""
+    """Return the HTTP error for a failed action."""
     if isinstance(error, Forbidden):
         return HttpError(_forbidden_message(error, user), HTTPStatus.FORBIDDEN)
     if isinstance(error, ImpersonationUnavailable):
@@ -41,17 +41,19 @@ def to_http_error(error: KubeError, *, user: str) -> HttpError:
     if isinstance(error, Unauthorized):
         return HttpError(f"the API server does not accept the token of {user} any more: log in again", _UNAUTHORIZED)
     if isinstance(error, Conflict):
-        return HttpError(f"somebody was faster: look again ({error})", HTTPStatus.CONFLICT)
+        return HttpError(f"the object has changed in the meantime: reload and try again ({error})", HTTPStatus.CONFLICT)
     status = next(
         (http_status for kind, http_status in _STATUSES.items() if isinstance(error, kind)), HTTPStatus.BAD_GATEWAY
     )
     if isinstance(error, Unreachable) and error.sent:
-        return HttpError(f"it may have been done, or not: look again ({error})", status)
+        return HttpError(
+            f"the connection broke, so the action may or may not have been done: reload and check ({error})", status
+        )
     return HttpError(str(error), status)
 
 
 def _forbidden_message(error: Forbidden, user: str) -> str:
     if _IMPERSONATION_DENIED.search(str(error)):
         advice = "`haulout manifests --dashboard-auth proxy --dashboard-acts` prints what to grant"
-        return f"Haulout may not act in the name of {user}: {advice} ({error})"
+        return f"Haulout may not impersonate {user}: {advice} ({error})"
     return f"{user} may not do this: {error}"

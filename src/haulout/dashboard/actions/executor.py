@@ -1,13 +1,13 @@
-"""Does what people want done from the dashboard.
+"""Execute actions of dashboard users.
 
-    done = await performer.perform(act, caller)
+    done = await executor.execute(action, caller)
 
-Whatever is written is written in the user's name (`haulout.dashboard.auth.user_clients`): the API server decides
-whether they may, its webhooks are asked, and its audit log has their name. What is there is read in our own name, as
-whoever may read the dashboard sees it anyway. No leader is needed for any of it. Each act can be repeated: what is
-done already is said to be.
+Writes use the user's identity (`haulout.dashboard.auth.user_clients`): the API server authorizes them, calls its
+webhooks, and names the user in its audit log. Reads use the operator's identity, because everyone with access to the
+dashboard sees this data anyway. No leader is needed. Actions are idempotent: the answer says if nothing was left to do.
 
-What was done is in the history of the node, with the user's name, and an event. Neither is worth failing for.
+An executed action is recorded in the history of the node, with the user's name, and as an event. Failures of both are
+ignored.
 """
 
 import asyncio
@@ -55,17 +55,17 @@ _quote = shlex.quote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionResult:
-    """What was done, and how it is remembered; without `what` there was nothing left to do."""
+    """The result of an action and its record; without `what` nothing was left to do."""
 
     done: Done
     node: Node | None = None
-    what: str = ""  # as entries of the history name it
+    what: str = ""  # as in history entries
     result: str = ""
     event_reason: str = ""
 
 
 class ActionExecutor:
-    """Acts as people; `identity` is of this replica, and `namespace` that of the operator."""
+    """Executes actions of users; `identity` is that of this replica, and `namespace` that of the operator."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class ActionExecutor:
         self._configuration = configuration
         self._user_clients = UserClients(client, namespace=namespace)
         self._allowed_actions = AllowedActions(client.clock, self._user_clients)
-        self._history_backlog = Backlog()  # what could not be written into the history yet: the next act tries again
+        self._history_backlog = Backlog()  # history entries that could not be written: the next action retries
         self._handlers: dict[ActKind, Callable[[Act, UserClient], Awaitable[ActionResult]]] = {
             ActKind.APPROVE: self._approve,
             ActKind.HOLD: self._hold,
@@ -90,11 +90,11 @@ class ActionExecutor:
         }
 
     async def allowed_actions(self, caller: Caller) -> tuple[ActKind, ...]:
-        """Return what somebody may do, as far as can be told beforehand."""
+        """Return what a user may do, as far as known in advance."""
         return await self._allowed_actions.for_caller(caller)
 
     async def execute(self, action: Act, caller: Caller) -> Done:
-        """Do it as somebody; raises `HttpError`."""
+        """Execute an action as a user; raise `HttpError`."""
         validate(action)
         try:
             user = await self._user_clients.client_for(caller)
@@ -102,25 +102,26 @@ class ActionExecutor:
         except KubeError as error:
             if isinstance(error, Unauthorized):
                 self._user_clients.discard_token()
-            log.info("%s asked to %s, which was refused: %s", caller.user.name, action.act, error)
+            log.info("action of %s was refused: %s: %s", caller.user.name, action.act, error)
             raise to_http_error(error, user=caller.user.name) from None
         if result.what:
             log.info("%s: %s", user.name, result.done.text, extra={"node": result.node.name if result.node else ""})
             await self._record(result, action, user)
         return result.done
 
-    # What can be done
+    # Actions
 
     async def _start(self, action: Act, user: UserClient) -> ActionResult:
-        """Order a NodeMaintenance; it is named like its node, so that there is one however often they ask."""
+        """Create a NodeMaintenance; it has the name of its node, so that repeated requests create only one."""
         node = await self._get_node(action.node)
-        reason = action.reason or f"ordered by {truncate(user.name, _MAX_NAME_LENGTH)} from the dashboard"
+        reason = action.reason or f"requested by {truncate(user.name, _MAX_NAME_LENGTH)} from the dashboard"
         try:
             created = await user.client.create(NODE_MAINTENANCES, node_maintenance_manifest(node.name, reason=reason))
         except AlreadyExists:
             return await self._existing_maintenance(node)
         done = Done(
-            text=f"Maintenance of {node.name} is ordered.", command=start_maintenance_command(node.name, reason=reason)
+            text=f"Created NodeMaintenance {created.name}: node {node.name} is cordoned and drained within the budget.",
+            command=start_maintenance_command(node.name, reason=reason),
         )
         return ActionResult(
             done=done, node=node, what=f"NodeMaintenance/{created.name}", result="ordered", event_reason="Ordered"
@@ -129,11 +130,13 @@ class ActionExecutor:
     async def _existing_maintenance(self, node: Node) -> ActionResult:
         found = await self._client.get(NODE_MAINTENANCES, node.name)
         if found.node != node.name:
-            text = f"a NodeMaintenance {found.name} is there already, for node {found.node}: delete it first"
+            text = f"NodeMaintenance {found.name} already exists, for node {found.node}: delete it first"
             raise HttpError(text, HTTPStatus.CONFLICT)
         if found.metadata.deletion_timestamp is not None:
-            raise HttpError(f"{node.name} is just being given back: wait for that", HTTPStatus.CONFLICT)
-        return ActionResult(done=Done(text=f"Maintenance of {node.name} is ordered already."))
+            raise HttpError(
+                f"NodeMaintenance {found.name} is being deleted: try again when it is gone", HTTPStatus.CONFLICT
+            )
+        return ActionResult(done=Done(text=f"NodeMaintenance {found.name} exists already."))
 
     async def _cancel(self, action: Act, user: UserClient) -> ActionResult:
         return await (
@@ -141,7 +144,7 @@ class ActionExecutor:
         )
 
     async def _delete_maintenance(self, action: Act, user: UserClient) -> ActionResult:
-        """Delete a NodeMaintenance: the one that was seen, not another of its name."""
+        """Delete a NodeMaintenance by uid: the one that the user saw, not a later one with the same name."""
         command = f"kubectl delete nodemaintenance {_quote(action.maintenance)}"
         try:
             found = await self._client.get(NODE_MAINTENANCES, action.maintenance)
@@ -151,10 +154,12 @@ class ActionExecutor:
             )
         _check_node(action, found.node)
         if found.metadata.deletion_timestamp is not None:
-            return ActionResult(done=Done(text=f"NodeMaintenance {found.name} is ending already.", command=command))
+            return ActionResult(
+                done=Done(text=f"NodeMaintenance {found.name} is being deleted already.", command=command)
+            )
         await user.client.delete(NODE_MAINTENANCES, found.name, uid=found.uid)
         return ActionResult(
-            done=Done(text=f"The maintenance of {found.node} ends: it is given back.", command=command),
+            done=Done(text=f"Deleted NodeMaintenance {found.name}: node {found.node} is uncordoned.", command=command),
             node=await self._find_node(found.node),
             what=f"NodeMaintenance/{found.name}",
             result="cancelled",
@@ -166,14 +171,14 @@ class ActionExecutor:
         _check_node(action, notice.node)
         command = f"haulout notice cancel {_quote(notice.name)}"
         if notice.spec.stage == NoticeStage.CANCELLED:
-            return ActionResult(done=Done(text=f"Notice {notice.name} is called off already.", command=command))
+            return ActionResult(done=Done(text=f"Notice {notice.name} is cancelled already.", command=command))
         objection = cancel_objection(notice, phase_at(notice.spec, now=self._client.clock.now()))
         if objection is not None:
             force = f"; {objection.forced_effect}: {command} --force" if objection.forced_effect else ""
             raise HttpError(f"notice {notice.name} {objection.reason}{force}", HTTPStatus.CONFLICT)
         await user.client.patch(MAINTENANCE_NOTICES, notice.name, stage_patch(notice, NoticeStage.CANCELLED))
         return ActionResult(
-            done=Done(text=f"Notice {notice.name} is called off.", command=command),
+            done=Done(text=f"Notice {notice.name} is cancelled.", command=command),
             node=await self._find_node(notice.node),
             what=f"MaintenanceNotice/{notice.name}",
             result="cancelled",
@@ -181,10 +186,10 @@ class ActionExecutor:
         )
 
     async def _approve(self, action: Act, user: UserClient) -> ActionResult:
-        """Set what a check waits for: what the configuration says, and nothing else."""
+        """Set the label or annotation that a check expects: the configured value, and nothing else."""
         node, configuration = await self._get_node(action.node), self._configuration()
         if configuration is None:
-            raise HttpError("there are no profiles here", HTTPStatus.CONFLICT)
+            raise HttpError("no profiles are configured", HTTPStatus.CONFLICT)
         try:
             found = awaited_approval(node, configuration, profile=action.profile, check=action.check, by=user.name)
         except ApprovalError as error:
@@ -202,10 +207,9 @@ class ActionExecutor:
         )
 
     async def _hold(self, action: Act, user: UserClient) -> ActionResult:
-        """Keep new maintenance off a node."""
         node, now = await self._get_node(action.node), self._client.clock.now()
         if action.until is not None and action.until <= now:
-            raise bad_request("`until` is over")
+            raise bad_request("`until` must be in the future")
         value = hold.format_annotation(reason=action.reason, by=user.name, until=action.until)
         command = f"haulout hold {_quote(node.name)}{_options(action)}"
         if node.metadata.annotations.get(hold.ANNOTATION) == value:
@@ -217,7 +221,6 @@ class ActionExecutor:
         )
 
     async def _release(self, action: Act, user: UserClient) -> ActionResult:
-        """Let maintenance begin again."""
         node = await self._get_node(action.node)
         command = f"haulout release {_quote(node.name)}"
         if hold.hold_of(node) is None:
@@ -227,17 +230,17 @@ class ActionExecutor:
         return ActionResult(done=done, node=node, what="hold", result="released", event_reason="Released")
 
     async def _patch_node(self, node: Node, change: RawObject, user: UserClient) -> None:
-        """Change a node, and no other of its name, whatever others change about it meanwhile."""
+        """Patch a node with its uid as precondition, but without resourceVersion: concurrent changes do not matter."""
         about = {**change["metadata"], "uid": node.uid}
         await user.client.patch(NODES, node.name, node_patch({"metadata": about}))
 
-    # What is looked up, and remembered
+    # Reads and records
 
     async def _get_node(self, name: str) -> Node:
         return await self._client.get(NODES, name)
 
     async def _find_node(self, name: str) -> Node | None:
-        """Return a node, if it is there and can be had."""
+        """Return a node if it exists and can be read."""
         try:
             return await self._get_node(name) if name else None
         except KubeError:
@@ -265,20 +268,18 @@ def _options(action: Act) -> str:
 
 def _check_node(action: Act, node: str) -> None:
     if action.node and action.node != node:
-        raise HttpError(f"it is about node {node or 'nobody knows which'}, not {action.node}", HTTPStatus.CONFLICT)
+        raise HttpError(f"it is about node {node or '(unknown)'}, not {action.node}", HTTPStatus.CONFLICT)
 
 
 class NoActions:
-    """Performs nothing, as on a hub: the nodes that it shows are in other clusters than the one that it runs in."""
+    """Executes nothing, as on a hub: the nodes that it shows are in other clusters."""
 
     async def allowed_actions(self, caller: Caller) -> tuple[ActKind, ...]:
-        """Return nothing."""
         del caller
         return ()
 
     async def execute(self, action: Act, caller: Caller) -> Done:
-        """Refuse it."""
         del action, caller
         raise HttpError(
-            "nobody acts from the dashboard of a hub: use that of the workload cluster", HTTPStatus.FORBIDDEN
+            "the dashboard of a hub offers no actions: use the dashboard of the workload cluster", HTTPStatus.FORBIDDEN
         )

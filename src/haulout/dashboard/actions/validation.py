@@ -1,4 +1,4 @@
-"""What somebody wants done, read strictly: what an act does not need is not there, and names are names. Pure."""
+"""Validate actions strictly: no superfluous fields, and only valid names. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _REQUIRED_FIELDS: Mapping[ActKind, tuple[str, ...]] = {
 
 
 def validate(action: Act) -> Act:
-    """Return an act that makes sense; raises `Unanswerable`."""
+    """Return a valid action; raise `HttpError`."""
     allowed = _ALLOWED_FIELDS[action.act]
     for name in ("node", "profile", "check", "maintenance", "notice", "reason", "until"):
         value = getattr(action, name)
@@ -39,9 +39,9 @@ def validate(action: Act) -> Act:
     for name in ("node", "maintenance", "notice"):
         value = getattr(action, name)
         if value and (len(value) > _MAX_NAME_LENGTH or not _NAME.fullmatch(value)):
-            raise bad_request(f"`{name}` is no name of Kubernetes: {value!r:.80}")
+            raise bad_request(f"`{name}` is not a valid name of a Kubernetes object: {value!r:.80}")
     if action.until is not None and action.until.tzinfo is None:
-        raise bad_request("`until` must say its time zone, as 2026-05-01T10:00:00Z does")
+        raise bad_request("`until` needs a time zone, as in 2026-05-01T10:00:00Z")
     if len(action.reason) > _MAX_REASON_LENGTH or not _is_text(action.reason):
         raise bad_request(f"`reason` must be text of at most {_MAX_REASON_LENGTH} characters")
     return action

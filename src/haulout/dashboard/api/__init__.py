@@ -1,1 +1,1 @@
-"""The versioned JSON API under `/api/v2`, which feeds the dashboard and `haulout top`."""
+"""The versioned JSON API under `/api/v2`, for the dashboard and `haulout top`."""

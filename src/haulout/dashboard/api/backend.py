@@ -1,8 +1,8 @@
-"""What the routes of `/api/v2` ask, and whoever leads answers.
+"""The interface between the routes of `/api/v2` and the leader.
 
-Only the leader has a `Backend`: it is the one whose caches know what goes on. A replica that does not lead forwards the
-question (`haulout.dashboard.api.forwarder`). All of it may wait for something, none of it may take the event loop for
-long, and nothing is kept ready for those who do not ask.
+Only the leader has a `Backend`, because only its informers have the data. Other replicas forward requests
+(`haulout.dashboard.api.forwarder`). All methods may wait, none may block the event loop for long, and nothing is
+computed without viewers.
 """
 
 from collections.abc import AsyncGenerator
@@ -30,7 +30,7 @@ from haulout.errors import HauloutError
 
 
 class HttpError(HauloutError):
-    """There is no answer, and `status` says of what sort that is; there may be one `retry_after` a while."""
+    """A request that cannot be answered, with its HTTP status and maybe a `Retry-After`."""
 
     def __init__(
         self,
@@ -46,39 +46,39 @@ class HttpError(HauloutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineQuery:
-    """What of the timeline is asked for."""
+    """The parameters of a timeline request."""
 
-    start: datetime | None = None  # None: as whoever answers thinks best
+    start: datetime | None = None  # None: the default of the backend
     end: datetime | None = None
-    limit: int | None = None  # rows, at most
+    limit: int | None = None  # maximum number of rows
     node_filter: NodeFilter = ALL_NODES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryQuery:
-    """What of the history is asked for."""
+    """The parameters of a history request."""
 
     since: datetime | None = None
     until: datetime | None = None
-    nodes: frozenset[str] = frozenset()  # empty: all of them
-    what: frozenset[str] = frozenset()  # such as `profile` or `profile/os`; empty: all of it
-    terms: tuple[str, ...] = ()  # all of which an entry must have
+    nodes: frozenset[str] = frozenset()  # empty: all
+    what: frozenset[str] = frozenset()  # such as `profile` or `profile/os`; empty: all
+    terms: tuple[str, ...] = ()  # an entry must contain all of them
     limit: int | None = None
 
 
 class EventStream(Protocol):
-    """Somebody who looks on."""
+    """The events of one viewer."""
 
     async def next(self) -> bytes | None:
-        """Return what is to be sent next, which may be a heartbeat; None: that was all, they are to ask anew."""
+        """Return the next event or heartbeat; None: the stream ends, and the client reconnects."""
         ...
 
 
 class Backend(Protocol):
-    """Whoever leads. What cannot be answered raises `HttpError`."""
+    """The leader's answers. Methods raise `HttpError` if there is no answer."""
 
     async def summary(self) -> Summary:
-        """Return how it stands as a whole."""
+        """Return the state of the fleet as a whole."""
         ...
 
     async def fleet(self) -> Fleet:
@@ -86,31 +86,27 @@ class Backend(Protocol):
         ...
 
     async def detail(self, name: str) -> NodeDetail | None:
-        """Return all there is to know about a node; None: there is no such node."""
+        """Return all details of a node; None: there is no such node."""
         ...
 
     async def timeline(self, query: TimelineQuery) -> Timeline:
-        """Return what was, is and comes."""
+        """Return past, current and coming maintenance."""
         ...
 
     async def history(self, query: HistoryQuery) -> HistoryList:
-        """Return what happened last to all nodes."""
+        """Return the newest history entries of all nodes."""
         ...
 
     def history_csv(self, query: HistoryQuery) -> AsyncGenerator[bytes, None]:
-        """Return all that happened as CSV, in pieces."""
+        """Yield all history entries as CSV, in chunks."""
         ...
 
-    async def notices(self) -> NoticeList:
-        """Return all notices."""
-        ...
+    async def notices(self) -> NoticeList: ...
 
-    async def clusters(self) -> ClusterList:
-        """Return the workload clusters of a hub."""
-        ...
+    async def clusters(self) -> ClusterList: ...
 
     async def configuration(self) -> Configuration:
-        """Return what profiles go by."""
+        """Return the configuration of profiles."""
         ...
 
     async def check(self, edit: Edit) -> WhatIf:
@@ -118,12 +114,12 @@ class Backend(Protocol):
         ...
 
     async def health(self) -> Health:
-        """Return how the operator is doing."""
+        """Return the health of the operator."""
         ...
 
     def subscribe(self, *, since: str = "", node: str = "") -> AbstractAsyncContextManager[EventStream]:
-        """Let somebody look on while the context lasts, from the event with id `since`.
+        """Subscribe a viewer while the context lasts, from the event with id `since`.
 
-        With `node` they are told of that node in detail as well.
+        With `node` the stream also has the details of that node.
         """
         ...

@@ -1,4 +1,4 @@
-"""What somebody should know on every page, worst first. Pure: a function of what is known."""
+"""The banners of every page, most severe first. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,23 +15,23 @@ _WORST_FIRST = (Level.CRITICAL, Level.WARNING, Level.INFO)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BannerInputs:
-    """What banners are made of."""
+    """The inputs of all banners."""
 
-    leader: str = ""  # who leads; empty: nobody does
+    leader: str = ""  # identity of the leader; empty: there is none
     file: str = ""
-    problem: ConfigErrors | None = None  # with the configuration file
-    has_last_good: bool = True  # an earlier one is in force
-    missing_permissions: str = ""  # permissions, in words
+    problem: ConfigErrors | None = None  # errors in the configuration file
+    has_last_good: bool = True  # an earlier configuration is in force
+    missing_permissions: str = ""  # in words
     components: Sequence[PartHealth] = ()
-    sources: Sequence[PartHealth] = ()  # of notices: clouds
+    sources: Sequence[PartHealth] = ()  # event sources of clouds
     watches: Sequence[WatchHealth] = ()
     notices: Sequence[Notice] = ()
-    skipped_nodes: int = 0  # nodes about which nothing is done
-    other_warnings: Sequence[str] = ()  # whatever else somebody should look after, in words
+    skipped_nodes: int = 0  # how many nodes have unusable data
+    other_warnings: Sequence[str] = ()  # all other warnings, in words
 
 
 def banners(inputs: BannerInputs) -> tuple[Banner, ...]:
-    """Return what to tell; nothing if all is well."""
+    """Return the banners; empty if all is well."""
     found = [
         *_leadership(inputs),
         *_configuration(inputs),
@@ -49,7 +49,7 @@ def banners(inputs: BannerInputs) -> tuple[Banner, ...]:
 def _leadership(inputs: BannerInputs) -> Sequence[Banner]:
     if inputs.leader:
         return ()
-    text = "nobody leads: no maintenance begins or goes on until a replica does"
+    text = "no replica is the leader: no maintenance starts or continues until one is elected"
     return (Banner(level=Level.CRITICAL, text=text, page="health"),)
 
 
@@ -59,8 +59,8 @@ def _configuration(inputs: BannerInputs) -> Sequence[Banner]:
     first, *more_errors = inputs.problem.errors or (inputs.problem,)
     location = f"line {first.line}: " if first.line else ""
     more = f" (and {format_count(len(more_errors), 'more error')})" if more_errors else ""
-    instead = "what it said before is in force" if inputs.has_last_good else "it is as if it were not there"
-    text = f"{inputs.file} makes no sense, and {instead}: {location}{_shorten(first.problem)}{more}"
+    instead = "the last valid version stays in force" if inputs.has_last_good else "its content is ignored"
+    text = f"{inputs.file} is invalid, and {instead}: {location}{_shorten(first.problem)}{more}"
     level = Level.WARNING if inputs.has_last_good else Level.CRITICAL
     return (Banner(level=level, text=text, page="configuration"),)
 
@@ -72,7 +72,9 @@ def _components(inputs: BannerInputs) -> Sequence[Banner]:
         if not component.is_well
     ]
     found += [
-        Banner(level=Level.CRITICAL, text=f"{component.name} is not heard: {_shorten(component.text)}", page="health")
+        Banner(
+            level=Level.CRITICAL, text=f"{component.name} does not answer: {_shorten(component.text)}", page="health"
+        )
         for component in inputs.sources
         if not component.is_well
     ]
@@ -80,7 +82,7 @@ def _components(inputs: BannerInputs) -> Sequence[Banner]:
 
 
 def _watches(inputs: BannerInputs) -> Sequence[Banner]:
-    """Return what is not followed; what a cluster does not have at all is nobody's fault."""
+    """Return failing watches; a kind that is not installed is no failure."""
     failing = [watch for watch in inputs.watches if watch.problem and watch.problem != NO_SUCH_KIND]
     unsynced, outdated = (
         [watch for watch in failing if not watch.is_synced],
@@ -88,12 +90,12 @@ def _watches(inputs: BannerInputs) -> Sequence[Banner]:
     )
     found: list[Banner] = []
     if unsynced:
-        text = f"not known, as they cannot be followed: {format_list([watch.resource for watch in unsynced])}"
+        text = f"cannot be watched: {format_list([watch.resource for watch in unsynced])}"
         text = f"{text}: {_shorten(unsynced[0].problem)}"
         found.append(Banner(level=Level.CRITICAL, text=text, page="health"))
     if outdated:
         text = (
-            f"may be shown as they were: {format_list([watch.resource for watch in outdated])}: "
+            f"the watch fails, so the data may be out of date: {format_list([watch.resource for watch in outdated])}: "
             f"{_shorten(outdated[0].problem)}"
         )
         found.append(Banner(level=Level.WARNING, text=text, page="health"))
@@ -103,7 +105,7 @@ def _watches(inputs: BannerInputs) -> Sequence[Banner]:
 def _permissions(inputs: BannerInputs) -> Sequence[Banner]:
     if not inputs.missing_permissions:
         return ()
-    text = f"the operator may not do what profiles need: {_shorten(inputs.missing_permissions)}"
+    text = f"the operator lacks permissions that profiles need: {_shorten(inputs.missing_permissions)}"
     return (Banner(level=Level.WARNING, text=text, page="health"),)
 
 
@@ -115,11 +117,11 @@ def _nodes(inputs: BannerInputs) -> Sequence[Banner]:
         verb = "is" if len(late_notices) == 1 else "are"
         text = (
             f"{format_count(len(late_notices), 'notice')} {verb} late, "
-            f"as pods will still be there when it begins: {nodes}"
+            f"as the drain is not expected to finish before the maintenance starts: {nodes}"
         )
         found.append(Banner(level=Level.WARNING, text=text, page="notices"))
     if inputs.skipped_nodes:
-        text = f"nothing is done about {format_count(inputs.skipped_nodes, 'node')}, whose data cannot be used"
+        text = f"{format_count(inputs.skipped_nodes, 'node')} skipped, as their data cannot be read"
         found.append(Banner(level=Level.WARNING, text=text, page="fleet"))
     return found
 

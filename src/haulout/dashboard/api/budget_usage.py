@@ -1,6 +1,6 @@
-"""How much of a budget is taken, by whom, and who waits: for people, from what is seen.
+"""The usage of budgets for users: slots taken, holders, and waiting nodes, from informers.
 
-How many nodes there are in each group takes a look at all of them, and is counted anew only every few seconds.
+The group sizes need a scan of all nodes, so they are cached for some seconds.
 """
 
 from collections import Counter
@@ -16,13 +16,13 @@ from haulout.dashboard.api.nodes.informers import Informers
 from haulout.dashboard.api.types import BudgetUse
 
 _COUNT_INTERVAL = timedelta(seconds=5)
-_MAX_GROUPS = 24  # of one limit, that are shown though nobody uses them
+_MAX_GROUPS = 24  # per limit, shown although unused
 _MAX_NAMES = 100
-_BUDGET_EXHAUSTED = "the budget is used up"  # how `haulout.budget.budget_check.BudgetExhausted` says it
+_BUDGET_EXHAUSTED = "the budget is used up"  # the message of `haulout.budget.budget_check.BudgetExhausted`
 
 
 class BudgetUsageView:
-    """What is known of budgets."""
+    """Computes the usage of budgets."""
 
     def __init__(self, informers: Informers) -> None:
         self._informers = informers
@@ -31,9 +31,9 @@ class BudgetUsageView:
         self._counted_until = 0.0
 
     def uses(self, planned: Iterable[str]) -> tuple[BudgetUse, ...]:
-        """Return how much is taken of each limit, for each group of nodes that it is about.
+        """Return the usage of each limit, per group of nodes.
 
-        Who waits is looked for among the nodes that are `planned`.
+        Waiting nodes are searched among the `planned` nodes.
         """
         budget, now = self._informers.budget(), self._informers.clock.now()
         if not budget:
@@ -65,7 +65,7 @@ class BudgetUsageView:
             )
 
     def _waiting(self, planned: Iterable[str]) -> list[str]:
-        """Return the nodes for which somebody waits: orders first, then profiles."""
+        """Return the waiting nodes: those of NodeMaintenances first, then those of profiles."""
         orders = [item.node for item in self._informers.waiting_list.entries()]
         profiles = self._informers.profiles()
         infos = () if profiles is None else filter(None, map(profiles.statuses.get, planned))

@@ -1,6 +1,6 @@
-"""How a hub's clusters are shown, and what a person can type about them. Pure.
+"""Workload clusters of a hub for the API, and commands for them. Pure.
 
-Names come from a cluster, and may be anything: whatever a shell could take for something else is quoted.
+Names come from a cluster and may contain anything: everything that a shell could interpret is quoted.
 """
 
 import shlex
@@ -22,14 +22,14 @@ from haulout.dashboard.api.types import (
     MachineWhy,
 )
 
-MAX_ACTIVE = 50  # Machines of one cluster that are told
+MAX_ACTIVE = 50  # Machines per cluster in a response
 _MAX_NAMES = 100
 _MAX_LISTED = 3
 _MACHINES = f"machines.{clusterapi.GROUP}"
 
 
 def cluster_tile(cluster: WorkloadClusterStatus, uses: Collection[LimitUsage] = ()) -> ClusterTile:
-    """Return how a cluster is shown; `uses` tell whether it counts in a budget."""
+    """Return the tile of a cluster; `uses` say whether it holds a slot of a budget."""
     key = str(cluster.key)
     return ClusterTile(
         key=key,
@@ -53,7 +53,7 @@ def cluster_tile(cluster: WorkloadClusterStatus, uses: Collection[LimitUsage] = 
 
 
 def budget_uses(uses: Iterable[LimitUsage]) -> tuple[BudgetUse, ...]:
-    """Return how much is used of the budget across clusters."""
+    """Return the usage of the budget across clusters."""
     return tuple(
         BudgetUse(
             name=use.limit.name,
@@ -68,7 +68,7 @@ def budget_uses(uses: Iterable[LimitUsage]) -> tuple[BudgetUse, ...]:
 
 
 def cluster_banners(tiles: Collection[ClusterTile]) -> tuple[Banner, ...]:
-    """Return what people should know on every page: who cannot be reached, and who cannot be read."""
+    """Return the banners about unreachable and unreadable clusters."""
     verbs = {ClusterReach.UNREACHABLE: "reached", ClusterReach.UNREADABLE: "read"}
     unavailable = {reach: [tile.key for tile in tiles if tile.reach is reach] for reach in verbs}
     return tuple(_unavailable_banner(keys, verbs[reach]) for reach, keys in unavailable.items() if keys)
@@ -98,12 +98,12 @@ def _cluster_commands(key: ClusterKey) -> Iterator[Command]:
     namespace, secret, file = _quote(key.namespace), _quote(key.kubeconfig_secret), _kubeconfig(key)
     read = f"kubectl -n {namespace} get secret {secret} -o jsonpath='{{.data.{clusterapi.KUBECONFIG_KEY}}}'"
     yield Command(
-        title="Get its kubeconfig, and try it",
+        title="Get its kubeconfig and test it",
         command=f"{read} | base64 -d > {file} && kubectl --kubeconfig {file} get nodes",
-        why="the way the hub takes: the kubeconfig that Cluster API keeps",
+        why="the hub uses this kubeconfig, which Cluster API keeps in a Secret",
     )
     label = _quote(f"{clusterapi.CLUSTER_NAME}={key.name}")
-    yield Command(title="See its Machines", command=f"kubectl -n {namespace} get {_MACHINES} -l {label}")
+    yield Command(title="List its Machines", command=f"kubectl -n {namespace} get {_MACHINES} -l {label}")
 
 
 def _machine_commands(machine: MachineRequestStatus, cluster: WorkloadClusterStatus) -> Iterator[Command]:
@@ -118,17 +118,19 @@ def _machine_commands(machine: MachineRequestStatus, cluster: WorkloadClusterSta
         yield from _approval_commands(machine, cluster.key)
     if is_deletion and not machine.is_approved:
         yield Command(
-            title="Do not wait for its node",
+            title="Delete the Machine without preparing its node",
             command=f"kubectl -n {namespace} label {_MACHINES} {name} {clusterapi.ENABLED}-",
-            why="the Machine is not coupled with its node any more, and Cluster API goes on at once",
+            why="the hub stops handling this Machine, and Cluster API deletes it at once",
         )
     if not is_deletion:
         yield Command(
-            title="Say that it is done" if machine.is_approved else "Withdraw it",
+            title="End the maintenance" if machine.is_approved else "Withdraw the request",
             command=f"kubectl -n {namespace} label {_MACHINES} {name} {clusterapi.MAINTENANCE}-",
-            why="its node comes back by its profile",
+            why="the profile of its node then returns the node to service",
         )
-    yield Command(title="What Cluster API says", command=f"kubectl -n {namespace} describe {_MACHINES} {name}")
+    yield Command(
+        title="Show the Machine and its conditions", command=f"kubectl -n {namespace} describe {_MACHINES} {name}"
+    )
 
 
 def _approval_commands(machine: MachineRequestStatus, key: ClusterKey) -> Iterator[Command]:
@@ -137,13 +139,14 @@ def _approval_commands(machine: MachineRequestStatus, key: ClusterKey) -> Iterat
     yield Command(
         title="Why it waits",
         command=f"haulout why {node} --kubeconfig {file}",
-        why="what the profiles of its node wait for; the cluster's commands get that kubeconfig",
+        why="shows what the profiles of its node wait for; “Get its kubeconfig and test it” writes the kubeconfig",
     )
     label = clusterapi.APPROVE_DELETION if is_deletion else clusterapi.APPROVE_MAINTENANCE
     yield Command(
         title="Approve it by hand",
         command=f"kubectl --kubeconfig {file} label node {node} {label}={clusterapi.TRUE}",
-        why="nobody prepares the node then" + (": Cluster API drains it" if is_deletion else ", nor drains it"),
+        why="the hub then does not wait for the profiles of the node"
+        + (": Cluster API drains it" if is_deletion else ", nor drains it"),
     )
 
 

@@ -1,7 +1,7 @@
-"""A replica that does not lead has the leader answer: question and answer pass through it as they are.
+"""Forward API requests from a replica to the leader.
 
-The answer is handed on piece by piece, so that an event stream passes as well. Where the leader is takes two requests
-to the API server to find out, and is remembered for a while, or until it does not answer.
+Responses are streamed, so that event streams pass as well. Finding the leader takes two requests to the API server; the
+result is cached for a while, or until the leader does not answer.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from haulout.errors import HauloutError
 
 _CONNECT_TIMEOUT = timedelta(seconds=3)
 _LOOKUP_TIMEOUT = timedelta(seconds=5)
-_READ_TIMEOUT = timedelta(seconds=45)  # a stream has a heartbeat more often than that
+_READ_TIMEOUT = timedelta(seconds=45)  # the heartbeat of a stream is more frequent
 _LEADER_TTL = timedelta(seconds=10)
 _MAX_CONNECTIONS = 600
 _REQUEST_HEADERS = ("Accept", "Accept-Encoding", "Authorization", "Content-Type", "If-None-Match", "Last-Event-ID")
@@ -40,15 +40,15 @@ _RESPONSE_HEADERS = (
 
 
 class LeaderLocator(Protocol):
-    """Knows where the leader is."""
+    """Finds the leader."""
 
     async def base_url(self) -> str:
-        """Return how addresses at the leader begin: `http://10.0.0.7:8080`; raises `HauloutError`."""
+        """Return the leader's base URL, such as `http://10.0.0.7:8080`; raise `HauloutError`."""
         ...
 
 
 class LeaderForwarder:
-    """Hands requests on; `session` belongs to the application."""
+    """Forwards requests; its client session lives as long as the application."""
 
     def __init__(self, leader: LeaderLocator, clock: Clock) -> None:
         self._leader = leader
@@ -58,15 +58,15 @@ class LeaderForwarder:
         self._base_url_expires_at = 0.0
 
     async def lifespan(self, _app: web.Application) -> AsyncIterator[None]:
-        """Keep connections while the application runs."""
+        """Close the session when the application ends."""
         yield
         if self._session is not None:
             await self._session.close()
 
     async def forward(self, request: web.Request, body: bytes | None = None) -> web.StreamResponse:
-        """Have the leader answer; raises `HttpError` unless it began to."""
+        """Forward a request; raise `HttpError` unless the response has begun."""
         if FORWARDED_HEADER in request.headers:
-            raise HttpError("this replica was asked as the leader, and does not lead")
+            raise HttpError("the request was forwarded to this replica as the leader, but it is not the leader")
         url = await self._leader_url() + request.rel_url.raw_path_qs
         headers = {name: request.headers[name] for name in _REQUEST_HEADERS if name in request.headers}
         headers |= request.get(FORWARDED_IDENTITY, NO_FORWARDED_IDENTITY).headers()
@@ -85,7 +85,7 @@ class LeaderForwarder:
         headers = {name: upstream.headers[name] for name in _RESPONSE_HEADERS if name in upstream.headers}
         response = web.StreamResponse(status=upstream.status, headers=headers)
         await response.prepare(request)
-        # It has begun: what fails now ends the answer early, as it did at the leader.
+        # The response has begun: later errors can only truncate it.
         with contextlib.suppress(aiohttp.ClientError, OSError):
             async for piece in upstream.content.iter_any():
                 await response.write(piece)
@@ -99,7 +99,7 @@ class LeaderForwarder:
                 async with asyncio.timeout(real_seconds(_LOOKUP_TIMEOUT)):
                     self._base_url = await self._leader.base_url()
             except TimeoutError:
-                raise HttpError("where the leader is could not be found out in time") from None
+                raise HttpError("finding the leader timed out") from None
             except HauloutError as error:
                 raise HttpError(str(error)) from None
             self._base_url_expires_at = now + real_seconds(_LEADER_TTL)

@@ -1,7 +1,4 @@
-"""How the operator is doing, as the API tells it: made of what its parts know when somebody asks. Pure.
-
-Nothing is measured for it that is not measured anyway, and nothing is kept but what others keep.
-"""
+"""The health of the operator for the API, from data that its components keep anyway. Pure."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,18 +10,18 @@ from haulout.kube.metrics import KubeMetrics
 from haulout.kube.request_metrics import RequestMetrics, RequestSeries
 from haulout.kube.workqueue import WorkQueue
 
-NO_SUCH_KIND = "there is no such kind in this cluster"
+NO_SUCH_KIND = "this kind is not installed in this cluster"
 _MAX_MISFITS = 20
 
 
 def watches(meters: KubeMetrics) -> tuple[WatchHealth, ...]:
-    """Return how well things are followed, one for each kind, those with a problem first."""
+    """Return the health of informers, one per kind, problems first."""
     found = [_watch(item) for item in meters.informers]
     return tuple(sorted(_merged(found), key=lambda item: (not item.problem, item.is_synced, item.resource)))
 
 
 def queues(meters: KubeMetrics) -> tuple[QueueHealth, ...]:
-    """Return how long things wait that are due; equal names are one."""
+    """Return the depth and lag of work queues; queues with the same name are merged."""
     found: dict[str, QueueHealth] = {}
     for queue in meters.queues:
         stats, name = queue.stats(), queue.name or "unnamed"
@@ -36,7 +33,7 @@ def queues(meters: KubeMetrics) -> tuple[QueueHealth, ...]:
 
 
 def calls(recorded: RequestMetrics, *, now: float) -> tuple[CallHealth, ...]:
-    """Return how the API server answers, what is asked most first; `now` is the monotonic clock's."""
+    """Return latency and errors of the API server, the most frequent calls first; `now` is monotonic."""
     found = sorted(
         (_call(item, now) for item in recorded.all()), key=lambda item: (-item.count, item.verb, item.resource)
     )
@@ -44,7 +41,7 @@ def calls(recorded: RequestMetrics, *, now: float) -> tuple[CallHealth, ...]:
 
 
 def lease(name: str, found: Lease | None) -> LeaseHealth:
-    """Return who holds a lease; nobody, if there is none."""
+    """Return the holder of a lease; an empty one if the lease does not exist."""
     if found is None:
         return LeaseHealth(name=name)
     return LeaseHealth(
@@ -71,7 +68,10 @@ def _watch(cache: Informer[Any]) -> WatchHealth:
 
 
 def _merged(found: Iterable[WatchHealth]) -> Iterator[WatchHealth]:
-    """Yield one for each kind, the worst: several parts may follow the same, and each drain the pods of its node."""
+    """Yield the worst informer per kind.
+
+    Several components may watch a kind, and each drain watches the pods of its node.
+    """
     by_kind: dict[str, WatchHealth] = {}
     for watch in found:
         previous = by_kind.get(watch.resource)

@@ -1,10 +1,10 @@
-"""What a hub answers from: `haulout.dashboard.api.backend.Backend` about clusters instead of nodes.
+"""The `haulout.dashboard.api.backend.Backend` of a hub: clusters instead of nodes.
 
-    source = Management(client, hub, heading=…, health=…, uses=budget.uses)
-    await source.run()                              # until cancelled, in the task group of whoever leads
+    backend = ManagementBackend(client, hub, operator_info=…, health=…, read_uses=budget.usage)
+    await backend.run()  # until cancelled, in the TaskGroup of the leader
 
-As with nodes, nothing is made while nobody looks, changes are told in batches, at most four a second, and whoever
-looked last is waited for a while.
+As for nodes, nothing is computed without viewers, changes are batched, at most four batches a second, and the state is
+kept for a while after the last viewer left.
 """
 
 import asyncio
@@ -51,26 +51,24 @@ from haulout.kube.client import Client
 log = logging.getLogger(__name__)
 
 REFRESH_INTERVAL = timedelta(milliseconds=250)
-KEEP_AFTER_LAST_VIEWER = timedelta(seconds=30)  # after the last who looked has gone
+KEEP_AFTER_LAST_VIEWER = timedelta(seconds=30)  # after the last viewer left
 _SUMMARY_INTERVAL = timedelta(seconds=1)
-_BUDGET_INTERVAL = timedelta(seconds=2)  # the ledger is read so often at most
+_BUDGET_INTERVAL = timedelta(seconds=2)  # between reads of the ledger
 _READY_TIMEOUT = timedelta(seconds=10)
 
 
 class ClusterStatuses(Protocol):
-    """Whoever knows how workload clusters stand: `haulout.controllers.clusterapi.controller.ClusterApiController`."""
+    """The source of cluster states: `haulout.controllers.clusterapi.controller.ClusterApiController`."""
 
-    def cluster_statuses(self) -> tuple[WorkloadClusterStatus, ...]:
-        """Return how each of them stands."""
-        ...
+    def cluster_statuses(self) -> tuple[WorkloadClusterStatus, ...]: ...
 
     def subscribe(self, callback: Callable[[], None], /) -> Callable[[], None]:
-        """Call back when one of them stands in another way; returns what ends that."""
+        """Call back when a cluster's state changes; return a function that unsubscribes."""
         ...
 
 
 class ManagementBackend:
-    """Answers, while this hub leads."""
+    """Answers requests while this hub leads."""
 
     def __init__(
         self,
@@ -90,7 +88,7 @@ class ManagementBackend:
         self._read_uses = read_uses
         self._uses: tuple[LimitUsage, ...] = ()
         self._uses_fresh_until = 0.0
-        self._budget_problem = ""  # why it is not known how much of the budget is used
+        self._budget_problem = ""  # why the usage of the budget is unknown
         self._summary: Summary | None = None
         self._requested = asyncio.Event()
         self._changed = asyncio.Event()
@@ -98,7 +96,7 @@ class ManagementBackend:
         self._keep_until = 0.0
 
     async def run(self) -> None:
-        """Keep what is looked at, until cancelled."""
+        """Keep the state up to date while there are viewers, until cancelled."""
         try:
             while True:
                 await self._requested.wait()
@@ -106,88 +104,85 @@ class ManagementBackend:
         finally:
             self.broadcaster.reset_all()
 
-    # What is asked
+    # Requests
 
     async def summary(self) -> Summary:
-        """Return how it stands as a whole."""
         await self._wait_ready()
         return msgspec.structs.replace(self._summarize(), time=self._clock.now())
 
     async def clusters(self) -> ClusterList:
-        """Return all workload clusters."""
         await self._wait_ready()
         tiles = tuple(tile for _, tile in sorted(self.tiles.items()))
         return ClusterList(revision=self.broadcaster.revision, total=len(tiles), clusters=tiles)
 
     async def health(self) -> Health:
-        """Return how the hub is doing."""
         return await self._health(len(self.broadcaster))
 
     @contextlib.asynccontextmanager
     async def subscribe(self, *, since: str = "", node: str = "") -> AsyncIterator[Subscriber]:
-        """Let somebody look on."""
+        """Subscribe a viewer while the context lasts."""
         await self._wait_ready()
         hello = Hello(revision=self.broadcaster.revision, time=self._clock.now(), mode=Mode.MANAGEMENT)
         initial = encode_event("hello", hello), encode_event("summary", self._summarize())
         with self.broadcaster.subscribe(*initial, since=since, node=node) as subscriber:
             yield subscriber
 
-    # What a hub has not
+    # Requests that a hub cannot answer
 
     async def fleet(self) -> Fleet:
-        """Have no nodes: they are in other clusters."""
+        """Return no nodes: they are in other clusters."""
         await self._wait_ready()
         return Fleet(revision=self.broadcaster.revision, total=0, nodes=())
 
     async def detail(self, name: str) -> NodeDetail | None:
-        """Know no node."""
+        """Return None: a hub has no nodes."""
         del name
         return None
 
     async def notices(self) -> NoticeList:
-        """Have no notices: they are about nodes."""
+        """Return no notices: they are about nodes."""
         await self._wait_ready()
         return NoticeList(revision=self.broadcaster.revision, notices=())
 
     async def timeline(self, query: TimelineQuery) -> Timeline:
-        """Have no timeline."""
+        """Raise `HttpError`."""
         del query
         raise _not_on_management_cluster("no timeline")
 
     async def history(self, query: HistoryQuery) -> HistoryList:
-        """Have no history: it is about nodes."""
+        """Raise `HttpError`."""
         del query
         raise _not_on_management_cluster("no history of nodes")
 
     def history_csv(self, query: HistoryQuery) -> AsyncGenerator[bytes, None]:
-        """Have none."""
+        """Raise `HttpError`."""
         del query
         raise _not_on_management_cluster("no history of nodes")
 
     async def configuration(self) -> Configuration:
-        """Have no configuration."""
+        """Raise `HttpError`."""
         raise _not_on_management_cluster("no configuration")
 
     async def check(self, edit: Edit) -> WhatIf:
-        """Check nothing."""
+        """Raise `HttpError`."""
         del edit
         raise _not_on_management_cluster("no configuration")
 
-    # How it is kept
+    # Refresh
 
     @property
     def _is_in_use(self) -> bool:
         return len(self.broadcaster) > 0 or self._clock.monotonic() < self._keep_until
 
     async def _wait_ready(self) -> None:
-        """Want tiles; return when they are there."""
+        """Request the state, and wait until it is there."""
         self._keep_until = self._clock.monotonic() + real_seconds(KEEP_AFTER_LAST_VIEWER)
         self._requested.set()
         try:
             async with asyncio.timeout(real_seconds(_READY_TIMEOUT)):
                 await self._refreshed.wait()
         except TimeoutError:
-            raise HttpError("clusters are not known yet: they are being read") from None
+            raise HttpError("clusters are not loaded yet") from None
 
     async def _keep_updated(self) -> None:
         self.broadcaster.start(f"{int(self._clock.now().timestamp() * 1000):x}")
@@ -226,7 +221,7 @@ class ManagementBackend:
         self._refreshed.set()
 
     async def _refresh_budget(self) -> None:
-        """Read how much of the budget is used, not too often."""
+        """Read the usage of the budget, at most once per _BUDGET_INTERVAL."""
         now = self._clock.monotonic()
         if self._read_uses is None or now < self._uses_fresh_until:
             return
@@ -234,7 +229,7 @@ class ManagementBackend:
         try:
             self._uses, self._budget_problem = await self._read_uses(), ""
         except KubeError as error:
-            self._budget_problem = f"how much of the budget across clusters is used is not known: {error}"
+            self._budget_problem = f"cannot read the usage of the budget across clusters: {error}"
 
     def _summarize(self) -> Summary:
         problem = (
@@ -251,4 +246,4 @@ class ManagementBackend:
 
 
 def _not_on_management_cluster(what: str) -> HttpError:
-    return HttpError(f"this is a hub, which has {what}: the operators in its clusters may", HTTPStatus.NOT_FOUND)
+    return HttpError(f"this is a hub, which has {what}: ask the operator of the workload cluster", HTTPStatus.NOT_FOUND)

@@ -1,7 +1,7 @@
-"""What the leader answers from its caches: `haulout.dashboard.api.backend.Backend`, put together.
+"""The `haulout.dashboard.api.backend.Backend` of an operator: answers from the leader's informers.
 
-leader = Leader(client, sight, summed=…, more=…)
-await leader.run()                              # until cancelled, in the task group of whoever leads
+backend = NodeBackend(client, informers, operator_info=…, operator=…)
+await backend.run()  # until cancelled, in the TaskGroup of the leader
 """
 
 import contextlib
@@ -51,14 +51,14 @@ _MAX_UNCACHED = 100
 
 
 class OperatorBackend(Protocol):
-    """What is answered beside nodes."""
+    """The answers about the operator itself."""
 
     async def timeline(self, query: TimelineQuery, fleet: Fleet) -> Timeline:
-        """Return what was, is and comes."""
+        """Return past, current and coming maintenance."""
         ...
 
     async def configuration(self) -> Configuration:
-        """Return what profiles go by."""
+        """Return the configuration of profiles."""
         ...
 
     async def check(self, edit: Edit) -> WhatIf:
@@ -66,35 +66,35 @@ class OperatorBackend(Protocol):
         ...
 
     async def health(self, *, viewers: int) -> Health:
-        """Return how the operator is doing."""
+        """Return the health of the operator."""
         ...
 
 
 class NoOperatorBackend:
-    """Answers nothing beside nodes."""
+    """Answers nothing about the operator."""
 
     async def timeline(self, query: TimelineQuery, fleet: Fleet) -> Timeline:
-        """Have no timeline."""
+        """Raise `HttpError`."""
         del query, fleet
         raise HttpError("there is no timeline here", HTTPStatus.NOT_IMPLEMENTED)
 
     async def configuration(self) -> Configuration:
-        """Have no configuration."""
-        raise HttpError("the configuration is not told here", HTTPStatus.NOT_IMPLEMENTED)
+        """Raise `HttpError`."""
+        raise HttpError("the configuration is not available here", HTTPStatus.NOT_IMPLEMENTED)
 
     async def check(self, edit: Edit) -> WhatIf:
-        """Check nothing."""
+        """Raise `HttpError`."""
         del edit
-        raise HttpError("nothing is checked here", HTTPStatus.NOT_IMPLEMENTED)
+        raise HttpError("configuration checks are not available here", HTTPStatus.NOT_IMPLEMENTED)
 
     async def health(self, *, viewers: int) -> Health:
-        """Know of no health."""
+        """Raise `HttpError`."""
         del viewers
-        raise HttpError("how the operator is doing is not told here", HTTPStatus.NOT_IMPLEMENTED)
+        raise HttpError("the health of the operator is not available here", HTTPStatus.NOT_IMPLEMENTED)
 
 
 class NodeBackend:
-    """Answers, while this process leads."""
+    """Answers requests while this process leads."""
 
     def __init__(
         self,
@@ -119,19 +119,17 @@ class NodeBackend:
         self._uncached_details: dict[str, _UncachedDetails] = {}
 
     async def run(self) -> None:
-        """Keep what is looked at, until cancelled."""
+        """Keep the tiles up to date while there are viewers, until cancelled."""
         await self.tile_cache.run()
 
     async def summary(self) -> Summary:
-        """Return how it stands as a whole."""
         return msgspec.structs.replace(await self.tile_cache.summary(), time=self._clock.now())
 
     async def fleet(self) -> Fleet:
-        """Return all nodes."""
         return await self.tile_cache.fleet()
 
     async def detail(self, name: str) -> NodeDetail | None:
-        """Return all there is to know about a node."""
+        """Return all details of a node; None: there is no such node."""
         if self._informers.nodes.get(name) is None:
             return None
         uncached = await self._read_uncached(name)
@@ -149,43 +147,36 @@ class NodeBackend:
         )
 
     async def timeline(self, query: TimelineQuery) -> Timeline:
-        """Return what was, is and comes."""
         return await self._operator.timeline(query, await self.tile_cache.fleet())
 
     async def history(self, query: HistoryQuery) -> HistoryList:
-        """Return what happened last to all nodes."""
         return await self._fleet_history.newest(query)
 
     def history_csv(self, query: HistoryQuery) -> AsyncGenerator[bytes, None]:
-        """Return all that happened as CSV, in pieces."""
         return self._fleet_history.csv(query)
 
     async def notices(self) -> NoticeList:
-        """Return all notices."""
         await self.tile_cache.wait_ready()
         notices = self._informers.notices()
         found = () if notices is None else notices.notices.all()
         return notice_list(found, revision=self.broadcaster.revision, now=self._clock.now())
 
     async def clusters(self) -> ClusterList:
-        """Have none: that is for a hub."""
+        """Raise `HttpError`: only a hub has clusters."""
         raise HttpError("this operator is no hub: it has nodes, and no clusters", HTTPStatus.NOT_FOUND)
 
     async def configuration(self) -> Configuration:
-        """Return what profiles go by."""
         return await self._operator.configuration()
 
     async def check(self, edit: Edit) -> WhatIf:
-        """Return what would change with another configuration."""
         return await self._operator.check(edit)
 
     async def health(self) -> Health:
-        """Return how the operator is doing."""
         return await self._operator.health(viewers=len(self.broadcaster))
 
     @contextlib.asynccontextmanager
     async def subscribe(self, *, since: str = "", node: str = "") -> AsyncIterator[Subscriber]:
-        """Let somebody look on."""
+        """Subscribe a viewer while the context lasts."""
         summary = await self.tile_cache.summary()
         detail = await self.detail(node) if node else None
         initial = [
@@ -216,7 +207,7 @@ class NodeBackend:
         )
 
     async def _read_uncached(self, name: str) -> "_UncachedDetails":
-        """Return what is read when somebody asks, and kept for a moment."""
+        """Return what is read on request, cached for a moment."""
         now, cached = self._clock.monotonic(), self._uncached_details.get(name)
         if cached is not None and now < cached.expires_at:
             return cached
@@ -231,11 +222,11 @@ class NodeBackend:
         return found
 
     async def _history(self, name: str) -> tuple[tuple[Recorded, ...], str]:
-        """Return what happened to a node, or why nobody knows."""
+        """Return the history of a node, or why it is unknown."""
         try:
             return (await self._client.get(MAINTENANCE_RECORDS, name)).entries, ""
         except NotFound:
-            missing = f"{MAINTENANCE_RECORDS.kind} is not installed, so nothing is written down"
+            missing = f"{MAINTENANCE_RECORDS.kind} is not installed, so no history is kept"
             return (), "" if self._operator_info.has_history() else missing
         except Forbidden as error:
             return (), f"Haulout may not read it: {error}"
@@ -251,7 +242,7 @@ class NodeBackend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _UncachedDetails:
-    """What no cache has of a node."""
+    """The details of a node that no informer has."""
 
     expires_at: float
     history: tuple[Recorded, ...]

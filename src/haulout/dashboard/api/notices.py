@@ -1,4 +1,4 @@
-"""Notices as the API tells them: how they stand, whether their nodes will be empty in time, and why. Pure."""
+"""Notices in the API: phase, whether their nodes will be empty in time, and why. Pure."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -12,7 +12,6 @@ _BOOLEANS = {"True": True, "False": False}
 
 
 def notice_to_api(notice: MaintenanceNotice, *, now: datetime) -> Notice:
-    """Return a notice."""
     spec, status = notice.spec, notice.status
     on_time, rescheduled = status.condition(NoticeCondition.ON_TIME), status.condition(NoticeCondition.RESCHEDULED)
     return Notice(
@@ -38,13 +37,13 @@ def notice_to_api(notice: MaintenanceNotice, *, now: datetime) -> Notice:
 
 
 def notice_list(notices: Iterable[MaintenanceNotice], *, revision: str, now: datetime) -> NoticeList:
-    """Return all of them: those that are not over first, by their start."""
+    """Return all notices: current ones first, by their start."""
     found = [notice_to_api(notice, now=now) for notice in notices]
     return NoticeList(revision=revision, notices=tuple(sorted(found, key=_sort_key)))
 
 
 def phase_of(notice: MaintenanceNotice, *, now: datetime) -> NoticePhase:
-    """Return how a notice stands: by what the controller has made of it, or else by the clock."""
+    """Return the phase in the status, or else the phase by the clock."""
     try:
         return NoticePhase(notice.status.phase)
     except ValueError:
@@ -52,13 +51,13 @@ def phase_of(notice: MaintenanceNotice, *, now: datetime) -> NoticePhase:
 
 
 def is_late(notice: Notice) -> bool:
-    """Tell whether its node will not be empty in time, and something can still be done about that."""
+    """Return whether the node will not be empty in time and the notice is not over."""
     return notice.is_on_time is False and not NoticePhase(notice.phase).is_over
 
 
 def _sort_key(notice: Notice) -> tuple[object, ...]:
     if NoticePhase(notice.phase).is_over:
-        # Of those that are over the newest is looked for first.
+        # Of past notices the newest comes first.
         ended = notice.end or notice.start
         return True, 0.0 if ended is None else -ended.timestamp(), notice.name
     return False, (notice.start or notice.deadline or _NEVER).timestamp(), notice.name

@@ -1,4 +1,4 @@
-"""The OpenAPI document of `/api/v2`, made from `types` and the table below."""
+"""The OpenAPI document of `/api/v2`, generated from `types` and the table below."""
 
 import inspect
 import re
@@ -15,7 +15,7 @@ from haulout.dashboard.api.types import ApiType, Problem
 
 # Descriptions of fields are the comments beside them in `types`, so that each is written once.
 #
-# Both the OpenAPI document and the reference page are made from them. Without the source there are none.
+# The OpenAPI document and the reference page use both. Without the source there are no descriptions.
 
 _CLASS = re.compile(r"class (?P<name>\w+)\(")
 _FIELD = re.compile(r"    (?P<name>\w+)(:| =) .*?  # (noqa: \w+ - a \w+: )?(?P<text>.+)")
@@ -23,7 +23,7 @@ _FIELD = re.compile(r"    (?P<name>\w+)(:| =) .*?  # (noqa: \w+ - a \w+: )?(?P<t
 
 @cache
 def field_docs() -> Mapping[tuple[str, str], str]:
-    """Return what is said of members of classes, by the names of both in the code."""
+    """Return the comments of members, by the names of class and member in the code."""
     found: dict[tuple[str, str], str] = {}
     name = ""
     for line in _types_source():
@@ -46,26 +46,26 @@ _REF = "#/components/schemas/{name}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """What can be said with a question."""
+    """A parameter of a request."""
 
     name: str
     text: str
     location: str = "query"
     is_list: bool = False
-    schema: Mapping[str, Any] | None = None  # None: any text
+    schema: Mapping[str, Any] | None = None  # None: a string
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """An address, and what is answered there."""
+    """A method and path, and its response."""
 
     method: str
     path: str
     text: str
-    answer: type[ApiType] | None = None  # None: a stream of events, or this document
+    answer: type[ApiType] | None = None  # None: an event stream, or this document
     body: type[ApiType] | None = None
     parameters: tuple[Parameter, ...] = ()
-    statuses: tuple[int, ...] = ()  # that may come instead, besides 503
+    statuses: tuple[int, ...] = ()  # error statuses besides 503
 
 
 _STATES = {"type": "string", "enum": [*types.NodeState]}
@@ -74,23 +74,23 @@ _NODE_FILTER_PARAMETERS = (
     Parameter(name="zone", text="only nodes in one of these zones", is_list=True),
     Parameter(name="pool", text="only nodes of one of these pools", is_list=True),
     Parameter(name="profile", text="only nodes with one of these profiles", is_list=True),
-    Parameter(name="q", text="only nodes of which a tile says all of these words"),
+    Parameter(name="q", text="only nodes whose tile contains all of these words"),
 )
 _INSTANT = {"type": "string", "format": "date-time"}
 _COUNT = {"type": "integer", "minimum": 1, "maximum": 5000}
 _HISTORY_PARAMETERS = (
-    Parameter(name="from", text="what happened then or later", schema=_INSTANT),
-    Parameter(name="to", text="what happened before", schema=_INSTANT),
+    Parameter(name="from", text="entries at or after this time", schema=_INSTANT),
+    Parameter(name="to", text="entries before this time", schema=_INSTANT),
     Parameter(name="node", text="only these nodes", is_list=True),
     Parameter(
-        name="what", text="only what is about one of these, such as profile or NodeMaintenance/patch", is_list=True
+        name="what", text="only entries about one of these, such as profile or NodeMaintenance/patch", is_list=True
     ),
-    Parameter(name="q", text="only entries that have all of these words"),
+    Parameter(name="q", text="only entries that contain all of these words"),
 )
 _NAME = Parameter(name="name", text="of the node", location="path")
 
 ENDPOINTS = (
-    Endpoint(method="get", path="/summary", text="Counts, budgets, banners, who leads", answer=types.Summary),
+    Endpoint(method="get", path="/summary", text="Counts, budgets, banners and the leader", answer=types.Summary),
     Endpoint(
         method="get",
         path="/nodes",
@@ -102,7 +102,7 @@ ENDPOINTS = (
     Endpoint(
         method="get",
         path="/nodes/{name}",
-        text="All there is to know about one node",
+        text="Details of one node",
         answer=types.NodeDetail,
         parameters=(_NAME,),
         statuses=(404,),
@@ -110,12 +110,12 @@ ENDPOINTS = (
     Endpoint(
         method="get",
         path="/timeline",
-        text="What was, is and comes, per node",
+        text="Past, current and planned maintenance per node",
         answer=types.Timeline,
         parameters=(
-            Parameter(name="from", text="where it begins", schema=_INSTANT),
-            Parameter(name="to", text="where it ends", schema=_INSTANT),
-            Parameter(name="limit", text="rows, at most", schema=_COUNT),
+            Parameter(name="from", text="start of the range", schema=_INSTANT),
+            Parameter(name="to", text="end of the range", schema=_INSTANT),
+            Parameter(name="limit", text="maximum number of rows", schema=_COUNT),
             *_NODE_FILTER_PARAMETERS,
         ),
         statuses=(400,),
@@ -123,18 +123,18 @@ ENDPOINTS = (
     Endpoint(
         method="get",
         path="/history",
-        text="What happened to all nodes, deleted ones among them, the newest first",
+        text="History of all nodes, including deleted ones, newest first",
         answer=types.HistoryList,
         parameters=(
             *_HISTORY_PARAMETERS,
-            Parameter(name="limit", text="entries, at most; by default 500", schema=_COUNT),
+            Parameter(name="limit", text="maximum number of entries; by default 500", schema=_COUNT),
         ),
         statuses=(400,),
     ),
     Endpoint(
         method="get",
         path="/history.csv",
-        text="All of it as CSV, node by node; `haulout history --all -o csv` has the same columns",
+        text="The whole history as CSV, node by node; `haulout history --all -o csv` has the same columns",
         parameters=_HISTORY_PARAMETERS,
         statuses=(400,),
     ),
@@ -142,30 +142,30 @@ ENDPOINTS = (
     Endpoint(
         method="get",
         path="/clusters",
-        text="Of a hub: a tile for each workload cluster",
+        text="On a hub: a tile for each workload cluster",
         answer=types.ClusterList,
         statuses=(404,),
     ),
     Endpoint(
         method="get",
         path="/configuration",
-        text="The file in force, and what is wrong with the one that is not",
+        text="The configuration in force, and the errors of a newer file that is not",
         answer=types.Configuration,
     ),
     Endpoint(
         method="post",
         path="/configuration/check",
-        text="What would change with another file; changes nothing",
+        text="Preview what another file would change; changes nothing",
         answer=types.WhatIf,
         body=types.Edit,
         statuses=(400, 408, 413, 415),
     ),
-    Endpoint(method="get", path="/health", text="How the replica that leads is doing", answer=types.Health),
-    Endpoint(method="get", path="/session", text="Who asks, and what they may do", answer=types.Session),
+    Endpoint(method="get", path="/health", text="Health of the leader", answer=types.Health),
+    Endpoint(method="get", path="/session", text="The caller and the actions they may take", answer=types.Session),
     Endpoint(
         method="post",
         path="/session",
-        text="Log a browser in, which keeps the token as a cookie",
+        text="Log in: the browser keeps the token as a cookie",
         answer=types.Session,
         body=types.Login,
         statuses=(400, 401, 403, 408, 413, 415, 429),
@@ -173,18 +173,22 @@ ENDPOINTS = (
     Endpoint(
         method="delete",
         path="/session",
-        text="Log a browser out",
+        text="Log out",
         answer=types.Session,
         statuses=(403,),
     ),
     Endpoint(
         method="post",
         path="/acts",
-        text="Do something, in the name of whoever asks",
+        text="Execute an action as the caller",
         answer=types.Done,
         body=types.Act,
         parameters=(
-            Parameter(name="X-Haulout-Csrf", text="what Session says, unless a token is shown", location="header"),
+            Parameter(
+                name="X-Haulout-Csrf",
+                text="the csrf value of Session; not needed with a bearer token",
+                location="header",
+            ),
         ),
         statuses=(400, 401, 403, 404, 408, 409, 413, 415, 429, 502),
     ),
@@ -193,9 +197,9 @@ ENDPOINTS = (
         path="/events",
         text="Server-sent events: hello, summary, nodes, notices, node, clusters, reset",
         parameters=(
-            Parameter(name="node", text="tell of this node in detail as well"),
-            Parameter(name="since", text="go on after this event, as Last-Event-ID says, which goes before"),
-            Parameter(name="Last-Event-ID", text="go on after this event", location="header"),
+            Parameter(name="node", text="also send details of this node"),
+            Parameter(name="since", text="resume after this event; Last-Event-ID takes precedence"),
+            Parameter(name="Last-Event-ID", text="resume after this event", location="header"),
         ),
         statuses=(400, 404),
     ),
@@ -214,12 +218,11 @@ EVENTS: Mapping[str, type[ApiType]] = {
 
 @cache
 def document() -> bytes:
-    """Return the document as JSON."""
     return msgspec.json.format(msgspec.json.encode(build_document()), indent=1)
 
 
 def build_document() -> dict[str, Any]:
-    """Return the document."""
+    """Return the document as a value."""
     used = {api_type for endpoint in ENDPOINTS for api_type in (endpoint.answer, endpoint.body) if api_type is not None}
     _, components = msgspec.json.schema_components(
         sorted(used | set(EVENTS.values()) | {Problem}, key=lambda api_type: api_type.__name__), ref_template=_REF
@@ -243,7 +246,7 @@ def build_document() -> dict[str, Any]:
 
 
 def _add_descriptions(components: dict[str, Any]) -> None:
-    """Say what the fields mean."""
+    """Add the descriptions of fields and enum members."""
     for name, schema in components.items():
         api_type = getattr(types, name)
         if "enum" in schema:
@@ -264,7 +267,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "responses": {"200": _success_response(endpoint)},
     }
     for status in (*endpoint.statuses, 503):
-        operation["responses"][str(status)] = {"description": "a problem, in words", "content": _json(Problem)}
+        operation["responses"][str(status)] = {"description": "description of the problem", "content": _json(Problem)}
     if endpoint.parameters:
         operation["parameters"] = [_parameter(parameter) for parameter in endpoint.parameters]
     if endpoint.body is not None:
@@ -281,7 +284,7 @@ def _success_response(endpoint: Endpoint) -> dict[str, Any]:
         return {"description": endpoint.text, "content": {"application/json": {"schema": {"type": "object"}}}}
     events = "; ".join(f"`{name}` has a {api_type.__name__}" for name, api_type in EVENTS.items())
     return {
-        "description": f"{events}; after `reset`, which has nothing, ask for all anew",
+        "description": f"{events}; `reset` has no data: reload everything after it",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
 

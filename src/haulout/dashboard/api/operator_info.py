@@ -1,4 +1,4 @@
-"""What stands above every page, and whoever leads knows."""
+"""What the leader knows for the header of every page."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from haulout.dashboard.api.types import Banner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorInfo:
-    """What stands above every page, beside the nodes."""
+    """The header of every page, besides the nodes."""
 
     identity: str
     since: datetime

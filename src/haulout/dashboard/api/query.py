@@ -1,4 +1,4 @@
-"""What stands after the question mark, read strictly: who mistypes is told so, rather than shown everything."""
+"""Parse query strings strictly: a mistyped parameter is an error and does not return everything."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -12,24 +12,22 @@ from haulout.dashboard.api.nodes.node_filter import NodeFilter
 from haulout.dashboard.api.types import NodeState
 
 _MAX_ROWS = 5000
-_MAX_ECHOED = 200  # characters of a value that are repeated to whoever sent it
+_MAX_ECHOED = 200  # characters of a value that an error repeats
 
 Query = MultiMapping[str]
 
 
 def require_no_parameters(query: Query) -> None:
-    """Refuse whatever is there."""
+    """Refuse all parameters."""
     _refuse_unknown(query, ())
 
 
 def nodes_query(query: Query) -> NodeFilter:
-    """Return which nodes are asked for."""
     _refuse_unknown(query, node_filter.PARAMETERS)
     return _parse_node_filter(query)
 
 
 def timeline_query(query: Query) -> TimelineQuery:
-    """Return what of the timeline is asked for."""
     _refuse_unknown(query, ("from", "to", "limit", *node_filter.PARAMETERS))
     start, end = _instant(query, "from"), _instant(query, "to")
     if start is not None and end is not None and start >= end:
@@ -38,7 +36,6 @@ def timeline_query(query: Query) -> TimelineQuery:
 
 
 def history_query(query: Query) -> HistoryQuery:
-    """Return what of the history is asked for."""
     _refuse_unknown(query, ("from", "to", "node", "what", "q", "limit"))
     since, until = _instant(query, "from"), _instant(query, "to")
     if since is not None and until is not None and since >= until:
@@ -54,13 +51,13 @@ def history_query(query: Query) -> HistoryQuery:
 
 
 def event_stream_query(query: Query) -> tuple[str, str]:
-    """Return the node that is to be told of in detail, and the event after which to go on; either may be empty."""
+    """Return the node whose details the stream includes, and the id of the last event seen; either may be empty."""
     _refuse_unknown(query, ("node", "since"))
     return query.get("node", ""), query.get("since", "")
 
 
 def bad_request(text: str) -> HttpError:
-    """Return what to raise about a question that makes no sense."""
+    """Return the error to raise for an invalid request."""
     return HttpError(text, HTTPStatus.BAD_REQUEST)
 
 
@@ -69,7 +66,9 @@ def _refuse_unknown(query: Query, allowed: Iterable[str]) -> None:
     for name in query:
         if name not in names:
             known_parameters = (
-                f"there are {', '.join(f'`{known_name}`' for known_name in names)}" if names else "none are known here"
+                f"there are {', '.join(f'`{known_name}`' for known_name in names)}"
+                if names
+                else "none are supported here"
             )
             raise bad_request(f"unknown parameter {_quote(name)}; {known_parameters}")
 
@@ -108,7 +107,7 @@ def _instant(query: Query, name: str) -> datetime | None:
     except ValueError:
         raise bad_request(f"`{name}` must be an instant such as 2026-05-01T10:00:00Z, found {_quote(text)}") from None
     if found.tzinfo is None:
-        raise bad_request(f"`{name}` must say its time zone, as 2026-05-01T10:00:00Z does, found {_quote(text)}")
+        raise bad_request(f"`{name}` needs a time zone, as in 2026-05-01T10:00:00Z, found {_quote(text)}")
     try:
         return found.astimezone(UTC)
     except OverflowError:

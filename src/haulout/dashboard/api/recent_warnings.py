@@ -1,10 +1,10 @@
-"""The last warnings and errors of this process, as people see them on the health page: bounded, and without secrets.
+"""The last warnings and errors of this process, for the health page: bounded, and without secrets.
 
-    with troubles.listening():
+    with warnings.capture():
         …
-    troubles.told(hide)             # the newest first
+    warnings.to_api(redact)  # the newest first
 
-What is logged again and again is one line that counts, also if only a number in it changes: an attempt, a time.
+Repeated messages are one entry with a count, even if numbers in them differ, such as an attempt or a time.
 """
 
 import logging
@@ -36,7 +36,7 @@ class _LogEntry:
 
 
 class RecentWarnings(logging.Handler):
-    """Keeps the last of them."""
+    """A logging handler that keeps the last warnings."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(logging.WARNING)
@@ -45,7 +45,7 @@ class RecentWarnings(logging.Handler):
 
     @contextmanager
     def capture(self, logger: str = _LOGGER) -> Iterator[None]:
-        """Hear what is logged while the context lasts."""
+        """Handle records of a logger while the context lasts."""
         target = logging.getLogger(logger)
         target.addHandler(self)
         try:
@@ -54,10 +54,10 @@ class RecentWarnings(logging.Handler):
             target.removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note a warning or an error."""
+        """Keep a warning or an error."""
         try:
             text = _text(record)
-        except Exception:  # noqa: BLE001 - what logging does with a message whose parts do not fit it
+        except Exception:  # noqa: BLE001 - as logging does for a message that does not match its arguments
             self.handleError(record)
             return
         level = Level.CRITICAL if record.levelno >= logging.ERROR else Level.WARNING
@@ -69,8 +69,8 @@ class RecentWarnings(logging.Handler):
             self._entries.popitem(last=False)
 
     def to_api(self, redact: Callable[[str], str] = redact_known_patterns) -> tuple[Trouble, ...]:
-        """Return them, the newest first; `redact` strikes out what nobody may see."""
-        with self.lock or _no_lock():  # others may log in threads
+        """Return the entries, the newest first; `redact` removes secrets."""
+        with self.lock or _no_lock():  # other threads may log
             entries = [*self._entries.values()]
         return tuple(
             Trouble(time=entry.at, level=entry.level, text=redact_known_patterns(redact(entry.text)), count=entry.count)

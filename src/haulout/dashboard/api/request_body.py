@@ -1,4 +1,4 @@
-"""What is sent with a request: JSON, not too much of it, and not too slowly."""
+"""Read request bodies: JSON, with limits on size and time."""
 
 import asyncio
 from datetime import timedelta
@@ -13,7 +13,7 @@ _SENT_WITHIN = timedelta(seconds=10)
 
 
 async def read_body(request: web.Request, *, max_bytes: int) -> bytes:
-    """Return what they sent, which is bounded, as is the time that they have for it; raises `HttpError`."""
+    """Return the body; raise `HttpError` for a wrong type, size or timeout."""
     if request.content_type != "application/json":
         text = f"expected application/json, found {request.content_type}"
         raise HttpError(text, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)

@@ -1,7 +1,7 @@
-"""How an answer is sent: as JSON that is not kept by anybody, packed if it is large, or not at all if they have it.
+"""HTTP responses: JSON with ETags, compressed if large.
 
-An `ETag` is made of the bytes, so that it is right whatever the answer depends on. `no-cache` lets a browser keep an
-answer as long as it asks each time whether it still holds.
+The `ETag` is a hash of the bytes, so that it is correct whatever the response depends on. With `no-cache` a browser may
+store a response, but must revalidate it each time.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from multidict import CIMultiDict
 
 from haulout.dashboard.api.types import Problem
 
-_COMPRESS_FROM = 2 << 10  # bytes from which packing is worth it
-_COMPRESS_IN_THREAD_FROM = 64 << 10  # from which it takes so long that a thread does it
+_COMPRESS_FROM = 2 << 10  # bytes from which compression pays off
+_COMPRESS_IN_THREAD_FROM = 64 << 10  # bytes from which compression needs a thread
 _GZIP_LEVEL = 3
 
 _encode = msgspec.json.Encoder().encode
@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 async def cacheable_response(
     request: web.Request, body: bytes, *, content_type: str = "application/json", headers: dict[str, str] | None = None
 ) -> web.Response:
-    """Return the answer, or that what they have still holds."""
+    """Return the response, or 304 if the client has it already."""
     etag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
     response_headers = CIMultiDict({"ETag": etag, "Vary": "Accept-Encoding"})
     response_headers.update({"Cache-Control": "no-cache", **(headers or {})})
@@ -38,19 +38,19 @@ async def cacheable_response(
 
 
 async def compress(body: bytes) -> bytes:
-    """Return it in fewer bytes."""
+    """Return the body compressed with gzip."""
     if len(body) < _COMPRESS_IN_THREAD_FROM:
         return _compress(body)
     return await asyncio.to_thread(_compress, body)
 
 
 def uncached_response(value: object) -> web.Response:
-    """Return an answer that holds for this question only."""
+    """Return a response that must not be stored."""
     return web.Response(body=_encode(value), content_type="application/json", headers={"Cache-Control": "no-store"})
 
 
 def problem_response(text: str, status: HTTPStatus, *, headers: dict[str, str] | None = None) -> web.Response:
-    """Return why there is no other answer."""
+    """Return an error response."""
     return web.Response(
         body=_encode(Problem(error=text, status=status)),
         status=status,
@@ -60,7 +60,6 @@ def problem_response(text: str, status: HTTPStatus, *, headers: dict[str, str] |
 
 
 def encode(value: object) -> bytes:
-    """Return a shape as JSON."""
     return _encode(value)
 
 
@@ -77,7 +76,10 @@ def _accepts_gzip(request: web.Request) -> bool:
 
 
 def _etag_matches(request: web.Request, etag: str) -> bool:
-    """Tell whether they have it: `If-None-Match` may list several, and a proxy that packs makes them weak."""
+    """Return whether the client has this version.
+
+    `If-None-Match` may list several ETags, and proxies that compress make them weak.
+    """
     if_none_match = request.headers.get("If-None-Match", "")
     return if_none_match.strip() == "*" or etag in (
         candidate.strip().removeprefix("W/") for candidate in if_none_match.split(",")

@@ -1,10 +1,10 @@
-"""The addresses of `/api/v2`: which question each of them is, and how it is answered.
+"""The routes of `/api/v2` and their handlers.
 
     app = web.Application()
-    add_routes(app, Answerer(source=lambda: leading_or_none, forwarding=forwarding, last_resort=summary_of_a_follower))
+    add_routes(app, ApiHandler(backend=lambda: leading_or_none, forwarder=forwarder, fallback_summary=summary))
 
-Whoever leads answers from its `Backend`; anybody else forwards. Whatever goes wrong is a `Problem` with a fitting
-status. A defect in one answer is logged, and is a problem of whoever asked only.
+The leader answers from its `Backend`; other replicas forward. Every error is a `Problem` with a suitable status. A bug
+in one handler is logged, and affects only its request.
 """
 
 import asyncio
@@ -32,21 +32,21 @@ from haulout.dashboard.stream.stream_limits import StreamLimiter
 log = logging.getLogger(__name__)
 
 ROOT = "/api/v2"
-USER_NAME = web.RequestKey("who", str)  # asks, where that is known
+USER_NAME = web.RequestKey("who", str)  # the authenticated user, if known
 CLIENT_ADDRESS = web.RequestKey(
     "client", str
-)  # the address that a request counts for; behind a follower, the one it names
-STREAM_DURATION = web.RequestKey("ends_after", timedelta)  # how long a stream lasts before they are to ask anew
+)  # the client for rate limits; for a forwarded request, the one that the replica names
+STREAM_DURATION = web.RequestKey("ends_after", timedelta)  # after which a stream ends, and the client reconnects
 
 _MAX_EDIT_BYTES = 1 << 20
-_READ_WITHIN = timedelta(seconds=30)  # of each piece
+_READ_WITHIN = timedelta(seconds=30)  # per chunk
 _VERY_LONG = timedelta(days=1000)
 
 BackendHandler = Callable[[Backend, web.Request], Awaitable[ApiType]]
 
 
 class ApiHandler:
-    """Answers as the leader, or has the leader answer."""
+    """Answers requests from the backend if this replica leads, else forwards them."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class ApiHandler:
         self._streams: set[asyncio.Task[object]] = set()
 
     async def get(self, handler: BackendHandler, request: web.Request) -> web.StreamResponse:
-        """Answer a question."""
+        """Answer a GET request."""
         backend = self._backend()
         if backend is None:
             return await self.forwarder.forward(request)
         return await cacheable_response(request, encode(await handler(backend, request)))
 
     async def summary(self, request: web.Request) -> web.StreamResponse:
-        """Answer how it stands; if nobody leads, that is the answer."""
+        """Answer the summary; without a leader, answer that fact."""
         try:
             return await self.get(_summary, request)
         except HttpError as error:
@@ -91,13 +91,13 @@ class ApiHandler:
         return uncached_response(await backend.check(edit))
 
     async def history_csv(self, request: web.Request) -> web.StreamResponse:
-        """Send the history as a file, piece by piece, to somebody who may read slowly."""
+        """Send the history as a file, in chunks, to a client that may read slowly."""
         history_query = query.history_query(request.query)
         backend = self._backend()
         if backend is None:
             return await self.forwarder.forward(request)
         async with contextlib.aclosing(backend.history_csv(history_query)) as pieces:
-            first = await anext(pieces)  # what is wrong is a problem as long as nothing is sent
+            first = await anext(pieces)  # before the response begins, errors still become a Problem
             response = web.StreamResponse(headers=_CSV_HEADERS)
             await response.prepare(request)
             try:
@@ -106,15 +106,15 @@ class ApiHandler:
                     await _send(response, piece)
                 await response.write_eof()
             except (TimeoutError, HttpError) as error:
-                # A file that ends early must not look complete.
-                log.warning("%s is not sent to its end: %s", request.path, error or "nobody reads it")
+                # A truncated file must not look complete.
+                log.warning("closing the event stream of %s: %s", request.path, error or "the client does not read it")
                 _abort(request)
             except ConnectionError:
-                log.debug("%s has left", request.remote)
+                log.debug("client %s disconnected", request.remote)
             return response
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Tell what changes, until they leave."""
+        """Send events until the client disconnects."""
         node, since = query.event_stream_query(request.query)
         with self.stream_limiter.admit(_client_key(request)), self._track_stream():
             backend = self._backend()
@@ -127,7 +127,7 @@ class ApiHandler:
 
     @contextlib.contextmanager
     def _track_stream(self) -> Iterator[None]:
-        """Remember that a stream is open, which has no end of its own."""
+        """Register the task of an open stream, which has no end of its own."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("streams are tasks")
@@ -138,13 +138,13 @@ class ApiHandler:
             self._streams.discard(task)
 
     async def end_streams(self, _app: web.Application) -> None:
-        """Let all go who look on, so that the server need not wait for them to leave."""
+        """Cancel all streams at shutdown, so that the server need not wait for clients to disconnect."""
         for task in tuple(self._streams):
             task.cancel()
 
 
 async def _send_events(stream: EventStream, request: web.Request) -> web.StreamResponse:
-    """Send what is told, to somebody who may read slowly, or not at all."""
+    """Send events to a client that may read slowly or not at all."""
     now = asyncio.get_running_loop().time
     ends_at = now() + real_seconds(request.get(STREAM_DURATION, _VERY_LONG))
     response = web.StreamResponse(headers=_STREAM_HEADERS)
@@ -157,7 +157,7 @@ async def _send_events(stream: EventStream, request: web.Request) -> web.StreamR
     except TimeoutError:
         _abort(request)
     except ConnectionError:
-        log.debug("%s has left", request.remote)
+        log.debug("client %s disconnected", request.remote)
     return response
 
 
@@ -186,9 +186,10 @@ _STREAM_HEADERS = {
 def add_routes(
     app: web.Application, api_handler: ApiHandler, *, add_auth_routes: Callable[[web.Application], None] | None = None
 ) -> None:
-    """Add all addresses of the API to `app`; what is added later under `ROOT` is not reached.
+    """Add all routes of the API to `app`; routes below `ROOT` that are added later are not reached.
 
-    `add_auth_routes` adds those that are about who asks; without it everybody may read, and nobody is known.
+    `add_auth_routes` adds the routes for sessions and actions; without it everyone may read, and nobody is
+    authenticated.
     """
     app.cleanup_ctx.append(api_handler.forwarder.lifespan)
     app.on_shutdown.append(api_handler.end_streams)
@@ -207,13 +208,13 @@ def add_routes(
     app.router.add_route("*", f"{ROOT}{{rest:(/.*)?}}", _not_found)
 
 
-# The questions
+# Handlers
 
 
 async def _summary(backend: Backend, request: web.Request) -> ApiType:
     query.require_no_parameters(request.query)
     found = await backend.summary()
-    # Whoever is asked by a follower is not the one that people have asked.
+    # A leader that gets a forwarded request is not the replica that the user's browser asked.
     leader = msgspec.structs.replace(found.leader, is_asked=FORWARDED_HEADER not in request.headers)
     return msgspec.structs.replace(found, leader=leader)
 
@@ -283,17 +284,17 @@ async def _openapi(request: web.Request) -> web.StreamResponse:
 
 async def _not_found(request: web.Request) -> web.StreamResponse:
     return problem_response(
-        f"there is no {request.method} {request.path[:200]}; {ROOT}/openapi.json tells what there is", _404
+        f"there is no {request.method} {request.path[:200]}; {ROOT}/openapi.json lists the endpoints", _404
     )
 
 
-# What they have in common
+# Shared by all handlers
 
 
 def handle_errors(
     handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Return a handler whose errors are problems of whoever asked only."""
+    """Return a handler whose errors become error responses."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
@@ -304,14 +305,14 @@ def handle_errors(
         except (web.HTTPException, web.RequestPayloadError, ConnectionError):
             raise
         except Exception:
-            log.exception("%s %s cannot be answered", request.method, request.path)
-            return problem_response("this is a defect, and the log tells where", HTTPStatus.INTERNAL_SERVER_ERROR)
+            log.exception("%s %s failed", request.method, request.path)
+            return problem_response("internal error: see the log of the operator", HTTPStatus.INTERNAL_SERVER_ERROR)
 
     return handle
 
 
 def _client_key(request: web.Request) -> str:
-    """Return who asks: a user, or else an address. An Ingress has one address for all."""
+    """Return the user or else the address: behind an Ingress all clients have the same address."""
     return request.get(USER_NAME) or request.get(CLIENT_ADDRESS) or request.remote or "unknown"
 
 

@@ -1,23 +1,23 @@
-"""What `/api/v2` answers with and is asked with: values, and nothing else. The OpenAPI document is made from them.
+"""Requests and responses of `/api/v2`: values, and nothing else. The OpenAPI document is generated from them.
 
-    GET  /api/v2/summary                 Summary: counts, budgets, banners, who leads
-    GET  /api/v2/nodes                   Fleet: a tile for each node; ?state= &zone= &pool= &profile= &q= narrow it
-    GET  /api/v2/nodes/NAME              NodeDetail: all there is to know about one
-    GET  /api/v2/timeline                Timeline; ?from= &to= and what narrows nodes
+    GET  /api/v2/summary                 Summary: counts, budgets, banners, the leader
+    GET  /api/v2/nodes                   Fleet: a tile for each node; filters: ?state= &zone= &pool= &profile= &q=
+    GET  /api/v2/nodes/NAME              NodeDetail: all details of one node
+    GET  /api/v2/timeline                Timeline; ?from= &to= and the filters of nodes
     GET  /api/v2/notices                 NoticeList
     GET  /api/v2/clusters                ClusterList: of a hub, the workload clusters
-    GET  /api/v2/configuration           Configuration: the file in force, and what is wrong with the one that is not
+    GET  /api/v2/configuration           Configuration: the file in force, and errors in the current one
     POST /api/v2/configuration/check     Edit -> WhatIf: what would change with another file; changes nothing
-    GET  /api/v2/health                  Health of the replica that leads
-    GET  /api/v2/session                 Session: who asks, and what they may do
-    POST /api/v2/session                 Login -> Session: a browser logs in
-    DELETE /api/v2/session               Session: it logs out
+    GET  /api/v2/health                  Health of the leader
+    GET  /api/v2/session                 Session: the user, and the allowed actions
+    POST /api/v2/session                 Login -> Session: log a browser in
+    DELETE /api/v2/session               Session: log a browser out
     POST /api/v2/acts                    Act -> Done
     GET  /api/v2/events                  server-sent events: hello, summary, nodes, notices, node, clusters, reset
-    GET  /api/v2/openapi.json            the description of all of it
+    GET  /api/v2/openapi.json            the OpenAPI document
 
-Times are RFC 3339 in UTC. What is empty, zero or false by default is left out. An error is `Problem`, with a fitting
-status. Fields are added, never taken away or given another meaning; what would need that is `/api/v3`.
+Times are RFC 3339 in UTC. Values that are empty, zero or false by default are left out. An error is a `Problem`, with a
+suitable status. Fields are added, never removed or given another meaning; that would need `/api/v3`.
 """
 
 from collections.abc import Mapping
@@ -29,35 +29,35 @@ import msgspec
 
 
 class ApiType(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What all of them have in common."""
+    """The base of all types."""
 
 
 class Problem(ApiType, frozen=True):
-    """Why there is no other answer."""
+    """An error response."""
 
-    error: str  # for people
+    error: str  # a message for users
     status: int = 0
 
 
 class Mode(StrEnum):
-    """What an operator is there for."""
+    """What an operator manages."""
 
     CLUSTER = "cluster"  # the nodes of its own cluster
-    MANAGEMENT = "management"  # a hub: Machines of Cluster API, and the workload clusters that they are nodes of
+    MANAGEMENT = "management"  # a hub: Machines of Cluster API, and the workload clusters with their nodes
 
 
 # The fleet
 
 
 class NodeState(StrEnum):
-    """What goes on with a node, at a glance."""
+    """The state of a node at a glance."""
 
     IDLE = "idle"
-    PLANNED = "planned"  # somebody announced or required maintenance, and nothing was done to the node yet
+    PLANNED = "planned"  # maintenance is announced or required, and nothing was done to the node yet
     DRAINING = "draining"
-    BLOCKED = "blocked"  # it was begun, and does not go on by itself: a budget, a failure, data that makes no sense
+    BLOCKED = "blocked"  # maintenance has begun and cannot continue by itself: a budget, a failure, invalid data
     IN_MAINTENANCE = "in-maintenance"
-    RECOVERING = "recovering"  # maintenance is over, and it is not yet as it was before
+    RECOVERING = "recovering"  # maintenance is over, and the node is not yet back in its previous state
 
 
 class Tile(ApiType, frozen=True):
@@ -65,50 +65,50 @@ class Tile(ApiType, frozen=True):
 
     name: str
     state: NodeState
-    since: datetime | None = None  # when it came to that state, as far as is known
-    why: str = ""  # in a line: what goes on, or what it waits for, and who is to blame
-    at: datetime | None = None  # the next instant that matters: a start, a deadline, a next look
+    since: datetime | None = None  # when the node entered the state, as far as known
+    why: str = ""  # in a line: what happens, or what the node waits for, and what blocks it
+    at: datetime | None = None  # the next relevant instant: a start, a deadline, a reconcile
     progress: int | None = None  # of a drain, in percent
     zone: str = ""
     pool: str = ""
     is_ready: bool = True
     is_cordoned: bool = False
-    profiles: Mapping[str, str] = {}  # by name: its state
-    notices: int = 0  # that are not over
-    maintenance: str = ""  # the NodeMaintenance that has it
-    hold: str = ""  # who holds it back from maintenance, and why
-    labels: Mapping[str, str] = {}  # those that the configuration has shown on dashboards
+    profiles: Mapping[str, str] = {}  # state by profile
+    notices: int = 0  # how many notices are not over
+    maintenance: str = ""  # the NodeMaintenance of the node
+    hold: str = ""  # who keeps maintenance off the node, and why
+    labels: Mapping[str, str] = {}  # labels that the configuration selects for dashboards
 
 
 class Fleet(ApiType, frozen=True):
-    """All nodes, or those that were asked for."""
+    """All nodes, or the selected ones."""
 
-    revision: str  # of what events tell the changes
-    total: int  # nodes that there are
+    revision: str  # the state that later events change
+    total: int  # number of all nodes
     nodes: tuple[Tile, ...]
 
 
 class Hello(ApiType, frozen=True):
-    """The event `hello`, the first of a stream: what is told from here on are changes of this."""
+    """The event `hello`, the first of a stream: later events are changes to this state."""
 
     revision: str
-    time: datetime | None = None  # what time it is there
+    time: datetime | None = None  # the current time of the server
     mode: Mode = Mode.CLUSTER
 
 
 class NodesChanged(ApiType, frozen=True):
-    """The event `nodes`: what is to be put over a `Fleet`."""
+    """The event `nodes`: changes to a `Fleet`."""
 
     revision: str
     changed: tuple[Tile, ...] = ()
     gone: tuple[str, ...] = ()
 
 
-# What stands above every page
+# The header of every page
 
 
 class Level(StrEnum):
-    """How bad it is."""
+    """Severity."""
 
     INFO = "info"
     WARNING = "warning"
@@ -116,37 +116,37 @@ class Level(StrEnum):
 
 
 class Banner(ApiType, frozen=True):
-    """What somebody should know on every page: a broken configuration, no leader, a cloud that is not heard."""
+    """A message on every page: an invalid configuration, no leader, an unreachable cloud."""
 
     level: Level
     text: str
-    page: str = ""  # where there is more: `configuration`, `health`, `notices`, `clusters`
+    page: str = ""  # the page with details: `configuration`, `health`, `notices`, `clusters`
 
 
 class BudgetUse(ApiType, frozen=True):
-    """How much of a budget is taken."""
+    """The usage of a budget."""
 
     name: str
     used: int
     limit: int
-    text: str = ""  # the rule, in words
-    holders: tuple[str, ...] = ()  # nodes that count; of a hub, clusters
-    waiting: tuple[str, ...] = ()  # nodes that wait in line for it; of a hub, clusters
+    text: str = ""  # the limit, in words
+    holders: tuple[str, ...] = ()  # nodes that hold slots; of a hub, clusters
+    waiting: tuple[str, ...] = ()  # nodes on the waiting list; of a hub, clusters
 
 
 class Replica(ApiType, frozen=True):
-    """Who leads."""
+    """The leader."""
 
-    identity: str = ""  # empty: nobody does
+    identity: str = ""  # empty: there is no leader
     since: datetime | None = None
-    is_asked: bool = False  # the one that was asked is the one that leads
+    is_asked: bool = False  # whether the replica that got the request is the leader
 
 
 class Summary(ApiType, frozen=True):
-    """How it stands as a whole."""
+    """The state of the fleet as a whole."""
 
     version: str
-    cluster: str = ""  # how people know it
+    cluster: str = ""  # display name
     leader: Replica = Replica()
     total: int = 0
     counts: Mapping[NodeState, int] = {}
@@ -157,7 +157,7 @@ class Summary(ApiType, frozen=True):
     banners: tuple[Banner, ...] = ()
     has_history: bool = False
     has_notices: bool = False
-    time: datetime | None = None  # what time it is there, which in a sandbox may run faster; in events left out
+    time: datetime | None = None  # the current time of the server, which in a sandbox may run faster; not in events
     mode: Mode = Mode.CLUSTER
 
 
@@ -165,77 +165,77 @@ class Summary(ApiType, frozen=True):
 
 
 class Command(ApiType, frozen=True):
-    """What a person can type to move things on."""
+    """A command that a user can run to let a node continue."""
 
     title: str
     command: str
     why: str = ""
-    act: "Act | None" = None  # the same as a request, where the dashboard offers it
+    act: "Act | None" = None  # the same as a request, if the dashboard offers it
 
 
 class Check(ApiType, frozen=True):
-    """What a check of a profile says."""
+    """The result of a check of a profile."""
 
     name: str
     type: str
-    passed: bool | None = None  # None: it cannot be told, or was not asked
+    passed: bool | None = None  # None: unknown, or not evaluated
     reason: str = ""
     error: str = ""
-    changes_at: datetime | None = None  # it may say something else then, though nothing happens
+    changes_at: datetime | None = None  # the result may change then without an event
     info: Mapping[str, Any] = {}
 
 
 class Transition(ApiType, frozen=True):
-    """A way from one state of a profile to another."""
+    """A transition between two states of a profile."""
 
     source: str
     target: str
     expression: str = ""
     triggers: tuple[str, ...] = ()
-    is_current: bool = False  # it begins in the state that the profile is in: what follows is filled in
+    is_current: bool = False  # it leads out of the current state: the following fields are filled in
     passed: bool = False
     veto: str = ""
     error: str = ""
     checks: tuple[Check, ...] = ()
-    remedies: tuple[str, ...] = ()  # any of which would let it pass, in words
+    remedies: tuple[str, ...] = ()  # alternatives that would make it pass, in words
 
 
 class ProfileState(ApiType, frozen=True):
-    """Where a profile of a node stands."""
+    """The state of a profile of a node."""
 
     name: str
     state: str
     since: datetime | None = None
-    waits_for: str = ""  # a chain that has begun and is not done yet
+    waits_for: str = ""  # a chain of triggers that has begun and not finished
     error: str = ""
-    notifications: tuple[str, ...] = ()  # instances that tell of its current state
+    notifications: tuple[str, ...] = ()  # notification instances of the current state
     transitions: tuple[Transition, ...] = ()
 
 
 class Blocker(ApiType, frozen=True):
-    """What stands in the way of a pod."""
+    """What blocks a pod."""
 
     kind: str
     pod: str
     object: str = ""
-    workload: str = ""  # whose it is
+    workload: str = ""  # the workload of the pod
     reason: str = ""
     advice: str = ""
     since: datetime | None = None
 
 
 class Drain(ApiType, frozen=True):
-    """A drain that runs, or has run."""
+    """A drain, running or finished."""
 
-    by: str  # as marks name it: `profile/os`, `NodeMaintenance/patch-n1`
+    by: str  # initiator, as in annotations: `profile/os`, `NodeMaintenance/patch-n1`
     started: datetime | None = None
     deadline: datetime | None = None
     total: int = 0
     gone: int = 0
     leaving: int = 0
     is_done: bool = False
-    words: str = ""  # what it waits for
-    pending: tuple[str, ...] = ()  # pods that are still there
+    words: str = ""  # what the drain waits for
+    pending: tuple[str, ...] = ()  # pods that have not left yet
     blockers: tuple[Blocker, ...] = ()
 
 
@@ -250,7 +250,7 @@ class Order(ApiType, frozen=True):
     created: datetime | None = None
     is_ending: bool = False
     error: str = ""
-    place: int = 0  # in the line of those that wait for the budget
+    place: int = 0  # in the waiting list of the budget
 
 
 class Happening(ApiType, frozen=True):
@@ -264,12 +264,12 @@ class Happening(ApiType, frozen=True):
     since: datetime | None = None
     why: str = ""
     result: str = ""
-    seconds: float | None = None  # that a drain took
+    seconds: float | None = None  # duration of a drain
     pods: int | None = None
 
 
 class Notice(ApiType, frozen=True):
-    """Somebody says that a node will need maintenance."""
+    """An announcement that a node will need maintenance."""
 
     name: str
     phase: str
@@ -285,7 +285,7 @@ class Notice(ApiType, frozen=True):
     drain_at: datetime | None = None
     predicted_drain_seconds: int = 0
     is_on_time: bool | None = None
-    on_time: str = ""  # why, in words
+    on_time: str = ""  # the reason, in words
     reschedulable: bool = False
     rescheduled: str = ""
     history: tuple[Happening, ...] = ()
@@ -302,7 +302,7 @@ class NodeFact(ApiType, frozen=True):
 
 
 class NodeDetail(ApiType, frozen=True):
-    """All there is to know about a node."""
+    """All details of a node."""
 
     tile: Tile
     uid: str = ""
@@ -313,14 +313,14 @@ class NodeDetail(ApiType, frozen=True):
     taints: tuple[str, ...] = ()
     conditions: tuple[NodeFact, ...] = ()
     profiles: tuple[ProfileState, ...] = ()
-    problem: str = ""  # why nothing at all is done about it
+    problem: str = ""  # why profiles do nothing about the node
     next_look: datetime | None = None
     wakes_on: tuple[str, ...] = ()  # in words
     drains: tuple[Drain, ...] = ()
     orders: tuple[Order, ...] = ()
     notices: tuple[Notice, ...] = ()
     history: tuple[Happening, ...] = ()  # the newest first
-    history_problem: str = ""  # why there is none
+    history_problem: str = ""  # why there is no history
     commands: tuple[Command, ...] = ()
 
 
@@ -328,7 +328,7 @@ class NodeDetail(ApiType, frozen=True):
 
 
 class ClusterReach(StrEnum):
-    """Whether a workload cluster can be spoken to."""
+    """Whether the hub can reach a workload cluster."""
 
     CONNECTING = "connecting"
     CONNECTED = "connected"
@@ -337,52 +337,52 @@ class ClusterReach(StrEnum):
 
 
 class ClusterState(StrEnum):
-    """What goes on with a workload cluster, at a glance."""
+    """The state of a workload cluster at a glance."""
 
     IDLE = "idle"
-    WAITING = "waiting"  # it is asked for, and may not begin yet: the budget across clusters
+    WAITING = "waiting"  # maintenance is requested and must not begin yet: the budget across clusters
     IN_MAINTENANCE = "in-maintenance"
 
 
 class MachineWhy(StrEnum):
-    """What a Machine is maintained for."""
+    """Why a Machine is maintained."""
 
     DELETION = "deletion"
     MAINTENANCE = "maintenance"
 
 
 class MachineTile(ApiType, frozen=True):
-    """A Machine about which something goes on, or is asked for."""
+    """A Machine with requested or running maintenance."""
 
     name: str
     why: MachineWhy
     node: str = ""
-    is_approved: bool = False  # its node is ready for it
-    reason: str = ""  # in a line: what it waits for, and who is to blame
-    since: datetime | None = None  # when it was asked for, as far as is known
-    until: datetime | None = None  # when it is not waited for any longer
+    is_approved: bool = False  # its node is ready
+    reason: str = ""  # in a line: what it waits for, and what blocks it
+    since: datetime | None = None  # when it was requested, as far as known
+    until: datetime | None = None  # the timeout of the approval
     commands: tuple[Command, ...] = ()
 
 
 class ClusterTile(ApiType, frozen=True):
-    """A workload cluster with Machines that are enabled."""
+    """A workload cluster with enabled Machines."""
 
     key: str  # `namespace/name`
     reach: ClusterReach
     state: ClusterState
-    why: str = ""  # it cannot be reached
+    why: str = ""  # why it is unreachable
     since: datetime | None = None  # of this reach
-    heard: datetime | None = None  # when it last answered
-    server: str = ""  # its address
-    version: str = ""  # of its Kubernetes
+    heard: datetime | None = None  # the last response
+    server: str = ""  # URL of its API server
+    version: str = ""  # of Kubernetes
     machines: int = 0
-    enabled: int = 0  # of its Machines
-    nodes: int = 0  # that are known
+    enabled: int = 0  # number of enabled Machines
+    nodes: int = 0  # number of known nodes
     is_leaving: bool = False  # it is being deleted
-    active_count: int = 0  # Machines about which something goes on
+    active_count: int = 0  # number of Machines with requested or running maintenance
     active: tuple[MachineTile, ...] = ()  # the first 50 of them, by name
-    waits_for: str = ""  # why its maintenance may not begin yet
-    budgets: tuple[str, ...] = ()  # in which it counts, by their names
+    waits_for: str = ""  # why its maintenance must not begin yet
+    budgets: tuple[str, ...] = ()  # names of budgets in which it holds a slot
     commands: tuple[Command, ...] = ()
 
 
@@ -395,7 +395,7 @@ class ClusterList(ApiType, frozen=True):
 
 
 class ClustersChanged(ApiType, frozen=True):
-    """The event `clusters`: what is to be put over a `ClusterList`."""
+    """The event `clusters`: changes to a `ClusterList`."""
 
     revision: str
     changed: tuple[ClusterTile, ...] = ()
@@ -406,23 +406,23 @@ class ClustersChanged(ApiType, frozen=True):
 
 
 class SpanKind(StrEnum):
-    """What takes a while."""
+    """The kind of a span."""
 
     NOTICE = "notice"
     PROFILE = "profile"  # a profile was in a state other than operational
     ORDER = "order"  # a NodeMaintenance
     DRAIN = "drain"
     WINDOW = "window"  # maintenance may begin
-    BLACKOUT = "blackout"  # it may not
+    BLACKOUT = "blackout"  # maintenance must not begin
 
 
 class Span(ApiType, frozen=True):
-    """Something that took, takes or will take a while."""
+    """A past, current or planned time span."""
 
     kind: SpanKind
     title: str
     start: datetime
-    end: datetime | None = None  # None: nobody knows yet
+    end: datetime | None = None  # None: unknown yet
     state: str = ""  # a phase of a notice, a state of a profile, a result of a drain
     why: str = ""
 
@@ -436,41 +436,41 @@ class TimelineRow(ApiType, frozen=True):
 
 
 class Timeline(ApiType, frozen=True):
-    """What was, is and comes."""
+    """Past, current and planned maintenance."""
 
     start: datetime
     end: datetime
     now: datetime
-    rows: tuple[TimelineRow, ...]  # those with something to show come first
-    total: int  # rows that there would be without a limit
-    windows: tuple[Span, ...] = ()  # that hold for all nodes of a profile, which the title names
+    rows: tuple[TimelineRow, ...]  # rows with spans come first
+    total: int  # number of rows without the limit
+    windows: tuple[Span, ...] = ()  # windows for all nodes of a profile; the title names the profile
     problem: str = ""  # why something is missing, such as the history
 
 
 class HistoryEntry(Happening, frozen=True, kw_only=True):
-    """What happened to a node."""
+    """A history entry with its node."""
 
     node: str
-    is_deleted: bool = False  # the node is not there any more
-    deleted: datetime | None = None  # when it was deleted, if that is known
+    is_deleted: bool = False  # the node no longer exists
+    deleted: datetime | None = None  # when the node was deleted, if known
 
 
 class HistoryList(ApiType, frozen=True):
-    """What happened to all nodes."""
+    """The history of all nodes."""
 
     entries: tuple[HistoryEntry, ...]  # the newest first
-    total: int = 0  # entries that there would be without a limit
+    total: int = 0  # number of entries without the limit
 
 
 class NoticeList(ApiType, frozen=True):
-    """All notices: those that are not over first, by their start."""
+    """All notices: current ones first, by their start."""
 
     revision: str
     notices: tuple[Notice, ...]
 
 
 class NoticesChanged(ApiType, frozen=True):
-    """The event `notices`."""
+    """The event `notices`: changes to a `NoticeList`."""
 
     revision: str
     changed: tuple[Notice, ...] = ()
@@ -481,10 +481,10 @@ class NoticesChanged(ApiType, frozen=True):
 
 
 class Finding(ApiType, frozen=True):
-    """What is wrong with a file, and where."""
+    """An error or warning in a file, with its location."""
 
     message: str
-    line: int = 0  # 0: nobody can tell
+    line: int = 0  # 0: unknown
     key: str = ""
     level: Level = Level.CRITICAL
 
@@ -497,25 +497,25 @@ class ProfileText(ApiType, frozen=True):
 
 
 class Configuration(ApiType, frozen=True):
-    """What profiles go by."""
+    """The configuration of profiles."""
 
     path: str = ""
-    text: str = ""  # as it is in the file, with secrets struck out
-    is_default: bool = False  # there is none, so that the one that ships is in force
-    is_in_force: bool = True  # False: `findings` say why, and `in_force` is what holds instead
-    in_force: str = ""  # the last good one, if another one is broken
+    text: str = ""  # the content of the file, with secrets redacted
+    is_default: bool = False  # there is no file, so the default configuration is in force
+    is_in_force: bool = True  # False: `findings` say why, and `in_force` is in force instead
+    in_force: str = ""  # the last valid content, if the current one is invalid
     findings: tuple[Finding, ...] = ()
     profiles: tuple[ProfileText, ...] = ()
 
 
 class Edit(ApiType, frozen=True, forbid_unknown_fields=True):
-    """Another file."""
+    """Another content of the file."""
 
     text: str
 
 
 class Change(ApiType, frozen=True):
-    """What would be otherwise for some nodes."""
+    """A difference for some nodes."""
 
     text: str
     profile: str = ""
@@ -524,12 +524,12 @@ class Change(ApiType, frozen=True):
 
 
 class WhatIf(ApiType, frozen=True):
-    """What would come of an edit."""
+    """The effects of an edit."""
 
     is_good: bool
     findings: tuple[Finding, ...] = ()
     changes: tuple[Change, ...] = ()
-    looked_at: int = 0  # nodes
+    looked_at: int = 0  # number of nodes evaluated
     profiles: tuple[ProfileText, ...] = ()
 
 
@@ -537,7 +537,7 @@ class WhatIf(ApiType, frozen=True):
 
 
 class WatchHealth(ApiType, frozen=True):
-    """How well something is followed."""
+    """The health of an informer."""
 
     resource: str
     is_synced: bool
@@ -548,26 +548,26 @@ class WatchHealth(ApiType, frozen=True):
 
 
 class QueueHealth(ApiType, frozen=True):
-    """How long things wait that are due."""
+    """The depth and lag of a work queue."""
 
     name: str
     depth: int
-    worst_lag_seconds: float = 0  # of late
+    worst_lag_seconds: float = 0  # recently
 
 
 class CallHealth(ApiType, frozen=True):
-    """How the API server answers."""
+    """Latency and errors of API server requests."""
 
     verb: str
     resource: str
     count: int
     errors: int = 0
     median_seconds: float = 0
-    worst_seconds: float = 0  # of late
+    worst_seconds: float = 0  # recently
 
 
 class PartHealth(ApiType, frozen=True):
-    """A part of the operator that breaks alone: profiles, notices, a source."""
+    """A component of the operator that fails alone: profiles, notices, a source."""
 
     name: str
     is_well: bool
@@ -576,7 +576,7 @@ class PartHealth(ApiType, frozen=True):
 
 
 class Trouble(ApiType, frozen=True):
-    """Something that was logged as a warning or worse."""
+    """A logged warning or error."""
 
     time: datetime
     level: Level
@@ -585,7 +585,7 @@ class Trouble(ApiType, frozen=True):
 
 
 class LeaseHealth(ApiType, frozen=True):
-    """A lease that replicas stand for."""
+    """A leader election lease."""
 
     name: str
     holder: str = ""
@@ -595,7 +595,7 @@ class LeaseHealth(ApiType, frozen=True):
 
 
 class Health(ApiType, frozen=True):
-    """How the operator is doing."""
+    """The health of the operator."""
 
     identity: str
     version: str
@@ -612,59 +612,59 @@ class Health(ApiType, frozen=True):
     troubles: tuple[Trouble, ...] = ()  # the newest first
 
 
-# Who asks, and acts
+# Users and actions
 
 
 class ActKind(StrEnum):
-    """What can be done from the dashboard."""
+    """An action in the dashboard."""
 
     APPROVE = "approve"  # give a node the label or annotation that a check of a profile waits for
-    HOLD = "hold"  # no new maintenance begins on the node
-    RELEASE = "release"  # the hold is over
-    START = "start"  # order a NodeMaintenance, now
-    CANCEL = "cancel"  # delete a NodeMaintenance, which gives the node back; or call off a notice that a person made
+    HOLD = "hold"  # keep new maintenance off the node
+    RELEASE = "release"  # end the hold
+    START = "start"  # create a NodeMaintenance
+    CANCEL = "cancel"  # delete a NodeMaintenance, which returns the node to service; or cancel a notice of a user
 
 
 class Act(ApiType, frozen=True, forbid_unknown_fields=True):
-    """A wish."""
+    """A requested action."""
 
     act: ActKind
     node: str = ""
-    profile: str = ""  # to approve
-    check: str = ""  # to approve: the instance
-    maintenance: str = ""  # to cancel
-    notice: str = ""  # to cancel
+    profile: str = ""  # for approve
+    check: str = ""  # for approve: the instance
+    maintenance: str = ""  # for cancel
+    notice: str = ""  # for cancel
     reason: str = ""
-    until: datetime | None = None  # to hold
+    until: datetime | None = None  # for hold
 
 
 class Done(ApiType, frozen=True):
-    """What was done."""
+    """The result of an action."""
 
     text: str
-    command: str = ""  # with which it could have been done by hand
+    command: str = ""  # the equivalent command
 
 
 class AuthMode(StrEnum):
-    """How the dashboard knows who asks."""
+    """How the dashboard authenticates users."""
 
-    OFF = "off"  # it does not: everybody may read, and nobody may act
-    TOKEN = "token"  # noqa: S105 - a mode: whoever asks shows a token of Kubernetes
-    PROXY = "proxy"  # a proxy in front says so
+    OFF = "off"  # no authentication: everyone may read, and nobody may act
+    TOKEN = "token"  # noqa: S105 - a mode: users send a Kubernetes token
+    PROXY = "proxy"  # a proxy in front authenticates users
 
 
 class Login(ApiType, frozen=True, forbid_unknown_fields=True):
-    """With what somebody says who they are."""
+    """The credentials of a login."""
 
-    token: str  # of Kubernetes, as `kubectl create token NAME` prints one
+    token: str  # of Kubernetes, as `kubectl create token NAME` prints it
 
 
 class Session(ApiType, frozen=True):
-    """Who asks, and what they may do."""
+    """The user, and the allowed actions."""
 
     mode: AuthMode
-    user: str = ""  # empty: unknown
+    user: str = ""  # empty: not authenticated
     groups: tuple[str, ...] = ()
     may_read: bool = False
-    acts: tuple[ActKind, ...] = ()  # that they may do, as far as can be told beforehand
-    csrf: str = ""  # to be sent with each act, as the header X-Haulout-Csrf
+    acts: tuple[ActKind, ...] = ()  # allowed actions, as far as known in advance
+    csrf: str = ""  # CSRF token to send with each action, as the header X-Haulout-Csrf

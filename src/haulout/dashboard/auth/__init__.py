@@ -1,1 +1,1 @@
-"""Who looks at the dashboard, what they may see, and what they may do there."""
+"""Authentication and authorization of dashboard users, and rate limits."""

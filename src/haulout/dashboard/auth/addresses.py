@@ -1,12 +1,12 @@
-"""Addresses of clients, in the form in which they are compared and limited."""
+"""Client addresses in canonical form, for comparison and rate limits."""
 
 import ipaddress
 
-_IPV6_CLIENT_PREFIX = 64  # bits: whoever has an IPv6 address can choose the rest
+_IPV6_CLIENT_PREFIX = 64  # bits: the owner of an IPv6 address can choose the rest
 
 
 def canonical_address(text: str | None) -> str | None:
-    """Return an address without zone, an IPv4 address as such; None if it is none."""
+    """Return an address without zone, IPv4-mapped ones as IPv4; None if it is invalid."""
     try:
         address = ipaddress.ip_address((text or "").partition("%")[0])
     except ValueError:
@@ -15,7 +15,7 @@ def canonical_address(text: str | None) -> str | None:
 
 
 def rate_limit_key(address: str) -> str:
-    """Return what an address that is canonical is limited by: itself, and for IPv6 its /64."""
+    """Return the rate limit key of a canonical address: itself, or for IPv6 its /64."""
     if ":" not in address:
         return address
     return str(ipaddress.ip_network((address, _IPV6_CLIENT_PREFIX), strict=False))

@@ -1,7 +1,7 @@
-"""What somebody may do, as far as can be told beforehand: the API server is asked in their name.
+"""The actions that a user may execute, as far as known in advance: by access reviews in the user's name.
 
-That also tells whether there is an account that may act for people whom a proxy names. If not, they are offered
-nothing.
+The reviews also show whether the impersonating ServiceAccount exists. Without it users of a proxy are offered no
+actions.
 """
 
 import logging
@@ -32,7 +32,7 @@ def _write(verb: str, resource: Resource[Any]) -> Permission:
     return Permission((verb,), resource.group, resource.plural, None, "act from the dashboard")
 
 
-# Any of them is enough to be offered an act.
+# Any of them suffices to offer the action.
 REQUIRED_WRITES: Mapping[ActKind, tuple[Permission, ...]] = {
     ActKind.APPROVE: (_write("patch", NODES),),
     ActKind.HOLD: (_write("patch", NODES),),
@@ -43,12 +43,12 @@ REQUIRED_WRITES: Mapping[ActKind, tuple[Permission, ...]] = {
 
 
 def all_writes() -> tuple[Permission, ...]:
-    """Return all writes that acts consist of, each once."""
+    """Return all writes of actions, without duplicates."""
     return tuple(dict.fromkeys(write for writes in REQUIRED_WRITES.values() for write in writes))
 
 
 class AllowedActions:
-    """Knows what people may do."""
+    """Caches the allowed actions of users."""
 
     def __init__(self, clock: Clock, delegation: UserClients) -> None:
         self._delegation = delegation
@@ -56,7 +56,7 @@ class AllowedActions:
         self._logged_problem = ""
 
     async def for_caller(self, caller: Caller) -> tuple[ActKind, ...]:
-        """Return what somebody may do."""
+        """Return the allowed actions of a user."""
         user = caller.user
         if (cached := self._cache.get(user)) is not None:
             return cached
@@ -74,7 +74,7 @@ class AllowedActions:
 
     def _log_problem_once(self, problem: str) -> None:
         if problem != self._logged_problem:
-            log.warning("nothing is offered on the dashboard: %s", problem)
+            log.warning("cannot check the permissions of the user, so the dashboard offers no actions: %s", problem)
         self._logged_problem = problem
 
 

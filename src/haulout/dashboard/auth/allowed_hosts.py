@@ -1,9 +1,9 @@
-"""Whether a request is meant for us, by its Host header. Pure.
+"""Check the Host header of requests, against DNS rebinding. Pure.
 
-A page of another site cannot read our answers, unless its own name leads to our address (DNS rebinding). Its browser
-then sends that name as the Host. So where everybody who reaches the port may read, the Host must be one that nobody
-else can have in the public DNS: an IP address, `localhost`, a name without dots, or a Service's name (`….svc` or
-`….svc.cluster.local`); or one of the names that we were given. A client that is no browser may send no Host at all.
+A page of another site cannot read our responses, unless its own name resolves to our address (DNS rebinding). Its
+browser then sends that name as the Host. So where everyone who reaches the port may read, the Host must be one that no
+attacker can own in the public DNS: an IP address, `localhost`, a name without dots, a Service's name (`….svc` or
+`….svc.cluster.local`), or a configured name. A client that is no browser may omit the Host.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ _LOCAL_SUFFIXES = (".localhost", ".svc", ".svc.cluster.local")
 
 
 def are_allowed(hosts: Iterable[str], *, names: Collection[str] = ()) -> bool:
-    """Tell whether all Host headers of a request name us; `names` are those that we were given."""
+    """Return whether all Host headers of a request are allowed; `names` are the configured ones."""
     return ANY in names or all(_is_allowed(host, names) for host in hosts)
 
 

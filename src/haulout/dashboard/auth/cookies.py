@@ -1,7 +1,7 @@
-"""What a browser keeps: the token that somebody logged in with, or behind a proxy a number that nobody else knows.
+"""Cookies of the dashboard: the token of a logged-in user, or a random nonce behind a proxy.
 
-No script can read them, and no other site has them sent. They name no path, so that they are for `…/api/v2` only, below
-whatever prefix a browser sees that: with `kubectl proxy` all that is in the cluster has one address.
+No script can read them, and other sites cannot make a browser send them. They have no path attribute, so that browsers
+send them to `…/api/v2` only, below whatever prefix they see: with `kubectl proxy` all Services share one origin.
 """
 
 import re
@@ -12,43 +12,41 @@ from aiohttp import web
 
 from haulout.dashboard.auth import csrf
 
-TOKEN_COOKIE = "haulout-token"  # noqa: S105 - its name
+TOKEN_COOKIE = "haulout-token"  # noqa: S105 - the name of the cookie
 NONCE_COOKIE = "haulout-page"
-_MAX_TOKEN_LENGTH = 3800  # characters; browsers keep 4,096 together with the name and what is said about it
+_MAX_TOKEN_LENGTH = 3800  # characters; browsers allow 4,096 including name and attributes
 _MAX_AGE = timedelta(hours=12)
 _MIN_NONCE_LENGTH = 32
-_BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750: what a token may be, and a cookie, too
+_BEARER = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750: the characters of tokens, all allowed in cookies
 
 
 def fits_in_cookie(token: str) -> bool:
-    """Tell whether a browser can keep a token."""
+    """Return whether a token can be stored in a cookie."""
     return len(token) <= _MAX_TOKEN_LENGTH and _BEARER.fullmatch(token) is not None
 
 
 def token_of(request: web.Request) -> str:
-    """Return the token that somebody logged in with; nothing, if there is none or it is none."""
+    """Return the token of a logged-in user, or ""."""
     token = request.cookies.get(TOKEN_COOKIE, "")
     return token if fits_in_cookie(token) else ""
 
 
 def nonce_of(request: web.Request) -> str:
-    """Return the number of a browser; nothing, if it has none."""
+    """Return the nonce of a browser, or ""."""
     nonce = request.cookies.get(NONCE_COOKIE, "")
     return nonce if len(nonce) >= _MIN_NONCE_LENGTH else ""
 
 
 def new_nonce() -> str:
-    """Return a number that nobody can guess."""
+    """Return a random nonce."""
     return secrets.token_urlsafe(_MIN_NONCE_LENGTH)
 
 
 def set_cookie(request: web.Request, response: web.Response, name: str, value: str) -> None:
-    """Have the browser keep it."""
     _set(request, response, name, value, max_age=_MAX_AGE)
 
 
 def delete_cookie(request: web.Request, response: web.Response, name: str) -> None:
-    """Have the browser forget it."""
     _set(request, response, name, "", max_age=timedelta())
 
 

@@ -1,12 +1,12 @@
-"""Whether a page of ours asks, or one of somebody else in the same browser. Pure.
+"""Protection against cross-site request forgery. Pure.
 
-A browser sends cookies, and what a proxy knows people by, along with whatever any page has it ask. What other pages
-cannot do: set `Sec-Fetch-Site` or `Origin`, read our answers, or send a header of their own without asking first, which
-nobody here says yes to. So of what changes something each of these is wanted:
+A browser sends cookies, and the credentials of a proxy, with requests of any page. Other pages cannot set
+`Sec-Fetch-Site` or `Origin`, read our responses, or send a custom header without a CORS preflight, which we never
+allow. A request that changes something must therefore meet both conditions:
 
-- the browser says that the page is ours: `Sec-Fetch-Site`, or `Origin` where it knows no other;
-- the header X-Haulout-Csrf says what our answer to `GET /api/v2/session` said. It is made from what the browser has,
-  not kept: every replica makes the same.
+- the browser says that the page is ours: by `Sec-Fetch-Site`, or by `Origin` in older browsers;
+- the header X-Haulout-Csrf has the value from our answer to `GET /api/v2/session`. It is derived from the browser's
+  cookie and not stored, so that all replicas compute the same.
 """
 
 import contextlib
@@ -23,30 +23,30 @@ Headers = CIMultiDictProxy[str]
 
 
 def is_same_origin(headers: Headers) -> bool:
-    """Tell whether a browser says that a page of ours asks, or no browser says anything."""
+    """Return whether the browser says that the page is ours, or no browser is involved."""
     sites, origins = headers.getall("Sec-Fetch-Site", []), headers.getall("Origin", [])
     if sites:
         return sites == ["same-origin"]
     if not origins:
         return True
-    # A page elsewhere cannot have either of them say its own host.
+    # A page of another site cannot change either header to its own host.
     hosts = {value.casefold() for name in ("Host", "X-Forwarded-Host") for value in headers.getall(name, [])}
     return len(origins) == 1 and _host(origins[0]) in hosts
 
 
 def csrf_token(csrf_key: str, user: str) -> str:
-    """Return what is to be sent back: only who knows `csrf_key` can tell."""
+    """Return the CSRF token: only the owner of `csrf_key` can compute it."""
     return hmac.new(csrf_key.encode(), b"haulout csrf\0" + user.encode(), hashlib.sha256).hexdigest()
 
 
 def has_valid_csrf_token(headers: Headers, *, csrf_key: str, user: str) -> bool:
-    """Tell whether they have sent it back."""
+    """Return whether the request has the correct CSRF token."""
     sent = headers.get(CSRF_HEADER, "")
     return hmac.compare_digest(sent.encode(errors="replace"), csrf_token(csrf_key, user).encode())
 
 
 def is_local(headers: Headers) -> bool:
-    """Tell whether the page is one of this very machine, as through `kubectl port-forward`, and without TLS."""
+    """Return whether the page is local and without TLS, as through `kubectl port-forward`."""
     if headers.get("X-Forwarded-Proto", "").casefold() == "https" or headers.get("Origin", "").startswith("https:"):
         return False
     name = ""
@@ -58,7 +58,7 @@ def is_local(headers: Headers) -> bool:
 
 
 def is_cleartext(headers: Headers) -> bool:
-    """Tell whether the page came without TLS over a network, so that others could have read along."""
+    """Return whether the page came over a network without TLS, so that others can read it."""
     return headers.get("Origin", "").startswith("http:") and not is_local(headers)
 
 

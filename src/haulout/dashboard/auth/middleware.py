@@ -1,12 +1,11 @@
-"""The door of the dashboard: who asks, and what of it is answered.
+"""The authentication middleware of the dashboard.
 
-    off      everybody may read, and nobody may act
-    token    whoever shows a token of Kubernetes: a program in each request, a browser once, which keeps it as a cookie
-    proxy    whom a proxy in front names; programs, and other replicas, may show a token, too
+    off      everyone may read, and nobody may act
+    token    users with a Kubernetes token: programs in each request, browsers once, stored as a cookie
+    proxy    users that a proxy authenticates; programs and other replicas may also send a token
 
-What is not meant for everybody is for nobody until the API server says that they may get it. Whoever tries one wrong
-token after the other waits, and so does whoever asks too often (`haulout.dashboard.auth.rate_limits`). The door knows
-nothing by itself: it can be asked at any replica.
+Routes that are not public need authorization by the API server. Repeated wrong tokens are delayed, and so are too
+frequent requests (`haulout.dashboard.auth.rate_limits`). The middleware has no session state: any replica can answer.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -33,7 +32,7 @@ from haulout.kube.transport import Token
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-# What tells nothing of the cluster to nobody in particular, or is a door of its own.
+# Routes without data of the cluster, or with an authorization of their own.
 PUBLIC_ROUTES = frozenset(
     {
         "/metrics",
@@ -48,33 +47,33 @@ PUBLIC_ROUTES = frozenset(
     }
 )
 
-_JUDGED_AGAIN_AFTER = timedelta(minutes=10)  # whoever looks on
+_JUDGED_AGAIN_AFTER = timedelta(minutes=10)  # open event streams
 _UNAUTHENTICATED_REASONS = {
-    AuthMode.TOKEN: "who you are is not known: log in, or send a token of Kubernetes (Authorization: Bearer …)",
-    AuthMode.PROXY: "who you are is not known: come through the proxy in front of the dashboard",
+    AuthMode.TOKEN: "not authenticated: log in, or send a Kubernetes token (Authorization: Bearer …)",
+    AuthMode.PROXY: "not authenticated: use the proxy in front of the dashboard",
 }
 _UNKNOWN_HOST = (
-    "the Host of this request is not known: expected an IP address, localhost, the name of a Service, or one that "
-    "--dashboard-host names (in the Helm chart: a host of its Ingress)"
+    "the Host header of this request is not allowed: expected an IP address, localhost, the name of a Service, "
+    "or a name of --dashboard-host (in the Helm chart: a host of its Ingress)"
 )
 
-UNAUTHENTICATED = AccessDecision(HTTPStatus.UNAUTHORIZED, "who you are is not known")
+UNAUTHENTICATED = AccessDecision(HTTPStatus.UNAUTHORIZED, "not authenticated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requester:
-    """Who asks; with why nobody is known, if so."""
+    """The sender of a request; `refusal` says why there is no user."""
 
     user: User | None = None
-    token: Token | None = None  # that they showed; None: a proxy names them
+    token: Token | None = None  # from the request; None: authenticated by a proxy
     refusal: AccessDecision = UNAUTHENTICATED
-    csrf_key: str = ""  # what their browser has, to which acts are bound; empty: a program shows it each time
-    is_browser: bool = False  # it says by itself who they are, whichever page asks
-    forward_headers: Callable[[], Mapping[str, str]] = dict  # with what another replica is told who they are
+    csrf_key: str = ""  # the browser's cookie, to which CSRF tokens are bound; empty: a program
+    is_browser: bool = False  # credentials are sent automatically, whichever page causes the request
+    forward_headers: Callable[[], Mapping[str, str]] = dict  # headers that carry the identity to another replica
 
 
 class AuthMiddleware:
-    """Lets in those who may."""
+    """Authenticates and authorizes requests."""
 
     def __init__(
         self, settings: AccessSettings, *, delegated_auth: DelegatedAuth, replicas: Replicas, clock: Clock
@@ -88,7 +87,7 @@ class AuthMiddleware:
         self._review_limits = TokenReviewLimits(clock)
 
     async def authenticate(self, request: web.Request) -> Requester:
-        """Return who asks, and count the request as theirs; raises `TooOften`."""
+        """Return the sender, and count the request against its rate limit; raise `RateLimited`."""
         requester = await self._identify(request)
         if requester.user is None:
             self._request_limits.check_anonymous(await self._limit_address(request))
@@ -115,7 +114,7 @@ class AuthMiddleware:
         return Requester(refusal=AccessDecision(HTTPStatus.UNAUTHORIZED, _UNAUTHENTICATED_REASONS[self.mode]))
 
     async def authenticate_token(self, token: str, request: web.Request) -> User | AccessDecision:
-        """Return whose a token is, or how they are refused; raises `TooOften`."""
+        """Return the user of a token, or the decision that refuses it; raise `RateLimited`."""
         if self.delegated_auth.is_known(token):
             return await self.delegated_auth.authenticate(token)
         address = await self._limit_address(request)
@@ -131,7 +130,7 @@ class AuthMiddleware:
         return found
 
     async def authorize(self, requester: Requester) -> AccessDecision:
-        """Return whether somebody may read."""
+        """Return whether a sender may read."""
         if self.mode is AuthMode.OFF:
             return AccessDecision(HTTPStatus.OK)
         return (
@@ -141,7 +140,7 @@ class AuthMiddleware:
         )
 
     def install(self, app: web.Application) -> None:
-        """Stand before all that is served."""
+        """Add the middleware to an application."""
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -174,7 +173,7 @@ class AuthMiddleware:
         return await handler(request)
 
     async def _limit_address(self, request: web.Request) -> str:
-        """Return by which address an anonymous caller is limited: the one that a replica names, or the peer's."""
+        """Return the address for the rate limit of an anonymous client: the one that a replica names, or the peer's."""
         forwarded_address = canonical_address(request.headers.get(FORWARDED_HEADER))
         peer = canonical_address(request.remote)
         if forwarded_address is not None and await self._replicas.includes(peer):

@@ -1,13 +1,13 @@
-"""What it takes to act in the names of people whom a proxy names, and what people need to look and to act.
+"""RBAC for the dashboard: of the impersonating ServiceAccount, and of users who read and act.
 
-Whoever shows a token acts with that, which takes no right of ours. For those whom a proxy names there is a
-ServiceAccount of its own, `haulout-dashboard`, that may impersonate people; the operator may only get its token. There
-are two ways to let that account impersonate:
+A user with a token acts with that token, which needs no permission of ours. For users that a proxy authenticates, the
+separate ServiceAccount `haulout-dashboard` may impersonate users; the operator may only request its token. That account
+has one of two sets of permissions:
 
-- narrow: only what acts from the dashboard consist of may be done in somebody's name, and in no name of a cluster
-  administrator (`impersonate-on:…`, Kubernetes 1.36 and later; older servers refuse it, as they know no such verbs).
-  Tokens of OpenShift that are for some scopes only cannot act then;
-- wide: anything, in anybody's name. Every version knows it. Who has it can do whatever anybody can.
+- narrow: it may impersonate only for the writes of dashboard actions, and never a cluster administrator
+  (`impersonate-on:…`, Kubernetes 1.36 and later; older servers refuse it, because they do not know these verbs).
+  Users of OpenShift tokens with scopes cannot act then;
+- wide: it may impersonate anyone for anything, on every version. Its token is as powerful as all users together.
 """
 
 from collections.abc import Mapping
@@ -23,26 +23,26 @@ from haulout.kube.rbac import Permission
 
 VIEWER_ROLE, OPERATOR_ROLE = "haulout-dashboard-viewer", "haulout-dashboard-operator"
 
-_WHY = "act in the names of people whom a proxy names"
+_WHY = "act as users whom a trusted proxy authenticated"
 _AUTHENTICATION = "authentication.k8s.io"
-_SCOPES = "userextras/scopes.authorization.openshift.io"  # a token for less must not get more here
+_SCOPES = "userextras/scopes.authorization.openshift.io"  # a token with restricted scopes must not gain rights here
 _READ = ["get", "list", "watch"]
 
 
 class Impersonation(StrEnum):
-    """What the account may do in people's names."""
+    """What the account may do when it impersonates."""
 
     NARROW = "narrow"
     WIDE = "wide"
 
 
 def operator_permissions(namespace: str) -> tuple[Permission, ...]:
-    """Return what the operator needs: a token of that account, and of no other."""
+    """Return the operator's permissions: request tokens of that account, and of no other."""
     return (Permission(("create",), "", "serviceaccounts/token", namespace, _WHY, names=(SERVICE_ACCOUNT,)),)
 
 
 def permissions(mode: Impersonation) -> tuple[Permission, ...]:
-    """Return what the account needs."""
+    """Return the permissions of the account."""
     if mode is Impersonation.WIDE:
         return (
             *(Permission(("impersonate",), "", item, None, _WHY) for item in ("users", "groups", "serviceaccounts")),
@@ -70,7 +70,7 @@ def permissions(mode: Impersonation) -> tuple[Permission, ...]:
 
 
 def user_roles() -> Mapping[str, list[RawObject]]:
-    """Return the rules of ClusterRoles that people are bound to, by their names."""
+    """Return the rules of ClusterRoles for users, by name."""
     view_rule: RawObject = {"nonResourceURLs": [DASHBOARD_URL], "verbs": ["get"]}
     return {
         VIEWER_ROLE: [view_rule],

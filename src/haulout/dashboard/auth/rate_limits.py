@@ -1,9 +1,9 @@
-"""Rate limits: authenticated callers by user name, all others by address and all together.
+"""Rate limits: authenticated callers by user name, all others by address and in total.
 
-Nothing that anonymous callers do uses up what an authenticated user may do. The one thing that both need is a
-TokenReview, as a token that was not shown before may be anybody's. A few wrong tokens of each address are reviewed at
-once. After that, tokens that are not known yet wait in one queue, in which each connection has one place, and which
-asks the API server at a steady pace: whoever guesses is slowed down, and a new user gets in nevertheless.
+Anonymous callers never consume the limit of an authenticated user. Both need TokenReviews, though, because an unknown
+token may be anyone's. A few wrong tokens of each address are reviewed at once. After that, unknown tokens wait in one
+queue, in which each connection has one place, and which calls the API server at a steady rate: an attacker who guesses
+tokens is slowed down, and a new user still gets in.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from haulout.core.realtime import real_seconds
 from haulout.dashboard.api.backend import HttpError
 from haulout.dashboard.auth.token_bucket import TokenBuckets
 
-_ALL = ""  # all together
+_ALL = ""  # key of the bucket for all callers together
 _REVIEW_INTERVAL = timedelta(milliseconds=20)
 _MAX_WAIT = timedelta(seconds=10)
 _MAX_WAITING = 1000
@@ -26,7 +26,7 @@ _MAX_WAITING_PER_ADDRESS = 100
 
 
 class RateLimited(HttpError):
-    """Somebody is to wait."""
+    """The caller has to wait."""
 
     def __init__(self, text: str, seconds: int) -> None:
         super().__init__(text, HTTPStatus.TOO_MANY_REQUESTS, retry_after=timedelta(seconds=seconds))
@@ -41,11 +41,11 @@ class RequestLimits:
         self._all_anonymous = TokenBuckets(clock, burst=3000, refill=timedelta(milliseconds=4))
 
     def check_user(self, name: str) -> None:
-        """Count a request of an authenticated user; raises `RateLimited`."""
+        """Count a request of an authenticated user; raise `RateLimited`."""
         _check(self._by_user.take(name))
 
     def check_anonymous(self, address: str) -> None:
-        """Count a request of an anonymous caller; raises `RateLimited`."""
+        """Count a request of an anonymous caller; raise `RateLimited`."""
         _check(self._by_address.take(address) or self._all_anonymous.take(_ALL))
 
 
@@ -55,18 +55,18 @@ def _check(wait: int) -> None:
 
 
 class TokenReviewLimits:
-    """Limits TokenReviews of tokens that are not known yet."""
+    """Limits TokenReviews of unknown tokens."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._failed = TokenBuckets(clock, burst=10, refill=timedelta(seconds=6))
         self._failed_by_all = TokenBuckets(clock, burst=100, refill=timedelta(milliseconds=200))
         self._waiting: Counter[str] = Counter()
-        self._turn_lock = asyncio.Lock()  # wakes those who wait in their order
+        self._turn_lock = asyncio.Lock()  # wakes waiting tokens in their order
         self._next_at = 0.0
 
     def take(self, address: str) -> int:
-        """Count a token as wrong; return after how many seconds another may be, 0 if this may be reviewed at once."""
+        """Count a token as wrong; return 0 if it may be reviewed at once, else the seconds until the next one may."""
         if wait := self._failed.take(address):
             return wait
         if wait := self._failed_by_all.take(_ALL):
@@ -74,13 +74,13 @@ class TokenReviewLimits:
         return wait
 
     def refund(self, address: str) -> None:
-        """Take back that a token is wrong."""
+        """Undo `take`: the token was valid."""
         self._failed.refund(address)
         self._failed_by_all.refund(_ALL)
 
     @contextlib.asynccontextmanager
     async def wait_for_turn(self, address: str) -> AsyncIterator[None]:
-        """Wait for the turn of one token; raises `RateLimited` if too many wait, or it takes too long."""
+        """Wait for the turn of one token; raise `RateLimited` if too many wait, or after _MAX_WAIT."""
         if self._waiting.total() >= _MAX_WAITING or self._waiting[address] >= _MAX_WAITING_PER_ADDRESS:
             raise too_many_wrong_tokens(round(_MAX_WAIT.total_seconds()))
         self._waiting[address] += 1
@@ -89,7 +89,7 @@ class TokenReviewLimits:
                 yield
         finally:
             self._waiting[address] -= 1
-            self._waiting += Counter()  # drops addresses of which none waits
+            self._waiting += Counter()  # drops addresses that are zero
 
     @contextlib.asynccontextmanager
     async def _acquire_turn(self) -> AsyncIterator[None]:
@@ -108,5 +108,5 @@ class TokenReviewLimits:
 
 
 def too_many_wrong_tokens(wait: int) -> RateLimited:
-    """Return what is answered to a wrong token that had to wait for its turn."""
-    return RateLimited(f"too many wrong tokens: try again in {wait} s", wait)
+    """Return the error for a wrong token that had to wait for its turn."""
+    return RateLimited(f"too many invalid tokens: try again in {wait} s", wait)

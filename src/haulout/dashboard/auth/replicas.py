@@ -1,12 +1,12 @@
-"""The addresses of other replicas: of pods in our namespace that run under our ServiceAccount.
+"""The addresses of other replicas: of pods in our namespace with our ServiceAccount.
 
-A replica that does not lead forwards requests to the leader, and names the address of the client in a header that
-anybody can send. So the header counts only if the connection comes from a replica. The proof is the address that the
-API server shows for its pod: pods reach each other without address translation, as the network model of Kubernetes
-demands, and no credential has to travel over plain HTTP. Where something translates addresses all the same (the sidecar
-of a service mesh), replicas are not recognized, and all anonymous clients of one replica share its limit.
+A replica that does not lead forwards requests to the leader, and names the address of the client in a header that any
+client could send. The header therefore counts only if the connection comes from a replica. The proof is the address
+that the API server shows for its pod: pods reach each other without NAT, as the network model of Kubernetes requires,
+and no credential has to travel over plain HTTP. If something translates addresses nevertheless (the sidecar of a
+service mesh), replicas are not recognized, and all anonymous clients of one replica share its limit.
 
-This decides whose rate limit a request counts for, and nothing else. It must never decide who a user is.
+This decides only which rate limit a request counts against. It must never decide who a user is.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from haulout.kube.rbac import Permission
 log = logging.getLogger(__name__)
 
 _TTL = timedelta(seconds=10)
-_MIN_LIST_INTERVAL = timedelta(seconds=2)  # whatever addresses are asked about
+_MIN_LIST_INTERVAL = timedelta(seconds=2)  # for unknown addresses
 _LIST_TIMEOUT = timedelta(seconds=2)
-_ENDED = ("Succeeded", "Failed")  # such pods keep an address that another pod may have by now
+_ENDED = ("Succeeded", "Failed")  # such pods keep an address that may belong to another pod by now
 
 
 class Replicas:
-    """Knows where other replicas are; `identity` is ours, `<pod>_<anything>`."""
+    """Recognizes other replicas; `identity` is ours, `<pod>_<anything>`."""
 
     def __init__(self, client: Client, *, namespace: str, identity: str) -> None:
         self._client = client
@@ -44,7 +44,7 @@ class Replicas:
         self._list_lock = asyncio.Lock()
 
     async def includes(self, peer: str | None) -> bool:
-        """Tell whether another replica has this address."""
+        """Return whether another replica has this address."""
         address = canonical_address(peer)
         if address is None:
             return False
@@ -65,13 +65,15 @@ class Replicas:
             async with asyncio.timeout(real_seconds(_LIST_TIMEOUT)):
                 found = await self._client.list(PODS.with_model(_Pod), namespace=self._namespace)
         except (KubeError, TimeoutError) as error:
-            log.warning("cannot list the pods of replicas, so none is recognized: %s", str(error) or "timeout")
+            log.warning(
+                "cannot list the pods of Haulout, so other replicas are not recognized: %s", str(error) or "timeout"
+            )
             return frozenset()
         return frozenset(_addresses_of_others(found.items, self._pod))
 
 
 def permissions(namespace: str) -> tuple[Permission, ...]:
-    """Return what finding the leader and recognizing replicas takes."""
+    """Return the permissions to find the leader and to recognize replicas."""
     return (Permission(("get", "list"), "", "pods", namespace, "ask the leader, and recognize other replicas"),)
 
 
@@ -100,7 +102,7 @@ def _addresses_of_others(pods: Iterable[_Pod], own_pod: str) -> Iterable[str]:
     account = next((item.spec.service_account_name for item in pods if item.name == own_pod), "")
     for pod in pods:
         is_replica = bool(account) and pod.spec.service_account_name == account and pod.name != own_pod
-        # A pod in the network of its node shares its address with everything else there.
+        # A pod with hostNetwork shares its address with everything else on the node.
         if not is_replica or pod.spec.host_network or pod.status.phase in _ENDED:
             continue
         for ip in (pod.status.pod_ip, *(item.ip for item in pod.status.pod_ips)):

@@ -1,6 +1,6 @@
-"""Where people say who they are, and what they want done: `/api/v2/session` and `/api/v2/acts`.
+"""The routes for sessions and actions: `/api/v2/session` and `/api/v2/acts`.
 
-Who acts is asked more than who reads: that a page of ours asks, that it has seen our answer, and not too often.
+Actions have stricter checks than reads: the same origin, a CSRF token, and a rate limit per user.
 """
 
 import logging
@@ -37,19 +37,19 @@ _FORBIDDEN = HTTPStatus.FORBIDDEN
 
 
 class Executor(Protocol):
-    """Does what people want done."""
+    """Executes actions of users."""
 
     async def allowed_actions(self, caller: Caller) -> tuple[ActKind, ...]:
-        """Return what somebody may do, as far as can be told beforehand."""
+        """Return the actions that a user may execute, as far as known in advance."""
         ...
 
     async def execute(self, action: Act, caller: Caller) -> Done:
-        """Do it as somebody; raises `HttpError`."""
+        """Execute an action as a user; raise `HttpError`."""
         ...
 
 
 class SessionRoutes:
-    """Takes requests of people who are known."""
+    """The handlers of the routes."""
 
     def __init__(self, auth: AuthMiddleware, executor: Executor, *, clock: Clock) -> None:
         self._auth = auth
@@ -57,7 +57,6 @@ class SessionRoutes:
         self._user_limiter = TokenBuckets(clock, burst=30, refill=timedelta(seconds=2))
 
     def add_routes(self, app: web.Application) -> None:
-        """Add the addresses."""
         app.router.add_get(f"{ROOT}/session", handle_errors(self._get_session))
         app.router.add_post(f"{ROOT}/session", handle_errors(self._log_in))
         app.router.add_delete(f"{ROOT}/session", handle_errors(self._log_out))
@@ -77,20 +76,20 @@ class SessionRoutes:
     async def _log_in(self, request: web.Request) -> web.StreamResponse:
         _check_origin(request)
         if self._auth.mode is not AuthMode.TOKEN:
-            raise HttpError(f"nobody logs in here: the dashboard runs with --dashboard-auth={self._auth.mode}")
+            raise HttpError(f"login is disabled: the dashboard runs with --dashboard-auth={self._auth.mode}")
         if csrf.is_cleartext(request.headers):
             raise HttpError(
-                "your token would travel for all to read: open this page by https, or by kubectl port-forward",
+                "your token would be sent unencrypted: open this page with https, or with kubectl port-forward",
                 _FORBIDDEN,
             )
         token = _decode(await read_body(request, max_bytes=_MAX_BODY_BYTES), Login).token.strip()
         if not cookies.fits_in_cookie(token):
-            raise query.bad_request("this is no token of Kubernetes, or too long for a browser to keep")
+            raise query.bad_request("this is not a Kubernetes token, or it is too long for a cookie")
         user = await self._auth.authenticate_token(token, request)
         if isinstance(user, AccessDecision):
             raise HttpError(user.reason, user.status)
         self._check_rate_limit(user)
-        log.info("%s has logged in to the dashboard", user.name)
+        log.info("%s logged in to the dashboard", user.name)
         requester = Requester(user=user, token=Token(token), csrf_key=token, is_browser=True)
         response = uncached_response(await self._to_session(requester))
         cookies.set_cookie(request, response, cookies.TOKEN_COOKIE, token)
@@ -106,14 +105,14 @@ class SessionRoutes:
     async def _execute_action(self, request: web.Request) -> web.StreamResponse:
         _check_origin(request)
         if self._auth.mode is AuthMode.OFF:
-            raise HttpError("nobody may act here: the dashboard runs with --dashboard-auth=off", _FORBIDDEN)
+            raise HttpError("actions are disabled: the dashboard runs with --dashboard-auth=off", _FORBIDDEN)
         requester = await self._auth.authenticate(request)
         if requester.user is None:
             raise HttpError(requester.refusal.reason, requester.refusal.status)
         if requester.is_browser:
             _check_csrf(request, requester, requester.user)
         decision = await self._auth.authorize(requester)
-        if not decision.is_allowed:  # else they could try out what there is
+        if not decision.is_allowed:  # otherwise the errors would reveal which objects exist
             raise HttpError(decision.reason, decision.status)
         self._check_rate_limit(requester.user)
         action = _decode(await read_body(request, max_bytes=_MAX_BODY_BYTES), Act)
@@ -121,7 +120,7 @@ class SessionRoutes:
 
     def _check_rate_limit(self, user: User) -> None:
         if wait := self._user_limiter.take(user.name):
-            raise RateLimited(f"{user.name} has done too much at once: try again in {wait} s", wait)
+            raise RateLimited(f"too many actions by {user.name}: try again in {wait} s", wait)
 
     async def _to_session(self, requester: Requester) -> Session:
         mode, user = self._auth.mode, requester.user
@@ -139,17 +138,17 @@ class SessionRoutes:
 
 
 def _check_origin(request: web.Request) -> None:
-    """Refuse pages of others."""
+    """Refuse requests of other sites' pages."""
     if not csrf.is_same_origin(request.headers):
-        raise HttpError("a page of another site asks for this, which is not done", _FORBIDDEN)
+        raise HttpError("cross-site requests are not allowed", _FORBIDDEN)
 
 
 def _check_csrf(request: web.Request, requester: Requester, user: User) -> None:
-    """Refuse who has not seen our answer."""
+    """Refuse requests without our CSRF token."""
     if not requester.csrf_key or not csrf.has_valid_csrf_token(
         request.headers, csrf_key=requester.csrf_key, user=user.name
     ):
-        text = f"{csrf.CSRF_HEADER} does not say what GET {ROOT}/session says: load the page again"
+        text = f"{csrf.CSRF_HEADER} does not match the csrf value of GET {ROOT}/session: reload the page"
         raise HttpError(text, _FORBIDDEN)
 
 
@@ -157,6 +156,6 @@ def _decode(body: bytes, expected: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=expected)
     except msgspec.MsgspecError as error:
-        raise query.bad_request(f"the request makes no sense: {error}") from None
+        raise query.bad_request(f"invalid request: {error}") from None
     except UnicodeDecodeError:
-        raise query.bad_request("the request makes no sense: it is no UTF-8") from None
+        raise query.bad_request("invalid request: the body is not UTF-8") from None

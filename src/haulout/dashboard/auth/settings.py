@@ -1,4 +1,4 @@
-"""How the dashboard is to know who asks."""
+"""Settings of the dashboard's authentication."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -9,24 +9,24 @@ from haulout.errors import UsageError
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# What whoever looks must be allowed to `get`. It is no address. The dashboard's own would not do: everybody whom the
-# API server knows may get `/api/*`, by its role system:discovery.
+# Users need `get` on this non-resource URL, which is not served. The real URL would not do: every authenticated user
+# may get `/api/*`, by the role system:discovery.
 DASHBOARD_URL = "/haulout/dashboard"
-SERVICE_ACCOUNT = "haulout-dashboard"  # the ServiceAccount that impersonates people whom a proxy names
+SERVICE_ACCOUNT = "haulout-dashboard"  # impersonates users that a proxy authenticates
 LOOPBACK: tuple[Network, ...] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
-SECRET_HEADER = "X-Haulout-Proxy-Secret"  # noqa: S105 - of the header, not of what it says
+SECRET_HEADER = "X-Haulout-Proxy-Secret"  # noqa: S105 - the name of the header, not its value
 _MIN_SECRET_LENGTH = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxySettings:
-    """Which proxy is believed, and how it says who asks."""
+    """The trusted proxy, and the headers in which it names the user."""
 
     user_header: str = "X-Forwarded-User"
     groups_header: str = "X-Forwarded-Groups"
-    networks: tuple[Network, ...] = LOOPBACK  # from where it is believed, if there is no secret
-    secret_file: Path | None = None  # has what it shows instead, from wherever it asks
-    prefix: str = ""  # before the names of users and groups, as the API server's --oidc-username-prefix
+    networks: tuple[Network, ...] = LOOPBACK  # trusted peers, if there is no secret
+    secret_file: Path | None = None  # contains the proxy's secret, which is trusted from any peer
+    prefix: str = ""  # of users and groups, as the API server's --oidc-username-prefix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +35,11 @@ class AccessSettings:
 
     mode: AuthMode = AuthMode.TOKEN
     proxy: ProxySettings = ProxySettings()
-    hosts: tuple[str, ...] = ()  # by which it is reached where everybody may read, beside those nobody else can have
+    hosts: tuple[str, ...] = ()  # further allowed hosts in mode off
 
 
 def parse_network(text: str) -> Network:
-    """Return `10.0.0.0/8`, or one address; raises `UsageError`."""
+    """Parse `10.0.0.0/8`, or one address; raise `UsageError`."""
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
@@ -47,7 +47,7 @@ def parse_network(text: str) -> Network:
 
 
 def read_secret(file: Path) -> str:
-    """Return what the proxy shows; raises `UsageError`."""
+    """Return the proxy's secret; raise `UsageError`."""
     try:
         secret = file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:

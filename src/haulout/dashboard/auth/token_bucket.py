@@ -1,4 +1,4 @@
-"""How often somebody may do something: a bucket of tokens each, which fills again with time. Memory is bounded."""
+"""Token buckets per key, with bounded memory."""
 
 import math
 from collections import OrderedDict
@@ -10,26 +10,25 @@ _MAX_KEYS = 10_000
 
 
 class TokenBuckets:
-    """A bucket for each key: `burst` at once, and one more every `refill`."""
+    """A bucket per key: `burst` tokens, and one more every `refill`."""
 
     def __init__(self, clock: Clock, *, burst: int, refill: timedelta, max_keys: int = _MAX_KEYS) -> None:
         self._clock = clock
         self._burst = burst
         self._refill = refill.total_seconds()
         self._max_keys = max_keys
-        self._full_at: OrderedDict[str, float] = OrderedDict()  # who took something last is last
+        self._full_at: OrderedDict[str, float] = OrderedDict()  # the least recently used key first
 
     def __len__(self) -> int:
-        """Return how many are remembered."""
         return len(self._full_at)
 
     def retry_after(self, key: str) -> int:
-        """Return after how many seconds there is something in the bucket; 0: there is."""
+        """Return the seconds until a token is available; 0: now."""
         missing = self._full_at.get(key, 0.0) - self._clock.monotonic() - self._refill * (self._burst - 1)
         return max(math.ceil(missing), 0)
 
     def take(self, key: str) -> int:
-        """Take one out of it, if there is one; return after how many seconds there will be, 0 if there was."""
+        """Take a token if there is one; return 0, or the seconds until there is one."""
         if wait := self.retry_after(key):
             return wait
         now = self._clock.monotonic()
@@ -40,6 +39,6 @@ class TokenBuckets:
         return 0
 
     def refund(self, key: str) -> None:
-        """Put back one that was taken."""
+        """Put back a token."""
         if key in self._full_at:
             self._full_at[key] -= self._refill

@@ -1,7 +1,7 @@
-"""A proxy in front says who asks, by headers that anybody could send: so only a proxy that is known is believed.
+"""Users that a proxy authenticates, by headers that only a trusted proxy may set.
 
-It is known by where it asks from, which is this very pod unless said otherwise, or by a secret that it shows. From
-everybody else these headers are passed over, as if they were not there.
+A proxy is trusted by its address, by default that of this pod, or by a shared secret. From all other peers the headers
+are ignored.
 """
 
 import hmac
@@ -18,13 +18,13 @@ from haulout.httpserver.user import User
 
 log = logging.getLogger(__name__)
 
-_RESERVED = "system:"  # such users and groups are of Kubernetes itself: no proxy names them
+_RESERVED = "system:"  # users and groups of Kubernetes itself, which no proxy may name
 
 Headers = CIMultiDictProxy[str]
 
 
 class TrustedProxy:
-    """Believes some."""
+    """Reads the user from the headers of a trusted proxy."""
 
     def __init__(self, settings: ProxySettings) -> None:
         self._settings = settings
@@ -32,7 +32,7 @@ class TrustedProxy:
         self._loaded_mtime = self._secret_mtime()
 
     def user(self, headers: Headers, *, peer: str | None) -> User | None:
-        """Return who asks, as a proxy that is believed says; None if none says so. Raises `ValueError` for nonsense."""
+        """Return the user; None without a trusted proxy or header. Raise `ValueError` for invalid values."""
         names = headers.getall(self._settings.user_header, [])
         if not names or not self._is_trusted(headers, peer):
             return None
@@ -45,17 +45,17 @@ class TrustedProxy:
         prefix = self._settings.prefix
         for value in identity_names:
             if f"{prefix}{value}".startswith(_RESERVED):
-                raise ValueError(f"no proxy names users and groups of Kubernetes itself, such as {value!r:.80}")
+                raise ValueError(f"a proxy must not assert users or groups of Kubernetes itself, such as {value!r:.80}")
         if not identity_names[0]:
             return None
         return User.of(f"{prefix}{identity_names[0]}", groups=[f"{prefix}{value}" for value in identity_names[1:]])
 
     def forward_headers(self, headers: Headers) -> Mapping[str, str]:
-        """Return with what a replica tells another who asks; raises `HttpError` if that would not believe it."""
+        """Return the headers that carry the user to another replica; raise `HttpError` if it would not trust them."""
         if not self._secret:
             raise HttpError(
-                "this replica does not lead, and the leader would not believe it who asks: "
-                "with more than one, --dashboard-proxy-secret-file is needed"
+                "this replica is not the leader, and cannot prove to the leader who the user is: "
+                "with more than one replica, set --dashboard-proxy-secret-file"
             )
         groups = ",".join(headers.getall(self._settings.groups_header, []))
         return {
@@ -77,7 +77,7 @@ class TrustedProxy:
         return any(mapped in network for network in self._settings.networks)
 
     def _reload_secret(self) -> None:
-        """Read the secret again, if it was changed."""
+        """Read the secret again if the file changed."""
         mtime = self._secret_mtime()
         if self._settings.secret_file is None or mtime == self._loaded_mtime:
             return
@@ -85,7 +85,7 @@ class TrustedProxy:
         try:
             self._secret = read_secret(self._settings.secret_file)
         except UsageError as error:
-            log.warning("the one before still counts: %s", error)
+            log.warning("cannot reload the proxy's secret, so the previous one stays valid: %s", error)
 
     def _secret_mtime(self) -> int:
         file = self._settings.secret_file

@@ -1,12 +1,12 @@
-"""Clients with which people act: never with the operator's own credentials.
+"""Clients with which users act: never with the operator's own credentials.
 
-    actor = await delegation.actor(caller)
-    await actor.client.create(…)
+    user = await user_clients.client_for(caller)
+    await user.client.create(…)
 
-Whoever shows a token acts with that token: the API server sees them, and nobody else. Whom a proxy names has none. For
-them requests carry a token of the ServiceAccount `haulout-dashboard`, which is the only account that may impersonate
-people, and the operator asks for such a token when the first of them acts (TokenRequest). It lasts for minutes, and is
-used for nothing else. So the operator's own account never holds the right to impersonate anybody.
+A user with a token acts with that token: the API server sees only the user. A user behind a proxy has none. For these,
+requests carry a token of the ServiceAccount `haulout-dashboard`, the only account that may impersonate users. The
+operator requests such a token when the first of them acts (TokenRequest). It is valid for minutes, and is used for
+nothing else. So the operator's own account never has permission to impersonate anyone.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from haulout.httpserver.user import FIELD_MANAGER, User
 from haulout.kube.client import Client
 from haulout.kube.transport import Token
 
-TOKEN_LIFETIME = timedelta(minutes=10)  # the least that the API server issues
+TOKEN_LIFETIME = timedelta(minutes=10)  # the minimum of the API server
 _RENEW_AFTER = TOKEN_LIFETIME / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who is known, and their token if they showed one."""
+    """An authenticated user, and the token if there is one."""
 
     user: User
     token: Token | None = field(default=None, compare=False)
@@ -35,36 +35,35 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class UserClient:
-    """Somebody who acts, and the client that does it as them."""
+    """A user, and a client that acts as the user."""
 
     user: User
     client: Client
 
     @property
     def name(self) -> str:
-        """Their name."""
         return self.user.name
 
 
 class UserClients:
-    """Makes clients that act as people; the operator, and the account that impersonates, live in `namespace`."""
+    """Creates clients that act as users; operator and impersonating account are in `namespace`."""
 
     def __init__(self, client: Client, *, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
         self._token: Token | None = None
-        self._renew_at = 0.0  # by the monotonic clock
+        self._renew_at = 0.0  # monotonic
         self._token_lock = asyncio.Lock()
 
     async def client_for(self, caller: Caller) -> UserClient:
-        """Return a client for somebody; raises `ImpersonationUnavailable` where there is no account that may."""
+        """Return a client for a user; raise `ImpersonationUnavailable` if there is no impersonating account."""
         if caller.token is not None:
             return UserClient(caller.user, self._client.with_token(caller.token, field_manager=FIELD_MANAGER))
         account_client = self._client.with_token(await self._account_token(), field_manager=FIELD_MANAGER)
         return UserClient(caller.user, caller.user.impersonating_client(account_client))
 
     def discard_token(self) -> None:
-        """Ask for another token the next time: the API server refused the last, as that of an account made anew."""
+        """Request a new token next time: the API server refused the last one, as for a recreated account."""
         self._token = None
 
     async def _account_token(self) -> Token:
@@ -87,7 +86,7 @@ class UserClients:
             )
         except (Forbidden, NotFound) as error:
             raise ImpersonationUnavailable(
-                "nobody whom a proxy names can act: ServiceAccount "
+                "users of the proxy cannot act: ServiceAccount "
                 f"{self._namespace}/{SERVICE_ACCOUNT}, or the right to get "
                 "its token, is missing; `haulout manifests --dashboard-auth proxy --dashboard-acts narrow` prints both;"
                 f" with the chart, set dashboard.acts ({error})"

@@ -1,29 +1,29 @@
-// The shell: header, navigation, banners, keys, and the page that the address asks for.
+// The shell: header, navigation, banners, keyboard shortcuts, and the page selected by the URL.
 //
 // A page is a module of pages/ that exports `mount(root, context)`. `root` is an empty element; `context` is
 //
 //   api        lib/api.js: get, post
-//   store      lib/store.js: what is known, kept right by events
+//   store      lib/store.js: the state, updated by events
 //   route      {page, name, parameters}; always the current one
-//   go(route)  goes elsewhere: a route, or parts of one over the current (`go({parameters: {…}}, {replace: true})`)
-//   t(time)    a <time> in words that keeps itself right; lib/time.js has more
-//   keys       lib/keys.js; what a page adds it takes away again in unmount()
+//   go(route)  navigates to a route, or to the current one with some parts replaced (`go({parameters: {…}}, {replace: true})`)
+//   t(time)    a <time> with relative text that updates itself; see lib/time.js
+//   keys       lib/keyboard.js; a page removes its shortcuts in unmount()
 //
 // and it returns {update(kind, data), unmount()}. `update` is called with each change of the store (see lib/store.js),
-// and with `route` when the parameters, not the page or the name, became others. A page has one `pageHead` of
-// lib/parts.js, whose heading takes the focus when somebody goes there. Styles of a page: pages/NAME.css, linked in
-// index.html. Whatever a page throws is shown in its place; the shell goes on.
+// and with `route` when only the parameters change. A page has one `pageHead` of
+// lib/components.js, whose heading gets the focus on navigation. The styles of a page are in pages/NAME.css, linked in
+// index.html. An error that a page throws is shown in its place; the shell continues.
 
 import * as api from "./lib/api.js";
 import { h, icon, replace, setText } from "./lib/dom.js";
-import { Keys } from "./lib/keys.js";
+import { Keys } from "./lib/keyboard.js";
 import { showSession } from "./lib/login.js";
-import { LEVEL_ICONS, failure, loading } from "./lib/parts.js";
+import { LEVEL_ICONS, failure, loading } from "./lib/components.js";
 import { HOME, format, parse } from "./lib/route.js";
 import { Store } from "./lib/store.js";
 import { clock, date, full, setNow, t, tick } from "./lib/time.js";
 
-// A hub has clusters instead of nodes, and with them other pages: `modes` are those of the operator in which a page is there.
+// A hub has clusters instead of nodes, and other pages: `modes` lists the operator modes that have the page.
 const PAGES = {
   clusters: { title: "Clusters", key: "c", modes: ["management"], load: () => import("./pages/clusters.js") },
   fleet: { title: "Fleet", key: "f", load: () => import("./pages/fleet.js") },
@@ -36,7 +36,7 @@ const PAGES = {
 };
 const CONNECTIONS = { connecting: "Connecting", live: "Live", reconnecting: "Reconnecting", paused: "Paused" };
 const THEMES = { auto: "Theme: as the system", light: "Theme: light", dark: "Theme: dark" };
-const BREATH = 4000; // milliseconds for which a broken connection is not worth a banner
+const BREATH = 4000; // milliseconds before a broken connection gets a banner
 
 const store = new Store();
 const keys = new Keys();
@@ -46,7 +46,7 @@ setNow(() => store.now());
 let shown = null; // {route, page}: what is mounted
 let turns = 0;
 
-// Before it is known what the operator is, a page that the address asks for is believed to be there.
+// Until the mode of the operator is known, the page in the URL is assumed to exist.
 function isThere(page) {
   return Object.hasOwn(PAGES, page) && (store.mode === null || isOffered(PAGES[page]));
 }
@@ -104,7 +104,7 @@ function leave() {
   }
 }
 
-// Whoever goes to a page by a link hears what it is, and goes on from its beginning.
+// After navigation, focus the heading: screen readers announce the page and continue from its start.
 function arrive() {
   scrollTo(0, 0);
   (main.querySelector("h1") ?? main).focus({ preventScroll: true });
@@ -139,7 +139,7 @@ const person = h("span", { class: "person" });
 const theme = h("button", { type: "button", class: "button quiet", onclick: nextTheme });
 const pagesAbove = h("nav", { "aria-label": "Pages" });
 const pagesBelow = document.getElementById("bottom");
-let pageKeys = []; // how the keys of pages are taken away
+let pageKeys = []; // functions that remove the shortcuts of pages
 
 function build() {
   replace(
@@ -157,7 +157,7 @@ function build() {
   showTheme();
 }
 
-// The pages that there are, as links and keys.
+// Creates links and shortcuts for the available pages.
 function offer() {
   const offered = Object.entries(PAGES).filter(([, page]) => isOffered(page));
   const links = (isShort) => offered.filter(([, { isHidden }]) => !isHidden).map(([page, { title, short }]) => h("a", { href: format({ page }), data: { page } }, icon(page), h("span", {}, isShort ? (short ?? title) : title)));
@@ -194,7 +194,7 @@ function showConnection() {
   const { state, problem } = store.connection;
   connection.dataset.state = state;
   connection.setAttribute("aria-label", `Connection: ${CONNECTIONS[state]}`);
-  connection.title = problem || { live: "Changes are shown as they happen", paused: "Nothing is asked for while this tab is hidden" }[state] || "";
+  connection.title = problem || { live: "Changes are shown as they happen", paused: "No requests are sent while this tab is hidden" }[state] || "";
   setText(connection.lastChild, CONNECTIONS[state]);
 }
 
@@ -214,7 +214,7 @@ function nextTheme() {
     if (next === "auto") localStorage.removeItem("haulout.theme");
     else localStorage.setItem("haulout.theme", next);
   } catch {
-    // It holds until the page is left.
+    // Without storage the choice lasts until the page is closed.
   }
   showTheme();
 }
@@ -228,8 +228,8 @@ function showTheme() {
 
 // Banners
 
-let begun = ""; // the version that this page is of
-let banners = ""; // those that are shown, as a text to compare with: who listens hears them once
+let begun = ""; // the version that this page was loaded from
+let banners = ""; // the banners shown, as JSON to compare with, so that screen readers announce each once
 
 function showBanners() {
   const wanted = [...ownBanners(), ...(store.summary?.banners ?? [])];
@@ -246,25 +246,25 @@ function ownBanners() {
 function lost() {
   const { state, since, at, problem } = store.connection;
   if (state !== "reconnecting" || Date.now() - since < BREATH) return [];
-  const stale = store.hasFleet ? ` What you see is as of ${clock(at)} UTC.` : "";
+  const stale = store.hasFleet ? ` The data shown is from ${clock(at)} UTC.` : "";
   return [{ level: "critical", text: `No connection to the operator: ${problem}${stale} Trying again.`, page: "" }];
 }
 
-// Modules are loaded when they are needed: those of another version may not fit those that are here.
+// Modules are loaded on demand: modules of another version may not work with the loaded ones.
 function updated() {
   const version = store.summary?.version;
   begun ||= version;
   if (version === begun) return [];
-  return [{ level: "info", text: `The operator is now ${version}, and this page is of ${begun}.`, isOld: true }];
+  return [{ level: "info", text: `The operator now runs version ${version}, and this page was loaded from version ${begun}.`, isOld: true }];
 }
 
 function banner({ level, text, page, isOld }) {
-  if (isOld) return h("div", { class: ["banner", "level-info"] }, icon("info"), h("p", {}, text), h("a", { href: location.hash || "#/", onclick: () => location.reload() }, "Load it anew"));
+  if (isOld) return h("div", { class: ["banner", "level-info"] }, icon("info"), h("p", {}, text), h("a", { href: location.hash || "#/", onclick: () => location.reload() }, "Reload"));
   const more = PAGES[page] && page !== context.route.page ? h("a", { href: format({ page }) }, `See ${PAGES[page].title.toLowerCase()}`) : null;
   return h("div", { class: ["banner", `level-${level}`] }, icon(LEVEL_ICONS[level] ?? "info"), h("p", {}, h("bdi", {}, text)), more);
 }
 
-// Once a second, in step with the clock, and not while nobody looks.
+// Once a second, aligned with the clock; not while the tab is hidden.
 function everySecond() {
   if (!document.hidden) {
     showClock();

@@ -1,11 +1,12 @@
-"""Tells all who look on what has changed: each thing is written once, and the same bytes go to everybody.
+"""Broadcast changes to all subscribers: each event is encoded once, and all get the same bytes.
 
-    async with hub.looking(since="18f2-7") as looker:
-        while (told := await looker.next()) is not None: ...
+    with broadcaster.subscribe(since="18f2-7") as subscriber:
+        while (message := await subscriber.next()) is not None:
+            ...
 
-Who reads slowly has a bounded backlog. When that is full they are told `reset`, which means to ask for everything anew,
-and are let go. Who comes back and names the last event that they saw is told what came after it, as far as that is
-still known; otherwise `reset`.
+A slow subscriber has a bounded backlog. If it is full, the subscriber gets `reset` (load everything again), and its
+stream ends. A subscriber that reconnects with the id of its last event gets the later events if they are still in the
+history, else `reset`.
 """
 
 import asyncio
@@ -20,21 +21,21 @@ from haulout.dashboard.api.responses import encode
 from haulout.dashboard.api.types import ApiType
 
 HEARTBEAT_INTERVAL = timedelta(seconds=15)
-_MAX_BACKLOG = 512 << 10  # bytes that wait for somebody who reads slowly
-_MAX_HISTORY = 2 << 20  # bytes of events that somebody who comes back can be told
+_MAX_BACKLOG = 512 << 10  # bytes queued for a slow subscriber
+_MAX_HISTORY = 2 << 20  # bytes of events for subscribers that reconnect
 _RESET = b"event: reset\ndata: {}\n\n"
 _HEARTBEAT_COMMENT = b": still here\n\n"
 
 
 def encode_event(kind: str, value: ApiType, identity: str = "") -> bytes:
-    """Return an event as it is sent."""
+    """Return an event in the format of server-sent events."""
     id_line = f"id: {identity}\n" if identity else ""
     return b"%sevent: %s\ndata: %s\n\n" % (id_line.encode(), kind.encode(), encode(value))
 
 
 @dataclass(slots=True, eq=False)
 class Subscriber:
-    """Somebody who looks on; `node` is what they are told of in detail."""
+    """A subscriber of events; `node` is the node whose details it also gets."""
 
     node: str = ""
     backlog: int = _MAX_BACKLOG
@@ -44,7 +45,7 @@ class Subscriber:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def send(self, message: bytes) -> None:
-        """Have them told; who is too far behind is let go."""
+        """Queue a message; if the backlog is full, reset the subscriber."""
         if self._is_ended:
             return
         if self._queued and self._size + len(message) > self.backlog:
@@ -55,12 +56,12 @@ class Subscriber:
         self._changed.set()
 
     def reset(self) -> None:
-        """Tell them to ask anew, and nothing else."""
+        """Send `reset` and end the stream."""
         self._queued, self._size, self._is_ended = [_RESET], 0, True
         self._changed.set()
 
     async def next(self) -> bytes | None:
-        """Return what is to be sent next; None: that was all."""
+        """Return the next messages, or a heartbeat; None: the stream has ended."""
         if not self._queued and not self._is_ended:
             try:
                 async with asyncio.timeout(real_seconds(HEARTBEAT_INTERVAL)):
@@ -74,7 +75,7 @@ class Subscriber:
 
 
 class Broadcaster:
-    """All who look on. `start` starts a story; events of another one are of no use any more."""
+    """All subscribers. `start` begins a new epoch, which makes earlier event ids invalid."""
 
     def __init__(self, *, max_history: int = _MAX_HISTORY, backlog: int = _MAX_BACKLOG) -> None:
         self._subscribers: set[Subscriber] = set()
@@ -94,22 +95,22 @@ class Broadcaster:
         return f"{self._epoch}-{self._sequence}"
 
     def start(self, epoch: str) -> None:
-        """Begin anew; whoever looks on is told to ask for everything."""
+        """Begin a new epoch and reset all subscribers."""
         self._epoch, self._sequence, self._size = epoch, 0, 0
         self._history.clear()
         self.reset_all()
 
     def reset_all(self) -> None:
-        """Let all go."""
+        """Reset all subscribers."""
         for subscriber in tuple(self._subscribers):
             subscriber.reset()
 
     def next_revision(self) -> str:
-        """Return the id of an event that is about to be told: some of them say it themselves."""
+        """Return the id of the next event, for events that contain it."""
         return f"{self._epoch}-{self._sequence + 1}"
 
     def publish(self, kind: str, value: ApiType) -> None:
-        """Tell everybody."""
+        """Send an event to all subscribers."""
         self._sequence += 1
         message = encode_event(kind, value, self.revision)
         self._history.append((self._sequence, message))
@@ -120,18 +121,18 @@ class Broadcaster:
             subscriber.send(message)
 
     def publish_detail(self, node: str, message: bytes) -> None:
-        """Tell those who want to know of a node in detail."""
+        """Send a message to the subscribers of a node's details."""
         for subscriber in tuple(self._subscribers):
             if subscriber.node == node:
                 subscriber.send(message)
 
     def subscribed_nodes(self) -> frozenset[str]:
-        """Return the nodes that somebody wants to know of in detail."""
+        """Return the nodes whose details someone subscribes to."""
         return frozenset(subscriber.node for subscriber in self._subscribers if subscriber.node)
 
     @contextlib.contextmanager
     def subscribe(self, *initial: bytes, since: str = "", node: str = "") -> Iterator[Subscriber]:
-        """Let somebody look on while the context lasts; they are told `initial`, and then what came after `since`."""
+        """Subscribe while the context lasts; the first messages are `initial` and the events after `since`."""
         subscriber = Subscriber(node=node, backlog=self._backlog)
         missed = self._events_since(since)
         for message in (*initial, *((_RESET,) if missed is None else missed)):
@@ -143,7 +144,7 @@ class Broadcaster:
             self._subscribers.discard(subscriber)
 
     def _events_since(self, since: str) -> list[bytes] | None:
-        """Return what was told after an event; None if that is not known any more."""
+        """Return the events after an id; None if they are no longer known."""
         epoch, _, number = since.rpartition("-")
         if not since:
             return []

@@ -1,7 +1,7 @@
-"""How many may look on at once: all together, and from one address.
+"""Limits on open event streams: in total, and per client.
 
-An open stream takes some room and a file descriptor. Whoever opens thousands of them is refused, before metrics and
-probes, which are served by the same process, would be.
+An open stream needs memory and a file descriptor. Thousands of streams are refused before metrics and probes of the
+same process suffer.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ _RETRY_AFTER = timedelta(seconds=10)
 
 
 class TooManyStreams(HttpError):
-    """There are as many as there may be."""
+    """The limit on open streams is reached."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, HTTPStatus.SERVICE_UNAVAILABLE, retry_after=_RETRY_AFTER)
 
 
 class StreamLimiter:
-    """Lets in those for whom there is room."""
+    """Admits streams up to the limits."""
 
     def __init__(self, *, max_streams: int = MAX_STREAMS, max_per_client: int = MAX_STREAMS_PER_CLIENT) -> None:
         self._max_streams = max_streams
@@ -34,12 +34,11 @@ class StreamLimiter:
 
     @property
     def open_streams(self) -> int:
-        """How many there are."""
         return self._open.total()
 
     @contextlib.contextmanager
     def admit(self, address: str) -> Iterator[None]:
-        """Be inside while the context lasts; raises `TooManyStreams`."""
+        """Count a stream while the context lasts; raise `TooManyStreams`."""
         if self.open_streams >= self._max_streams:
             raise TooManyStreams(f"{self._max_streams} event streams are open already: close some, or try again later")
         if self._open[address] >= self._max_per_client:
@@ -49,4 +48,4 @@ class StreamLimiter:
             yield
         finally:
             self._open[address] -= 1
-            self._open += Counter()  # drops those who have none left
+            self._open += Counter()  # drops entries that are zero

@@ -1,10 +1,10 @@
-"""All tiles, kept up to date while somebody looks, and not touched while nobody does.
+"""All tiles, kept up to date while there are viewers, and not computed otherwise.
 
-What changes marks its node; marked nodes are looked at in batches, at most four a second, with a pause after each
-fifty so that the controllers have their turn. A tile that came out as it was is not told. Some tiles change by
-themselves, when a drain has been blocked for a while or a notice falls due: these are looked at again then.
+A change marks its node as dirty. Dirty nodes are processed in batches, at most four batches a second, with a yield to
+the event loop after each fifty nodes, for the controllers. Unchanged tiles are not published. Some tiles change without
+an event, when a drain has been blocked for a while or a notice falls due: these are scheduled.
 
-Whoever asked last is waited for a while, so that a page that is hidden and shown again finds what it needs.
+After the last viewer left, the tiles are kept for a while, so that a page that is hidden and shown again finds them.
 """
 
 import asyncio
@@ -27,18 +27,18 @@ from haulout.dashboard.stream.broadcaster import Broadcaster, encode_event
 log = logging.getLogger(__name__)
 
 REFRESH_INTERVAL = timedelta(milliseconds=250)
-KEEP_AFTER_LAST_VIEWER = timedelta(seconds=30)  # after the last who looked has gone
-_SUMMARY_INTERVAL = timedelta(seconds=1)  # whether something else stands above the pages
+KEEP_AFTER_LAST_VIEWER = timedelta(seconds=30)  # after the last viewer left
+_SUMMARY_INTERVAL = timedelta(seconds=1)  # between refreshes of the summary without events
 _READY_TIMEOUT = timedelta(seconds=10)
-_BATCH_SIZE = 50  # nodes, before others have their turn
-_MAX_TILES_PER_EVENT = 500  # tiles in one event
+_BATCH_SIZE = 50  # nodes between two yields to the event loop
+_MAX_TILES_PER_EVENT = 500  # per event
 
 Summarize = Callable[["TileCache"], Summary]
 Describe = Callable[[str], Awaitable[NodeDetail | None]]
 
 
 class TileCache:
-    """The tiles; `run` belongs into the leader's task group."""
+    """Keeps the tiles; `run` belongs into the leader's TaskGroup."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class TileCache:
     ) -> None:
         self.tiles: dict[str, Tile] = {}
         self.counts: Counter[NodeState] = Counter()
-        self.computed = 0  # tiles so far
+        self.computed = 0  # number of computed tiles
         self._informers = informers
         self._clock = informers.clock
         self._broadcaster = broadcaster
@@ -76,11 +76,11 @@ class TileCache:
 
     @property
     def is_in_use(self) -> bool:
-        """Tell whether somebody looks, or did so a moment ago."""
+        """Whether there are viewers, or were a moment ago."""
         return len(self._broadcaster) > 0 or self._clock.monotonic() < self._keep_until
 
     async def run(self) -> None:
-        """Keep tiles whenever somebody wants them, until cancelled."""
+        """Keep the tiles up to date while there are viewers, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._describe_all())
             try:
@@ -126,10 +126,10 @@ class TileCache:
             collection.clear()
         self._broadcaster.reset_all()
 
-    # For those who ask
+    # Requests
 
     async def wait_ready(self) -> None:
-        """Want tiles; return when all of them are there."""
+        """Request tiles, and wait until all are there."""
         self._keep_until = self._clock.monotonic() + real_seconds(KEEP_AFTER_LAST_VIEWER)
         self._requested.set()
         try:
@@ -140,17 +140,15 @@ class TileCache:
             raise HttpError(f"nodes are not known yet: {reason}") from None
 
     async def fleet(self) -> Fleet:
-        """Return all tiles."""
         await self.wait_ready()
         nodes = tuple(tile for _, tile in sorted(self.tiles.items()))
         return Fleet(revision=self._broadcaster.revision, total=len(nodes), nodes=nodes)
 
     async def summary(self) -> Summary:
-        """Return how it stands as a whole."""
         await self.wait_ready()
         return self._summarize(self)
 
-    # What happened
+    # Changes
 
     def _mark_node(self, node: str) -> None:
         self._dirty_nodes.add(node)
@@ -161,7 +159,7 @@ class TileCache:
         self._changed.set()
 
     async def _refresh(self) -> None:
-        """Look at all nodes that are marked, and tell what is different."""
+        """Update the tiles of dirty nodes, and publish differences."""
         self._subscription.resubscribe()
         self._changed.clear()
         dirty, self._dirty_nodes = self._dirty_nodes | self._pop_due(), set()
@@ -193,7 +191,7 @@ class TileCache:
         return found
 
     def _schedule(self, name: str, at: datetime | None) -> None:
-        """Have a tile looked at then; each instant of a node is noted once, however often it is looked at before."""
+        """Schedule an update of a tile; an instant is pushed once, however often it is computed."""
         if at is None:
             self._due_at.pop(name, None)
         elif self._due_at.get(name) != at:
@@ -209,7 +207,7 @@ class TileCache:
             try:
                 observation = observer.observe(name)
                 after, changes_at = (None, None) if observation is None else self._make_tile(observation)
-            except Exception as error:  # noqa: BLE001 - what one node has must not hide the others
+            except Exception as error:  # noqa: BLE001 - an error about one node must not hide the others
                 after, changes_at = self._make_broken_tile(name, error), None
             self._schedule(name, changes_at)
             if after != before:
@@ -229,7 +227,7 @@ class TileCache:
     def _make_broken_tile(self, name: str, error: Exception) -> Tile:
         if name not in self._failing:
             self._failing.add(name)
-            log.error("node %s cannot be shown", name, exc_info=error, extra={"node": name})
+            log.error("cannot build the tile of node %s", name, exc_info=error, extra={"node": name})
         return broken_tile(name, repr(error))
 
     def _put(self, name: str, before: Tile | None, after: Tile | None) -> None:
@@ -241,7 +239,7 @@ class TileCache:
         self.tiles[name] = after
         self.counts[after.state] += 1
 
-    # What is told
+    # Publishing
 
     def _publish_nodes(self, changed: list[Tile], gone: list[str]) -> None:
         for first in range(0, max(len(changed), bool(gone)), _MAX_TILES_PER_EVENT):
@@ -268,7 +266,7 @@ class TileCache:
         self._broadcaster.publish("notices", change)
 
     async def _describe_all(self) -> None:
-        """Tell of nodes in detail to those who want to know."""
+        """Publish details of nodes to their subscribers."""
         while True:
             await self._describe_requested.wait()
             self._describe_requested.clear()
@@ -283,7 +281,7 @@ class TileCache:
         try:
             detail = await self._describe_node(name)
         except Exception:
-            log.exception("node %s cannot be told of in detail", name, extra={"node": name})
+            log.exception("cannot build the details of node %s", name, extra={"node": name})
             return
         if detail is None:
             return

@@ -1,8 +1,8 @@
-"""The way to a cluster over the network.
+"""The HTTP transports to a cluster, and all that they need to connect.
 
-- `config` finds the way: `kubeconfig` files (read with line numbers by `kubeconfig_section`, understood by
-`kubeconfig_entries`) or the pod's
-  own service account;
-- `credentials` and `exec_plugin` prove who we are, `tls` and `proxy` how we get there safely;
-- `http` is the transport that uses all of it, and `aiohttp_errors` says in words why there was no answer.
+- `config` loads the connection settings from `kubeconfig` files (parsed with line numbers by `kubeconfig_section`,
+  interpreted by `kubeconfig_entries`) or from the pod's service account.
+- `credentials` and `exec_plugin` supply the identity; `tls` and `proxy` configure the connection.
+- `http` is the default transport, on aiohttp; `aiohttp_errors` explains its connection failures.
+- `h11_http` is the transport for small processes, on `h11_client`.
 """

@@ -1,7 +1,7 @@
-"""Why a request got no answer, in words that tell what to do, and whether it may have arrived.
+"""Explains aiohttp connection errors: what to do about them, and whether the request may have arrived.
 
-`sent` is a promise to the layers above: False means that the API server cannot have seen the request, so repeating it
-is safe whatever it was. When in doubt it is True.
+`sent=False` is a guarantee: the API server cannot have received the request, so any request can be repeated safely. In
+doubt, `sent` is True.
 """
 
 import ssl
@@ -21,15 +21,15 @@ _CHECK_PROXY = "check proxy-url in the kubeconfig, and HTTPS_PROXY and NO_PROXY 
 
 
 def explain(error: BaseException, *, doing: str, connection: Connection, sent: bool) -> KubeError:
-    """Return what to raise for `error`, which ended the request described by `doing`."""
+    """Return the exception to raise for `error`, which ended the request described by `doing`."""
     if isinstance(error, aiohttp.ClientPayloadError):
-        return MalformedResponse(f"{doing}: the answer broke off")
+        return MalformedResponse(f"{doing}: the response was cut off")
     if isinstance(error, aiohttp.ClientResponseError) and not isinstance(error, aiohttp.ClientHttpProxyError):
         return MalformedResponse(f"{doing}: the answer is not HTTP; is {connection.server} an API server?")
     if not sent or _is_certificate_rejected(error):
         return Unreachable(_connection_failure(error, connection), sent=False)
     lost = f"{doing}: the connection was lost before the answer came"
-    if isinstance(error, aiohttp.ClientConnectorError):  # of the second try, which a GET gets
+    if isinstance(error, aiohttp.ClientConnectorError):  # of the second attempt, which aiohttp makes for a GET
         return Unreachable(
             f"{lost}, and cannot be made again{_reason(error)}; {connection_advice(connection)}", sent=True
         )
@@ -37,7 +37,10 @@ def explain(error: BaseException, *, doing: str, connection: Connection, sent: b
 
 
 def _is_certificate_rejected(error: BaseException) -> bool:
-    """Tell whether the server refused our certificate: it says so after we wrote, but before it reads the request."""
+    """Return whether the server rejected our certificate.
+
+    It does so after our write, but before it reads the request.
+    """
     tls_error = cause(error, ssl.SSLError)
     return tls_error is not None and tls.is_certificate_rejected(tls_error)
 
@@ -72,7 +75,10 @@ def _reason(error: BaseException) -> str:
 
 
 def cause(error: BaseException | None, kind: type[E]) -> E | None:
-    """Return the first of its causes that is of `kind`, past aiohttp's wrappers, which are OSErrors themselves."""
+    """Return the first exception of type `kind` in the cause chain.
+
+    Skip aiohttp's wrappers, which are OSErrors themselves.
+    """
     while error is not None and (isinstance(error, aiohttp.ClientError) or not isinstance(error, kind)):
         error = error.__cause__
     return error

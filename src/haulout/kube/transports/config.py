@@ -1,11 +1,11 @@
-"""The way to a cluster: from kubeconfig files, or from the pod we run in, to one value that says it all.
+"""Connection settings of a cluster, from kubeconfig files or from the pod's service account.
 
-`load` looks where kubectl looks: the file it is told, $KUBECONFIG, ~/.kube/config, the pod's service account. It
-returns a `Connection`, complete and checked as far as that goes without the network, so that what is wrong in a file is
-said once, at the start, with its file, line and key.
+`load` searches where kubectl does: the given file, $KUBECONFIG, ~/.kube/config, the pod's service account. It returns a
+`Connection`, complete and checked as far as possible without the network, so that an error in a file is reported once,
+at the start, with file, line and key.
 
-A kubeconfig that works with kubectl works here and means the same. Only where kubectl would guess silently, as for a
-context that names a user who is not there, this refuses.
+A kubeconfig that works with kubectl works here, with the same meaning. Only where kubectl would silently guess, as for
+a context whose user does not exist, `load` raises.
 """
 
 import os
@@ -23,27 +23,27 @@ from haulout.kube.transports.tls import TlsClientConfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 IN_CLUSTER = "in-cluster"
-# What a kubeconfig may say about the machine on which it is read: files there, and programs to run.
+# References to the local machine: files to read, and programs to run.
 _LOCAL_REFERENCES = ("certificate-authority", "client-certificate", "client-key", "tokenFile", "exec", "auth-provider")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Where a cluster is, how it proves itself to us, and how we prove ourselves to it."""
+    """The address of a cluster, how to verify it, and how to authenticate."""
 
-    server: str  # without a slash at its end
+    server: str  # without a trailing slash
     context: str
     source: str
     user: str
     credentials: Credentials
     namespace: str = "default"
     tls: TlsClientConfig = field(default_factory=TlsClientConfig)
-    proxy: str | None = field(default=None, repr=False)  # may hold a password
+    proxy: str | None = field(default=None, repr=False)  # may contain a password
     impersonation: tuple[tuple[str, str], ...] = ()
 
     @property
     def origin(self) -> str:
-        """Name the place to correct when it is wrong, for people."""
+        """The origin of these settings, for users."""
         return f"context {self.context!r} in {self.source}"
 
 
@@ -55,7 +55,7 @@ def load(
     service_account: Path = SERVICE_ACCOUNT,
     clock: Clock | None = None,
 ) -> Connection:
-    """Find the way to the cluster that a user of kubectl would expect."""
+    """Return the connection that kubectl would use. Raise `KubeconfigError` if there is none or it is invalid."""
     clock = clock or RealClock()
     if kubeconfig:
         found = files.read(Path(kubeconfig))
@@ -73,7 +73,7 @@ def load(
     if in_cluster is None:
         problem = f"there is no kubeconfig at {searched} and" if paths else "KUBECONFIG names no file, and there is"
         raise KubeconfigError(
-            f"no way to a cluster: {problem} no pod's service account in {service_account}; "
+            f"no cluster to connect to: {problem} no pod's service account in {service_account}; "
             f"give --kubeconfig FILE or {'correct' if environ.get('KUBECONFIG') else 'set'} KUBECONFIG"
         )
     return in_cluster
@@ -82,9 +82,9 @@ def load(
 def load_untrusted(
     data: bytes, *, source: str, environ: Mapping[str, str] = os.environ, clock: Clock | None = None
 ) -> Connection:
-    """Return the way that a kubeconfig describes which somebody else wrote, and which is known to people as `source`.
+    """Return the connection in a kubeconfig from an untrusted author. Messages call it `source`.
 
-    It must bring along all that it needs: it cannot have a program run here, nor a file of ours sent to its server.
+    It must be self-contained: it may not run a program here, nor send a local file to its server.
     """
     found = files.parse(data, file=source)
     if found.is_empty:
@@ -146,7 +146,7 @@ def _ca_bundle(path: Path) -> bytes | None:
     pem = _content(path)
     if pem and (problem := tls.ca_bundle_problem(pem)):
         raise KubeconfigError(problem, file=str(path))
-    return pem or None  # without any, those of the system count, as for client-go
+    return pem or None  # without a CA bundle, use that of the system, as client-go does
 
 
 def _content(path: Path) -> bytes:

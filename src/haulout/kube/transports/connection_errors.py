@@ -1,6 +1,6 @@
-"""What is said about requests that got no answer, whichever transport sent them.
+"""Messages for requests without a response, for all transports.
 
-`aiohttp_errors` knows those of aiohttp.
+`aiohttp_errors` has those that are specific to aiohttp.
 """
 
 from urllib.parse import urlsplit
@@ -10,12 +10,12 @@ from haulout.kube.transports.config import IN_CLUSTER, Connection
 
 
 def stream_broken(doing: str, where: str) -> Unreachable:
-    """Return what to raise when a stream ended where no server ends it."""
+    """Return the exception for a stream that ended unexpectedly."""
     return Unreachable(f"{doing}: the stream broke off {where}", sent=True)
 
 
 def timeout_error(doing: str, seconds: float, connection: Connection, *, sent: bool) -> Unreachable:
-    """Return what to raise when there was no answer in time."""
+    """Return the exception for a request that timed out."""
     if sent:
         hint = "is the API server overloaded, or is something else listening there?"
         return Unreachable(f"{doing}: no answer within {seconds:g} s; {hint}", sent=True)
@@ -26,14 +26,14 @@ def timeout_error(doing: str, seconds: float, connection: Connection, *, sent: b
 
 
 def connection_advice(connection: Connection) -> str:
-    """Return what to look at when there is no connection."""
+    """Return what a user should check when there is no connection."""
     if connection.context == IN_CLUSTER:
         return "is the API server up, and does a network policy let this pod reach it?"
     return f"is the cluster up, and is context {connection.context!r} of {connection.source} the right one?"
 
 
 def error_text(error: OSError) -> str:
-    """Return what happened to a connection, as people say it."""
+    """Return the text of a connection error for users."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, ConnectionResetError):
@@ -42,6 +42,6 @@ def error_text(error: OSError) -> str:
 
 
 def proxy_without_password(proxy: str | None) -> str:
-    """Return the address of the proxy without the password it may hold."""
+    """Return the address of the proxy without its user name and password."""
     address = urlsplit(proxy or "")
     return f"{address.scheme}://{address.netloc.rpartition('@')[2]}"

@@ -1,11 +1,11 @@
-"""Who we are to the cluster, kept fresh.
+"""Credentials: the identity with which a transport authenticates, kept up to date.
 
-Credentials change while the operator runs: the kubelet rotates service account tokens, tools rewrite certificate files,
-exec plugins hand out tokens for minutes. So a transport asks for the `current` identity before every request, which
-costs next to nothing while nothing changed, and reports an identity that the server refused; whoever supplied it then
-gets a new one. A file that cannot be read for a moment is no reason to stop: the last good content stays in use.
+Credentials change while the operator runs: the kubelet rotates service account tokens, tools replace certificate files,
+exec plugins issue tokens that last minutes. So a transport calls `current` before every request, which is cheap while
+nothing changes, and calls `refresh` with an identity that the server rejected. If a file cannot be read temporarily,
+the last valid content stays in use.
 
-Exec plugins have a module of their own, `haulout.kube.transports.exec_plugin`. Secrets never show in a repr.
+Exec plugins are in `haulout.kube.transports.exec_plugin`. No repr shows a secret.
 """
 
 import base64
@@ -20,33 +20,37 @@ from haulout.kube.transport import Token
 from haulout.kube.transports import tls
 from haulout.kube.transports.tls import ClientCertificate
 
-# Half of what is left of a projected token when the kubelet replaces it (client-go, transport/token_source.go).
+# Half of the time between the kubelet's refresh of a projected token and the token's expiry, as in client-go
+# (transport/token_source.go).
 _TOKEN_READ_INTERVAL = timedelta(minutes=1)
 _CERTIFICATE_CHECK_INTERVAL = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What to show the server: an Authorization header, a client certificate, both or nothing."""
+    """An Authorization header, a client certificate, both or neither."""
 
     authorization: str | None = field(default=None, repr=False)
     certificate: ClientCertificate | None = None
 
 
 def identity_of_token(token: Token) -> Identity:
-    """Return the identity of whoever holds a token: no client certificate, which would count before the token."""
+    """Return the identity of a token. It has no client certificate, which would take precedence over the token."""
     return Identity(f"Bearer {token.value}")
 
 
 class Credentials(Protocol):
-    """Supplies the identity to use now."""
+    """Supplies the current identity."""
 
     async def current(self) -> Identity:
-        """Return the identity to use; cheap when nothing changed. Raises `CredentialsError`."""
+        """Return the identity to use. It is cheap while nothing changes. Raise `CredentialsError`."""
         ...
 
     async def refresh(self, rejected: Identity) -> None:
-        """Forget `rejected`, which the server refused; of many who report it at once, the first one does the work."""
+        """Invalidate `rejected`, which the server refused.
+
+        Of several concurrent calls, only the first has an effect.
+        """
         ...
 
 
@@ -59,20 +63,19 @@ class StaticCredentials:
         self._identity = identity
 
     async def current(self) -> Identity:
-        """Return the identity."""
         return self._identity
 
     async def refresh(self, rejected: Identity) -> None:
-        """Do nothing: there is no other."""
+        """Do nothing: there is no other identity."""
 
 
 ANONYMOUS = StaticCredentials(Identity())
 
 
 class TokenFile:
-    """A bearer token in a file that somebody else rewrites: read again every minute, and at once when refused.
+    """A bearer token in a file: read again every minute, and at once after a rejection.
 
-    The last token read stays in use while the file cannot be read; before the first one, `fallback` if there is one.
+    The last token stays in use while the file cannot be read; before the first read, `fallback` does if there is one.
     """
 
     __slots__ = ("_clock", "_identity", "_path", "_read_at")
@@ -84,7 +87,7 @@ class TokenFile:
         self._read_at: float | None = None
 
     async def current(self) -> Identity:
-        """Return the token, at most a minute old."""
+        """Return the token, read at most a minute ago."""
         now = self._clock.monotonic()
         if self._identity and self._read_at is not None and now - self._read_at < _TOKEN_READ_INTERVAL.total_seconds():
             return self._identity
@@ -110,9 +113,9 @@ class TokenFile:
 
 
 class CertificateFiles:
-    """A client certificate and key of which one or both stand in files: read again when these change on disk.
+    """A client certificate and key, at least one of them in a file: read again when the files change.
 
-    A pair that is half replaced, or cannot be read, does not take the place of the last good one.
+    A pair that is only half replaced, or cannot be read, does not replace the last valid pair.
     """
 
     __slots__ = ("_certificate", "_checked_at", "_clock", "_file_states", "_identity", "_key", "_owner")
@@ -127,7 +130,7 @@ class CertificateFiles:
         self._checked_at = 0.0
 
     async def current(self) -> Identity:
-        """Return the certificate, looking at most every ten seconds whether it changed."""
+        """Return the certificate. Check for changes of the files at most every ten seconds."""
         now = self._clock.monotonic()
         if self._identity and now - self._checked_at < _CERTIFICATE_CHECK_INTERVAL.total_seconds():
             return self._identity
@@ -135,13 +138,13 @@ class CertificateFiles:
         return self._check()
 
     async def refresh(self, rejected: Identity) -> None:
-        """Look again at the next request."""
+        """Check the files again at the next request."""
         if self._identity == rejected:
             self._checked_at -= _CERTIFICATE_CHECK_INTERVAL.total_seconds()
 
     def _check(self) -> Identity:
         try:
-            # The stamps come first: a file that changes after that is read again the next time.
+            # Read the file state before the content: a change in between is then detected the next time.
             file_states = (_file_state(self._certificate), _file_state(self._key))
             if self._identity is None or file_states != self._file_states:
                 self._identity, self._file_states = self._read(), file_states
@@ -159,7 +162,7 @@ class CertificateFiles:
 
 
 class CombinedCredentials:
-    """A header from one source and a certificate from another."""
+    """The header of one source and the certificate of another."""
 
     __slots__ = ("_certificate", "_header")
 
@@ -168,18 +171,20 @@ class CombinedCredentials:
         self._certificate = certificate
 
     async def current(self) -> Identity:
-        """Return the two as one."""
         header, certificate = await self._header.current(), await self._certificate.current()
         return Identity(header.authorization, certificate.certificate)
 
     async def refresh(self, rejected: Identity) -> None:
-        """Refresh both: the server does not say which of the two it refused."""
+        """Refresh both: the server does not say which of the two it rejected."""
         await self._header.refresh(Identity(rejected.authorization))
         await self._certificate.refresh(Identity(None, rejected.certificate))
 
 
 def bearer_header(token: str, *, description: str) -> str:
-    """Return the header for `token`; `description` names it in the complaint if it cannot be one."""
+    """Return the header for `token`.
+
+    Raise `CredentialsError`, whose message calls the token `description`, if it is invalid.
+    """
     token = token.strip()
     if not token:
         raise CredentialsError(f"{description} is empty")
@@ -191,7 +196,6 @@ def bearer_header(token: str, *, description: str) -> str:
 
 
 def basic_header(username: str, password: str) -> str:
-    """Return the header for a name and a password."""
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode("ascii")
 
 

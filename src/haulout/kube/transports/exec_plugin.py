@@ -1,10 +1,10 @@
 """Credentials from an exec plugin: a program that prints an ExecCredential.
 
-The contract is client-go's (plugin/pkg/client/auth/exec): the program learns what is wanted from KUBERNETES_EXEC_INFO,
-prints a token, a client certificate or both, and says until when they hold. It may be slow, want a browser, or count
-its calls; so it runs once at a time, everybody who waits shares what comes out, be it credentials or a failure, and it
-runs again only shortly before its credentials end or when the server refused them. A failure to renew in good time is
-no failure while the old credentials hold.
+The contract is client-go's (plugin/pkg/client/auth/exec): the program reads the request from KUBERNETES_EXEC_INFO, and
+prints a token, a client certificate or both, with their expiry. It may be slow, need a browser, or limit its calls. So
+it runs once at a time, and all waiting requests share its result, whether credentials or a failure. It runs again only
+shortly before the credentials expire, or when the server rejected them. A failed early renewal is no error while the
+old credentials are valid.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from haulout.kube.transports.tls import ClientCertificate
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 _RENEW_BEFORE = timedelta(minutes=1)
-# Some plugins return what they have cached until its very end, or are on another clock: do not run them without pause.
+# Some plugins return cached credentials until they expire, or use another clock: do not run them in a tight loop.
 _MIN_RUN_INTERVAL = timedelta(seconds=10)
 _TIMEOUT = timedelta(minutes=1)
 _INTERACTIVE_TIMEOUT = timedelta(minutes=5)
@@ -42,7 +42,7 @@ _ANSI_COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class InteractiveMode(StrEnum):
-    """What the plugin needs of standard input."""
+    """Whether the plugin uses standard input."""
 
     NEVER = "Never"
     IF_AVAILABLE = "IfAvailable"
@@ -51,7 +51,7 @@ class InteractiveMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecSpec:
-    """What a kubeconfig says about a plugin."""
+    """The settings of a plugin in a kubeconfig."""
 
     command: str
     api_version: str
@@ -77,7 +77,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 
 class ExecPlugin:
-    """Runs a plugin when needed and keeps what it gave."""
+    """Runs a plugin when needed, and caches its credentials."""
 
     def __init__(self, spec: ExecSpec, *, clock: Clock, environ: Mapping[str, str] = os.environ) -> None:
         self._spec = spec
@@ -91,13 +91,13 @@ class ExecPlugin:
         self._expires_at: datetime | None = None
 
     async def current(self) -> Identity:
-        """Return the credentials, running the plugin if there are none or they end soon."""
+        """Return the credentials. Run the plugin if there are none or they expire soon."""
         if self._identity is None or (self._renew_at is not None and self._clock.now() >= self._renew_at):
             await self._renew()
         return self._identity_or_error()
 
     async def refresh(self, rejected: Identity) -> None:
-        """Run the plugin, unless it has run since it gave `rejected`."""
+        """Run the plugin, unless it has run since it returned `rejected`."""
         if self._identity is rejected:
             self._identity = None
             await self._renew()
@@ -111,7 +111,7 @@ class ExecPlugin:
     async def _renew(self) -> None:
         runs_before = self._runs
         async with self._run_lock:
-            if self._runs != runs_before:  # somebody ran it while we waited for our turn
+            if self._runs != runs_before:  # another task ran it while this one waited for the lock
                 return
             try:
                 self._accept(await self._run())
@@ -160,14 +160,14 @@ class ExecPlugin:
                 },
                 stdin=None if interactive else DEVNULL,
                 stdout=PIPE,
-                stderr=None if interactive else PIPE,  # a person at the terminal has to see what the plugin asks
+                stderr=None if interactive else PIPE,  # the user at the terminal must see the plugin's prompts
                 start_new_session=not interactive,
             )
         )
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # A program that is only just starting may have children already: it is ended like any other.
+            # A program that is just starting may already have children: stop it like any other.
             with contextlib.suppress(OSError):
                 await _stop(await starting, whole_session=not interactive)
             raise
@@ -244,7 +244,7 @@ async def _stop(process: Process, *, whole_session: bool) -> None:
     if process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError):
-        if whole_session:  # a shell script's children hold its pipes open
+        if whole_session:  # children of a shell script keep its pipes open
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()

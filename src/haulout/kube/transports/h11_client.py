@@ -1,12 +1,12 @@
-"""HTTP/1.1 in its plainest form, over asyncio's streams: one connection for each request.
+"""A minimal HTTP/1.1 client on asyncio streams: one connection per request.
 
-    async with asking(place, "GET", "/metadata/instance", headers={"Metadata": "true"}) as answer:
-        body = await answer.read(limit=1 << 20)
+    async with open_request(endpoint, "GET", "/metadata/instance", headers=[("Metadata", "true")]) as response:
+        body = await response.read(limit=1 << 20)
 
-For a process that asks for little and must be small, as the agent on each node: aiohttp takes more memory than all the
-rest of it. h11 reads and writes HTTP here, and takes half a megabyte. No proxies, no redirects, no compression, no
-connection that is kept: where one of these matters, aiohttp it is. It raises `OSError` (also for TLS), `EOFError` when
-an answer breaks off, and `InvalidHttpResponse`.
+For processes that send few requests and must be small, such as the agent on each node: aiohttp needs more memory than
+the rest of the agent, h11 half a megabyte. There are no proxies, no redirects, no compression and no persistent
+connections; use aiohttp where one of these is needed. Raises `OSError` (also for TLS), `EOFError` for a truncated
+response, and `InvalidHttpResponse`.
 """
 
 import asyncio
@@ -31,37 +31,36 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 class InvalidHttpResponse(Exception):
-    """What came back is not an answer of HTTP."""
+    """The response is not HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where requests go."""
+    """The server to which requests are sent."""
 
     host: str
     port: int
-    base_path: str = ""  # of paths, without a slash at its end
+    base_path: str = ""  # prefix of all paths, without a trailing slash
     ssl_context: ssl.SSLContext | None = None
-    server_name: str | None = None  # in its certificate, if not the host
+    server_name: str | None = None  # in its certificate, if it differs from the host
 
     @classmethod
     def from_url(
         cls, url: str, *, ssl_context: ssl.SSLContext | None = None, server_name: str | None = None
     ) -> "Endpoint":
-        """Return the place that an address names."""
         parts = urlsplit(url)
         port = parts.port or _DEFAULT_PORTS[parts.scheme]
         return cls(parts.hostname or "", port, parts.path.rstrip("/"), ssl_context, server_name)
 
     @property
     def authority(self) -> str:
-        """How the Host header names it."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
 
 class FetchedResponse(NamedTuple):
-    """An answer, read to its end; names of headers are lower-case."""
+    """A complete response. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -69,7 +68,7 @@ class FetchedResponse(NamedTuple):
 
 
 class H11Response:
-    """An answer as it comes; names of headers are lower-case."""
+    """A response whose body has not been read. Header names are in lower case."""
 
     __slots__ = ("_exchange", "headers", "status")
 
@@ -80,17 +79,17 @@ class H11Response:
         self._exchange = exchange
 
     async def read(self, *, limit: int) -> bytes:
-        """Return the whole of its body; raises `TooLarge`."""
+        """Return the whole body. Raise `BodyTooLarge`."""
         chunks = self.chunks()
         return await read_body(lambda: anext(chunks, b""), limit=limit)
 
     async def read_prefix(self, *, limit: int) -> bytes:
-        """Return the beginning of its body."""
+        """Return the beginning of the body."""
         chunks = self.chunks()
         return await read_prefix(lambda: anext(chunks, b""), limit=limit)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield its body as it arrives."""
+        """Yield the body as it arrives."""
         while isinstance(event := await self._exchange.event(), h11.Data):
             yield bytes(event.data)
 
@@ -105,14 +104,14 @@ async def open_request(
     body: bytes | None = None,
     on_send: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[H11Response]:
-    """Send a request; leaving the context ends the connection. `on_send` is called as the first byte goes out."""
+    """Send a request. Leaving the context closes the connection. `on_send` is called before the first byte is sent."""
     connection_headers = [("Host", endpoint.authority), ("Connection", "close")]
     connection_headers += [] if body is None else [("Content-Length", str(len(body)))]
     try:
         request = h11.Request(
             method=method, target=f"{endpoint.base_path}{target}", headers=[*connection_headers, *headers]
         )
-    except h11.LocalProtocolError:  # it would repeat what may be a secret
+    except h11.LocalProtocolError:  # h11's message would contain the value, which may be a secret
         raise ValueError("the address or a header has characters that HTTP does not allow") from None
     reader, writer = await asyncio.open_connection(
         endpoint.host,
@@ -136,7 +135,7 @@ async def open_request(
 
 
 class _H11Exchange:
-    """One request and its answer, as h11 reads them from a connection."""
+    """One request and its response, as h11 parses them from a connection."""
 
     __slots__ = ("_h11", "_reader")
 
@@ -145,24 +144,27 @@ class _H11Exchange:
         self._reader = reader
 
     def serialize(self, request: h11.Request, body: bytes) -> bytes:
-        """Return a request as it goes over the wire."""
+        """Return a request in wire format."""
         return b"".join(self._h11.send(event) for event in (request, h11.Data(body), h11.EndOfMessage()))
 
     async def response(self) -> h11.Response:
-        """Return the head of the answer, after those that only say that it is yet to come."""
+        """Return the head of the final response. Skip informational (1xx) responses."""
         while not isinstance(event := await self.event(), h11.Response):
             pass
         return event
 
     async def event(self) -> object:
-        """Return the next part of the answer."""
+        """Return the next h11 event of the response.
+
+        Raise `EOFError` if it is truncated, `InvalidHttpResponse` if invalid.
+        """
         while True:
-            has_response_begun = self._h11.their_state is not h11.SEND_RESPONSE
+            has_response_started = self._h11.their_state is not h11.SEND_RESPONSE
             try:
                 event = self._h11.next_event()
             except h11.RemoteProtocolError as error:
                 unread, is_closed = self._h11.trailing_data
-                if is_closed and (has_response_begun or b"HTTP/1.".startswith(unread[:7])):
+                if is_closed and (has_response_started or b"HTTP/1.".startswith(unread[:7])):
                     raise EOFError("the connection was closed before the answer was complete") from None
                 raise InvalidHttpResponse(str(error)[:_MAX_ERROR_LENGTH]) from None
             if event is not h11.NEED_DATA:

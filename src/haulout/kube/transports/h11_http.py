@@ -1,9 +1,10 @@
-"""A transport for a process that must be small: the same as `haulout.kube.transports.http`, without aiohttp.
+"""A transport for small processes: like `haulout.kube.transports.http`, without aiohttp.
 
-    transport = lean_transport(config.load(), clock=clock)
+    transport = minimal_transport(config.load(), clock=clock, user_agent=user_agent)
 
-It makes a connection for each request, which suits one that has a watch open and writes now and then. What it does not
-know, a proxy and acting in the name of others, gets the other transport, at the price of its memory.
+It opens a connection for each request, which suits a process that keeps one watch open and writes occasionally. It
+supports neither proxies nor impersonation. `minimal_transport` returns the aiohttp transport for these, which needs
+more memory.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ _UNAUTHORIZED: Final = 401
 
 
 def minimal_transport(connection: Connection, *, clock: Clock, user_agent: str) -> Transport:
-    """Return the smallest transport that serves a connection."""
+    """Return the smallest transport that supports the connection."""
     if connection.proxy or connection.impersonation:
         from haulout.kube.transports.http import HttpTransport
 
@@ -39,7 +40,7 @@ def minimal_transport(connection: Connection, *, clock: Clock, user_agent: str) 
 
 
 class H11Transport:
-    """Moves requests to the cluster that `connection` describes."""
+    """Sends requests to the cluster of `connection`."""
 
     def __init__(self, connection: Connection, *, clock: Clock, user_agent: str, limits: Limits = OWN_CLUSTER) -> None:
         self.server = connection.server
@@ -50,7 +51,7 @@ class H11Transport:
         self._endpoint: tuple[ClientCertificate | None, Endpoint] | None = None
 
     async def send(self, request: Request) -> Response:
-        """Send `request` and read the whole answer."""
+        """Send `request` and read the whole response."""
         if request.token is not None:
             return await self._send_as(identity_of_token(request.token), request)
         identity = await self._connection.credentials.current()
@@ -61,7 +62,7 @@ class H11Transport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator["H11Stream"]:
-        """Send `request` and read the answer as it comes; leaving the context ends it."""
+        """Send `request` and read the response as it arrives. Leaving the context closes it."""
         if request.token is not None:
             async with self._stream_as(identity_of_token(request.token), request) as stream:
                 yield stream
@@ -76,7 +77,7 @@ class H11Transport:
             yield stream
 
     async def close(self) -> None:
-        """Do nothing: each request ends its connection by itself."""
+        """Do nothing: each request closes its own connection."""
 
     async def _send_as(self, identity: Identity, request: Request) -> Response:
         exchange = _Exchange(request, self._connection)
@@ -133,14 +134,14 @@ class H11Transport:
         return self._endpoint[1]
 
     async def _refreshed(self, rejected: Identity) -> Identity | None:
-        """Return another identity than the one the server refused, if there is one."""
+        """Return the new identity after a rejection; None if it is the same."""
         await self._connection.credentials.refresh(rejected)
         current = await self._connection.credentials.current()
         return current if current != rejected else None
 
 
 class H11Stream:
-    """An answer that goes on. See `haulout.kube.transport.Stream`."""
+    """A streaming response. See `haulout.kube.transport.Stream`."""
 
     __slots__ = ("_chunks", "_clock", "_exchange", "_limits", "_response", "headers", "status")
 
@@ -173,7 +174,7 @@ class H11Stream:
 
 
 class _Exchange:
-    """Follows one request: knows whether it has left, and turns what ends it into our errors."""
+    """The state of one request: whether it was sent, and the conversion of errors."""
 
     __slots__ = ("_before_send", "_connection", "_sent", "doing", "seconds")
 
@@ -185,7 +186,7 @@ class _Exchange:
         self._sent = False
 
     def mark_sent(self) -> None:
-        """Note that the request goes out, if it still may."""
+        """Record that the request is sent. `before_send` may prevent it."""
         if self._before_send is not None:
             self._before_send()
         self._sent = True

@@ -1,13 +1,13 @@
-"""The transport over the network: HTTP/1.1 with aiohttp.
+"""The HTTP/1.1 transport, on aiohttp.
 
-One `HttpTransport` serves one cluster. It asks for the current identity before each request, so rotated tokens take
-effect at once; a changed client certificate opens new connections, and the old ones end with the streams that still
-use them. A 401 refreshes the credentials and repeats the request once; nothing else is repeated, save a GET that met a
-kept-alive connection in the moment the server closed it.
+One `HttpTransport` serves one cluster. It gets the current identity before each request, so rotated tokens take effect
+at once. A changed client certificate opens new connections; the old ones are closed when their streams end. A 401
+refreshes the credentials and repeats the request once. Nothing else is repeated, except a GET on a kept-alive
+connection that the server closed at the same moment.
 
-Streams are the hot path: a busy cluster sends tens of thousands of watch events a second, and single lines of
-megabytes (`framing.lines`). They do not count against the limit of connections: watches stay open for hours, and must
-not leave the requests without any.
+Streams are the hot path: a busy cluster sends tens of thousands of watch events a second, and single lines of several
+megabytes (`http_common.read_lines`). Streams do not count toward the connection limit: watches stay open for hours, and
+must not block other requests.
 """
 
 import asyncio
@@ -44,15 +44,15 @@ _OK: Final = 200
 _FIRST_NON_SUCCESS: Final = 300
 _UNAUTHORIZED: Final = 401
 _SAFE_METHODS: Final = {"GET", "HEAD"}
-# Below the 90 s after which an API server closes an idle connection, and the 60 s of common load balancers.
+# Less than the 90 s after which an API server closes an idle connection, and the 60 s of common load balancers.
 _IDLE_SECONDS: Final = 50
-# How long `close` waits for TLS connections to say goodbye, and how often it looks.
+# How long `close` waits for the shutdown of TLS connections, and how often it checks.
 _CLOSE_TIMEOUT: Final = timedelta(milliseconds=500)
 _CLOSE_POLL_INTERVAL: Final = timedelta(milliseconds=5)
 
 
 class HttpTransport:
-    """Moves requests to the cluster that `connection` describes; `reads` counts what is being read of all clusters."""
+    """Sends requests to the cluster of `connection`. `reads` is the quota of responses being read from all clusters."""
 
     def __init__(
         self,
@@ -72,11 +72,12 @@ class HttpTransport:
         self._reads = reads
         self._connection_semaphore = asyncio.Semaphore(connections)
         self._base_url = str(URL(connection.server)).rstrip("/")
-        self._pools: list[_ConnectionPool] = []  # the last one is in use, those before it end with their streams
+        # the last one is in use, earlier ones are closed when their streams end
+        self._pools: list[_ConnectionPool] = []
         self._closed = False
 
     async def send(self, request: Request) -> Response:
-        """Send `request` and read the whole answer."""
+        """Send `request` and read the whole response."""
         if request.token is not None:
             return await self._send_as(identity_of_token(request.token), request)
         identity = await self._connection.credentials.current()
@@ -89,7 +90,7 @@ class HttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator["HttpStream"]:
-        """Send `request` and read the answer as it comes; leaving the context ends it."""
+        """Send `request` and read the response as it arrives. Leaving the context closes it."""
         if request.token is not None:
             async with self._stream_as(identity_of_token(request.token), request) as stream:
                 yield stream
@@ -108,7 +109,7 @@ class HttpTransport:
             yield stream
 
     async def close(self) -> None:
-        """Give up all connections; requests under way fail."""
+        """Close all connections. Current requests fail."""
         self._closed = True
         pools, self._pools = self._pools, []
         for pool in pools:
@@ -173,12 +174,12 @@ class HttpTransport:
         return URL(f"{self._base_url}{http_common.request_target(request)}", encoded=True)
 
     def _request_headers(self, identity: Identity, request: Request) -> CIMultiDict[str]:
-        # Per request and not per session: aiohttp shows the headers of a session to the proxy, too.
+        # Set on the request, not on the session: aiohttp sends the headers of a session to the proxy, too.
         headers = CIMultiDict(request.headers)
         is_other_identity = request.token is not None or any(
             name.lower().startswith("impersonate-") for name in headers
         )
-        if not is_other_identity:  # never half of one, half of the other
+        if not is_other_identity:  # never mix two identities
             headers.extend(self._connection.impersonation)
         headers["Accept"] = request.accept
         headers["Accept-Encoding"] = "gzip"
@@ -190,13 +191,13 @@ class HttpTransport:
         return headers
 
     async def _refreshed(self, rejected: Identity) -> Identity | None:
-        """Return another identity than the one the server refused, if there is one."""
+        """Return the new identity after a rejection; None if it is the same."""
         await self._connection.credentials.refresh(rejected)
         current = await self._connection.credentials.current()
         return current if current != rejected else None
 
     def _raise_if_certificate_expired(self, identity: Identity) -> None:
-        """Say what the server does not: a 401 for an expired certificate reads like any other."""
+        """Raise if the client certificate has expired: the server's 401 does not say so."""
         expires_at = tls.expiry(identity.certificate.cert_pem) if identity.certificate else None
         if expires_at and expires_at <= self._clock.now() and identity.authorization is None:
             raise CredentialsError(
@@ -206,7 +207,7 @@ class HttpTransport:
 
     @asynccontextmanager
     async def _pool_for(self, identity: Identity) -> AsyncGenerator["_ConnectionPool"]:
-        """Lend the connections that present the identity's certificate."""
+        """Yield the connection pool for the identity's certificate."""
         if self._closed:
             raise Unreachable(f"the connection to {self.server} was closed", sent=False)
         if not self._pools or self._pools[-1].certificate != identity.certificate:
@@ -223,13 +224,14 @@ class HttpTransport:
     async def _close_outdated_pools(self) -> None:
         outdated = [pool for pool in self._pools[:-1] if not pool.users]
         if outdated:
-            self._pools = [pool for pool in self._pools if pool not in outdated]  # before others get to run
+            # before the next await, so that no other task closes them as well
+            self._pools = [pool for pool in self._pools if pool not in outdated]
         for pool in outdated:
             await pool.session.close()
 
 
 class HttpStream:
-    """An answer that goes on. See `haulout.kube.transport.Stream`."""
+    """A streaming response. See `haulout.kube.transport.Stream`."""
 
     __slots__ = ("_clock", "_exchange", "_limits", "_quota_reader", "_response", "headers", "status")
 
@@ -282,7 +284,7 @@ class HttpStream:
 
 
 class _ConnectionPool:
-    """Connections that present one client certificate, or none."""
+    """Connections with one client certificate, or without."""
 
     def __init__(self, connection: Connection, certificate: ClientCertificate | None) -> None:
         self.certificate = certificate
@@ -298,15 +300,15 @@ class _ConnectionPool:
                 socket_factory=self._new_socket,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None),  # ours knows whether the request had left
+            timeout=aiohttp.ClientTimeout(total=None),  # our own timeout knows whether the request was sent
             request_class=_GuardedRequest,
         )
 
     async def close(self, clock: Clock) -> None:
-        """End the connections, and give those that are closing already a moment to finish.
+        """Close all connections, and wait briefly for those that are already closing.
 
-        aiohttp forgets a TLS connection that it began to close; if the event loop ends before that is done, uvloop
-        complains aloud.
+        aiohttp does not track a TLS connection that it has begun to close. If the event loop ends before that is
+        complete, uvloop logs errors.
         """
         await self.session.close()
         with contextlib.suppress(TimeoutError):
@@ -321,7 +323,7 @@ class _ConnectionPool:
 
 
 class _Exchange:
-    """Follows one request: knows whether it has left, and turns what ends it into our errors."""
+    """The state of one request: whether it was sent, and the conversion of errors."""
 
     __slots__ = ("_before_send", "_connection", "doing", "seconds", "sent")
 
@@ -346,7 +348,7 @@ class _Exchange:
             ) from error
 
     async def middleware(self, request: aiohttp.ClientRequest, handler: ClientHandlerType) -> aiohttp.ClientResponse:
-        """Pass on one attempt; keep aiohttp from making another one unless that is harmless."""
+        """Run one attempt, and prevent aiohttp from repeating it unless that is safe."""
         if isinstance(request, _GuardedRequest):
             request.before_send = self._before_send
         try:
@@ -354,16 +356,16 @@ class _Exchange:
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
             if request.method in _SAFE_METHODS or isinstance(error, aiohttp.ClientConnectorError):
                 raise
-            # aiohttp repeats PUT and DELETE, too, for these two errors only (ClientSession._request).
+            # aiohttp also repeats PUT and DELETE, but only for these two errors (ClientSession._request).
             raise _NotRepeatedError(str(error)) from error
         finally:
             self.sent = self.sent or request.response is not None
 
 
 class _GuardedRequest(aiohttp.ClientRequest):
-    """A request that asks, with its connection in hand, whether it may still be sent.
+    """A request that calls `before_send` on an open connection.
 
-    Getting a connection takes long enough (credentials, TCP, TLS) for the leave that was given before to be void.
+    Opening a connection (credentials, TCP, TLS) takes long enough for leadership to end after an earlier check.
     """
 
     before_send: Callable[[], None] | None = None
@@ -375,7 +377,7 @@ class _GuardedRequest(aiohttp.ClientRequest):
 
 
 class _NotRepeatedError(aiohttp.ClientError):
-    """The connection was lost in the middle of a request that must not be sent twice."""
+    """The connection was lost during a request that must not be sent twice."""
 
 
 def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:

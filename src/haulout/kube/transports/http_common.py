@@ -1,4 +1,4 @@
-"""What transports over the network have in common: how a request is addressed, a stream cut, a connection kept."""
+"""Code that all network transports share: request targets, stream lines, TCP keepalive."""
 
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -13,15 +13,15 @@ from haulout.kube.limits import Limits, WatchRateLimiter
 from haulout.kube.transport import Request
 from haulout.kube.transports import connection_errors
 
-# The client above encodes the parts of a path; here only what can never stand in one is encoded.
+# `Client` encodes path segments; this encodes only characters that are never valid in a path.
 _PATH_CHARACTERS: Final = "/%:@!$&'()*+,;=-._~"
-_YIELD_AFTER_BYTES: Final = 64 << 10  # bytes of a stream that may keep everybody else from running
-# A peer that vanished without a word (a node lost power) is noticed after about a minute.
+_YIELD_AFTER_BYTES: Final = 64 << 10  # bytes of a stream after which other tasks get to run
+# Detects a dead peer (its node lost power) after about a minute.
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 def request_target(request: Request) -> str:
-    """Return what is asked for: the path with its query, relative to the server's address."""
+    """Return the path with its query, relative to the server's address."""
     query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
     return f"{quote(request.path, safe=_PATH_CHARACTERS)}{query}"
 
@@ -29,14 +29,14 @@ def request_target(request: Request) -> str:
 async def read_lines(
     read: ReadChunk, *, doing: str, limits: Limits, clock: Clock, on_buffered: Callable[[int], None] | None = None
 ) -> AsyncIterator[bytes]:
-    """Yield complete lines of what `read` returns bit by bit, until that is nothing.
+    """Yield complete lines from chunks, until `read` returns an empty chunk.
 
-    Lines are cut from whole reads with `bytes.split`, and only one that spans several reads is ever copied. Others get
-    to run after each large read: the next one may be there already, decompressed from a few bytes. `on_buffered` is
-    called with the length of the line that has not ended yet.
+    Chunks are split with `bytes.split`, and only a line that spans several chunks is copied. Other tasks run after each
+    large chunk, because the next one may be available at once, decompressed from a few bytes. `on_buffered` is called
+    with the length of the incomplete line.
     """
     allowance = WatchRateLimiter(limits)
-    unfinished: list[bytes] = []  # the pieces of a line that has not ended yet
+    unfinished: list[bytes] = []  # the parts of the incomplete line
     length = 0
     while chunk := await read():
         first, *rest = chunk.split(b"\n")
@@ -60,7 +60,7 @@ async def read_lines(
 
 
 def enable_keepalive(sock: socket.socket) -> None:
-    """Have a connection notice a peer that is gone."""
+    """Enable TCP keepalive, so that a dead peer is detected."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):

@@ -1,10 +1,10 @@
-"""Kubeconfig files: found where kubectl finds them, and merged as kubectl merges them.
+"""Kubeconfig files: found and merged as kubectl does.
 
-The rules are those of client-go (tools/clientcmd/loader.go): an explicit file stands alone and must exist; otherwise
-the files of $KUBECONFIG, of which some may be missing; otherwise ~/.kube/config. The first file to name a context,
-cluster or user wins, entirely: two halves of one user are never mixed. The first file with a current-context sets it.
+The rules are those of client-go (tools/clientcmd/loader.go): an explicit file is used alone and must exist; otherwise
+the files of $KUBECONFIG, some of which may be missing; otherwise ~/.kube/config. The first file with a context, cluster
+or user of a name wins entirely: entries are never mixed. The first file with a current-context sets it.
 
-What an entry means is not decided here; its `Section` still knows the file, so relative paths stay right after merging.
+This module does not interpret entries. A `Section` knows its file, so relative paths stay correct after a merge.
 """
 
 import os
@@ -22,7 +22,7 @@ _MAX_NAMES = 10
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """What one file says, or several together."""
+    """The content of one file, or of several merged files."""
 
     files: tuple[str, ...]
     current_context: str
@@ -32,22 +32,22 @@ class Kubeconfig:
 
     @property
     def source(self) -> str:
-        """Name the files, for people."""
+        """The names of the files, for users."""
         return os.pathsep.join(self.files)
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether there is nothing in it to connect with."""
+        """Return whether it has nothing to connect with."""
         return not (self.current_context or self.contexts or self.clusters)
 
     def context(self, name: str) -> Section:
-        """Return the context called `name`."""
+        """Return the context of this name. Raise `KubeconfigError` if there is none."""
         if name in self.contexts:
             return self.contexts[name]
         raise KubeconfigError(f"there is no context {name!r}{_suggestion(name, self.contexts)}", file=self.source)
 
     def cluster_of(self, context: Section) -> Section:
-        """Return the cluster that `context` names."""
+        """Return the cluster of `context`. Raise `KubeconfigError` if there is none."""
         name = context.text("cluster")
         if name in self.clusters:
             return self.clusters[name]
@@ -57,7 +57,10 @@ class Kubeconfig:
         raise context.error_at(problem, "cluster")
 
     def user_of(self, context: Section) -> Section | None:
-        """Return the user that `context` names, or None for a context without one."""
+        """Return the user of `context`, or None for a context without one.
+
+        Raise `KubeconfigError` if it does not exist.
+        """
         name = context.text("user")
         if not name or name in self.users:
             return self.users.get(name)
@@ -65,7 +68,7 @@ class Kubeconfig:
 
 
 def candidate_files(environ: Mapping[str, str]) -> list[Path]:
-    """Return the files to look at when none is given explicitly."""
+    """Return the default files, for when none is given explicitly."""
     listed = environ.get("KUBECONFIG", "")
     if listed:
         return [Path(name) for name in dict.fromkeys(listed.split(os.pathsep)) if name]
@@ -84,7 +87,7 @@ def read(path: Path) -> Kubeconfig:
 
 
 def parse(data: bytes, *, file: str) -> Kubeconfig:
-    """Return what `data` says, which is known to people as `file`."""
+    """Parse a kubeconfig. Messages call it `file`."""
     section = kubeconfig_section.parse(data, file=file)
     if section is None:
         return Kubeconfig((file,), "", {}, {}, {})
@@ -101,12 +104,12 @@ def parse(data: bytes, *, file: str) -> Kubeconfig:
 
 
 def read_existing(paths: Iterable[Path]) -> Kubeconfig:
-    """Read those of `paths` that exist, as one."""
+    """Read those of `paths` that exist, and merge them."""
     return merge([read(path) for path in paths if _exists(path)])
 
 
 def merge(parts: Sequence[Kubeconfig]) -> Kubeconfig:
-    """Return all of `parts` as one; where they disagree, the earlier one is right."""
+    """Merge kubeconfigs. The first one with an entry of a name wins."""
     return Kubeconfig(
         files=tuple(file for part in parts for file in part.files),
         current_context=next((part.current_context for part in parts if part.current_context), ""),
@@ -117,7 +120,7 @@ def merge(parts: Sequence[Kubeconfig]) -> Kubeconfig:
 
 
 def format_names(names: Iterable[str]) -> str:
-    """List `names` for people, shortened if they are many."""
+    """Return a list of names for users, shortened if there are many."""
     ordered = sorted(names)
     more = len(ordered) - _MAX_NAMES
     return ", ".join(ordered[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
@@ -129,7 +132,7 @@ def _exists(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True  # reading it will tell what is wrong
+        return True  # reading it will report the error
     return True
 
 

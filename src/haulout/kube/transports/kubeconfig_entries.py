@@ -1,8 +1,8 @@
-"""What the entries of a kubeconfig mean: a cluster, a user's credentials, whom to act as.
+"""The meaning of kubeconfig entries: clusters, credentials and impersonation.
 
 The rules are client-go's (tools/clientcmd/client_config.go and validation.go, rest/exec.go): a token and a client
-certificate go together, an exec plugin is asked only if there is neither, a tokenFile wins over the token beside it,
-and nothing secret travels to a server without TLS.
+certificate are used together, an exec plugin only if there is neither, a tokenFile takes precedence over a token, and
+no credentials are sent to a server without TLS.
 """
 
 import base64
@@ -44,7 +44,7 @@ _AUTH_PROVIDER_REPLACEMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where a cluster is, and what an exec plugin may be told about it."""
+    """The address of a cluster, and what an exec plugin may get to know about it."""
 
     server: str
     tls: TlsClientConfig
@@ -53,7 +53,7 @@ class Cluster:
 
     @property
     def is_secure(self) -> bool:
-        """Tell whether what is sent to it is secret."""
+        """Return whether requests to it are encrypted."""
         return self.server.startswith("https://")
 
 
@@ -63,7 +63,7 @@ class _Pem(NamedTuple):
 
 
 def cluster(section: Section, *, environ: Mapping[str, str]) -> Cluster:
-    """Return what `section`, an entry of clusters, says."""
+    """Return the cluster of an entry of `clusters`. Raise `KubeconfigError`."""
     server = _server(section)
     ca = _pem(section, "certificate-authority", tls.ca_bundle_problem)
     insecure = section.flag("insecure-skip-tls-verify")
@@ -84,7 +84,7 @@ def cluster(section: Section, *, environ: Mapping[str, str]) -> Cluster:
 def credentials(
     section: Section, *, name: str, cluster: Cluster, clock: Clock, environ: Mapping[str, str]
 ) -> Credentials:
-    """Return what `section`, the entry of users called `name`, proves us with."""
+    """Return the credentials of the entry `name` of `users`. Raise `KubeconfigError`."""
     if not cluster.is_secure:
         return ANONYMOUS
     owner = f"user {name!r} in {section.file}"
@@ -103,7 +103,7 @@ def credentials(
 
 
 def impersonation(section: Section) -> tuple[tuple[str, str], ...]:
-    """Return the headers that ask to act as somebody else, if the user's entry says so."""
+    """Return the impersonation headers of a user entry; empty if it has none."""
     user, uid, groups = section.text("as"), section.text("as-uid"), section.texts("as-groups")
     extra = section.section("as-user-extra")
     if not user:
@@ -126,7 +126,7 @@ def _server(section: Section) -> str:
     except ValueError:
         usable, has_login = False, "@" in text
     expected = "expected the API server's address, such as https://host:6443"
-    if has_login:  # it is not repeated
+    if has_login:  # the message must not repeat it
         raise section.error_at(
             f"{expected}, without user name and password: those belong to the user's entry", "server"
         )

@@ -1,10 +1,10 @@
-"""The sections of a kubeconfig: values that know where they were written.
+"""The sections of a kubeconfig: values with their line numbers.
 
-A kubeconfig is read by people and written by a dozen tools; when something in it is wrong, "line 14: users[2].user:
-expected …" saves the reader an hour. A `Section` keeps the YAML nodes of one mapping and decodes a value at the moment
-it is asked for: what nobody asks for cannot be wrong, and unknown keys are simply never asked for.
+People and many tools write kubeconfigs, so an error message must name the position: "line 14: users[2].user: expected
+…". A `Section` keeps the YAML nodes of one mapping and decodes a value when it is read. Values that nobody reads and
+unknown keys are never validated.
 
-An absent key, a null and an empty text mean the same, as they do to kubectl.
+An absent key, null and an empty text are equivalent, as for kubectl.
 """
 
 from pathlib import Path
@@ -18,16 +18,13 @@ from haulout.errors import KubeconfigError
 
 
 def parse(data: bytes, *, file: str) -> "Section | None":
-    """Return the mapping that `data` holds, or None if it holds nothing.
-
-    Only the first document counts, as for kubectl.
-    """
+    """Return the mapping in `data`, or None if it is empty. Only the first document counts, as for kubectl."""
     node = yaml_nodes.compose_first(data, file=file, error=KubeconfigError)
     return None if node is None else Section(node, file=file, key="")
 
 
 class Section:
-    """One mapping of a YAML file: gives the values of its keys, and says where they stand."""
+    """One mapping of a YAML file: the values of its keys, and their line numbers."""
 
     __slots__ = ("_fields", "_node", "file", "key")
 
@@ -49,16 +46,16 @@ class Section:
         return list(self._fields)
 
     def text(self, key: str) -> str:
-        """Return the text at `key`, empty if it is absent."""
+        """Return the text at `key`; empty if it is absent."""
         node = self._fields.get(key)
         return "" if node is None else self._text(node, key)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Return the list of texts at `key`, empty if it is absent."""
+        """Return the list of texts at `key`; empty if it is absent."""
         return tuple(self._text(node, f"{key}[{at}]") for at, node in enumerate(self._list(key)))
 
     def flag(self, key: str) -> bool:
-        """Return the truth value at `key`, False if it is absent."""
+        """Return the boolean at `key`; False if it is absent."""
         node = self._fields.get(key)
         if node is None:
             return False
@@ -67,27 +64,27 @@ class Section:
         return yaml_nodes.is_true(node)
 
     def path(self, key: str) -> Path | None:
-        """Return the path at `key`, which is relative to the folder of the file it is written in."""
+        """Return the path at `key`, resolved relative to the folder of its file; None if it is absent."""
         text = self.text(key)
         return Path(self.file).absolute().parent / text if text else None
 
     def section(self, key: str) -> "Section":
-        """Return the mapping at `key`, an empty one if it is absent."""
+        """Return the mapping at `key`; empty if it is absent."""
         node = self._fields.get(key) or yaml.MappingNode("", [], start_mark=self._node.start_mark)
         return Section(node, file=self.file, key=self._path_to(key))
 
     def sections(self, key: str) -> list["Section"]:
-        """Return the list of mappings at `key`, empty if it is absent."""
+        """Return the list of mappings at `key`; empty if it is absent."""
         path = self._path_to(key)
         return [Section(node, file=self.file, key=f"{path}[{at}]") for at, node in enumerate(self._list(key))]
 
     def value(self, key: str) -> Any:
-        """Return whatever is at `key` as plain Python values, None if it is absent."""
+        """Return the value at `key` as plain Python values; None if it is absent."""
         node = self._fields.get(key)
         return None if node is None else yaml_nodes.to_plain(node)
 
     def error_at(self, problem: str, key: str = "") -> KubeconfigError:
-        """Return the complaint about `key`, or about the whole section."""
+        """Return an error about `key`, or about the whole section."""
         return self._error(problem, key, self._fields.get(key))
 
     def _list(self, key: str) -> list[yaml.Node]:

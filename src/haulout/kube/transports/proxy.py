@@ -1,7 +1,8 @@
-"""Which proxy the environment asks for, by the rules kubectl follows.
+"""The proxy of the environment, by the same rules as kubectl.
 
-These are Go's (golang.org/x/net/http/httpproxy), not Python's: NO_PROXY may hold networks such as 10.0.0.0/8, the usual
-way to exempt a cluster's addresses, `example.com` covers its subdomains, and the local machine is never proxied.
+These are Go's rules (golang.org/x/net/http/httpproxy), not Python's: NO_PROXY may contain networks such as 10.0.0.0/8,
+the usual way to exempt a cluster's addresses, `example.com` covers its subdomains, and the local machine is never
+proxied.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def from_environment(server: str, environ: Mapping[str, str]) -> str | None:
-    """Return the address of the proxy to use for `server`, or None."""
+    """Return the proxy URL for `server`, or None. Raise `KubeconfigError` if it is invalid."""
     address = urlsplit(server)
     scheme = address.scheme.upper()
     proxy = environ.get(f"{scheme}_PROXY") or environ.get(f"{scheme}_proxy".lower())
@@ -31,7 +32,7 @@ def from_environment(server: str, environ: Mapping[str, str]) -> str | None:
 
 
 def problem(proxy: str) -> str | None:
-    """Say why `proxy` cannot be used, or None. It may hold a password, so it is not repeated."""
+    """Return why `proxy` is invalid, or None. The text does not repeat the URL, which may contain a password."""
     try:
         address = urlsplit(proxy)
         usable = address.scheme in {"http", "https"} and address.hostname and address.port != 0

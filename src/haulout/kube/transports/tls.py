@@ -1,8 +1,8 @@
-"""TLS as kubectl does it: whom we trust, who we are, and what went wrong, in words.
+"""Client TLS, compatible with kubectl: trust, client certificates, and explanations of failures.
 
-Trust follows Go rather than Python where the two differ, so that what kubectl accepts is accepted here: any certificate
-of the bundle is an anchor, be it an intermediate or the server's own, and the strict RFC 5280 checks that Python 3.13
-turned on stay off, since many cluster authorities lack an authority key identifier.
+Where Go and Python differ in what they trust, this follows Go, so that it accepts what kubectl accepts. Any certificate
+of the bundle is a trust anchor, including an intermediate or the server's own. The strict RFC 5280 checks that Python
+3.13 enables by default stay off, because many cluster CAs lack an authority key identifier.
 """
 
 import re
@@ -17,7 +17,7 @@ from haulout.errors import CredentialsError
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
-# OpenSSL's X509_V_ERR_* codes.
+# X509_V_ERR_* codes of OpenSSL.
 _NOT_YET_VALID = 9
 _EXPIRED = 10
 _UNKNOWN_AUTHORITY = {2, 18, 19, 20, 21}
@@ -31,7 +31,7 @@ _UTC_TIME = 0x17
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificate:
-    """A certificate with its chain, and its private key; both PEM."""
+    """A certificate chain and its private key, both as PEM."""
 
     cert_pem: bytes = field(repr=False)
     key_pem: bytes = field(repr=False)
@@ -39,7 +39,7 @@ class ClientCertificate:
 
 @dataclass(frozen=True, slots=True)
 class TlsClientConfig:
-    """How the server proves who it is. Without authorities, those of the operating system count."""
+    """How to verify the server. Without a CA bundle, the system's CAs are used."""
 
     ca_pem: bytes | None = None
     server_name: str | None = None
@@ -47,19 +47,19 @@ class TlsClientConfig:
 
 
 class _RecordSizedReads(ssl.SSLObject):
-    """A connection that sets aside what one read can return: a record.
+    """A TLS connection that allocates only one TLS record per read.
 
-    An event loop asks for a quarter of a megabyte each time, for which the allocator maps memory that it unmaps at
-    once: most of what a small answer cost.
+    An event loop requests a quarter of a megabyte each time. The allocator maps that memory and unmaps it at once,
+    which was most of the cost of a small response.
     """
 
-    # As the module `ssl` names them: whoever calls by keyword must get through.
+    # The parameter names are those of the module `ssl`, so that calls by keyword work.
     def read(self, len: int = 1024, buffer: bytearray | None = None) -> bytes:  # type: ignore[override]  # noqa: A002
         return super().read(min(len, _MAX_RECORD_BYTES), buffer)
 
 
 def client_context(tls: TlsClientConfig, certificate: ClientCertificate | None, *, owner: str) -> ssl.SSLContext:
-    """Return what a connection needs; `owner` names the user in complaints about their certificate."""
+    """Return the TLS context of a connection. `owner` names the user in error messages about the certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.sslobject_class = _RecordSizedReads
@@ -77,12 +77,12 @@ def client_context(tls: TlsClientConfig, certificate: ClientCertificate | None, 
 
 
 def check_client_certificate(certificate: ClientCertificate, *, owner: str) -> None:
-    """Raise `CredentialsError` if `certificate` cannot be used, for instance because its two parts do not match."""
+    """Raise `CredentialsError` if `certificate` cannot be used, for example because its two parts do not match."""
     _load_client_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, owner)
 
 
 def ca_bundle_problem(pem: bytes) -> str | None:
-    """Say what is wrong with a bundle of certificate authorities, or None."""
+    """Return what is wrong with a CA bundle, or None."""
     if not _CERTIFICATE.search(pem):
         return "expected PEM with -----BEGIN CERTIFICATE-----"
     try:
@@ -93,17 +93,17 @@ def ca_bundle_problem(pem: bytes) -> str | None:
 
 
 def certificate_problem(pem: bytes) -> str | None:
-    """Say why `pem` cannot hold a client certificate, or None."""
+    """Return why `pem` cannot contain a client certificate, or None."""
     return None if _CERTIFICATE.search(pem) else "expected PEM with -----BEGIN CERTIFICATE-----"
 
 
 def key_problem(pem: bytes) -> str | None:
-    """Say why `pem` cannot hold a private key, or None."""
+    """Return why `pem` cannot contain a private key, or None."""
     return None if _PRIVATE_KEY.search(pem) else "expected PEM with -----BEGIN … PRIVATE KEY-----"
 
 
 def expiry(cert_pem: bytes) -> datetime | None:
-    """Return when the first certificate in `cert_pem` ends, or None if that cannot be told."""
+    """Return the expiry of the first certificate in `cert_pem`; None if it cannot be parsed."""
     found = _CERTIFICATE.search(cert_pem)
     if not found:
         return None
@@ -120,7 +120,7 @@ def expiry(cert_pem: bytes) -> datetime | None:
 
 
 def explain(error: ssl.SSLError, tls: TlsClientConfig, *, host: str) -> str:
-    """Say in words why no TLS connection to `host` came about, which was to prove itself as `tls` says."""
+    """Return why the TLS handshake with `host` failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _verification_failure(error, tls, host)
     reason = error.reason or str(error)
@@ -134,7 +134,7 @@ def explain(error: ssl.SSLError, tls: TlsClientConfig, *, host: str) -> str:
 
 
 def is_certificate_rejected(error: ssl.SSLError) -> bool:
-    """Tell whether the server ended the handshake because of our certificate."""
+    """Return whether the server ended the handshake because of our certificate."""
     reason = error.reason or ""
     return "ALERT" in reason and ("CERT" in reason or "UNKNOWN_CA" in reason)
 
@@ -163,7 +163,7 @@ def _readable(reason: str) -> str:
 
 
 def _certificates(pem: bytes) -> str:
-    # Bundles carry comments in any encoding between the blocks; OpenSSL wants ASCII only.
+    # Bundles may contain comments in any encoding between the blocks; OpenSSL accepts ASCII only.
     return b"\n".join(_CERTIFICATE.findall(pem)).decode("ascii", "replace")
 
 
@@ -172,7 +172,8 @@ def _load_client_certificate(context: ssl.SSLContext, certificate: ClientCertifi
         raise CredentialsError(f"the private key of {owner} is encrypted; use one without a password")
 
     try:
-        # OpenSSL reads keys from files only. This one is 0600 from its first moment and gone when the block ends.
+        # OpenSSL reads keys only from files. This file has mode 0600 from its creation, and is deleted at the end of
+        # the block.
         with tempfile.NamedTemporaryFile(prefix="haulout-") as file:
             file.write(certificate.key_pem.strip() + b"\n" + certificate.cert_pem.strip() + b"\n")
             file.flush()
@@ -190,7 +191,7 @@ def _unusable_reason(error: ssl.SSLError, owner: str) -> str:
 
 
 def _asn1_elements(der: bytes) -> list[tuple[int, bytes]]:
-    """Split the contents of one ASN.1 element into (tag, contents) of those in it."""
+    """Split the content of an ASN.1 element into (tag, content) pairs."""
     elements = []
     while der:
         tag, length, start = der[0], der[1], 2

@@ -1,12 +1,12 @@
-"""The agent: listens to the metadata service of the machine that it runs on, and writes the notices of its node.
+"""The agent: reads the metadata service of its machine, and writes the notices of its node.
 
-Some clouds tell of maintenance only to the machine itself. So one small process runs on each node (`haulout agent`):
-one source, an inbox, and a watch of the notices of its own node. It decides nothing, and it touches nothing but these
-notices; what is done about them is up to the operator, which sees the same objects.
+Some clouds announce maintenance only to the machine itself. So one small process runs on each node (`haulout agent`):
+an event source, a notice writer, and a watch of the node's own notices. It decides nothing and writes nothing but these
+notices; the operator acts on them.
 
-- `cloud_detection` finds out which cloud this is, `event_source_factory` makes its source;
-- `agent` runs it, `health` tells how it stands, `metrics` what it counts.
+- `cloud_detection` detects the cloud, `event_source_factory` creates its event source;
+- `agent` runs it, `health` serves health checks, `metrics` has its metrics.
 
-All of this is kept small: a module that it imports is there on every node. So it talks HTTP by itself
+Everything here must stay small: each imported module takes memory on every node. So it uses h11 for HTTP
 (`haulout.kube.transports.h11_http`), and knows neither pods nor profiles.
 """

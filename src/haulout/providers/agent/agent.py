@@ -1,4 +1,4 @@
-"""What runs in an agent: its source, and whoever tells the cloud to begin early."""
+"""What an agent runs: its event source, and the early starter if the source supports that."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from haulout.providers.notice_writer import NoticeWriter, node_field_selector
 
 
 class Agent:
-    """One source, for one node. There is no leader: nobody else writes these notices."""
+    """One event source for one node. There is no leader election: nothing else writes these notices."""
 
     def __init__(self, client: Client, source: EventSource, *, node: str) -> None:
         self.source = source
@@ -29,7 +29,6 @@ class Agent:
         )
 
     async def run(self) -> None:
-        """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.source.run(self._notice_writer))
             if self._early_starter is not None:
@@ -43,11 +42,11 @@ class Agent:
 
     @property
     def is_up(self) -> bool:
-        """Tell whether it hears what the cloud says."""
+        """Whether the event source receives events from its cloud."""
         return self.source.is_up
 
     def problems(self) -> Sequence[str]:
-        """Return what keeps it from its work, a line each."""
+        """Return one line per problem."""
         problem = self._notices.health().problem if self._early_starter is not None else None
-        cache_problems = (f"notices of this node are not followed: {problem}",) if problem else ()
+        cache_problems = (f"cannot watch the MaintenanceNotices of this node: {problem}",) if problem else ()
         return (*self.source.problems(), *cache_problems)

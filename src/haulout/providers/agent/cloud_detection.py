@@ -1,7 +1,7 @@
-"""Finds out which cloud this machine is in: whoever answers as its metadata service does.
+"""Detect the cloud of this machine by its metadata service.
 
-All of them live at the same address, and answer each other's questions with an error. So each is asked for what only it
-says. A machine that has just started may have to ask for a while.
+All clouds use the same address, and answer requests for another cloud's paths with an error. So each is probed with a
+request that only it can answer. A machine that has just booted may need several attempts.
 """
 
 import logging
@@ -25,7 +25,7 @@ _BACKOFF = Backoff(first=timedelta(seconds=2), limit=timedelta(minutes=1), jitte
 
 
 async def detect_cloud(services: Mapping[str, Fetch], *, clock: Clock, random: Random) -> str:
-    """Return which of the clouds answers, however long that takes; `services` are their metadata services."""
+    """Return the cloud that responds, however long that takes; `services` are the metadata services to probe."""
     probes: dict[str, Callable[[Fetch], Awaitable[bool]]] = {
         "aws": partial(_is_aws, clock=clock),
         "azure": _is_azure,
@@ -38,7 +38,7 @@ async def detect_cloud(services: Mapping[str, Fetch], *, clock: Clock, random: R
                 return cloud
         attempt += 1
         if attempt == 1:
-            log.warning("no metadata service of %s answers here; asking again and again", " or ".join(services))
+            log.warning("no metadata service of %s answers on this machine; retrying", " or ".join(services))
         await clock.sleep(_BACKOFF.delay(attempt, random))
 
 

@@ -1,9 +1,7 @@
-"""Which sources an agent can run, and how each is made.
+"""The event sources that an agent can run, and how each is created.
 
-    cloud = await detected(services(os.environ), …)
-    source = made(cloud, Here(node="aks-np1-0", client=client, environ=os.environ))
-
-A cloud is added by a function here, which imports its source when it is called: what is not needed takes no memory.
+cloud = await detect_cloud(metadata_services(os.environ), …)
+source = new_event_source(cloud, AgentContext(node="aks-np1-0", client=client, environ=os.environ))
 """
 
 from collections.abc import Callable, Mapping
@@ -19,12 +17,12 @@ from haulout.providers.http_fetch import Fetch, http_fetch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentContext:
-    """Where an agent runs, and what it was told."""
+    """The environment of an agent: node, client, and environment variables."""
 
     node: str
     client: Client
     environ: Mapping[str, str]
-    fetch_for: Callable[[str], Fetch] = http_fetch  # a metadata service, by its address
+    fetch_for: Callable[[str], Fetch] = http_fetch  # returns a `Fetch` for the address of a metadata service
 
 
 def _aws(context: AgentContext) -> EventSource:
@@ -75,12 +73,12 @@ CLOUDS = tuple(_FACTORIES)
 
 
 def new_event_source(cloud: str, context: AgentContext) -> EventSource:
-    """Return the source of a cloud, of which nothing is asked yet; raises `ConfigError` for what makes no sense."""
+    """Return the event source of a cloud, without connecting; raise `ConfigError` for invalid settings."""
     return _FACTORIES[cloud](context)
 
 
 def metadata_services(environ: Mapping[str, str]) -> Mapping[str, Fetch]:
-    """Return the metadata services of all clouds, as they are reached from here."""
+    """Return a `Fetch` for the metadata service of each cloud."""
     return {
         "aws": http_fetch(aws_settings.read(environ).metadata),
         "azure": http_fetch(azure_settings.read(environ).metadata),

@@ -1,11 +1,11 @@
-"""Whether an agent is well, for its kubelet: `/healthz` and `/readyz`, as the operator has them, without aiohttp.
+"""Health checks of an agent for its kubelet: `/healthz` and `/readyz` as in the operator, without aiohttp.
 
-`/healthz` answers for as long as the event loop turns. `/readyz` answers 503, and why, while it does not hear what its
-cloud says. `serve` has whoever wants it answer GET on a port of their own, such as for metrics.
+`/healthz` succeeds while the event loop runs. `/readyz` returns 503 and the reason while the source receives nothing
+from its cloud. `serve` is also used for other GET handlers on a port of their own, such as metrics.
 
-A port has few connections at once. At the limit a new connection replaces the oldest one, as on the ports of the
-operator (`haulout.httpserver.connections`, which needs aiohttp): each waits for its peer, as answers are made at once.
-So connections that send nothing keep no probe from being answered.
+The number of connections is limited. At the limit a new connection replaces the oldest one, as on the ports of the
+operator (`haulout.httpserver.connections`, which needs aiohttp). Responses are written at once, so an old connection
+only waits for its peer; idle connections cannot block a probe.
 """
 
 import asyncio
@@ -20,31 +20,32 @@ import h11
 from haulout.errors import HauloutError
 from haulout.kube.transports import connection_errors
 
-HOST = "127.0.0.1"  # in the network of the node: nobody else has to ask
+HOST = "127.0.0.1"  # the agent uses the host network: do not expose the port outside the node
 PORT = 9817
 _REQUEST_TIMEOUT_SECONDS = 5
 _MAX_REQUEST_BYTES = 8 << 10
 _MAX_CONNECTIONS = 32
 _TEXT = "text/plain; charset=utf-8"
 
-PathHandler = Callable[[bytes], tuple[HTTPStatus, Sequence[str]]]  # by the path: how it stands, and lines
+# from the path to the status and the lines of the body
+PathHandler = Callable[[bytes], tuple[HTTPStatus, Sequence[str]]]
 
 
 class HealthReporter(Protocol):
-    """Somebody who is well or not."""
+    """Something that has a health status."""
 
     @property
     def is_up(self) -> bool:
-        """Tell whether it does its work."""
+        """Whether it works."""
         ...
 
     def problems(self) -> Sequence[str]:
-        """Return what is wrong, a line each."""
+        """Return one line per problem."""
         ...
 
 
 def serve_health(agent: HealthReporter, *, port: int) -> AbstractAsyncContextManager[int]:
-    """Answer the kubelet while the context lasts; yields the port."""
+    """Serve health checks while the context lasts; yield the port."""
     return serve(lambda path: _health_response(path, agent), host=HOST, port=port, what="health checks")
 
 
@@ -52,7 +53,7 @@ def serve_health(agent: HealthReporter, *, port: int) -> AbstractAsyncContextMan
 async def serve(
     handler: PathHandler, *, host: str | None, port: int, what: str, content_type: str = _TEXT
 ) -> AsyncIterator[int]:
-    """Answer while the context lasts, on all addresses if there is no host; yields the port."""
+    """Serve `handler` while the context lasts, on all addresses if `host` is None; yield the port."""
     connections: dict[asyncio.StreamWriter, None] = {}  # the oldest first
 
     async def handle_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -88,7 +89,7 @@ async def _respond(
     while (request := connection.next_event()) is h11.NEED_DATA:
         connection.receive_data(await reader.read(_MAX_REQUEST_BYTES))
     if not isinstance(request, h11.Request):
-        return  # it was closed
+        return  # the peer closed the connection
     status, lines = handler(request.target.partition(b"?")[0])
     body = "".join(f"{line}\n" for line in lines).encode()
     headers = [
@@ -108,4 +109,4 @@ def _health_response(path: bytes, agent: HealthReporter) -> tuple[HTTPStatus, Se
         return HTTPStatus.NOT_FOUND, ("not found",)
     if path == b"/healthz" or agent.is_up:
         return HTTPStatus.OK, ("ok", *agent.problems())
-    return HTTPStatus.SERVICE_UNAVAILABLE, agent.problems() or ("it has just begun",)
+    return HTTPStatus.SERVICE_UNAVAILABLE, agent.problems() or ("no answer from the cloud yet",)

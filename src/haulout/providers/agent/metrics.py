@@ -1,4 +1,4 @@
-"""What an agent counts, for `/metrics` on its node."""
+"""Metrics of an agent, for `/metrics` on its node."""
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -11,35 +11,37 @@ from haulout.providers.http_fetch import Fetch, FetchedResponse
 _CLOUD = ("cloud",)
 _NONE = "none"
 
-UP = Metric("haulout_agent_up", "1 if an agent hears what its cloud says.", _CLOUD, kind=MetricKind.GAUGE)
+UP = Metric("haulout_agent_up", "1 if an agent receives the events of its cloud.", _CLOUD, kind=MetricKind.GAUGE)
 SILENT_SECONDS = Metric(
     "haulout_agent_silent_seconds",
     "How long ago the metadata service of its machine last answered an agent.",
     _CLOUD,
     kind=MetricKind.GAUGE,
     unit="seconds",
-    details="from its first answer on",
+    details="absent until the first answer",
 )
 REQUESTS = Metric(
     "haulout_agent_requests_total",
-    "How often an agent asked the metadata service of its machine.",
+    "How many requests an agent sent to the metadata service of its machine.",
     ("cloud", "code"),
-    details="`code` is the status of the answer, and `none` if none came",
+    details="`code` is the HTTP status of the answer, `none` if there was no answer",
     max_series=50,
 )
-NOTICES_WRITTEN = Metric("haulout_agent_notices_written_total", "How often an agent wrote a notice.", _CLOUD)
-QUARANTINED = Metric("haulout_agent_quarantined_total", "How many answers made no sense to an agent.", _CLOUD)
+NOTICES_WRITTEN = Metric(
+    "haulout_agent_notices_written_total", "How many times an agent wrote a MaintenanceNotice.", _CLOUD
+)
+QUARANTINED = Metric("haulout_agent_quarantined_total", "How many answers an agent could not read.", _CLOUD)
 METRICS = (UP, SILENT_SECONDS, REQUESTS, NOTICES_WRITTEN, QUARANTINED)
 
 
 class AgentMetrics:
-    """All that is counted."""
+    """The metrics of an agent."""
 
     def __init__(self) -> None:
         self._requests = MetricVec(REQUESTS)
 
     def count_requests(self, cloud: str, fetch: Fetch) -> Fetch:
-        """Return the same way to a metadata service, on which questions are counted."""
+        """Return a `Fetch` that counts the requests it forwards."""
 
         async def counting_fetch(
             method: str,
@@ -60,7 +62,7 @@ class AgentMetrics:
         return counting_fetch
 
     def collect(self, source: EventSource | None) -> Iterator[MetricVec]:
-        """Yield all of them, as they are now; of a source only once there is one."""
+        """Yield all metrics; those of the event source only once it exists."""
         yield self._requests
         if source is None:
             return

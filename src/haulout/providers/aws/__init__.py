@@ -1,28 +1,28 @@
-"""What AWS says about maintenance: EC2's scheduled events, a queue, and what each instance is told.
+"""AWS maintenance: EC2 scheduled events, an SQS queue, and the instance metadata service.
 
-    readings    what was found to be said about an instance
-    statuses    what DescribeInstanceStatus answers -> readings. Pure
-    messages    the body of a message of the queue -> readings. Pure; `health_events` for those of AWS Health
-    joining     which notice a reading is about: two services name the same maintenance differently. Pure
-    desk        takes what is news into the inbox
-    cloud       the calls that are made, as protocols
-    polling     asks EC2 about all nodes every few minutes, and at once about instances that a message names
-    queue       reads the queue; a message is deleted when its notices exist
-    lifecycles  keeps instances that Auto Scaling is about to terminate until their nodes are empty
-    termination_hooks   finds the lifecycle hooks of terminations that only an agent has told of
-    identities  what EC2 calls instances in their network, for nodes without a providerID
-    fleet, tags which nodes run on an instance, and which instances are ours
-    moving      asks for another time
-    source      all of it together
-    boto        the calls, by boto3; `credentials` has the region and the keys
-    settings    what is configured, also by the variables of aws-node-termination-handler
+- `instance_events`: what AWS reports about one instance, independent of the service that reports it.
+- `instance_status`: parses the response of DescribeInstanceStatus. Pure.
+- `sqs_messages`: parses messages of the queue. Pure; `health_events` for those of AWS Health.
+- `correlation`: finds the notice for an event: two services name the same maintenance differently. Pure.
+- `notice_writer`: writes events that change a notice.
+- `api`: the AWS calls in use, as protocols.
+- `instance_status_poller`: polls EC2 for all nodes, and at once for instances that a message names.
+- `sqs_reader`: reads the queue; a message is deleted when its notices exist.
+- `lifecycle_actions`: keeps instances that Auto Scaling terminates until their nodes are empty.
+- `termination_hooks`: finds the lifecycle hooks of terminations that only an agent reported.
+- `network_identities`: private DNS names and addresses of instances, for nodes without a provider ID.
+- `node_index`, `instance_tags`: the nodes of an instance, and which instances are managed.
+- `reschedule`: moves a scheduled event to another time.
+- `event_source`: combines the above.
+- `boto`: the calls through boto3; `credentials` reads region and keys.
+- `settings`: the configuration, also from the variables of aws-node-termination-handler.
 
 For `haulout agent`, on each node:
 
-    metadata            the calls of the instance metadata service (IMDSv2)
-    metadata_readings   what it answers -> readings. Pure
-    metadata_source     all of it together
-    agent_settings      what is configured
+- `imds`: the calls of the instance metadata service (IMDSv2).
+- `imds_events`: parses its documents. Pure.
+- `imds_event_source`: combines them.
+- `agent_settings`: the configuration.
 
-Nothing that matters is kept here: what is needed to go on stands in the notices.
+All state is in the notices.
 """

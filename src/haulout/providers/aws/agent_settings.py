@@ -1,9 +1,9 @@
-"""What can be set about the agent of an EC2 instance, also by the variables of aws-node-termination-handler.
+"""Settings of the agent on an EC2 instance, also from the variables of aws-node-termination-handler.
 
     settings = read(os.environ)
 
-The handler has a switch for each kind of event. What is switched off is not asked for. All are on unless they are
-switched off: the profile says what is done about a notice.
+The handler has a switch for each type of event. Types that are off are not polled. All are on by default: the profile
+decides what happens for a notice.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,8 @@ from haulout.providers.environment import ENVIRONMENT, bool_variable
 
 METADATA_VARIABLE = "HAULOUT_AWS_METADATA"
 _ADDRESSES = (METADATA_VARIABLE, "INSTANCE_METADATA_URL")
-# The first that is true decides: the handler monitors recommendations if it is to cordon for them, or to drain.
+# A type is on if any of its set variables is true: the handler monitors rebalance recommendations if it should cordon
+# for them or drain.
 _SWITCHES: Mapping[EventType, tuple[str, ...]] = {
     EventType.SPOT: ("ENABLE_SPOT_INTERRUPTION_DRAINING",),
     EventType.TARGET_LIFECYCLE_STATE: ("ENABLE_ASG_LIFECYCLE_DRAINING",),
@@ -31,15 +32,15 @@ NTH_VARIABLES = ("INSTANCE_METADATA_URL", *(name for names in _SWITCHES.values()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """What was set."""
+    """Settings of the agent."""
 
     metadata: str = ADDRESS
-    event_types: tuple[EventType, ...] = tuple(_SWITCHES)  # what is asked for
-    drains_for_network_maintenance: bool = False  # maintenance of the network counts as a reboot
+    event_types: tuple[EventType, ...] = tuple(_SWITCHES)  # the types to poll
+    drains_for_network_maintenance: bool = False  # treat network maintenance as a reboot
 
 
 def read(environ: Mapping[str, str]) -> AgentSettings:
-    """Return what the environment says; raises `ConfigError`."""
+    """Return the settings; raise `ConfigError`."""
     key = next((variable for variable in _ADDRESSES if environ.get(variable, "").strip()), METADATA_VARIABLE)
     metadata = environ.get(key, "").strip() or ADDRESS
     if not metadata.startswith("http://"):

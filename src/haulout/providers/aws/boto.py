@@ -1,11 +1,11 @@
-"""The calls of AWS, by boto3, in threads.
+"""The AWS calls through boto3, in threads.
 
-    source = listening(settings, client=client, nodes=nodes)
+    source = new_event_source(settings, client=client, nodes=nodes)
 
-Nothing is connected yet when this returns. Credentials are had when a call needs them, and again after they were
-refused. boto3's own retries are off: who calls decides when to try again, and says what is wrong meanwhile.
+This connects to nothing yet. Credentials are read when a call needs them, and again after they were rejected. boto3's
+own retries are off: the caller decides when to retry, and reports the problem meanwhile.
 
-Each call has a thread of its own that nobody waits for when the process ends: a long poll takes twenty seconds.
+Each call has its own daemon thread, which does not delay the end of the process: a long poll takes twenty seconds.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from haulout.providers.aws.event_source import AwsEventSource
 from haulout.providers.aws.settings import AwsSettings
 from haulout.providers.optional_sdks import AWS
 
-_CONNECT_SECONDS, _READ_SECONDS = 10, 40  # shorter than we wait for a call, so that few threads are left behind
+_CONNECT_SECONDS, _READ_SECONDS = 10, 40  # shorter than the timeout of a call, so that few threads are left behind
 _MAX_PARALLEL_CALLS = 32
 _UNAUTHORIZED = 401
 _UNAUTHORIZED_STATUSES = (401, 403)
@@ -41,7 +41,7 @@ _CONFIGURATION_PROBLEMS = {
 
 
 def new_event_source(settings: AwsSettings, *, client: Client, nodes: Informer[Node]) -> AwsEventSource:
-    """Return the source that listens to AWS; raises ConfigError if boto3 is not installed."""
+    """Return the event source for AWS; raise `ConfigError` if boto3 is not installed."""
     credentials = ClusterCredentials(client, region=settings.region, secret=settings.secret)
     ec2, auto_scaling, sqs = new_clients(settings, credentials)
     return AwsEventSource(ec2=ec2, auto_scaling=auto_scaling, sqs=sqs, client=client, nodes=nodes, settings=settings)
@@ -50,26 +50,25 @@ def new_event_source(settings: AwsSettings, *, client: Client, nodes: Informer[N
 def new_clients(
     settings: AwsSettings, credentials: ClusterCredentials
 ) -> tuple["BotoEc2", "BotoAutoScaling", "BotoSqs | None"]:
-    """Return the calls; raises ConfigError if boto3 is not installed."""
+    """Return the clients; raise `ConfigError` if boto3 is not installed."""
     calls = _BotoCalls(settings.endpoint, credentials)
     return BotoEc2(calls), BotoAutoScaling(calls), BotoSqs(calls, settings.queue_url) if settings.queue_url else None
 
 
 class BotoEc2:
-    """EC2."""
+    """EC2 through boto3."""
 
     def __init__(self, calls: "_BotoCalls") -> None:
         self._calls = calls
 
     async def statuses(self, instances: Sequence[str], *, page: str = "") -> tuple[Sequence[Document], str]:
-        """Return how instances are, in whatever state, and the name of the next page."""
+        """Return the statuses of instances in any state, and the token of the next page."""
         request = {"InstanceIds": list(instances), "IncludeAllInstances": True}
         request |= {"NextToken": page} if page else {}
         found = await self._calls.call("ec2", "describe_instance_status", **request)
         return found.get("InstanceStatuses") or [], found.get("NextToken") or ""
 
     async def instances(self, instances: Sequence[str]) -> Sequence[Document]:
-        """Return instances, with their tags."""
         found = await self._calls.call("ec2", "describe_instances", InstanceIds=list(instances))
         return [
             instance
@@ -78,7 +77,7 @@ class BotoEc2:
         ]
 
     async def move_event(self, instance: str, event: str, *, to: datetime) -> Document:
-        """Have an event begin at another time; return it."""
+        """Move an event to another start; return the event."""
         found = await self._calls.call(
             "ec2", "modify_instance_event_start_time", InstanceId=instance, InstanceEventId=event, NotBefore=to
         )
@@ -86,14 +85,13 @@ class BotoEc2:
 
 
 class BotoSqs:
-    """One queue of SQS."""
+    """One SQS queue through boto3."""
 
     def __init__(self, calls: "_BotoCalls", url: str) -> None:
         self._calls = calls
         self._url = url
 
     async def receive(self, *, max_messages: int, wait: timedelta, visibility_timeout: timedelta) -> Sequence[Document]:
-        """Wait for messages and return some."""
         found = await self._calls.call(
             "sqs",
             "receive_message",
@@ -105,35 +103,32 @@ class BotoSqs:
         return found.get("Messages") or []
 
     async def change_visibility(self, receipt: str, *, visibility_timeout: timedelta) -> None:
-        """Have nobody get a message for some time from now on."""
         seconds = int(visibility_timeout.total_seconds())
         await self._calls.call(
             "sqs", "change_message_visibility", QueueUrl=self._url, ReceiptHandle=receipt, VisibilityTimeout=seconds
         )
 
     async def delete(self, receipt: str) -> None:
-        """Have nobody get a message any more."""
         await self._calls.call("sqs", "delete_message", QueueUrl=self._url, ReceiptHandle=receipt)
 
 
 class BotoAutoScaling:
-    """Auto Scaling."""
+    """Auto Scaling through boto3."""
 
     def __init__(self, calls: "_BotoCalls") -> None:
         self._calls = calls
 
     async def heartbeat(self, instance: str, *, group: str, hook: str, token: str) -> None:
-        """Have Auto Scaling wait longer for us."""
         action = _action(instance, group=group, hook=hook, token=token)
         await self._calls.call("autoscaling", "record_lifecycle_action_heartbeat", **action)
 
     async def complete(self, instance: str, *, group: str, hook: str, token: str) -> None:
-        """Have Auto Scaling continue with what it was about to do."""
+        """Complete the lifecycle action with CONTINUE."""
         action = _action(instance, group=group, hook=hook, token=token)
         await self._calls.call("autoscaling", "complete_lifecycle_action", LifecycleActionResult="CONTINUE", **action)
 
     async def heartbeat_timeout(self, *, group: str, hook: str) -> timedelta | None:
-        """Return how long Auto Scaling waits for a heartbeat; None if it has no such hook."""
+        """Return the heartbeat timeout of a hook; None if the hook does not exist."""
         found = await self._calls.call(
             "autoscaling", "describe_lifecycle_hooks", AutoScalingGroupName=group, LifecycleHookNames=[hook]
         )
@@ -141,7 +136,7 @@ class BotoAutoScaling:
         return timedelta(seconds=seconds[0]) if seconds and seconds[0] else None
 
     async def termination_hooks(self, instance: str) -> tuple[str, Sequence[str]]:
-        """Return the group of an instance and the hooks that its termination waits for; empty if there is no such."""
+        """Return the Auto Scaling group of an instance and its termination hooks; empty if there are none."""
         found = await self._calls.call("autoscaling", "describe_auto_scaling_instances", InstanceIds=[instance])
         group = next((entry.get("AutoScalingGroupName") for entry in found.get("AutoScalingInstances") or []), "")
         if not group:
@@ -157,7 +152,7 @@ def _action(instance: str, *, group: str, hook: str, token: str) -> dict[str, st
 
 
 class _BotoCalls:
-    """Makes calls with clients of boto3, which are made anew when the way to AWS is another."""
+    """Makes calls with boto3 clients, which are created again when the credentials change."""
 
     def __init__(self, endpoint: str, credentials: ClusterCredentials) -> None:
         self._boto3, self._config, self._errors = _load_sdk()
@@ -169,7 +164,7 @@ class _BotoCalls:
         self._semaphore = asyncio.Semaphore(_MAX_PARALLEL_CALLS)
 
     async def call(self, service: str, operation: str, **arguments: Any) -> Any:
-        """Return what a call answers; whatever goes wrong is a CloudError."""
+        """Make a call and return its result; every failure is a `CloudError`."""
         doing = f"{service} {operation.replace('_', ' ')}"
         try:
             credentials = await self._credentials.current()
@@ -242,7 +237,7 @@ def _cloud_error(response: dict[str, Any], doing: str) -> CloudError:
     error, metadata = response.get("Error") or {}, response.get("ResponseMetadata") or {}
     seconds = str((metadata.get("HTTPHeaders") or {}).get("retry-after", ""))
     return CloudError(
-        str(error.get("Message") or "it said no"),
+        str(error.get("Message") or "no error message"),
         doing=doing,
         status=int(metadata.get("HTTPStatusCode") or 0),
         code=str(error.get("Code") or ""),

@@ -1,20 +1,20 @@
-"""Which notice a reading is about, and what follows when EC2 does not list an event any more. Pure.
+"""Find the notice for an event, and end notices whose event EC2 no longer lists. Pure.
 
-    known = Known(notices)
-    reports = known.reports(reading)
+    known = KnownNotices(notices)
+    reports = known.new_reports(event)
 
-EC2 and AWS Health speak of the same maintenance under different names. A notice has the names that it is known by as
-annotations; one that has no name of a service yet is joined by instance and start, or else, since one of them may have
-moved it before the other spoke, by instance and kind.
+EC2 and AWS Health have different IDs for the same maintenance. A notice has all IDs of its maintenance as annotations.
+A notice without an ID of a service yet is matched by instance and start, or else, since one service may have moved the
+maintenance before the other reported it, by instance and kind.
 
-A notice that is over stays so. If EC2 lists the same event again for another time, that is another maintenance, with a
-notice of its own.
+A finished notice stays finished. If EC2 lists the same event again with another time, that is a new maintenance with
+its own notice.
 
-The metadata service of an instance tells the instance what the queue and EC2 tell the operator. It may lag behind EC2,
-and it knows less. So it adds what is missing to a notice that is there, and changes nothing else but the start.
+The metadata service tells an instance what the queue and EC2 tell the operator. It may lag behind EC2, and has fewer
+fields. So its events add missing data to an existing notice, and change nothing else but the start.
 
-An agent may write any machine into a notice of its node. A notice that names another node than the one that runs on the
-machine is not about that machine (`node_of`).
+An agent may write any machine into a notice of its node. A notice that names another node than the one on the machine
+is not about that machine (`node_of`).
 """
 
 import itertools
@@ -46,7 +46,7 @@ from haulout.providers.aws.instance_events import (
 from haulout.providers.aws.instance_status import InstanceStatus
 
 _SAME_START = timedelta(minutes=1)
-_HEALTH_GRACE_PERIOD = timedelta(hours=2)  # how long after its time an event that only Health knew of is waited for
+_HEALTH_GRACE_PERIOD = timedelta(hours=2)  # how long after its end an event that only Health reported is kept open
 _MAX_CLOCK_SKEW = timedelta(minutes=5)
 SPOT_GRACE_PERIOD = timedelta(minutes=10)
 _FINISHED_STAGES = (NoticeStage.ENDED, NoticeStage.CANCELLED)
@@ -70,7 +70,7 @@ def no_node(instance: str) -> str:
 
 
 class KnownNotices:
-    """The notices that there are, by instance."""
+    """The existing notices, by instance."""
 
     def __init__(self, notices: Iterable[MaintenanceNotice] = (), *, node_of: NodeOfInstance = no_node) -> None:
         self._by_instance: dict[str, dict[str, MaintenanceNotice]] = {}
@@ -80,28 +80,27 @@ class KnownNotices:
             self.remember(notice)
 
     def remember(self, notice: MaintenanceNotice) -> None:
-        """Note how a notice is now."""
+        """Add a notice, or replace it with a newer version."""
         self._names.add(notice.name)
         self._by_instance.setdefault(machine_key(notice.spec.provider_id), {})[notice.name] = notice
 
     def has(self, name: str) -> bool:
-        """Tell whether a notice of this name is known."""
         return name in self._names
 
     def open_notices(self) -> Iterator[tuple[str, MaintenanceNotice]]:
-        """Yield the notices that are not over, and their instances."""
+        """Yield the open notices, each with its instance."""
         for instance in self._by_instance:
             yield from ((instance, notice) for notice in self.notices_of(instance) if not is_finished(notice))
 
     def new_reports(self, event: InstanceEvent) -> Iterator[NoticeReport]:
-        """Yield what is news in a reading."""
+        """Yield the reports of an event that change a notice or create one."""
         for report in self._reports(event):
             found = self._by_instance.get(event.instance, {}).get(report.name)
             if found is None or _changes_notice(found, report):
                 yield report
 
     def stale_reports(self, status: InstanceStatus, *, at: datetime, has_node: bool) -> Iterator[NoticeReport]:
-        """Yield what is over since EC2, asked at this moment, says nothing about it any more."""
+        """Yield the ends of notices whose event is not in EC2's response as of `at`."""
         listed = {event.event_id for event in status.events}
         for notice in self.notices_of(status.instance):
             if is_finished(notice) or _is_newer(notice.spec, at):
@@ -116,14 +115,14 @@ class KnownNotices:
                 )
 
     def notices_of(self, instance: str) -> tuple[MaintenanceNotice, ...]:
-        """Return the notices of an instance, those that are not over first, and then the latest."""
+        """Return the notices of an instance: open ones first, then those with the latest start."""
         node = self._node_of(instance)
         found = self._by_instance.get(instance, {}).values()
         own_notices = [notice for notice in found if not node or notice.spec.node_name in ("", node)]
         return tuple(sorted(sorted(own_notices, key=_start, reverse=True), key=is_finished))
 
     def _unused_notice_id(self, notice_id: str) -> str:
-        """Return an id of which there is no notice yet, whoever wrote that: this one, or with the first free number."""
+        """Return an ID without a notice: this one, or the first free one with a number appended."""
         numbered = (f"{notice_id}-{number}" for number in itertools.count(2))
         return next(
             candidate
@@ -148,17 +147,17 @@ class KnownNotices:
 
 
 def is_finished(notice: MaintenanceNotice) -> bool:
-    """Tell whether nothing more is expected of it."""
+    """Return whether the notice was cancelled or ended."""
     return notice.spec.stage in _FINISHED_STAGES
 
 
 def has_event_type(notice: MaintenanceNotice, event_type: EventType) -> bool:
-    """Tell whether a notice is known by a name of this family."""
+    """Return whether a notice has an ID of this event type."""
     return event_type in notice.metadata.annotations
 
 
 def end_stage(start: datetime | None, at: datetime) -> NoticeStage:
-    """Return how something ended that is not there any more: before its start it was cancelled."""
+    """Return the final stage of a maintenance that is no longer reported: before its start it was cancelled."""
     return NoticeStage.CANCELLED if start is not None and at < start else NoticeStage.ENDED
 
 
@@ -179,7 +178,7 @@ def _has_event_id(notice: MaintenanceNotice, event: InstanceEvent) -> bool:
 
 
 def _is_new_maintenance(notice: MaintenanceNotice, event: InstanceEvent) -> bool:
-    """Tell whether EC2 now plans anew what had begun, or was over."""
+    """Return whether EC2 schedules a maintenance again that had begun or was over."""
     if (
         event.event_type is not EventType.SCHEDULED_EVENT
         or event.stage is not NoticeStage.SCHEDULED
@@ -212,13 +211,13 @@ def _is_correlated(notice: MaintenanceNotice, event: InstanceEvent) -> bool:
                 notice, event_type
             )
             return not is_finished(notice) and (lacks_hook or (has_event_type(notice, event_type) and is_same_hook))
-        case EventType.TARGET_LIFECYCLE_STATE:  # an instance is terminated once
+        case EventType.TARGET_LIFECYCLE_STATE:  # an instance is terminated only once
             is_termination = has_event_type(notice, event_type) or has_event_type(notice, EventType.LIFECYCLE)
             return is_termination and notice.spec.stage != NoticeStage.CANCELLED
 
 
 def _is_likely_same(notice: MaintenanceNotice, event: InstanceEvent) -> bool:
-    """Tell whether a notice that is not over may well be about the same, though it is not said that it is."""
+    """Return whether an open notice is probably about the same maintenance, although no ID says so."""
     if is_finished(notice) or event.stage in _FINISHED_STAGES:
         return False
     if event.event_type is EventType.STATE_CHANGE:
@@ -245,20 +244,23 @@ def _has_same_start(spec: MaintenanceNoticeSpec, event: InstanceEvent) -> bool:
 
 
 def _is_irrelevant_end(event: InstanceEvent) -> bool:
-    """Tell whether there is nothing to say about something that nobody knows of.
+    """Return whether the event is the end of something unknown, which needs no notice.
 
-    What Health says is not among it: its messages come in any order, and the last word may come first.
+    Events of Health are excluded: its messages arrive in any order, and the last one may arrive first.
     """
     return event.stage in _FINISHED_STAGES and event.event_type is not EventType.HEALTH
 
 
 def _is_newer(spec: MaintenanceNoticeSpec, at: datetime) -> bool:
-    """Tell whether a notice says what was said after this; unless our clock was wrong then."""
+    """Return whether the notice was reported after `at`; beyond the allowed clock skew our clock was wrong then."""
     return spec.reported_at is not None and at < spec.reported_at <= at + _MAX_CLOCK_SKEW
 
 
 def _with_corrected_time(event: InstanceEvent, spec: MaintenanceNoticeSpec) -> InstanceEvent:
-    """Return a reading that is not outweighed by what was said when our clock was wrong: EC2 tells how it is now."""
+    """Return the event with a time after the notice's, if that was written with a wrong clock.
+
+    EC2 lists the current state, so its event must not count as outdated.
+    """
     reported_at = spec.reported_at
     if (
         event.event_type is not EventType.SCHEDULED_EVENT
@@ -272,12 +274,12 @@ def _with_corrected_time(event: InstanceEvent, spec: MaintenanceNoticeSpec) -> I
 def _report_for(notice: MaintenanceNotice, event: InstanceEvent) -> NoticeReport:
     report = _report(event, notice.spec.notice_id)
     if has_event_type(notice, event.event_type):
-        annotations = event.annotations if event.is_from_imds else {}  # it keeps the name that it has
+        annotations = event.annotations if event.is_from_imds else {}  # the notice keeps the ID that it has
         report = replace(report, notes={**annotations, **_address_annotation(event)})
     if event.is_from_imds and event.plan is not None and notice.spec.reported_at is not None:
         return replace(report, plan=_rescheduled_plan(notice.spec, event.plan))
     if event.event_type is EventType.SPOT and SHOWN_BY_IMDS in notice.metadata.annotations:
-        return replace(report, plan=None)  # the instance was told the exact time
+        return replace(report, plan=None)  # the metadata service gave the exact time
     if event.event_type is EventType.STATE_CHANGE and not has_event_type(notice, EventType.STATE_CHANGE):
         return replace(report, plan=None, notes=_address_annotation(event))
     if (
@@ -290,7 +292,7 @@ def _report_for(notice: MaintenanceNotice, event: InstanceEvent) -> NoticeReport
 
 
 def _rescheduled_plan(spec: MaintenanceNoticeSpec, plan: MaintenancePlan) -> MaintenancePlan | None:
-    """Return what EC2 said with the times of another, who knows less about the rest; None if they are the same."""
+    """Return EC2's plan with the times of a source that knows less; None if the start is the same."""
     if plan.start == spec.start or plan.start is None:
         return None
     fits = spec.deadline is not None and plan.start <= spec.deadline
@@ -321,7 +323,7 @@ def _address_annotation(event: InstanceEvent) -> Mapping[str, str]:
 
 
 def _changes_notice(notice: MaintenanceNotice, report: NoticeReport) -> bool:
-    """Tell whether a report changes more than when it was said: a list that says the same again is no news."""
+    """Return whether a report changes anything but its time: a repeated list must not cause writes."""
     merged_spec = msgspec.structs.replace(merge_report(notice.spec, report), reported_at=notice.spec.reported_at)
     return merged_spec != notice.spec or bool(missing_annotations(notice.metadata.annotations, report))
 

@@ -1,11 +1,11 @@
-"""How to get to AWS: the region and the credentials, from where the Machine Maintenance Operator has them.
+"""Region and credentials for AWS, from the sources that the Machine Maintenance Operator uses.
 
-    access = ClusterAccess(client, region="", secret=MMO_SECRET)
-    await access.current()
+    credentials = ClusterCredentials(client, region="", secret=MMO_SECRET)
+    await credentials.current()
 
-On OpenShift the cluster says in which region it is, if we may ask. A Secret has the keys, and is read again every few
-minutes, so that new keys are used without a restart. Without a Secret boto3 looks for itself: variables, files, web
-identity, and the role of the instance.
+On OpenShift the region is read from the cluster, if permitted. A Secret has the keys, and is read again every few
+minutes, so that new keys apply without a restart. Without a Secret boto3 uses its default chain: variables, files, web
+identity, and the instance profile.
 """
 
 import base64
@@ -35,7 +35,7 @@ _CONFIG_MAPS: Resource[RawObject] = Resource("", "v1", "configmaps", "ConfigMap"
 
 @dataclass(frozen=True, slots=True)
 class AwsCredentials:
-    """Where to go, and as whom; what is empty boto3 finds out for itself."""
+    """Region and credentials; boto3 determines what is empty."""
 
     region: str = ""
     key: str = ""
@@ -44,7 +44,7 @@ class AwsCredentials:
 
 
 class ClusterCredentials:
-    """Reads it from the cluster; `secret` is a namespace and a name, or empty."""
+    """Reads region and credentials from the cluster; `secret` is NAMESPACE/NAME or empty."""
 
     def __init__(self, client: Client, *, region: str = "", secret: str = "") -> None:
         self._client = client
@@ -53,7 +53,7 @@ class ClusterCredentials:
         self._cached: tuple[AwsCredentials, float] | None = None
 
     async def current(self) -> AwsCredentials:
-        """Return it; raises `KubeError` if it cannot be had."""
+        """Return region and credentials, cached for `_CACHE_TTL`; raise `KubeError` if they cannot be read."""
         now = self._client.clock.monotonic()
         if self._cached is not None and now < self._cached[1]:
             return self._cached[0]
@@ -65,7 +65,7 @@ class ClusterCredentials:
         return credentials
 
     def forget(self) -> None:
-        """Read it again at the next call: it was refused."""
+        """Drop the cached credentials, since they were rejected."""
         self._cached = None
 
     async def _keys(self) -> tuple[str, str, str]:
@@ -86,13 +86,15 @@ class ClusterCredentials:
         try:
             return base64.b64decode(data.get(key, ""), validate=True).decode().strip()
         except ValueError:
-            raise CredentialsError(f"AWS needs credentials: {key} of Secret {self._secret} is no text") from None
+            raise CredentialsError(
+                f"AWS needs credentials: {key} of Secret {self._secret} is not text in base64"
+            ) from None
 
     async def _cluster_region(self) -> str:
-        """Return the region that an OpenShift cluster says it is in; empty if it is none."""
+        """Return the region that an OpenShift cluster reports; empty on other clusters."""
         try:
             infrastructure = await self._client.get(_INFRASTRUCTURES, "cluster")
-        except (NotFound, Forbidden):  # who is no OpenShift does not let us ask
+        except (NotFound, Forbidden):  # Forbidden: without OpenShift there is usually no permission
             return ""
         platform = _get_path(infrastructure, "status", "platformStatus")
         if platform is not None:
@@ -104,12 +106,14 @@ class ClusterCredentials:
         try:
             found = await self._client.get(_CONFIG_MAPS, _INSTALL_CONFIG, namespace="kube-system")
         except NotFound as error:
-            raise CredentialsError(f"AWS needs a region: the cluster does not say it, nor is there {where}") from error
+            raise CredentialsError(
+                f"AWS needs a region: Infrastructure cluster names none, and there is no {where}"
+            ) from error
         text = _get_path(found, "data", "install-config")
         try:
             install_config = yaml.safe_load(text) if isinstance(text, str) else None
         except yaml.YAMLError as error:
-            raise CredentialsError(f"AWS needs a region: install-config of {where} is no YAML") from error
+            raise CredentialsError(f"AWS needs a region: install-config of {where} is not valid YAML") from error
         region = _get_path(install_config, "platform", "aws", "region")
         if not isinstance(region, str) or not region:
             raise CredentialsError(f"AWS needs a region: install-config of {where} has no platform.aws.region")
@@ -117,13 +121,13 @@ class ClusterCredentials:
 
 
 def permissions(secret: str) -> tuple[Permission, ...]:
-    """Return what reading it from a Secret (NAMESPACE/NAME) needs; the first is enough if the region is known."""
+    """Return the permissions to read a Secret (NAMESPACE/NAME); with a known region the first one is enough."""
     namespace, _, name = secret.rpartition("/")
     resource = _INFRASTRUCTURES
     return (
         Permission(("get",), "", "secrets", namespace, "log in to AWS", names=(name,)),
-        Permission(("get",), resource.group, resource.plural, None, "find the region of AWS", names=("cluster",)),
-        Permission(("get",), "", "configmaps", "kube-system", "find the region of AWS", names=(_INSTALL_CONFIG,)),
+        Permission(("get",), resource.group, resource.plural, None, "find the AWS region", names=("cluster",)),
+        Permission(("get",), "", "configmaps", "kube-system", "find the AWS region", names=(_INSTALL_CONFIG,)),
     )
 
 

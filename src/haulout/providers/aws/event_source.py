@@ -1,4 +1,4 @@
-"""Listens to AWS: EC2 is asked about all nodes every few minutes, and the queue is read if there is one."""
+"""The AWS event source: polls EC2 for all nodes every few minutes, and reads the queue if there is one."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ _BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=5), jitte
 
 
 class AwsEventSource:
-    """One account and region; `run` may be called once. Somebody else runs the cache of nodes."""
+    """One account and region. Call `run` at most once; the caller runs the node informer."""
 
     def __init__(
         self,
@@ -91,26 +91,26 @@ class AwsEventSource:
 
     @property
     def name(self) -> str:
-        """What `spec.source` of its notices says."""
+        """The value of `spec.source` in its notices."""
         return SOURCE
 
     @property
     def messages_processed(self) -> int:
-        """How many messages of the queue have become notices."""
+        """The number of queue messages that became notices."""
         return self.sqs_reader.messages_processed if self.sqs_reader else 0
 
     def time_since_last_answer(self) -> timedelta | None:
-        """Return how long ago AWS last answered."""
+        """Return the time since AWS's last response."""
         ages = self._retrier.last_answer.age(), self.sqs_reader.last_answer.age() if self.sqs_reader else None
         return min((age for age in ages if age is not None), default=None)
 
     @property
     def is_up(self) -> bool:
-        """Tell whether it hears what AWS says."""
+        """Whether EC2, Auto Scaling and the queue respond."""
         return not self._all_problems()
 
     def problems(self) -> Sequence[str]:
-        """Return what keeps it from its work, a line each."""
+        """Return one line per problem."""
         return (*self._all_problems(), *self.quarantine.problems())
 
     def _all_problems(self) -> list[str]:
@@ -122,9 +122,9 @@ class AwsEventSource:
         ]
 
     async def run(self, notice_writer: NoticeWriter) -> None:
-        """Report what AWS says, until cancelled."""
+        """Write AWS's events as notices, until cancelled."""
         await self._nodes.wait_synced()
-        with ExitStack() as subscriptions:  # the copy of nodes outlives us
+        with ExitStack() as subscriptions:  # the node informer outlives this source
             for on_node in (self._node_index.update, self._lifecycle_actions.on_node):
                 subscriptions.callback(self._nodes.subscribe(on_node))
             writer = AwsNoticeWriter(
@@ -143,18 +143,21 @@ class AwsEventSource:
                     group.create_task(self.sqs_reader.run(writer))
 
     async def reschedule(self, notice: MaintenanceNotice, to: datetime) -> None:
-        """Have a maintenance begin at another time; raises `CannotMove` if EC2 says no, `OutsideError` if nothing."""
+        """Move a scheduled event to another start; return once EC2 has agreed.
+
+        Raise `RescheduleRefused` if EC2 refuses, and another `ExternalError` if it does not answer.
+        """
         await reschedule.reschedule(self._ec2, notice, to, now=self._clock.now(), retrier=self._retrier)
 
     async def _list_notices(self, writer: AwsNoticeWriter) -> None:
-        """Read what notices there are, however long that takes: without it the same would be opened twice."""
+        """List the existing notices, and retry until that succeeds: without them duplicates would be created."""
         failures = 0
         while True:
             try:
                 await writer.refresh()
             except KubeError as error:
                 failures += 1
-                self._report_problems(f"notices cannot be read, which is tried again: {error}")
+                self._report_problems(f"MaintenanceNotices cannot be read, retrying: {error}")
                 await self._clock.sleep(_BACKOFF.delay(failures, self._client.random))
             else:
                 self._problems = ()
@@ -178,12 +181,12 @@ class AwsEventSource:
             await writer.set_node_names()
             instances = {*self._node_index.instances(), *(instance for instance, _ in writer.open_notices())}
             problems = [*await self._status_poller.reconcile(writer, instances), *await self._write_identities(writer)]
-            return [f"EC2 does not answer, which is tried again: {problem}" for problem in problems]
+            return [f"EC2 does not answer, retrying: {problem}" for problem in problems]
         except KubeError as error:
-            return [f"notices cannot be written, which is tried again: {error}"]
+            return [f"MaintenanceNotices cannot be written, retrying: {error}"]
 
     async def _write_identities(self, writer: AwsNoticeWriter) -> Sequence[str]:
-        """Have notices without a node say what their instance is called; return what went wrong."""
+        """Add the private DNS name and address to notices without a node; return the problems."""
         for instance, notice in list(writer.open_notices()):
             condition = notice.status.condition(NoticeCondition.NODE_FOUND)
             if notice.spec.machine_name or condition is None or condition.status == "True":

@@ -1,7 +1,7 @@
-"""What an event of AWS Health says: one maintenance, and all instances that it is about. Pure.
+"""Parse events of AWS Health: one maintenance, and all instances that it affects. Pure.
 
-Health says how far the event is as a whole (`statusCode`), and for each instance whether it is done with (`status`). It
-says "closed" for what is finished and for what is cancelled: which of them it is, the planned start tells.
+Health has a status of the event as a whole (`statusCode`), and one per instance (`status`). It reports "closed" for
+both finished and cancelled events; the planned start tells them apart.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from haulout.providers.aws.instance_events import (
 )
 from haulout.providers.aws.instance_status import maintenance_kind
 
-# In this order: the first that is part of the eventTypeCode counts.
+# The first entry that is part of the eventTypeCode applies.
 _KINDS = (
     ("NETWORK", MaintenanceKind.FREEZE),
     ("POWER", MaintenanceKind.REBOOT),
@@ -40,7 +40,7 @@ class _Entity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _HealthEvent(msgspec.Struct, frozen=True, rename="camel"):
-    """Only what tells whether it is about instances has to be as documented; the rest is read if it can be."""
+    """Only the fields that decide whether the event affects instances must be as documented; others are optional."""
 
     event_arn: Any = ""
     service: str = ""
@@ -57,9 +57,10 @@ class _HealthEvent(msgspec.Struct, frozen=True, rename="camel"):
 def parse_health_event(
     detail: Any, *, event_id: str, resources: Sequence[str], at: datetime, now: datetime
 ) -> tuple[InstanceEvent, ...] | str:
-    """Return what is said about each instance, or why it is none of our business; raises `UnreadableEvent`.
+    """Return one event per instance, or the reason to ignore the message; raise `UnreadableEvent`.
 
-    An event without an ARN is `event_id` as its message. One whose start cannot be read may begin at any moment.
+    An event without an ARN gets the ID of its message, `event_id`. One with an unreadable start may begin at any
+    moment.
     """
     event = msgspec.convert(detail or {}, _HealthEvent)
     if event.service != "EC2":
@@ -72,7 +73,7 @@ def parse_health_event(
     entities = event.affected_entities or tuple(_Entity(item) for item in resources)
     statuses = {instance: item.status for item in entities if (instance := parse_instance_id(item.entity_value))}
     if not statuses:
-        return f"it is about no instance: {', '.join(item.entity_value for item in entities)!r:.100}"
+        return f"it names no instance: {', '.join(item.entity_value for item in entities)!r:.100}"
     reported_at = min(parse_instant(event.last_updated_time) or at, now)
     plan = _plan(event)
     return tuple(
@@ -89,7 +90,7 @@ def parse_health_event(
 
 
 def kind_of(code: str, description: str) -> MaintenanceKind:
-    """Return what is going to happen."""
+    """Return the kind of maintenance of an event type."""
     for part, kind in _KINDS:
         if part in code:
             return kind

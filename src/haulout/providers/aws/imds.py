@@ -1,11 +1,11 @@
-"""The instance metadata service of EC2 (IMDSv2), as far as it tells of maintenance.
+"""The instance metadata service of EC2 (IMDSv2), as far as it reports maintenance.
 
-    metadata = InstanceMetadata(over_http("http://169.254.169.254"), clock=clock)
-    body = await metadata.get(SPOT)         # None: 404, there is no such thing
+    metadata = Ec2InstanceMetadata(http_fetch("http://169.254.169.254"), clock=clock)
+    body = await metadata.get(SPOT)         # None: 404, nothing is announced
 
-Each question carries a token, which is good for some hours; it is renewed before it ends, and after it was refused.
-IMDSv1, which needs none, is never used. The answer with the token has a hop limit, by default 1: a pod that is not in
-the network of its node gets no answer at all.
+Each request needs a token, which is valid for hours; it is renewed before it expires, and after it was rejected.
+IMDSv1, which needs none, is never used. The response with the token has a hop limit, by default 1: a pod outside the
+host network gets no response at all.
 """
 
 from datetime import timedelta
@@ -26,17 +26,17 @@ INSTANCE = "/latest/meta-data/instance-id"
 TTL_HEADER = "X-aws-ec2-metadata-token-ttl-seconds"
 TOKEN_HEADER = "X-aws-ec2-metadata-token"  # noqa: S105 - the name of a header
 
-_TTL = timedelta(hours=6)  # the longest that there is
+_TTL = timedelta(hours=6)  # the maximum
 _RENEW_BEFORE = timedelta(minutes=1)
 _TIMEOUT = timedelta(seconds=2)
 _OK, _UNAUTHORIZED, _NOT_FOUND = 200, 401, 404
-_MAX_ERROR_CHARACTERS = 200  # characters of what an error says
+_MAX_ERROR_CHARACTERS = 200  # of an error response, for the message
 _MAX_TOKEN = 1024
-_NO_ANSWER = "is the agent in the network of its node? By default no other pod gets an answer (hop limit 1)"
+_NO_ANSWER = "does the agent run with hostNetwork? By default other pods get no answer (hop limit 1)"
 
 
 class Ec2InstanceMetadata:
-    """Asks; raises `CloudError`, with the status 0 if there is no answer."""
+    """Calls the service; raises `CloudError`, with status 0 if there is no response."""
 
     def __init__(self, fetch: Fetch, *, clock: Clock) -> None:
         self._fetch = fetch
@@ -45,17 +45,15 @@ class Ec2InstanceMetadata:
         self._token_expires = 0.0  # on the monotonic clock
 
     async def instance(self) -> str:
-        """Return the id of this instance."""
+        """Return the ID of this instance."""
         body = await self.get(INSTANCE)
         found = parse_instance_id((body or b"").decode("ascii", "replace"))
         if found is None:
-            raise CloudError(
-                f"expected the id of an instance, found {body!r:.100}", doing=_description(INSTANCE), status=_OK
-            )
+            raise CloudError(f"expected an instance ID, found {body!r:.100}", doing=_description(INSTANCE), status=_OK)
         return found
 
     async def get(self, path: str) -> bytes | None:
-        """Return what stands there; None if nothing does."""
+        """Return the body at a path; None for 404."""
         answer = await self._request(path)
         if answer.status == _UNAUTHORIZED:
             self._token = ""
@@ -89,7 +87,7 @@ def _checked(answer: FetchedResponse, path: str) -> FetchedResponse:
     if answer.status != _OK:
         text = answer.body[:_MAX_ERROR_CHARACTERS].decode("utf-8", "replace")
         raise CloudError(
-            text or "no reason", doing=_description(path), status=answer.status, retry_after=retry_after(answer)
+            text or "no error message", doing=_description(path), status=answer.status, retry_after=retry_after(answer)
         )
     return answer
 

@@ -1,14 +1,14 @@
-"""What EC2 tells an instance about its own maintenance, as a source of notices: for `haulout agent --cloud aws`.
+"""The instance metadata service as an event source, for `haulout agent --cloud aws`.
 
-    source = AwsMetadataSource(over_http(address), node="n1", clock=clock, random=random)
+    source = ImdsEventSource(http_fetch(address), node="n1", clock=clock, random=random)
 
-It asks every two seconds, as aws-node-termination-handler does: a spot instance has two minutes. What it is told meets
-the notice that the operator made of the queue or of EC2, if there is one (`correlation`).
+It polls every two seconds, as aws-node-termination-handler does: a spot interruption is announced two minutes ahead.
+Events are matched with the notice that the operator created from the queue or EC2, if there is one (`correlation`).
 
-What was shown and is not shown any more is over only if it was missing from all answers for some seconds. An error says
-nothing. Nothing that matters is kept here: after a restart it reads the notices of its node, and goes on from there.
+An event that was shown is over only if it was missing from all responses for some seconds. An error never ends a
+notice. All state is in the notices: after a restart the source reads those of its node.
 
-No boto3 and no aiohttp here, nor anything else that is big: this runs on each node.
+This module runs on every node: it must not import boto3, aiohttp or anything else that is large.
 """
 
 import logging
@@ -48,7 +48,7 @@ PATHS: Mapping[EventType, str] = {
 }
 _POLL_INTERVAL = timedelta(seconds=2)
 _ENDED_AFTER = timedelta(seconds=10)
-_RELIST_AFTER = timedelta(minutes=5)  # notices: somebody else may have changed or deleted one
+_RELIST_AFTER = timedelta(minutes=5)  # another client may have changed or deleted a notice
 _MAX_PAUSE = timedelta(minutes=1)
 _BACKOFF = Backoff(first=_POLL_INTERVAL, limit=timedelta(seconds=30), jitter=0.5)
 
@@ -61,7 +61,7 @@ _PARSERS: Mapping[EventType, ParseImds] = {
 
 
 class ImdsEventSource:
-    """Maintenance of the instance that a node runs on; `event_types` are what it asks for."""
+    """Polls the maintenance of the instance of a node; `event_types` are the types to poll."""
 
     name = SOURCE
 
@@ -86,29 +86,29 @@ class ImdsEventSource:
         self._last_answer = LastAnswer(clock)
         self._instance = ""
         self._writer: AwsNoticeWriter | None = None
-        self._listed_at: float | None = None  # the notices; None: not yet
-        self._names: frozenset[str] = frozenset()  # of the notices that there were then
+        self._listed_at: float | None = None  # monotonic time of the last list; None: not listed yet
+        self._names: frozenset[str] = frozenset()  # names of the notices in the last list
         self._reported: dict[
             tuple[EventType, str], tuple[NoticeStage, MaintenancePlan | None]
-        ] = {}  # what notices say already
-        self._missing_since: dict[str, float] = {}  # by name of the notice: since when it is not shown
+        ] = {}  # the state that was written last, by event type and ID
+        self._missing_since: dict[str, float] = {}  # by notice name: monotonic time since when its event is missing
         self._problem = ""
 
     @property
     def is_up(self) -> bool:
-        """Tell whether it hears what EC2 says."""
+        """Whether the metadata service responds."""
         return not self._problem and self._last_answer.age() is not None
 
     def problems(self) -> Sequence[str]:
-        """Return what keeps it from its work, and what makes no sense."""
+        """Return one line per problem, quarantined messages included."""
         return (*([self._problem] if self._problem else ()), *self.quarantine.problems())
 
     def time_since_last_answer(self) -> timedelta | None:
-        """Return how long ago the metadata service last answered."""
+        """Return the time since the metadata service's last response."""
         return self._last_answer.age()
 
     async def run(self, notice_writer: NoticeWriter) -> None:
-        """Report what EC2 says, until cancelled."""
+        """Write the instance's events as notices, until cancelled."""
         failures = 0
         while True:
             try:
@@ -121,15 +121,15 @@ class ImdsEventSource:
                 await self._clock.sleep(min(pause, _MAX_PAUSE))
             else:
                 if self._problem:
-                    log.info("aws: all is well again", extra={"node": self._node})
+                    log.info("aws: all problems are resolved", extra={"node": self._node})
                 failures, self._problem = 0, ""
                 await self._clock.sleep(_POLL_INTERVAL)
 
     async def poll(self, notice_writer: NoticeWriter) -> None:
-        """Ask once, and have notices say the same; raises `CloudError` or `KubeError`."""
+        """Poll once and write the notices; raise `CloudError` or `KubeError`."""
         if not self._instance:
             self._instance = await self._metadata.instance()
-            log.info("aws: this is instance %s", self._instance, extra={"node": self._node})
+            log.info("aws: the agent runs on instance %s", self._instance, extra={"node": self._node})
         writer = await self._refreshed_writer(notice_writer)
         failure: CloudError | KubeError | None = None
         for event_type in self._event_types:
@@ -137,7 +137,7 @@ class ImdsEventSource:
                 await self._poll_event_type(writer, event_type)
             except (CloudError, KubeError) as error:
                 if isinstance(error, CloudError) and not error.status:
-                    raise  # the others would not be answered either
+                    raise  # no response: the other types would get none either
                 failure = error
         if failure is not None:
             raise failure
@@ -146,13 +146,13 @@ class ImdsEventSource:
         answer = await self._read(PATHS[event_type], _PARSERS[event_type])
         self._last_answer.record()
         await self._write_changed(writer, answer.events)
-        if not answer.unreadable:  # otherwise it may be what cannot be read that seems to be missing
+        if not answer.unreadable:  # otherwise the event that seems to be missing may be the one that cannot be parsed
             await self._end_missing(writer, event_type, {event.event_id for event in answer.events})
 
-    # What is shown
+    # Read events
 
     async def _read(self, path: str, parse: ParseImds) -> ImdsEvents:
-        """Return what the service shows, and put aside what makes no sense."""
+        """Return the events at a path; quarantine what cannot be parsed."""
         body = await self._metadata.get(path)
         if body is None:
             return ImdsEvents()
@@ -164,7 +164,7 @@ class ImdsEventSource:
             self.quarantine.add(where=path, why=why, what=body.decode("utf-8", "replace"))
         return answer
 
-    # What becomes of it
+    # Write notices
 
     async def _refreshed_writer(self, notice_writer: NoticeWriter) -> AwsNoticeWriter:
         if self._writer is None:
@@ -181,15 +181,16 @@ class ImdsEventSource:
             await self._writer.refresh()
             names = frozenset(notice.name for notice in self._writer.notices_of(self._instance))
             if self._names - names:
-                self._reported.clear()  # somebody has deleted what may still be planned
+                self._reported.clear()  # a user may have deleted a notice whose event is still planned
             self._listed_at, self._names = now, names
         return self._writer
 
     async def _write_changed(self, writer: AwsNoticeWriter, events: Sequence[InstanceEvent]) -> None:
-        """Have notices say what is shown for the first time, or is not as it was shown before.
+        """Write events that are new or have changed since the last poll.
 
-        What is shown again is no news: EC2 may have told the operator of another start meanwhile, which this service
-        shows some minutes later.
+        Unchanged events are not written again: meanwhile EC2 may have told the operator a new start, which this service
+        shows
+        some minutes later.
         """
         for event in events:
             key, state = (event.event_type, event.event_id), (event.stage, event.plan)
@@ -199,7 +200,7 @@ class ImdsEventSource:
                 self._names |= {notice.name for notice in writer.notices_of(self._instance)}
 
     async def _end_missing(self, writer: AwsNoticeWriter, event_type: EventType, shown_ids: set[str]) -> None:
-        """End what was shown, and has not been for a while."""
+        """End the notices whose events have been missing for `_ENDED_AFTER`."""
         now = self._clock.monotonic()
         for notice in self._open_notices(writer, event_type):
             if (event_type is not EventType.SCHEDULED_EVENT and shown_ids) or notice.metadata.annotations[
@@ -227,7 +228,7 @@ class ImdsEventSource:
         )
         if stage is None:
             return
-        log.info("aws: %s is not shown any more: %s", notice.name, stage, extra={"node": self._node})
+        log.info("aws: the metadata service no longer lists %s: %s", notice.name, stage, extra={"node": self._node})
         await writer.write_report(
             NoticeReport(source=SOURCE, notice_id=notice.spec.notice_id, at=at, provider_id=self._instance, stage=stage)
         )
@@ -235,7 +236,7 @@ class ImdsEventSource:
         self._missing_since.pop(notice.name, None)
 
     async def _event_end_stage(self, notice: MaintenanceNotice, at: datetime) -> NoticeStage:
-        """Return how a scheduled event ended: as its history says, or else by its start."""
+        """Return how a scheduled event ended: from the event history, or else from its start."""
         found = await self._read(HISTORY, parse_events)
         event_id = notice.metadata.annotations[EventType.SCHEDULED_EVENT]
         end_stages = [
@@ -249,18 +250,21 @@ class ImdsEventSource:
         self.messages_processed += 1
 
     def _report_problem(self, error: CloudError | KubeError) -> None:
-        what = "the metadata service" if isinstance(error, CloudError) else "notices cannot be read or written"
+        what = (
+            "the metadata service" if isinstance(error, CloudError) else "MaintenanceNotices cannot be read or written"
+        )
         does = " does not answer" if isinstance(error, CloudError) else ""
-        problem = f"aws: {what}{does}, which is tried again: {error}"
+        problem = f"aws: {what}{does}, retrying: {error}"
         if problem != self._problem:
             log.warning("%s", problem, extra={"node": self._node})
         self._problem = problem
 
 
 def _end_stage(event_type: EventType, notice: MaintenanceNotice, at: datetime) -> NoticeStage | None:
-    """Return how something ended that is shown no more; None if it is too early to tell.
+    """Return how an event ended that is no longer shown; None if it is too early to tell.
 
-    A spot instance is often taken back some time after the announced moment, so that a notice ends well after it.
+    A spot instance is often interrupted some time after the announced moment, so its notice ends `SPOT_GRACE_PERIOD`
+    later.
     """
     start = notice.spec.start
     if event_type is EventType.SPOT and start is not None and at >= start:

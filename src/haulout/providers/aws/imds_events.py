@@ -1,8 +1,7 @@
-"""What the metadata service of an instance says about its maintenance. Pure.
+"""Parse the documents of the instance metadata service about maintenance. Pure.
 
-Each of its documents becomes the same readings that the queue and EC2 make of the same event, with the note
-`SHOWN_BY_IMDS`: an agent ends only what its instance was shown, because EC2 and the queue may know of things that this
-service does not show yet.
+Each becomes the same event that the queue or EC2 would produce, with the annotation `SHOWN_BY_IMDS`: an agent ends only
+notices whose event its instance was shown, since EC2 and the queue may know events that this service does not show yet.
 """
 
 from collections.abc import Mapping
@@ -41,22 +40,22 @@ class _Rebalance(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImdsEvents:
-    """What a document shows, and what could not be read of it."""
+    """The events in a document, and what could not be parsed."""
 
     events: tuple[InstanceEvent, ...] = ()
     unreadable: tuple[str, ...] = ()
 
 
 class ParseImds(Protocol):
-    """Reads a document of an instance."""
+    """Parses a document of the metadata service."""
 
     def __call__(self, body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
-        """Return what it shows as of now; raises `UnreadableEvent` if that is nothing at all."""
+        """Return its events as of `at`; raise `UnreadableEvent` if it is invalid as a whole."""
         ...
 
 
 def parse_spot(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
-    """Return that EC2 takes the instance back, unless it should have done so long ago; raises `UnreadableEvent`."""
+    """Parse a spot interruption; none if it is overdue by `SPOT_GRACE_PERIOD`. Raise `UnreadableEvent`."""
     try:
         found = msgspec.json.decode(body, type=_Spot)
     except DECODE_ERRORS as error:
@@ -67,7 +66,7 @@ def parse_spot(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
     if at >= start + SPOT_GRACE_PERIOD:
         return ImdsEvents()
     kind = MaintenanceKind.TERMINATE if found.action == "terminate" else MaintenanceKind.STOP
-    description = "EC2 takes the spot instance back"
+    description = "EC2 reclaims the spot instance"
     plan = new_plan(kind, reason=f"spot-{found.action}", description=description, start=start)
     return _single_event(
         InstanceEvent(
@@ -82,7 +81,7 @@ def parse_spot(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
 
 
 def parse_rebalance(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
-    """Return that EC2 recommends to replace the instance; raises `UnreadableEvent`."""
+    """Parse a rebalance recommendation; raise `UnreadableEvent`."""
     try:
         found = msgspec.json.decode(body, type=_Rebalance)
     except DECODE_ERRORS as error:
@@ -92,7 +91,7 @@ def parse_rebalance(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
     plan = new_plan(
         MaintenanceKind.TERMINATE,
         reason="rebalance-recommendation",
-        description="the spot instance is likely to be taken back soon",
+        description="the spot instance is likely to be reclaimed soon",
     )
     event_id = found.notice_time
     return _single_event(
@@ -108,7 +107,7 @@ def parse_rebalance(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
 
 
 def parse_target_state(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
-    """Return that Auto Scaling terminates the instance, if it wants it in no other state."""
+    """Return a termination by Auto Scaling, if the target lifecycle state is one of termination."""
     state = body.decode("utf-8", "replace").strip()
     if state not in _TERMINATED_STATES:
         return ImdsEvents()
@@ -126,7 +125,7 @@ def parse_target_state(body: bytes, *, instance: str, at: datetime) -> ImdsEvent
 
 
 def parse_events(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
-    """Return the scheduled events; raises `UnreadableEvent` if it is no list of them."""
+    """Parse a list of scheduled events; raise `UnreadableEvent` if it is none."""
     try:
         found = msgspec.json.decode(body)
     except DECODE_ERRORS as error:
@@ -136,7 +135,7 @@ def parse_events(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
     states = {str(item.get("EventId")): str(item.get("State") or "") for item in found if isinstance(item, Mapping)}
     status = parse_status({"InstanceId": instance, "Events": [_as_ec2_event(item) for item in found]}, at=at)
     if status is None:
-        raise UnreadableEvent(f"expected the id of an instance, found {instance!r:.100}")
+        raise UnreadableEvent(f"expected an instance ID, found {instance!r:.100}")
     events = tuple(_with_state(item, states.get(item.event_id, "")) for item in status.events)
     return ImdsEvents(events=events, unreadable=status.unreadable)
 

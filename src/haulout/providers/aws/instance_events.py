@@ -1,8 +1,7 @@
-"""What AWS was found to say about one instance, before it is known which notice that is about.
+"""An event of AWS about one instance, before it is matched with a notice.
 
-Several services speak of the same things. Each has its own way to tell one maintenance from another (`EventType`), and
-a notice remembers in annotations by which names it is known: so whoever hears of it again finds it, after a restart
-too.
+Several services report the same maintenance, each with its own ID (`EventType`). A notice has these IDs as annotations,
+so that a repeated event finds its notice, after a restart too.
 """
 
 import re
@@ -18,44 +17,42 @@ from haulout.core import httpdate
 SOURCE = "aws"
 LIFECYCLE_GROUP = "aws.haulout.dev/lifecycle-group"
 LIFECYCLE_HOOK = "aws.haulout.dev/lifecycle-hook"
-# A token that begins so is none: the action is known by its hook only.
+# A token with this prefix is not a token: the lifecycle action is identified by its hook.
 HOOK_TOKEN_PREFIX = "hook:"  # noqa: S105 - a prefix of identifiers
-SHOWN_BY_IMDS = (
-    "aws.haulout.dev/metadata"  # the metadata service of the instance has shown it, so it can stop to show it
-)
+SHOWN_BY_IMDS = "aws.haulout.dev/metadata"  # the metadata service of the instance has shown the event
 
 _INSTANCE = re.compile(r"i-[0-9a-f]{2,40}")
-_MAX_REASON = 1024  # as the schema of notices has it
+_MAX_REASON = 1024  # limit of the notices' schema
 _MAX_DESCRIPTION = 4096
 _MAX_EVENT_ID = 900
 
 
 class UnreadableEvent(ValueError):
-    """Something that cannot be understood: what was found, and what was expected."""
+    """A message or document that cannot be parsed: what was found, and what was expected."""
 
 
 class EventType(StrEnum):
-    """Who speaks; the value is the annotation that has the name which the maintenance goes by there."""
+    """The service that reports an event; the value is the annotation with the event's ID in that service."""
 
     SCHEDULED_EVENT = "aws.haulout.dev/instance-event"  # EC2: InstanceEventId
     HEALTH = "aws.haulout.dev/health-event"  # AWS Health: eventArn
-    SPOT = "aws.haulout.dev/spot-interruption"  # the id of the message
+    SPOT = "aws.haulout.dev/spot-interruption"  # the ID of the message
     REBALANCE = "aws.haulout.dev/rebalance-recommendation"
     STATE_CHANGE = "aws.haulout.dev/state-change"
     LIFECYCLE = "aws.haulout.dev/lifecycle-token"
     TARGET_LIFECYCLE_STATE = (
-        "aws.haulout.dev/lifecycle-target-state"  # instance metadata: it knows neither hook nor token
+        "aws.haulout.dev/lifecycle-target-state"  # instance metadata: it has neither hook nor token
     )
 
     @property
     def short_name(self) -> str:
-        """The part that tells them apart, for names."""
+        """The part of the annotation that differs between types, for notice IDs."""
         return self.value.rpartition("/")[2].partition("-")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceEvent:
-    """What was said about one maintenance of one instance."""
+    """An event about one maintenance of one instance."""
 
     event_type: EventType
     event_id: str
@@ -64,20 +61,21 @@ class InstanceEvent:
     stage: NoticeStage = NoticeStage.SCHEDULED
     plan: MaintenancePlan | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
-    machine_name: str = ""  # for nodes that do not say on which instance they run
+    machine_name: str = ""  # for nodes without a provider ID
     machine_address: str = ""
 
     @property
     def is_from_imds(self) -> bool:
-        """Tell whether the instance itself was told."""
+        """Whether the event comes from the instance metadata service."""
         return SHOWN_BY_IMDS in self.annotations
 
     @property
     def notice_id(self) -> str:
-        """What its notice is called, if there is none yet.
+        """The ID of its notice, if there is none yet.
 
-        The queue and the metadata service have no common name for an interruption, a recommendation or a termination.
-        So the instance names it: the operator and an agent that hear of it at the same time write the same object.
+        The queue and the metadata service have no common ID for an interruption, a recommendation or a termination. So
+        the ID
+        is derived from the instance: the operator and an agent that receive it at the same time write the same object.
         """
         match self.event_type:
             case EventType.SCHEDULED_EVENT:
@@ -90,7 +88,7 @@ class InstanceEvent:
 
 
 def parse_instance_id(text: object) -> str | None:
-    """Return the id of an instance, of a name, an ARN or a providerID; None if it is something else."""
+    """Return the instance ID in an ID, an ARN or a provider ID; None if there is none."""
     if not isinstance(text, str):
         return None
     last = text.strip().rpartition("/")[2]
@@ -98,7 +96,7 @@ def parse_instance_id(text: object) -> str | None:
 
 
 def parse_event_id(text: object) -> str:
-    """Return the name of a maintenance if it can be one: short, and of one line."""
+    """Return the ID of an event if it is valid: one line, and not too long; else empty."""
     if not isinstance(text, str) or not text.isprintable() or len(text) > _MAX_EVENT_ID:
         return ""
     return text.strip()
@@ -113,7 +111,7 @@ def new_plan(
     end: datetime | None = None,
     deadline: datetime | None = None,
 ) -> MaintenancePlan:
-    """Return a plan that a notice can hold, whatever was said: an end before the start is none."""
+    """Return a plan that is valid for a notice: an end or deadline before the start is dropped."""
     return MaintenancePlan(
         kind=kind,
         reason=reason[:_MAX_REASON],
@@ -126,7 +124,7 @@ def new_plan(
 
 
 def parse_instant(value: object) -> datetime | None:
-    """Return an instant that AWS wrote, in any of its ways; None if it is none."""
+    """Parse an instant in any of the formats of AWS; None if it is invalid."""
     if isinstance(value, datetime):
         return _in_utc(value)
     if not isinstance(value, str) or not value.strip():

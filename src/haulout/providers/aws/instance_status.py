@@ -1,10 +1,10 @@
-"""What DescribeInstanceStatus says: scheduled events of an instance, and whether it is there. Pure.
+"""Parse the response of DescribeInstanceStatus: the instance's state and its scheduled events. Pure.
 
-EC2 tells when an event is over by a prefix of its description, and keeps it for some days; some just vanish. It never
-tells that one has begun. An event that is still listed after its NotBefore counts as begun: the node stays out of
-service until EC2 says that it is over.
+EC2 marks a finished event by a prefix of its description, and lists it for some days; some just disappear. It never
+reports that one has begun. An event that is still listed after its NotBefore counts as begun: the node stays out of
+service until EC2 reports the end.
 
-An answer is read as boto3 gives it. What makes no sense in one event is said, and the others are read.
+The document is as boto3 returns it. An invalid event is reported, and the others are parsed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,27 +38,29 @@ _TERMINATED_STATES = ("shutting-down", "terminated")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceStatus:
-    """How one instance is, and what is planned for it."""
+    """The state of one instance, and its scheduled events."""
 
     instance: str
-    state: str = ""  # empty: there is no such instance
+    state: str = ""  # empty: the instance does not exist
     events: tuple[InstanceEvent, ...] = ()
     unreadable: tuple[str, ...] = ()
 
     @property
     def is_terminated(self) -> bool:
-        """Tell whether it will never be back."""
+        """Whether the instance is terminated, or does not exist."""
         return not self.state or self.state in _TERMINATED_STATES
 
 
 def parse_status(document: Mapping[str, Any], *, at: datetime) -> InstanceStatus | None:
-    """Return what is said about an instance; None if it is not said about which."""
+    """Parse the status of an instance; None if it has no valid instance ID."""
     instance = parse_instance_id(document.get("InstanceId"))
     if instance is None:
         return None
     events = document.get("Events") or ()
     found = (
-        [_parse_event(instance, item, at) for item in events] if isinstance(events, Sequence) else ["Events is no list"]
+        [_parse_event(instance, item, at) for item in events]
+        if isinstance(events, Sequence)
+        else ["Events is not a list"]
     )
     state = document.get("InstanceState")
     name = state.get("Name") if isinstance(state, Mapping) else None
@@ -71,20 +73,20 @@ def parse_status(document: Mapping[str, Any], *, at: datetime) -> InstanceStatus
 
 
 def maintenance_kind(description: str) -> MaintenanceKind:
-    """Return what maintenance of the system does: network maintenance is over in moments, the rest restarts it."""
+    """Return the kind of system maintenance: that of the network takes moments, any other one reboots."""
     text = description.lower()
     return MaintenanceKind.FREEZE if "network" in text and "power" not in text else MaintenanceKind.REBOOT
 
 
 def _parse_event(instance: str, event: object, at: datetime) -> InstanceEvent | str:
     if not isinstance(event, Mapping):
-        return f"{instance}: an event that is no object: {event!r:.100}"
+        return f"{instance}: an event that is not an object: {event!r:.100}"
     event_id = parse_event_id(event.get("InstanceEventId"))
     if not event_id:
         return f"{instance}: an event without InstanceEventId: {dict(event)!r:.100}"
     start = parse_instant(event.get("NotBefore"))
     if start is None:
-        return f"{instance}: event {event_id} without an instant as NotBefore: {event.get('NotBefore')!r:.100}"
+        return f"{instance}: event {event_id} without a valid time as NotBefore: {event.get('NotBefore')!r:.100}"
     code, text = str(event.get("Code") or ""), str(event.get("Description") or "")
     end_stage, description = _split_end_stage(text)
     return InstanceEvent(

@@ -1,9 +1,9 @@
-"""Asks EC2 how instances are: a hundred in a call.
+"""Poll EC2 for the statuses of instances, a hundred per call.
 
-All of them are asked about every few minutes, and some at once when a message names them. What cannot be asked now is
-asked in the next round, and says nothing: only an answer says that an event is gone, and only a second one a little
-later makes it so, because EC2 answers from several places that do not always agree. An instance that EC2 does not know
-spoils the whole call, so it is taken out and the others are asked again.
+All instances are polled every few minutes, and some at once when a message names them. A failed request changes
+nothing and is repeated in the next round. A missing event ends its notice only if a second response some seconds later
+confirms it, since EC2 is eventually consistent. An unknown instance fails the whole call, so it is removed and the
+others are requested again.
 """
 
 import logging
@@ -24,20 +24,20 @@ from haulout.providers.retry import Retrier
 log = logging.getLogger(__name__)
 
 _CONFIRM_AFTER = timedelta(seconds=10)
-_DOING = "asking EC2 how instances are"
+_DOING = "asking EC2 for the status of instances"
 _INSTANCE_IDS = re.compile(r"i-[0-9a-zA-Z]+")
 
 
 @dataclass(slots=True)
 class PollResult:
-    """What EC2 said, each with when it was asked; and why it did not say more."""
+    """The statuses, each with the time of its request, and the problems."""
 
     statuses: list[tuple[InstanceStatus, datetime]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
 class InstanceStatusPoller:
-    """Looks at instances."""
+    """Polls EC2."""
 
     def __init__(
         self, ec2: Ec2, *, clock: Clock, retrier: Retrier, node_index: NodeIndex, quarantine: Quarantine
@@ -49,14 +49,17 @@ class InstanceStatusPoller:
         self._quarantine = quarantine
 
     async def write_events(self, writer: AwsNoticeWriter, instances: Iterable[str]) -> Sequence[str]:
-        """Have notices say what EC2 plans for instances; return what went wrong."""
+        """Write the scheduled events of these instances; return the problems."""
         result = await self._query(instances)
         for status, _ in result.statuses:
             await writer.write(status.events)
         return result.problems
 
     async def reconcile(self, writer: AwsNoticeWriter, instances: Iterable[str]) -> Sequence[str]:
-        """Do so, and end what EC2 does not plan any more."""
+        """Write the scheduled events of these instances, and end those that EC2 no longer lists.
+
+        Return the problems.
+        """
         result = await self._query(instances)
         unsure = []
         for status, at in result.statuses:
@@ -82,7 +85,7 @@ class InstanceStatusPoller:
         return result
 
     async def _query_batch(self, instances: Sequence[str], result: PollResult) -> None:
-        """Ask about some, and again without those that EC2 does not know."""
+        """Request the statuses of one batch; repeat it without instances that EC2 does not know."""
         at = self._clock.now()
         try:
             documents = await self._pages(instances)
@@ -122,7 +125,7 @@ class InstanceStatusPoller:
 
 
 def _without_unknown(instances: Sequence[str], message: str) -> tuple[Sequence[str], list[Sequence[str]]]:
-    """Return the instances that EC2 says it does not know, and the others in parts that are asked about anew."""
+    """Return the instances that EC2 does not know, and batches of the others to request again."""
     named_ids = set(_INSTANCE_IDS.findall(message)) if len(instances) > 1 else set(instances)
     unknown = [instance for instance in instances if instance in named_ids]
     others = [instance for instance in instances if instance not in named_ids]

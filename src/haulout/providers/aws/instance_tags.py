@@ -1,4 +1,4 @@
-"""Which instances are ours, if a tag says so: several clusters may share a queue."""
+"""Which instances are managed, by a tag: several clusters may share a queue."""
 
 from collections.abc import Collection
 from datetime import timedelta
@@ -13,7 +13,7 @@ _MAX_CACHED = 10_000
 
 
 class InstanceTags:
-    """Asks EC2 for the tags of instances; without a tag to look for, all instances are ours."""
+    """Reads the tags of instances from EC2; without a tag to check every instance is managed."""
 
     def __init__(self, ec2: Ec2, *, tag: str, clock: Clock, retrier: Retrier) -> None:
         self._ec2 = ec2
@@ -23,7 +23,7 @@ class InstanceTags:
         self._cached: dict[str, tuple[bool, float]] = {}
 
     async def filter_managed(self, instances: Collection[str]) -> set[str]:
-        """Return those that are ours; raises `CloudError` if that is not known."""
+        """Return the managed ones of these instances; raise `CloudError` if that is unknown."""
         if not self._tag:
             return set(instances)
         return {instance for instance in instances if await self._is_managed(instance)}

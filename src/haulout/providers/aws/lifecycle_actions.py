@@ -1,11 +1,11 @@
-"""Keeps instances that Auto Scaling is about to terminate until their nodes are empty, and then lets them go.
+"""Keep instances that Auto Scaling terminates until their nodes are empty, then complete the lifecycle action.
 
-A node is empty if its condition `Drained` says so, or if it is cordoned and nothing is left that a drain would make
-leave: it does not matter who drained it.
+A node is empty if it has the condition `Drained`, or if it is cordoned and no pods remain that a drain would evict,
+whoever drained it.
 
-All that is needed for it stands in the annotations of the notice: the group, the hook and the token. So whoever takes
-over goes on. A notice that has begun (`Started`) is one that Auto Scaling was told to go on with; if we are stopped
-between telling and writing, Auto Scaling is told again, and says that it has no such action any more.
+The annotations of the notice have everything that is needed: group, hook and token. So a new leader can continue. The
+stage `Started` means that the action was completed. After a crash between the call and the write the action is
+completed again, and Auto Scaling answers that it does not exist any more.
 """
 
 import asyncio
@@ -44,15 +44,15 @@ _UNKNOWN_ACTION = "ValidationError"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleTimings:
-    """How often Auto Scaling is asked to wait, for how long, and how long after the drain it may go on."""
+    """The heartbeat interval, its limit, and the delay between the end of the drain and the completion."""
 
-    heartbeat: timedelta | None = None  # None: as often as the hook needs it
+    heartbeat: timedelta | None = None  # None: derived from the hook's heartbeat timeout
     heartbeat_until: timedelta = timedelta(hours=48)
     complete_after: timedelta = timedelta()
 
 
 class LifecycleActions:
-    """Sees to lifecycle actions."""
+    """Reconciles the lifecycle actions of all open notices."""
 
     def __init__(
         self,
@@ -73,17 +73,17 @@ class LifecycleActions:
         self._identities = identities
         self._timings = timings
         self._wake = asyncio.Event()
-        self._instances: set[str] = set()  # whose nodes are watched
-        self._heartbeat_at: dict[str, datetime] = {}  # by name of the notice: when to ask for more time
+        self._instances: set[str] = set()  # instances with a waiting action
+        self._heartbeat_at: dict[str, datetime] = {}  # by name of the notice: when to send the next heartbeat
         self._empty_since: dict[str, datetime] = {}  # by uid of the node
         self._heartbeat_timeouts: dict[tuple[str, str], timedelta] = {}
 
     def wake(self) -> None:
-        """Have a look: there may be a new notice."""
+        """Reconcile soon, for example because of a new notice."""
         self._wake.set()
 
     def on_node(self, old: Node | None, new: Node | None) -> None:
-        """Have a look if it is about a node that is waited for."""
+        """Reconcile if the event may be about a node of a waiting instance."""
         if any(node is not None and self._may_be_waited_for(node) for node in (old, new)):
             self._wake.set()
 
@@ -93,7 +93,7 @@ class LifecycleActions:
         )
 
     async def run(self, writer: AwsNoticeWriter) -> None:
-        """See to them until cancelled."""
+        """Reconcile until cancelled."""
         while True:
             self._wake.clear()
             requeue_at = await self._reconcile_all(writer)
@@ -103,7 +103,7 @@ class LifecycleActions:
                 alarm.cancel()
 
     async def complete(self, instance: str, *, group: str, hook: str, token: str) -> None:
-        """Let Auto Scaling go on; that it has gone on already is fine."""
+        """Complete a lifecycle action; succeed if it does not exist any more."""
         try:
             await self._retrier.call(
                 lambda: self._auto_scaling.complete(instance, group=group, hook=hook, token=token),
@@ -112,10 +112,10 @@ class LifecycleActions:
         except CloudError as error:
             if error.code != _UNKNOWN_ACTION:
                 raise
-            log.info("aws: Auto Scaling has gone on with %s already: %s", instance, error)
+            log.info("aws: the lifecycle action for %s has already ended: %s", instance, error)
 
     async def _reconcile_all(self, writer: AwsNoticeWriter) -> datetime | None:
-        """Return when to look again; None: when somebody wakes us."""
+        """Reconcile all waiting actions; return when to do so again, None: after the next event."""
         waiting = [(instance, item) for instance, item in writer.open_notices() if _is_waiting(item)]
         self._instances = {instance for instance, _ in waiting}
         self._heartbeat_at = {
@@ -129,7 +129,8 @@ class LifecycleActions:
             except (CloudError, KubeError) as error:
                 reason = explain_error(error) if isinstance(error, CloudError) else str(error)
                 problem = (
-                    f"aws: Auto Scaling group {notice.metadata.annotations[LIFECYCLE_GROUP]} is tried again: {reason}"
+                    f"aws: Auto Scaling group {notice.metadata.annotations[LIFECYCLE_GROUP]} does not "
+                    f"answer, retrying: {reason}"
                 )
                 log.warning("%s", problem)
                 requeue_times.append(self._clock.now() + _RETRY_AFTER)
@@ -137,9 +138,9 @@ class LifecycleActions:
         return min((item for item in requeue_times if item is not None), default=None)
 
     async def _reconcile(self, writer: AwsNoticeWriter, instance: str, notice: MaintenanceNotice) -> datetime | None:
-        """Return when to look again; None: it is done."""
+        """Reconcile one action; return when to do so again, None if it is completed."""
         now = self._clock.now()
-        await self._identities.resolve(instance, notice)  # an instance that has no node is let go at once
+        await self._identities.resolve(instance, notice)  # first: without a node an instance is completed at once
         nodes = tuple(self._node_index.nodes(instance))
         complete_at = await self._complete_at(nodes, now)
         if complete_at is not None and complete_at <= now:
@@ -156,7 +157,10 @@ class LifecycleActions:
         return None
 
     async def _complete_at(self, nodes: Collection[Node], now: datetime) -> datetime | None:
-        """Return when the instance may go: when all nodes on it are empty, and at once if there is none."""
+        """Return when the action may be completed; None: not yet.
+
+        That is when all nodes of the instance are empty, or at once if there is none.
+        """
         emptied_times = [await self._emptied_at(item, now) for item in nodes]
         known = [item for item in emptied_times if item is not None]
         if len(known) < len(emptied_times):
@@ -173,21 +177,21 @@ class LifecycleActions:
         return None
 
     async def _is_still_waiting(self, instance: str, notice: MaintenanceNotice) -> bool:
-        """Ask for more time if it is time to; return whether Auto Scaling still waits."""
+        """Send a heartbeat if it is due; return whether the action still exists."""
         now = self._clock.now()
         if now < self._heartbeat_at.get(notice.name, now):
             return True
         action = _action(notice)
         self._heartbeat_at[notice.name] = now + await self._heartbeat_interval(action["group"], action["hook"])
-        received = notice.metadata.creation_timestamp or now  # not what the message says: it may have waited for hours
+        received = notice.metadata.creation_timestamp or now  # a message may have been queued for hours
         if now >= received + self._timings.heartbeat_until:
             return True
-        doing = f"asking Auto Scaling to wait for {instance}"
+        doing = f"sending a lifecycle heartbeat for {instance}"
         try:
             await await_with_timeout(self._auto_scaling.heartbeat(instance, **action), doing=doing)
         except CloudError as error:
             if error.code == _UNKNOWN_ACTION:
-                log.warning("aws: %s: it does not wait any more: %s", doing, error)
+                log.warning("aws: %s: the lifecycle action has ended: %s", doing, error)
                 return False
             del self._heartbeat_at[notice.name]
             raise
@@ -197,7 +201,7 @@ class LifecycleActions:
         if self._timings.heartbeat is not None:
             return self._timings.heartbeat
         if (group, hook) not in self._heartbeat_timeouts:
-            doing = f"asking how long Auto Scaling group {group} waits"
+            doing = f"asking for the heartbeat timeout of Auto Scaling group {group}"
             try:
                 timeout = await await_with_timeout(
                     self._auto_scaling.heartbeat_timeout(group=group, hook=hook), doing=doing

@@ -1,6 +1,6 @@
-"""What EC2 calls instances in their network: for nodes that do not say on which instance they run.
+"""Private DNS names and addresses of instances, for nodes without a provider ID.
 
-EC2 is asked only about instances that no node names as its own, and only while there are nodes without a providerID.
+EC2 is asked only about instances that are no node's provider ID, and only while there are nodes without one.
 """
 
 from datetime import datetime
@@ -18,7 +18,7 @@ _MAX_NAME = 255
 
 
 class NetworkIdentities:
-    """Asks EC2, and tells the fleet."""
+    """Reads identities from EC2, and adds them to the node index."""
 
     def __init__(self, ec2: Ec2, *, node_index: NodeIndex, retrier: Retrier) -> None:
         self._ec2 = ec2
@@ -26,9 +26,9 @@ class NetworkIdentities:
         self._retrier = retrier
 
     async def resolve(self, instance: str, notice: MaintenanceNotice | None = None) -> NetworkIdentity:
-        """Return what an instance is called, if that matters; raises `CloudError` if EC2 does not say.
+        """Return the identity of an instance, if it matters; raise `CloudError` if EC2 does not answer.
 
-        A notice that has it already spares the call.
+        If the notice has the identity already, EC2 is not asked.
         """
         if not self._node_index.may_have_unidentified_node(instance):
             return NetworkIdentity()
@@ -37,7 +37,7 @@ class NetworkIdentities:
         return identity
 
     async def _describe_instance(self, instance: str) -> NetworkIdentity:
-        doing = f"asking EC2 what {instance} is called"
+        doing = f"asking EC2 for the DNS name of {instance}"
         try:
             found = await self._retrier.call(lambda: self._ec2.instances([instance]), doing=doing)
         except CloudError as error:
@@ -48,7 +48,7 @@ class NetworkIdentities:
 
 
 def identity_report(notice: MaintenanceNotice, identity: NetworkIdentity, *, at: datetime) -> NoticeReport:
-    """Return what the instance of a notice is called."""
+    """Return the report that adds the identity to a notice."""
     return NoticeReport(
         source=SOURCE,
         notice_id=notice.spec.notice_id,

@@ -1,7 +1,7 @@
-"""The nodes of the cluster, by the EC2 instances that they run on, and whether they are empty.
+"""An index of nodes by EC2 instance, and whether a node is empty.
 
-Nodes without a providerID are found by the private DNS name or the private address of an instance, once EC2 has said
-what those are (`Identities`).
+Nodes without a provider ID are found by the private DNS name or address of an instance, once EC2 has returned those
+(`NetworkIdentities`).
 """
 
 from collections.abc import Collection
@@ -19,23 +19,23 @@ _MAX_IDENTITIES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class NetworkIdentity:
-    """What EC2 calls an instance in its network; empty: it has none."""
+    """The private DNS name and address of an instance; empty if it has none."""
 
     name: str = ""
     address: str = ""
 
 
 class NodeIndex:
-    """Follows nodes; those that are no instances of EC2 are none of it."""
+    """Indexes nodes on EC2 instances; other nodes are ignored."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, dict[str, Node]] = {}
-        self._without_provider_id: set[str] = set()  # names of nodes without a providerID
+        self._without_provider_id: set[str] = set()  # names of nodes without a provider ID
         self._lookup = NodeLookup()
         self._identities: dict[str, NetworkIdentity] = {}
 
     def update(self, old: Node | None, new: Node | None) -> None:
-        """Take what a watch told."""
+        """Apply a watch event to the index."""
         self._lookup.update(old, new)
         if old is not None:
             self._without_provider_id.discard(old.name)
@@ -54,16 +54,16 @@ class NodeIndex:
         return list(self._nodes)
 
     def nodes(self, instance: str) -> Collection[Node]:
-        """Return the nodes that say that they run on an instance: none, one, or, if one of them is wrong, more.
+        """Return the nodes with an instance in their provider ID: none, one, or, if one of them is wrong, several.
 
-        If there are none, return those without a providerID that have its DNS name or address.
+        If there are none, return those without a provider ID that have its DNS name or address.
         """
         found = self._nodes.get(instance, {}).values()
         identity = self._identities.get(instance)
         return found if found or identity is None else self._lookup.find_by_alias(identity.name, identity.address)[2]
 
     def set_identity(self, instance: str, identity: "NetworkIdentity") -> None:
-        """Note what an instance is called; one that is gone is called nothing, and others get its address."""
+        """Set the identity of an instance; an empty one removes it, since addresses are reused after a termination."""
         self._identities.pop(instance, None)
         if len(self._identities) >= _MAX_IDENTITIES:
             self._identities.clear()
@@ -71,23 +71,22 @@ class NodeIndex:
             self._identities[instance] = identity
 
     def may_have_unidentified_node(self, instance: str) -> bool:
-        """Tell whether a node without a providerID may run on an instance."""
+        """Return whether a node without a provider ID may run on the instance."""
         return bool(self._without_provider_id) and not self._nodes.get(instance)
 
     def node_of(self, instance: str) -> str:
-        """Return the name of the only node that says that it runs on an instance; empty if there is no such."""
+        """Return the name of the only node with this instance in its provider ID; empty if there is none or several."""
         found = tuple(self._nodes.get(instance, {}))
         return found[0] if len(found) == 1 else ""
 
 
 def is_ready(node: Node) -> bool:
-    """Tell whether a node can serve."""
     ready = node_condition(node, "Ready")
     return ready is not None and ready.status == "True"
 
 
 async def is_empty(client: Client, node: Node) -> bool:
-    """Tell whether nothing is left on a node that a drain would make leave; one that takes new pods is not empty."""
+    """Return whether no pods remain that a drain would evict; an uncordoned node is not empty."""
     if not node.spec.unschedulable:
         return False
     pods = (await client.list(PODS, fields=f"spec.nodeName={node.name}")).items

@@ -1,13 +1,13 @@
-"""Where readings become notices: it knows what notices there are, and takes what is news into the inbox.
+"""Write events as notices: keeps the existing notices in memory, and writes only what changes one.
 
-Its memory is only a hint, which spares writes that would change nothing. It is read from the cluster at the start and
-before each round of looks. What matters is in the notices themselves.
+The memory is only a hint that avoids writes without effect. It is listed at the start and before each poll. All state
+is in the notices.
 
-Agents write notices of their nodes, too. So before anything is written, what they may have written meanwhile is read:
-the notice of the same name, and all of the node where the names differ. A notice names its node as soon as that is
-known, since an agent sees and changes only those that name its own.
+Agents write notices of their nodes, too. So before each write, what they may have written is read: the notice of the
+same name, and all notices of the node if the names differ. A notice names its node as soon as that is known, since an
+agent reads and changes only notices that name its node.
 
-What the API server refuses for good is put aside: it must not keep what else is said from being written.
+Reports that the API server rejects are quarantined: they must not block others.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ _EARLIEST = datetime.min.replace(tzinfo=UTC)
 _NAMED_DIFFERENTLY = (
     EventType.HEALTH,
     EventType.STATE_CHANGE,
-)  # than what the metadata service of an instance tells of the same
+)  # than in events of the metadata service
 
 
 class AwsNoticeWriter:
-    """Takes readings; `on_change` is called when some notice may be another than it was.
+    """Writes events; `on_change` is called after each write.
 
-    With a `node` it knows only the notices of that node, as an agent does.
-    With `drains_for_network` maintenance of the network counts as a reboot, which profiles drain nodes for.
+    With a `node` it lists only the notices of that node, as in an agent. With `drains_for_network` network maintenance
+    counts as a reboot, for which profiles drain nodes.
     """
 
     def __init__(
@@ -57,18 +57,18 @@ class AwsNoticeWriter:
         self._known_notices = KnownNotices(node_of=node_of)
         self._can_select = True
         self._drains_for_network = drains_for_network
-        self._written_since_refresh: list[MaintenanceNotice] = []  # since we began to read last
+        self._written_since_refresh: list[MaintenanceNotice] = []  # since the last list began
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def refresh(self) -> None:
-        """Read what notices there are."""
+        """List the existing notices."""
         self._written_since_refresh.clear()
         found = await self._notice_writer.list_by_source(SOURCE, node=self._node)
-        # The list may be older than what was written meanwhile.
+        # The list may be older than the writes during the request.
         self._known_notices = KnownNotices((*found, *self._written_since_refresh), node_of=self._node_of)
 
     async def set_node_names(self) -> None:
-        """Have the open notices name their nodes, also those of nodes that joined later."""
+        """Set the node name of open notices, also for nodes that joined later."""
         for instance, notice in list(self.open_notices()):
             if not notice.spec.node_name and self._node_of(instance):
                 report = NoticeReport(
@@ -77,49 +77,48 @@ class AwsNoticeWriter:
                 await self._write([replace(report, provider_id=instance)])
 
     def open_notices(self) -> Iterator[tuple[str, MaintenanceNotice]]:
-        """Yield the notices that are not over, and their instances."""
+        """Yield the open notices, each with its instance."""
         yield from self._known_notices.open_notices()
 
     def remember(self, notice: MaintenanceNotice) -> None:
-        """Note how a notice is that somebody else has written."""
+        """Add a notice that was read elsewhere."""
         self._known_notices.remember(notice)
 
     def notices_of(self, instance: str) -> tuple[MaintenanceNotice, ...]:
-        """Return the notices of an instance, those that are not over first."""
+        """Return the notices of an instance, open ones first."""
         return self._known_notices.notices_of(instance)
 
     async def write(self, events: Iterable[InstanceEvent]) -> None:
-        """Return when notices say all that is said."""
+        """Write events; return when the notices are written."""
         for event in events:
             async with self._lock_for(event.instance):
                 await self._write(await self._new_reports(self._adjusted(event)))
 
     async def write_status(self, status: InstanceStatus, *, at: datetime, has_node: bool) -> None:
-        """Return when notices say all that EC2 says about an instance, and what it does not say any more."""
+        """Write the events in a status, and end notices whose event it does not list."""
         await self.write(status.events)
         async with self._lock_for(status.instance):
             await self._write(list(self._known_notices.stale_reports(status, at=at, has_node=has_node)))
 
     def has_stale_notices(self, status: InstanceStatus, *, at: datetime, has_node: bool) -> bool:
-        """Tell whether some notice would be over by what EC2 does not say."""
+        """Return whether some notice would be ended by this status."""
         return any(True for _ in self._known_notices.stale_reports(status, at=at, has_node=has_node))
 
     async def write_report(self, report: NoticeReport) -> None:
-        """Return when a notice says what is reported."""
         await self._write([report])
 
     def _adjusted(self, event: InstanceEvent) -> InstanceEvent:
-        """Return a reading of the kind that it counts as; only maintenance of the network is a Freeze in AWS."""
+        """Return the event with its effective kind; for AWS only network maintenance is a Freeze."""
         if not self._drains_for_network or event.plan is None or event.plan.kind is not MaintenanceKind.FREEZE:
             return event
         return replace(event, plan=replace(event.plan, kind=MaintenanceKind.REBOOT))
 
     def _lock_for(self, instance: str) -> asyncio.Lock:
-        """Return what has others wait: of two who open a notice at once, neither would know of the other's."""
+        """Return the lock of an instance: two concurrent writers of a new notice would not find each other's."""
         return self._locks.setdefault(instance, asyncio.Lock())
 
     async def _new_reports(self, event: InstanceEvent) -> list[NoticeReport]:
-        """Return what is news, in the light of what others have written meanwhile."""
+        """Return the reports that change a notice, after reading what agents have written meanwhile."""
         if not any(True for _ in self._known_notices.new_reports(event)):
             return []
         if self._node or event.event_type in _NAMED_DIFFERENTLY:
@@ -138,7 +137,7 @@ class AwsNoticeWriter:
             return
         try:
             found = await self._notice_writer.list_by_source(SOURCE, node=node)
-        except BadRequest:  # before Kubernetes 1.32, where no agent runs either
+        except BadRequest:  # no field selector before Kubernetes 1.32, where agents do not run either
             self._can_select = False
             return
         for notice in found:

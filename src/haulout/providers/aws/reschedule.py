@@ -1,6 +1,6 @@
-"""Asking EC2 for another time.
+"""Move a scheduled event of EC2 to another time.
 
-What EC2 allows is checked here first, so that the answer is one that people understand.
+EC2's rules are checked here first, so that a refusal has a clear message.
 """
 
 from datetime import datetime, timedelta
@@ -17,14 +17,17 @@ _RETRYABLE_CODES = ("ExpiredToken", "RequestExpired", "AuthFailure", "Unauthoriz
 
 
 def refusal_reason(notice: MaintenanceNotice, to: datetime, *, now: datetime) -> str:
-    """Return why EC2 would not move a maintenance to this time; empty if it would."""
+    """Return why EC2 would not move the event to this time; empty if it would."""
     spec = notice.spec
     if EventType.SCHEDULED_EVENT not in notice.metadata.annotations:
-        return "only scheduled events of EC2 can be moved, and this is none"
+        return "only scheduled events of EC2 can be moved, and this is not one"
     if spec.start is None or spec.deadline is None:
         return "EC2 gives no deadline for this event, so that it cannot be moved"
     if now >= spec.start - _FROZEN_BEFORE_START:
-        return f"it begins at {spec.start:%Y-%m-%d %H:%M} UTC, and EC2 moves nothing in the last 5 minutes before"
+        return (
+            f"it begins at {spec.start:%Y-%m-%d %H:%M} UTC, and EC2 moves no event in the "
+            "last 5 minutes before it begins"
+        )
     if to < now + _MIN_TIME_AHEAD:
         return "EC2 moves events only to times that are at least 60 minutes ahead"
     if to > spec.deadline:
@@ -33,13 +36,13 @@ def refusal_reason(notice: MaintenanceNotice, to: datetime, *, now: datetime) ->
 
 
 async def reschedule(ec2: Ec2, notice: MaintenanceNotice, to: datetime, *, now: datetime, retrier: Retrier) -> None:
-    """Return once EC2 has agreed; raises `RescheduleRefused` if it says no, `CloudError` if it says nothing."""
+    """Return once EC2 has agreed; raise `RescheduleRefused` if it refuses, `CloudError` if it does not answer."""
     if notice.spec.start == to:
         return
     reason = refusal_reason(notice, to, now=now)
     instance = parse_instance_id(notice.spec.provider_id)
     if reason or instance is None:
-        raise RescheduleRefused(f"{notice.name}: {reason or f'{notice.spec.provider_id} is no instance of EC2'}")
+        raise RescheduleRefused(f"{notice.name}: {reason or f'{notice.spec.provider_id} is not an EC2 instance'}")
     event = notice.metadata.annotations[EventType.SCHEDULED_EVENT]
     try:
         await retrier.call(lambda: ec2.move_event(instance, event, to=to), doing=f"moving {event}")

@@ -1,10 +1,10 @@
-"""What can be configured of this source; also by the variables that aws-node-termination-handler goes by.
+"""Settings of the AWS event source, also from the variables of aws-node-termination-handler.
 
-    settings = read(os.environ)         # None: AWS is not listened to
+    settings = read(os.environ)         # None: the source is off
 
-Ours begin with HAULOUT_AWS. Of its variables those about the queue, tags and lifecycle actions are taken over. The
-others are about what is done with a node, which profiles and drain policies say here, or about its own workings:
-`unsupported` says for each that is set where the same is found.
+Our own variables begin with HAULOUT_AWS. Of the handler's variables those about the queue, tags and lifecycle actions
+are supported. The others are about actions on nodes, which profiles and drain policies define here, or about the
+handler's internals: `unsupported` says for each one that is set where to configure it instead.
 """
 
 import re
@@ -23,28 +23,28 @@ VARIABLES = (
     "HAULOUT_AWS_SECRET",
     "HAULOUT_AWS_LOOK_EVERY",
     NETWORK_MAINTENANCE_VARIABLE,
-)  # those that are ours
-ENABLING_VARIABLES = ("QUEUE_URL", "HAULOUT_AWS_SECRET", "HAULOUT_AWS")  # without one of them AWS is not listened to
-_FILE = "environment"  # what errors name as the place
+)  # our own variables
+ENABLING_VARIABLES = ("QUEUE_URL", "HAULOUT_AWS_SECRET", "HAULOUT_AWS")  # without one of them the source is off
+_FILE = "environment"  # the place that errors name
 _SECRET_REFERENCE = re.compile(r"[-a-z0-9]+/[-a-z0-9.]+")
 _NTH_TAG = "aws-node-termination-handler/managed"
 _NEVER = -1
 _DEFAULT_VISIBILITY_TIMEOUT = timedelta(seconds=20)
 _DEFAULT_POLL_INTERVAL, _MIN_POLL_INTERVAL = timedelta(minutes=5), timedelta(seconds=30)
-_MAX_HEARTBEAT = timedelta(hours=48)  # Auto Scaling does not wait longer
+_MAX_HEARTBEAT = timedelta(hours=48)  # the limit of Auto Scaling
 
-_DRAIN = "how pods leave is in the drain policy"
-_PROFILE = "what is done about a notice, and when, is in the profile"
+_DRAIN = "the drain policy sets how pods are evicted"
+_PROFILE = "the profile sets what is done for a notice, and when"
 _HTTP = "metrics and probes are always served; see haulout run --help"
 _EVENTS = "events are always recorded"
-_AGENT = "it is for haulout agent --cloud aws; the operator itself reads no instance metadata"
-_METADATA = "haulout agent --cloud aws reads instance metadata, and needs no such setting"
+_AGENT = "only haulout agent --cloud aws uses it; the operator reads no instance metadata"
+_METADATA = "haulout agent --cloud aws reads instance metadata without this setting"
 UNSUPPORTED: Mapping[str, str] = {
     "CORDON_ONLY": _PROFILE,
-    "COMPLETE_LIFECYCLE_ACTION_DELAY": "it is called COMPLETE_LIFECYCLE_ACTION_DELAY_SECONDS",
+    "COMPLETE_LIFECYCLE_ACTION_DELAY": "use COMPLETE_LIFECYCLE_ACTION_DELAY_SECONDS",
     "DELETE_LOCAL_DATA": _DRAIN,
-    "DELETE_SQS_MSG_IF_NODE_NOT_FOUND": "a notice for an instance that is no node waits for it",
-    "DRY_RUN": "profiles say what would be done: haulout why NODE",
+    "DELETE_SQS_MSG_IF_NODE_NOT_FOUND": "a notice waits until its instance is a node",
+    "DRY_RUN": "haulout why NODE shows what would be done",
     "EMIT_KUBERNETES_EVENTS": _EVENTS,
     "ENABLE_ASG_LIFECYCLE_DRAINING": _AGENT,
     "ENABLE_OUT_OF_SERVICE_TAINT": _PROFILE,
@@ -80,32 +80,32 @@ UNSUPPORTED: Mapping[str, str] = {
     "WEBHOOK_TEMPLATE": "notifications are plugins of a profile",
     "WEBHOOK_TEMPLATE_FILE": "notifications are plugins of a profile",
     "WEBHOOK_URL": "notifications are plugins of a profile",
-    "WORKERS": "as many nodes at once as the profile allows",
+    "WORKERS": "the profile limits how many nodes are in maintenance at once",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsSettings:
-    """What is configured."""
+    """Settings of the AWS event source."""
 
-    region: str = ""  # empty: the cluster says it, or boto3 finds it
+    region: str = ""  # empty: from the cluster, or from boto3's default chain
     endpoint: str = ""
-    secret: str = ""  # NAMESPACE/NAME of a Secret with keys; empty: boto3 finds credentials
-    queue_url: str = ""  # empty: only EC2 is asked
+    secret: str = ""  # NAMESPACE/NAME of a Secret with keys; empty: boto3's default chain
+    queue_url: str = ""  # empty: only EC2 is polled
     poll_interval: timedelta = _DEFAULT_POLL_INTERVAL
-    managed_tag: str = ""  # only instances that have this tag are looked at; empty: all
-    visibility_timeout: timedelta = _DEFAULT_VISIBILITY_TIMEOUT  # for how long nobody else gets a message that we have
-    heartbeat: timedelta | None = None  # None: as often as the hook needs it
+    managed_tag: str = ""  # only instances with this tag are managed; empty: all
+    visibility_timeout: timedelta = _DEFAULT_VISIBILITY_TIMEOUT  # received messages stay hidden so long
+    heartbeat: timedelta | None = None  # None: derived from the hook's heartbeat timeout
     heartbeat_until: timedelta = _MAX_HEARTBEAT
     complete_after: timedelta = timedelta()
-    drains_for_network_maintenance: bool = False  # maintenance of the network counts as a reboot
+    drains_for_network_maintenance: bool = False  # treat network maintenance as a reboot
     unsupported: Mapping[str, str] = field(
         default_factory=dict
-    )  # variables that are set and mean nothing to us, and why
+    )  # variables that are set but not supported, and what to use instead
 
 
 def read(variables: Mapping[str, str]) -> AwsSettings | None:
-    """Return what environment variables say; None if AWS is not listened to. Raises `ConfigError`."""
+    """Return the settings; None if the source is off. Raise `ConfigError`."""
     queue = parse_endpoint(variables.get("QUEUE_URL", ""), key="QUEUE_URL")
     secret = variables.get("HAULOUT_AWS_SECRET", "").strip()
     if not queue and not secret and not bool_variable(variables, "HAULOUT_AWS", default=False):
@@ -135,12 +135,12 @@ def read(variables: Mapping[str, str]) -> AwsSettings | None:
 
 
 def is_secret_reference(secret: str) -> bool:
-    """Tell whether this can be the namespace and the name of a Secret."""
+    """Return whether the text is a valid NAMESPACE/NAME."""
     return _SECRET_REFERENCE.fullmatch(secret) is not None
 
 
 def region_of(queue_url: str) -> str:
-    """Return the region of a queue, as its address has it; empty if it does not."""
+    """Return the region in the URL of a queue; empty if it has none."""
     host = urlsplit(queue_url).hostname or ""
     match host.split("."):
         case ["sqs", region, "amazonaws", "com"] | ["sqs", region, "amazonaws", "com", "cn"]:
@@ -155,7 +155,7 @@ def _first_set(variables: Mapping[str, str], *names: str) -> str:
 
 
 def _seconds(variables: Mapping[str, str], name: str, *, minimum: int, maximum: int) -> timedelta | None:
-    """Return a number of seconds; None if there is none, or the -1 that stands for it."""
+    """Return a number of seconds as a duration; None if it is empty or -1."""
     text = variables.get(name, "").strip()
     try:
         seconds = int(text) if text else _NEVER

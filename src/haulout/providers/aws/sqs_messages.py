@@ -1,16 +1,16 @@
-"""What a message of the queue says. Pure.
+"""Parse messages of the queue. Pure.
 
-    found = read_message(body, now=now, called=message_id)
+    message = parse_message(body, now=now, message_id=message_id)
 
-EventBridge writes an envelope with a `detail`; Auto Scaling may write to the queue itself, without one; SNS wraps
-either in a `SqsMessage`. Many other things may come through the same queue: what is none of our business is ignored,
-with the reason, and what cannot be understood is `UnreadableEvent`.
+EventBridge writes an envelope with a `detail`; Auto Scaling may write to the queue directly, without one; SNS wraps
+either of them. Other messages may be in the same queue: irrelevant ones are ignored with a reason, and those that
+cannot be parsed raise `UnreadableEvent`.
 
-What aws-node-termination-handler accepts is accepted: a `null` counts as absent, and only what tells the instance and
-what happens to it is required. An event without an id is named after its message (`message_id`).
+Every message that aws-node-termination-handler accepts is accepted: a `null` counts as absent, and only the instance
+and the event are required. An event without an ID gets the ID of its message (`message_id`).
 
-No word of a message is believed further than it can be checked: an instant in the future does not outweigh what is said
-later, and something that is no instance is none.
+Messages are untrusted: a time in the future is replaced by now, so that it does not override later messages, and an
+invalid instance ID is rejected.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ _KIND_BY_STATE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """An instance that Auto Scaling has started, and that may serve when its node is ready."""
+    """An instance that Auto Scaling has launched, and that may go into service when its node is ready."""
 
     instance: str
     group: str
@@ -58,7 +58,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqsMessage:
-    """What a message says; if that is nothing, then why."""
+    """The content of a message; or the reason why it is ignored."""
 
     events: tuple[InstanceEvent, ...] = ()
     launch: Launch | None = None
@@ -66,7 +66,7 @@ class SqsMessage:
 
 
 class _Envelope(msgspec.Struct, frozen=True, rename="pascal"):
-    """All that may stand around what is said."""
+    """The fields of every kind of envelope."""
 
     type: str = ""
     message: str = ""
@@ -97,11 +97,11 @@ class _Lifecycle(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def parse_message(body: str, *, now: datetime, message_id: str = "") -> SqsMessage:
-    """Return what a message says; raises `UnreadableEvent`. `message_id` is the name of the message."""
+    """Parse a message; raise `UnreadableEvent`. `message_id` is the ID of the SQS message."""
     try:
         return _parse(body.encode(), now, message_id, depth=0)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise UnreadableEvent(f"no message that AWS writes: {error}") from error
+        raise UnreadableEvent(f"not a message of AWS: {error}") from error
 
 
 def _parse(body: bytes, now: datetime, message_id: str, *, depth: int) -> SqsMessage:
@@ -109,11 +109,11 @@ def _parse(body: bytes, now: datetime, message_id: str, *, depth: int) -> SqsMes
     envelope = msgspec.convert(document, _Envelope)
     if envelope.message and not envelope.detail_type and not envelope.lifecycle_transition:
         if depth >= _MAX_NESTING:
-            raise UnreadableEvent(f"a message wrapped more than {_MAX_NESTING} times")
+            raise UnreadableEvent(f"a message nested more than {_MAX_NESTING} times")
         return _parse(envelope.message.encode(), now, message_id, depth=depth + 1)
     envelope = msgspec.structs.replace(envelope, id=parse_event_id(envelope.id) or parse_event_id(message_id))
     if _TEST_NOTIFICATION in (envelope.event, envelope.lifecycle_transition):
-        return SqsMessage(ignored_reason="Auto Scaling only tries whether it can write here")
+        return SqsMessage(ignored_reason="a test notification of Auto Scaling")
     if envelope.lifecycle_transition:
         return _parse_lifecycle(msgspec.convert(document, _Lifecycle), envelope, now)
     if not envelope.source or not envelope.detail_type:
@@ -156,7 +156,7 @@ def _parse_spot(envelope: _Envelope, now: datetime) -> SqsMessage:
     plan = new_plan(
         kind,
         reason=f"spot-{detail.instance_action}",
-        description="EC2 takes the spot instance back",
+        description="EC2 reclaims the spot instance",
         start=at + _SPOT_NOTICE,
     )
     return _single_event(EventType.SPOT, envelope, detail.instance_id, at=at, plan=plan)
@@ -167,7 +167,7 @@ def _parse_rebalance(envelope: _Envelope, now: datetime) -> SqsMessage:
     plan = new_plan(
         MaintenanceKind.TERMINATE,
         reason="rebalance-recommendation",
-        description="the spot instance is likely to be taken back soon",
+        description="the spot instance is likely to be reclaimed soon",
     )
     return _single_event(
         EventType.REBALANCE, envelope, detail.instance_id, at=_reported_at(envelope.time, now), plan=plan
@@ -209,7 +209,7 @@ def _single_event(
 def _parse_lifecycle(found: _Lifecycle, envelope: _Envelope, now: datetime) -> SqsMessage:
     what = "a lifecycle action"
     if _TEST_NOTIFICATION in (found.event, found.lifecycle_transition):
-        return SqsMessage(ignored_reason="Auto Scaling only tries whether it can write here")
+        return SqsMessage(ignored_reason="a test notification of Auto Scaling")
     instance = _parse_instance(what, found.instance)
     token, group, hook = (
         parse_event_id(text)
@@ -237,7 +237,7 @@ def _parse_lifecycle(found: _Lifecycle, envelope: _Envelope, now: datetime) -> S
         ),
         annotations={LIFECYCLE_GROUP: group, LIFECYCLE_HOOK: hook}
         if is_complete
-        else {},  # without them nobody can complete the action
+        else {},  # without them the action cannot be completed
     )
     return SqsMessage(events=(event,))
 
@@ -245,18 +245,18 @@ def _parse_lifecycle(found: _Lifecycle, envelope: _Envelope, now: datetime) -> S
 def _parse_instance(what: str, text: str) -> str:
     instance = parse_instance_id(text)
     if instance is None:
-        raise UnreadableEvent(f"{what}: expected the id of an instance, found {text!r:.100}")
+        raise UnreadableEvent(f"{what}: expected an instance ID, found {text!r:.100}")
     return instance
 
 
 def without_nulls(found: Any) -> Any:
-    """Return a document in which what is null is absent, as it is for aws-node-termination-handler."""
+    """Return the document without null values, as aws-node-termination-handler treats them."""
     if isinstance(found, dict):
         return {key: without_nulls(value) for key, value in found.items() if value is not None}
     return [without_nulls(item) for item in found if item is not None] if isinstance(found, list) else found
 
 
 def _reported_at(text: str, now: datetime) -> datetime:
-    """Return when something was said; what claims to come from the future was said now."""
+    """Return when the event was reported; a time in the future counts as now."""
     reported = parse_instant(text)
     return now if reported is None else min(reported, now)

@@ -1,16 +1,16 @@
-"""Reads the queue: what a message says becomes notices, and only then is the message deleted.
+"""Read the queue: messages become notices, and only then are they deleted.
 
-While we are at work on a message it stays hidden from others, however long that takes. If something goes wrong it is
-left where it is, and comes again; that, and whatever else makes a message come twice, is harmless.
+A message stays hidden from other consumers while it is processed, however long that takes. After a failure it stays in
+the queue and is received again; receiving a message twice is harmless for any reason.
 
-AWS Health names a maintenance otherwise than EC2 does. So EC2 is asked about the instances that Health names before its
-word is taken: what EC2 knows is already there then, and joined with it.
+AWS Health and EC2 use different IDs for the same maintenance. So EC2 is queried for the instances in a Health event
+before that is written: EC2's notice exists then, and the Health event is matched with it.
 
-A message that cannot be understood stays in the queue, so that its dead-letter policy decides about it. It is hidden
-for longer than others: however many there are, messages that can be understood are received in between.
+A message that cannot be parsed stays in the queue, so that its dead-letter policy applies. It is hidden for longer, so
+that valid messages are received however many invalid ones there are.
 
-A launch is no maintenance. It is completed when the node of the instance is ready; until then its message is what
-remembers it.
+A launch is not maintenance. Its action is completed when the instance's node is ready; until then the message stays in
+the queue as the only record of it.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(minutes=1), jitte
 class SqsReader:
     """Reads one queue."""
 
-    def __init__(  # noqa: PLR0913 - what it needs, each by its name
+    def __init__(  # noqa: PLR0913 - dependencies, each passed by keyword
         self,
         sqs: Sqs,
         *,
@@ -61,7 +61,7 @@ class SqsReader:
     ) -> None:
         self.problem = ""
         self.messages_processed = 0  # messages whose notices exist
-        self.ignored = 0  # messages that were none of our business
+        self.ignored = 0  # irrelevant messages
         self._sqs = sqs
         self.last_answer = LastAnswer(client.clock)
         self._clock = client.clock
@@ -74,7 +74,7 @@ class SqsReader:
         self._quarantine = quarantine
         self._visibility_timeout = visibility_timeout
         self._failed_message_returns_by = (
-            0.0  # when a message would be back that was not done with; if not, its deletion took effect
+            0.0  # monotonic time by which a failed message is received again; if it is not, its deletion succeeded
         )
 
     async def run(self, writer: AwsNoticeWriter) -> None:
@@ -85,7 +85,7 @@ class SqsReader:
                 messages = await self._receive()
             except CloudError as error:
                 failures += 1
-                self._report_problem(f"the queue cannot be read, which is tried again: {explain_error(error)}")
+                self._report_problem(f"the SQS queue cannot be read, retrying: {explain_error(error)}")
                 pause = _BACKOFF.delay(failures, self._random)
                 await self._clock.sleep(max(pause, error.retry_after or timedelta()))
                 continue
@@ -100,7 +100,7 @@ class SqsReader:
         return await await_with_timeout(waiting, doing="reading the queue", within=3 * _WAIT)
 
     async def _process_batch(self, writer: AwsNoticeWriter, messages: Sequence[Document]) -> None:
-        """See to messages, and keep those hidden that are not done with yet."""
+        """Process messages, and keep those hidden that are not finished."""
         held = {_receipt(held_message) for held_message in messages}
         async with asyncio.TaskGroup() as heartbeat_group:
             heartbeat = heartbeat_group.create_task(self._extend_visibility(held))
@@ -118,13 +118,13 @@ class SqsReader:
                 try:
                     await await_with_timeout(
                         self._sqs.change_visibility(receipt, visibility_timeout=self._visibility_timeout),
-                        doing="keeping a message hidden",
+                        doing="extending the visibility timeout of a message",
                     )
                 except CloudError as error:
-                    log.info("aws: a message may come twice: %s", error)
+                    log.info("aws: a message may be delivered twice: %s", error)
 
     async def _process(self, writer: AwsNoticeWriter, message: Document, held: set[str]) -> None:
-        """See to one message, whatever is in it: the others must not suffer."""
+        """Process one message; no failure of it may affect the others."""
         receipt, message_id = _receipt(message), str(message.get("MessageId", ""))
         try:
             is_done = await self._write(writer, str(message.get("Body", "")), message_id)
@@ -137,34 +137,37 @@ class SqsReader:
             else:
                 await await_with_timeout(
                     self._sqs.change_visibility(receipt, visibility_timeout=_LAUNCH_RETRY_AFTER),
-                    doing="putting a message off",
+                    doing="postponing a message",
                 )
         except CloudError as error:
-            self._report_problem(f"message {message_id} comes again: {explain_error(error)}")
+            self._report_problem(f"message {message_id} will be delivered again: {explain_error(error)}")
         except KubeError as error:
-            self._report_problem(f"message {message_id} comes again, since its notice cannot be written: {error}")
+            self._report_problem(
+                f"message {message_id} will be delivered again, because its MaintenanceNotice "
+                f"cannot be written: {error}"
+            )
         except LeadershipLost:
-            raise  # somebody else reads the queue now
-        except Exception as error:  # the boundary of its task: a message that breaks us must not stop the others
+            raise  # another process reads the queue now
+        except Exception as error:  # the boundary of a task: a message that causes a bug must not stop the others
             log.exception("aws: message %s", message_id)
             self._quarantine.add(where=f"message {message_id}", why=f"{type(error).__name__}: {error}", what=message)
         finally:
             held.discard(receipt)
 
-    # What it says
+    # The content of a message
 
     async def _postpone_unreadable(self, receipt: str) -> None:
-        """Leave a message in the queue for whoever understands it."""
+        """Leave a message that cannot be parsed in the queue, hidden for longer."""
         try:
             await await_with_timeout(
                 self._sqs.change_visibility(receipt, visibility_timeout=_UNREADABLE_RETRY_AFTER),
-                doing="leaving a message in the queue",
+                doing="postponing a message that cannot be read",
             )
         except CloudError as error:
-            log.debug("aws: a message that cannot be read comes again sooner: %s", error)
+            log.debug("aws: a message that cannot be read will be delivered again sooner: %s", error)
 
     async def _write(self, writer: AwsNoticeWriter, body: str, message_id: str) -> bool | None:
-        """Return whether a message is done with; None if it cannot be understood."""
+        """Write the notices of a message; return whether it may be deleted, None if it cannot be parsed."""
         try:
             parsed = parse_message(body, now=self._clock.now(), message_id=message_id)
         except UnreadableEvent as problem:
@@ -176,7 +179,9 @@ class SqsReader:
         if not events:
             self.ignored += 1
             log.debug(
-                "aws: message %s is ignored: %s", message_id, parsed.ignored_reason or "none of its instances is ours"
+                "aws: message %s is ignored: %s",
+                message_id,
+                parsed.ignored_reason or "none of its instances is managed",
             )
             return True
         await self._poll_ec2_first(writer, events)
@@ -185,7 +190,7 @@ class SqsReader:
         return True
 
     async def _managed_events(self, events: Sequence[InstanceEvent]) -> list[InstanceEvent]:
-        """Return what is about instances that are managed; of a state only what is about a node."""
+        """Return the events about managed instances; state changes only for instances that are nodes."""
         managed = await self._tags.filter_managed({event.instance for event in events})
         own_events = [await self._with_identity(event) for event in events if event.instance in managed]
         return [
@@ -195,7 +200,7 @@ class SqsReader:
         ]
 
     async def _with_identity(self, event: InstanceEvent) -> InstanceEvent:
-        """Return a reading with what its instance is called, if a node may be found only by that."""
+        """Return the event with the instance's network identity, if a node may be found only by that."""
         try:
             identity = await self._identities.resolve(event.instance)
         except CloudError as error:
@@ -213,7 +218,7 @@ class SqsReader:
             async with asyncio.timeout(_EC2_TIMEOUT.total_seconds()):
                 await self._status_poller.write_events(writer, instances)
         except TimeoutError:
-            log.info("aws: EC2 takes long to answer; what it says is joined later")
+            log.info("aws: EC2 is slow to answer; its data is added to the notice later")
 
     async def _complete_launch(self, launch: Launch) -> bool:
         await self._identities.resolve(launch.instance)

@@ -1,11 +1,11 @@
-"""Finds the lifecycle hooks of terminations that only the agent of a node has told of.
+"""Find the lifecycle hooks of terminations that only the agent of a node has reported.
 
-The metadata service of an instance says that Auto Scaling terminates it, and nothing about hooks. So Auto Scaling is
-asked for the group of the instance and for the hooks of that group. What is found is taken like a message of the queue:
-`lifecycle_actions` then asks Auto Scaling to wait, and completes the hooks when the node is empty. If the queue tells
-of the same hook, it meets the same notice.
+The metadata service of an instance reports that Auto Scaling terminates it, but no hooks. So Auto Scaling is queried
+for the group of the instance and the group's hooks. The result is processed like a message of the queue:
+`lifecycle_actions` then sends heartbeats, and completes the hooks when the node is empty. If the queue reports the same
+hook, it is matched with the same notice.
 
-Without the right to ask, nothing is completed, and Auto Scaling goes on when the hook times out.
+Without permission to query, nothing is completed, and Auto Scaling continues when the hook times out.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ _BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=1), jitte
 
 
 class TerminationHooks:
-    """Looks at the notices that agents write; `run` may be called once."""
+    """Reconciles the notices that agents write. Call `run` at most once."""
 
     def __init__(self, auto_scaling: AutoScaling, *, client: Client, retrier: Retrier, node_index: NodeIndex) -> None:
         self.problem = ""
@@ -52,11 +52,11 @@ class TerminationHooks:
         self._notices: Informer[MaintenanceNotice] = Informer(
             client, ListWatch(MAINTENANCE_NOTICES), transform=as_is, keep=_needs_hooks
         )
-        self._without_hooks: set[str] = set()  # by uid of the notice: Auto Scaling has no hook for it
+        self._without_hooks: set[str] = set()  # uids of notices for which Auto Scaling has no hook
         self._wake = asyncio.Event()
 
     async def run(self, writer: AwsNoticeWriter) -> None:
-        """Find hooks until cancelled."""
+        """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._notices.run())
             await self._notices.wait_synced()
@@ -76,13 +76,13 @@ class TerminationHooks:
             self._wake.set()
 
     async def _reconcile(self, writer: AwsNoticeWriter) -> bool:
-        """Return whether all went well."""
+        """Reconcile all notices without hooks; return whether all succeeded."""
         waiting = tuple(self._notices.all())
         self._without_hooks &= {waiting_notice.uid for waiting_notice in waiting}
         problem = ""
         for notice in waiting:
             instance = parse_instance_id(notice.spec.provider_id)
-            # A notice is believed about the instance of its own node only.
+            # Agents are not trusted beyond their node: the notice must be about the instance of its own node.
             if (
                 instance is None
                 or notice.uid in self._without_hooks
@@ -94,7 +94,7 @@ class TerminationHooks:
                 await writer.write(await self._hook_events(instance, notice))
             except (CloudError, KubeError) as error:
                 reason = explain_error(error) if isinstance(error, CloudError) else str(error)
-                problem = f"aws: nobody completes the lifecycle hooks of {instance}, which is tried again: {reason}"
+                problem = f"aws: the lifecycle hooks of {instance} cannot be completed, retrying: {reason}"
                 log.warning("%s", problem)
         self.problem = problem
         return not problem
@@ -104,7 +104,7 @@ class TerminationHooks:
         group, hooks = await self._retrier.call(lambda: self._auto_scaling.termination_hooks(instance), doing=doing)
         if not hooks:
             self._without_hooks.add(notice.uid)
-            log.info("aws: no lifecycle hook waits for %s", instance)
+            log.info("aws: %s has no termination lifecycle hook", instance)
         plan = new_plan(
             MaintenanceKind.TERMINATE,
             reason="autoscaling",

@@ -1,7 +1,7 @@
-"""Azure as a source of notices: the Scheduled Events of the machine that an agent runs on.
+"""Azure as an event source: the Scheduled Events of the machine that an agent runs on.
 
-- `imds` asks the metadata service, `scheduled_events` says what its documents mean;
-- `event_source` asks again and again, and keeps the notices of its node true;
-- `early_start` tells whether all machines of an event are ready, so that it may begin before its time;
-- `settings` are what can be set.
+- `imds` calls the Instance Metadata Service, `scheduled_events` parses its documents;
+- `event_source` polls it, and writes the notices of its node;
+- `early_start` checks whether all machines of an event are ready, so that it may begin early;
+- `settings`: the configuration.
 """

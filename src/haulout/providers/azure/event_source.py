@@ -1,12 +1,11 @@
-"""Asks the metadata service again and again, and keeps the notices of one node true.
+"""Poll the Instance Metadata Service, and write the notices of one node.
 
-While an event of this machine is open it asks once a second, which is as often as Azure allows: between the beginning
-of an event and the restart that it is about there may be little more. Otherwise every few seconds, since Azure
-announces that a machine is taken away 30 s before.
+While an event of this machine is open, the source polls once per second, as often as Azure permits: the time between
+the beginning of an event and its restart can be that short. Otherwise it polls every few seconds, since Azure announces
+a preemption 30 s ahead.
 
-It remembers nothing that matters: after a restart it reads the notices of its node, and goes on from there. What is not
-shown any more is over only if it was missing from all documents for some seconds, which all came whole. An error says
-nothing.
+All state is in the notices: after a restart the source reads those of its node. An event is over only if it was
+missing from all documents for some seconds, each of which was parsed completely. An error never ends a notice.
 """
 
 import logging
@@ -40,13 +39,13 @@ log = logging.getLogger(__name__)
 
 _POLL_INTERVAL_OPEN, _POLL_INTERVAL_IDLE = timedelta(seconds=1), timedelta(seconds=5)
 _ENDED_AFTER = timedelta(seconds=5)
-_RELIST_AFTER = timedelta(minutes=5)  # notices: somebody else may have changed or deleted one
+_RELIST_AFTER = timedelta(minutes=5)  # another client may have changed or deleted a notice
 _MAX_PAUSE = timedelta(minutes=5)
 _BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)
 
 
 class AzureEventSource:
-    """Scheduled events of the machine that a node runs on; without its name the service is asked for it."""
+    """Scheduled Events of the machine of a node; if `machine` is empty, its name is read from the service."""
 
     name = SOURCE
 
@@ -54,33 +53,34 @@ class AzureEventSource:
         self.quarantine = Quarantine(SOURCE, clock)
         self.messages_processed = 0
         self.machine = machine
-        self.document: ScheduledEvents | None = None  # the last that came
+        self.document: ScheduledEvents | None = None  # the last one read
         self._metadata = AzureInstanceMetadata(fetch)
         self._last_answer = LastAnswer(clock)
         self._node = node
         self._clock = clock
         self._random = random
-        self._notices_by_id: dict[str, MaintenanceNotice] | None = None  # by what they are called; None: not read yet
+        self._notices_by_id: dict[str, MaintenanceNotice] | None = None  # by notice ID; None: not read yet
         self._listed_at = 0.0
-        self._missing_since: dict[str, float] = {}  # since when documents do not show them
+        # by notice ID: monotonic time since when documents do not contain the event
+        self._missing_since: dict[str, float] = {}
         self._problem = ""
         self._notice_writer: NoticeWriter | None = None
 
     @property
     def is_up(self) -> bool:
-        """Tell whether it hears what Azure says."""
+        """Whether Azure responds."""
         return not self._problem and self.document is not None
 
     def problems(self) -> Sequence[str]:
-        """Return what keeps it from its work, and what makes no sense."""
+        """Return one line per problem, quarantined messages included."""
         return (*([self._problem] if self._problem else ()), *self.quarantine.problems())
 
     def time_since_last_answer(self) -> timedelta | None:
-        """Return how long ago Azure last answered."""
+        """Return the time since Azure's last response."""
         return self._last_answer.age()
 
     async def run(self, notice_writer: NoticeWriter) -> None:
-        """Report what Azure says, until cancelled."""
+        """Write Azure's events as notices, until cancelled."""
         self._notice_writer = notice_writer
         failures = 0
         while True:
@@ -94,16 +94,16 @@ class AzureEventSource:
                 await self._clock.sleep(min(pause, _MAX_PAUSE))
             else:
                 if self._problem:
-                    log.info("azure: all is well again")
+                    log.info("azure: all problems are resolved")
                 failures, self._problem = 0, ""
                 await self._clock.sleep(_POLL_INTERVAL_OPEN if self._has_open_notices() else _POLL_INTERVAL_IDLE)
 
     async def poll(self, notice_writer: NoticeWriter) -> None:
-        """Ask once, and have notices say the same; raises `CloudError` or `KubeError`."""
+        """Poll once and write the notices; raise `CloudError` or `KubeError`."""
         notices = await self._list_notices(notice_writer)
         if not self.machine:
             self.machine = await self._metadata.machine()
-            log.info("azure: this is machine %s", self.machine)
+            log.info("azure: the agent runs on machine %s", self.machine)
         body = await self._metadata.events()
         self._last_answer.record()
         try:
@@ -140,7 +140,8 @@ class AzureEventSource:
         for missing_id, notice in not_shown.items():
             if now - self._missing_since[missing_id] < _ENDED_AFTER.total_seconds():
                 continue
-            latest = await notice_writer.find(notice.name)  # whether it was told to begin was written by somebody else
+            # read it again: the early starter may have recorded a request
+            latest = await notice_writer.find(notice.name)
             if latest is None:
                 del notices[missing_id]
                 continue
@@ -156,7 +157,7 @@ class AzureEventSource:
         log.info("azure: %s is %s", after.name, after.spec.stage, extra={"node": self._node})
 
     async def _list_notices(self, notice_writer: NoticeWriter) -> dict[str, MaintenanceNotice]:
-        """Return the notices of this node; they are read anew now and then."""
+        """Return the notices of this node; they are listed again periodically."""
         now = self._clock.monotonic()
         if self._notices_by_id is None or now - self._listed_at > _RELIST_AFTER.total_seconds():
             found = await notice_writer.list_by_source(SOURCE, node=self._node)
@@ -167,8 +168,10 @@ class AzureEventSource:
         return any(is_open(notice) for notice in (self._notices_by_id or {}).values())
 
     def _report_problem(self, error: CloudError | KubeError) -> None:
-        what = "Azure does not answer" if isinstance(error, CloudError) else "notices cannot be read or written"
-        problem = f"azure: {what}, which is tried again: {error}"
+        what = (
+            "Azure does not answer" if isinstance(error, CloudError) else "MaintenanceNotices cannot be read or written"
+        )
+        problem = f"azure: {what}, retrying: {error}"
         if problem != self._problem:
             log.warning("%s", problem, extra={"node": self._node})
         self._problem = problem

@@ -1,7 +1,7 @@
-"""The metadata service of an Azure machine: which machine this is, what is planned for it, and "begin now".
+"""The Azure Instance Metadata Service: the name of the machine, its Scheduled Events, and their approval.
 
-The first call switches Scheduled Events on for the machine, and may take two minutes; after a day without any they are
-off again. A proxy must not be asked, nor is one.
+The first call enables Scheduled Events for the machine, and may take two minutes; after a day without calls Azure
+disables them. Requests must not go through a proxy, and do not.
 """
 
 from datetime import timedelta
@@ -13,25 +13,25 @@ from haulout.errors import CloudError
 from haulout.providers.http_fetch import DECODE_ERRORS, Fetch, FetchedResponse, retry_after
 
 ADDRESS = "http://169.254.169.254"
-EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"  # the first that says how long an event takes
+EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"  # the first version that has the duration of an event
 INSTANCE = "/metadata/instance?api-version=2021-02-01"
 _HEADERS = {"Metadata": "true"}
 _TIMEOUT = timedelta(seconds=10)
 FIRST_TIMEOUT = timedelta(minutes=2, seconds=30)
 _OK = 200
-_MAX_ERROR_CHARACTERS = 200  # characters of what an error says
+_MAX_ERROR_CHARACTERS = 200  # of an error response, for the message
 
 
 class AzureInstanceMetadata:
-    """Asks; raises `CloudError`, with the status 0 if there is no answer."""
+    """Calls the service; raises `CloudError`, with status 0 if there is no response."""
 
     def __init__(self, fetch: Fetch) -> None:
         self._fetch = fetch
         self._has_answered = False
 
     async def machine(self) -> str:
-        """Return the name of this machine, as events have it."""
-        doing = "asking Azure which machine this is"
+        """Return the name of this machine, as used in events."""
+        doing = "asking Azure for the name of this machine"
         answer = await self._request("GET", INSTANCE, doing=doing)
         try:
             found: Any = msgspec.json.decode(answer.body)
@@ -43,16 +43,16 @@ class AzureInstanceMetadata:
         return name
 
     async def events(self) -> bytes:
-        """Return the document of what is planned."""
+        """Return the document of Scheduled Events, unparsed."""
         within = _TIMEOUT if self._has_answered else FIRST_TIMEOUT
         answer = await self._request("GET", EVENTS, doing="asking Azure for scheduled events", within=within)
         self._has_answered = True
         return answer.body
 
     async def start_event(self, event: str) -> None:
-        """Have an event begin, for all of its machines; nothing happens if it has already."""
+        """Approve an event for all of its machines; Azure ignores it if the event has begun."""
         body = msgspec.json.encode({"StartRequests": [{"EventId": event}]})
-        await self._request("POST", EVENTS, doing=f"telling Azure to begin {event}", body=body)
+        await self._request("POST", EVENTS, doing=f"asking Azure to begin {event}", body=body)
 
     async def _request(
         self, method: str, target: str, *, doing: str, body: bytes | None = None, within: timedelta = _TIMEOUT
@@ -64,5 +64,7 @@ class AzureInstanceMetadata:
             raise CloudError(error.message, doing=doing) from error
         if answer.status != _OK:
             text = answer.body[:_MAX_ERROR_CHARACTERS].decode("utf-8", "replace")
-            raise CloudError(text or "no words", doing=doing, status=answer.status, retry_after=retry_after(answer))
+            raise CloudError(
+                text or "no error message", doing=doing, status=answer.status, retry_after=retry_after(answer)
+            )
         return answer

@@ -1,14 +1,13 @@
-"""What a document of Scheduled Events means for one machine. Pure.
+"""Parse a document of Scheduled Events, and derive the reports for one machine. Pure.
 
-    document = read(body)
-    report = reported(event, machine="aks-np1-0", node="n1", at=now, known=None)
+    document = parse_scheduled_events(body)
+    report = report_of(event, machine="aks-np1-0", node="n1", at=now, existing=None)
 
-All machines of an availability set, or of a placement group, see the same document: `Resources` says whom an event is
-about. An event that has been announced and is not shown any more is over, or was called off; which of them is told by
-how far it was (`end_report`).
+All machines of an availability set or placement group get the same document: `Resources` names the machines of an
+event. An event that is no longer in the document is over or was cancelled, depending on how far it was (`end_report`).
 
-What cannot be read is returned beside the rest. While there is any, nothing is concluded from what is missing. An event
-whose time cannot be read may begin at any moment: it is taken, and what is odd about it is returned, too.
+Events that cannot be parsed are returned separately. While there are any, no missing event is ended. An event with an
+invalid time may begin at any moment: it is included, and also returned as invalid.
 """
 
 from collections.abc import Sequence
@@ -28,23 +27,23 @@ SOURCE = "azure"
 _KINDS = {
     "Freeze": MaintenanceKind.FREEZE,
     "Reboot": MaintenanceKind.REBOOT,
-    "Redeploy": MaintenanceKind.REBOOT,  # on another host: the machine comes back, without its temporary disk
+    "Redeploy": MaintenanceKind.REBOOT,  # on another host: the machine comes back without its temporary disk
     "Preempt": MaintenanceKind.TERMINATE,
     "Terminate": MaintenanceKind.TERMINATE,
 }
 _STAGES = {"Scheduled": NoticeStage.SCHEDULED, "Started": NoticeStage.STARTED}
-_MAX_DESCRIPTION = 4000  # characters of a description
+_MAX_DESCRIPTION = 4000  # characters
 _MAX_REASON = 250
 _MAX_EVENT_SECONDS = timedelta(days=365).total_seconds()
 _OPEN_STAGES = ("", NoticeStage.SCHEDULED, NoticeStage.STARTED)
 
 
 class UnreadableScheduledEvent(ValueError):
-    """Something that Azure does not say."""
+    """A document or event that does not have the expected form."""
 
 
 class ScheduledEvent(msgspec.Struct, frozen=True, rename="pascal"):
-    """One event; what is only for people may be null."""
+    """One event; the fields that are only for display may be null."""
 
     event_id: str
     event_type: str = ""
@@ -57,31 +56,31 @@ class ScheduledEvent(msgspec.Struct, frozen=True, rename="pascal"):
 
     @property
     def duration(self) -> timedelta | None:
-        """How long it takes; None if that is not known."""
+        """How long the event takes; None if unknown."""
         seconds = self.duration_in_seconds
         return timedelta(seconds=seconds) if seconds is not None and 0 <= seconds <= _MAX_EVENT_SECONDS else None
 
     def is_about(self, machine: str) -> bool:
-        """Tell whether a machine is among its resources."""
+        """Return whether a machine is among the event's resources."""
         return machine.lower() in {resource.lower() for resource in self.resources}
 
     @property
     def has_started(self) -> bool:
-        """Whether it is under way."""
+        """Whether the event has begun."""
         return self.event_status == "Started"
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledEvents:
-    """All events, and what could not be read."""
+    """All events, and what could not be parsed."""
 
     incarnation: int
     events: tuple[ScheduledEvent, ...]
-    unreadable: tuple[tuple[str, str], ...] = ()  # what it begins with, and what was expected
-    invalid_times: tuple[tuple[str, str], ...] = ()  # likewise, of events that are taken nevertheless
+    unreadable: tuple[tuple[str, str], ...] = ()  # pairs of the raw text, and what was expected
+    invalid_times: tuple[tuple[str, str], ...] = ()  # likewise, for events that are included nevertheless
 
     def find(self, event_id: str, machine: str) -> ScheduledEvent | None:
-        """Return an event of a machine."""
+        """Return the event of a machine; None if the document has none."""
         same = (event for event in self.events if event.event_id.lower() == event_id.lower())
         return next((event for event in same if event.is_about(machine)), None)
 
@@ -92,7 +91,7 @@ class _Body(msgspec.Struct, rename="pascal"):
 
 
 def parse_scheduled_events(body: bytes) -> ScheduledEvents:
-    """Return what a document says; raises `UnreadableScheduledEvent` if that is nothing at all."""
+    """Parse a document; raise `UnreadableScheduledEvent` if it is invalid as a whole."""
     try:
         document = msgspec.json.decode(body, type=_Body)
     except DECODE_ERRORS as error:
@@ -135,7 +134,7 @@ def _parse_event(raw: msgspec.Raw) -> ScheduledEvent:
 
 
 def parse_instant(text: object) -> datetime:
-    """Return what `Thu, 14 May 2026 09:30:00 GMT` says."""
+    """Parse an instant such as `Thu, 14 May 2026 09:30:00 GMT`."""
     try:
         return httpdate.parse(text if isinstance(text, str) else "")
     except ValueError as error:
@@ -143,12 +142,12 @@ def parse_instant(text: object) -> datetime:
 
 
 def notice_id(event_id: str, machine: str) -> str:
-    """Return what a notice is called: each machine of an event has its own, which its own agent writes."""
+    """Return the ID of a notice: each machine of an event has its own, written by its own agent."""
     return f"{event_id.lower()}/{machine.lower()}"
 
 
 def split_notice_id(notice: str) -> tuple[str, str]:
-    """Return the event and the machine of a notice."""
+    """Return the event and the machine of a notice ID."""
     event, _, machine = notice.partition("/")
     return event, machine
 
@@ -156,7 +155,7 @@ def split_notice_id(notice: str) -> tuple[str, str]:
 def report_of(
     event: ScheduledEvent, *, machine: str, node: str, at: datetime, existing: MaintenanceNotice | None = None
 ) -> NoticeReport:
-    """Return what is said about an event of a machine; `existing` is what was said before."""
+    """Return the report for an event of a machine; `existing` is its notice so far."""
     return NoticeReport(
         source=SOURCE,
         notice_id=notice_id(event.event_id, machine),
@@ -168,7 +167,10 @@ def report_of(
 
 
 def _planned_plan(event: ScheduledEvent) -> MaintenancePlan:
-    """Return what is planned; its end is not: it begins somewhere after `NotBefore`, and lasts from then on."""
+    """Return the plan of an event that has not begun.
+
+    It has no end, since the event begins at an unknown time after `NotBefore`.
+    """
     start = _start(event)
     duration_text = "" if event.duration is None else f"; it takes about {event.duration.total_seconds():.0f} s"
     others = len(event.resources) - 1
@@ -189,27 +191,29 @@ def _kind(event: ScheduledEvent) -> MaintenanceKind:
 
 
 def _reason(event: ScheduledEvent) -> str:
-    """Return why, in a word: what the kind does not tell, or else whose doing it is."""
-    is_told = _kind(event) == event.event_type
-    return _truncated((event.event_source or "") if is_told else event.event_type, _MAX_REASON)
+    """Return the reason: the event type if the kind does not say it, else the source of the event."""
+    is_reported_by_kind = _kind(event) == event.event_type
+    return _truncated((event.event_source or "") if is_reported_by_kind else event.event_type, _MAX_REASON)
 
 
 def _started_plan(event: ScheduledEvent, at: datetime, known: MaintenanceNotice | None) -> MaintenancePlan | None:
-    """Return what an event that has begun adds: what it is, if nobody said so before, and by when it should be over."""
+    """Return the plan of an event that has begun, with its expected end; None if it adds nothing."""
     if known is not None and known.spec.stage == NoticeStage.STARTED:
         return None
     before = None if known is None or known.spec.reported_at is None else plan_of(known.spec)
     plan = before or replace(_planned_plan(event), start=at.replace(microsecond=0), deadline=None)
     if event.duration is None or plan.start is None or plan.start > at:
-        return plan if before is None else None  # what began before its time has an end before its start, too
+        return plan if before is None else None  # an event that began early would get an end before its start
     return replace(plan, end=at.replace(microsecond=0) + event.duration)
 
 
 def end_report(notice: MaintenanceNotice, *, at: datetime) -> NoticeReport:
-    """Return what is said about an event that is shown no more.
+    """Return the report for an event that is no longer in the document.
 
-    One that was under way has ended, and one that still lay ahead was called off. One whose time had come, or that we
-    asked for, was too quick for us: a machine that is restarted does not see its own event begin.
+    An event that had begun has ended; one that was still ahead was cancelled. One whose time had come, or that we
+    approved,
+    counts as ended: it can begin and end between two polls, since a restarting machine does not see its own event
+    begin.
     """
     start = notice.spec.start
     has_started = (
@@ -222,12 +226,12 @@ def end_report(notice: MaintenanceNotice, *, at: datetime) -> NoticeReport:
 
 
 def is_open(notice: MaintenanceNotice) -> bool:
-    """Tell whether more is to be expected."""
+    """Return whether the event of the notice is not over."""
     return notice.spec.stage in _OPEN_STAGES
 
 
 def missing_notices(document: ScheduledEvents, notices: Sequence[MaintenanceNotice]) -> list[MaintenanceNotice]:
-    """Return which open notices a document does not show; none, if part of it could not be read."""
+    """Return the open notices that are missing from a document; none if part of it could not be parsed."""
     if document.unreadable:
         return []
     return [

@@ -1,4 +1,4 @@
-"""What can be set about Azure, by variables of the environment."""
+"""Settings of the Azure event source, from environment variables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,23 +15,23 @@ _ENVIRONMENT = "environment"
 
 
 class AzureEarlyStart(StrEnum):
-    """Whether Azure is told to begin before its time."""
+    """Whether events are approved early."""
 
-    AFTER_DRAIN = "after-drain"  # the node is empty, and waiting for nothing costs capacity
+    AFTER_DRAIN = "after-drain"  # once the node is empty: an empty node that waits costs capacity
     NEVER = "never"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AzureSettings:
-    """What was set."""
+    """Settings of the Azure event source."""
 
     early_start: AzureEarlyStart = AzureEarlyStart.AFTER_DRAIN
-    machine: str = ""  # what Azure calls it; empty: it is asked
+    machine: str = ""  # the name of the machine in Azure; empty: read from the metadata service
     metadata: str = ADDRESS
 
 
 def read(environ: Mapping[str, str]) -> AzureSettings:
-    """Return what the environment says; raises `ConfigError`."""
+    """Return the settings; raise `ConfigError`."""
     early_start = environ.get(EARLY_START_VARIABLE, "").strip() or AzureEarlyStart.AFTER_DRAIN
     if early_start not in set(AzureEarlyStart):
         raise ConfigError(

@@ -1,18 +1,18 @@
-"""What Google Cloud says about maintenance: to each machine by its metadata server, and about all by the Compute API.
+"""Google Cloud maintenance: from the metadata server of each machine, and from the Compute API.
 
-    readings    what documents say about a machine and what is planned for it. Pure
-    joining     which notice that is about, and what follows when it is not said any more. Pure
-    metadata    the source for `haulout agent`: what the metadata server tells its own machine, within seconds
-    compute     the calls of the Compute API, as a protocol, and over plain HTTP
-    tokens      as whom they are made: the metadata server, or a file; `token_response` reads what is answered
-    federation  a token of somebody else is exchanged for one of Google's
-    source      the source for the operator: all machines of a project that are nodes, every few minutes
-    beginning   has a maintenance begin early, once its node is empty
-    network     the way there over aiohttp; the agent has a leaner one
-    settings    what is configured
+- `upcoming_maintenance`: parses documents about a machine and its planned maintenance. Pure.
+- `correlation`: finds the notice for a maintenance, and ends those that are no longer reported. Pure.
+- `metadata_event_source`: the event source of `haulout agent`; the metadata server reports changes within seconds.
+- `compute_api`: the calls of the Compute API, as a protocol and over plain HTTP.
+- `tokens`: access tokens from the metadata server or a credentials file; `token_response` parses responses.
+- `workload_identity_federation`: exchanges an external token for a Google access token.
+- `compute_event_source`: the event source of the operator; it polls all machines of a project that are nodes.
+- `early_start`: asks Google to begin a maintenance early, once its node is empty.
+- `http_client`: HTTP over aiohttp for the operator; the agent has a smaller client.
+- `settings`: the configuration.
 
-Both sources give a maintenance the same name, so that it is one notice, whoever hears of it first. Nothing that
-matters is kept here: what is needed to go on stands in the notices. No SDK is needed.
+Both sources derive the same name for a maintenance, so that there is one notice whichever source reports it first. All
+state is in the notices. No SDK is needed.
 """
 
-SOURCE = "gcp"  # what `spec.source` of its notices says
+SOURCE = "gcp"  # the value of `spec.source` in its notices

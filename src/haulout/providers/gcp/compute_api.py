@@ -1,7 +1,7 @@
-"""The calls of the Compute API that we make: as a protocol, and over plain HTTP.
+"""The calls of the Compute API in use: as a protocol, and over plain HTTP.
 
-Documents are as they are on the wire. Whatever goes wrong is a `CloudError` with Google's reason as its code; a
-`status` of 0 is no answer, after which nobody knows whether the call took effect.
+Documents are as the API returns them. Every failure is a `CloudError` with Google's reason as its code. A `status` of 0
+means no response: it is unknown whether the call took effect.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ Document = dict[str, Any]
 NOT_FOUND = 404
 
 _OK, _UNAUTHORIZED = 200, 401
-_PAGE_SIZE = 500  # the most that it gives
+_PAGE_SIZE = 500  # the API's maximum
 _TIMEOUT = timedelta(seconds=30)
-_OPERATION_WAIT = timedelta(minutes=2)  # an operation is waited for no longer than this, in one call
+_OPERATION_WAIT = timedelta(minutes=2)  # maximum wait for an operation in one call
 _INSTANCE = "id,name,zone,status,scheduling(onHostMaintenance,automaticRestart),resourceStatus/upcomingMaintenance"
 _FIELDS = f"items/*/instances({_INSTANCE}),items/*/warning,nextPageToken,unreachables"
 _NO_RESULTS = "NO_RESULTS_ON_PAGE"
@@ -43,48 +43,46 @@ _HINTS = {
     "insufficientPermissions": "the access scopes of this machine do not allow it; use workload identity",
     "ACCESS_TOKEN_SCOPE_INSUFFICIENT": "the access scopes of this machine do not allow it; use workload identity",
     "authError": "the token is not accepted; the clock of this machine may be wrong",
-    "invalid_grant": "the key or token is not believed, or the clock of this machine is wrong",
+    "invalid_grant": "the key or token is not valid, or the clock of this machine is wrong",
 }
 
 
 @dataclass(slots=True)
 class Page:
-    """A part of a list."""
+    """A page of a list."""
 
     instances: list[Document] = field(default_factory=list)
-    missing_zones: list[str] = field(default_factory=list)  # zones that did not answer
-    next_page_token: str = ""  # empty: it was the last
+    missing_zones: list[str] = field(default_factory=list)  # zones that did not respond
+    next_page_token: str = ""  # empty: last page
 
 
 class Compute(Protocol):
     """Instances and their maintenance."""
 
     async def instances(self, project: str, *, filter_expression: str = "", page_token: str = "") -> Page:
-        """Return a page of all instances of a project that fit an expression."""
+        """Return a page of the project's instances that match the filter."""
         ...
 
-    async def instance(self, project: str, zone: str, name: str) -> Document:
-        """Return an instance."""
-        ...
+    async def instance(self, project: str, zone: str, name: str) -> Document: ...
 
     async def perform_maintenance(self, project: str, zone: str, name: str, *, request_id: str) -> Document:
-        """Have maintenance begin now; return the operation. The same request again changes nothing."""
+        """Ask Google to begin the maintenance now; return the operation. `request_id` makes the call idempotent."""
         ...
 
     async def operation(self, project: str, zone: str, name: str) -> Document:
-        """Return an operation, when it is done or after a while."""
+        """Return an operation when it is done, or after the API's wait time."""
         ...
 
 
 class RestCompute:
-    """Asks over HTTP."""
+    """The Compute API over HTTP."""
 
     def __init__(self, fetch: Fetch, tokens: TokenCache) -> None:
         self._fetch = fetch
         self._tokens = tokens
 
     async def instances(self, project: str, *, filter_expression: str = "", page_token: str = "") -> Page:
-        """Return a page of all instances of a project that fit an expression."""
+        """Return a page of the project's instances that match the filter."""
         query = {"maxResults": str(_PAGE_SIZE), "fields": _FIELDS, "returnPartialSuccess": "true"}
         query |= {"filter": filter_expression} if filter_expression else {}
         query |= {"pageToken": page_token} if page_token else {}
@@ -92,18 +90,17 @@ class RestCompute:
         return _parse_page(await self._call("GET", target, doing=f"listing instances of {project}"))
 
     async def instance(self, project: str, zone: str, name: str) -> Document:
-        """Return an instance."""
         query = urlencode({"fields": _INSTANCE})
         return await self._call("GET", f"{_path(project, zone, name)}?{query}", doing=f"asking for instance {name}")
 
     async def perform_maintenance(self, project: str, zone: str, name: str, *, request_id: str) -> Document:
-        """Have maintenance begin now; return the operation."""
+        """Ask Google to begin the maintenance now; return the operation."""
         query = urlencode({"requestId": request_id})
         target = f"{_path(project, zone, name)}/performMaintenance?{query}"
         return await self._call("POST", target, doing=f"beginning maintenance of {name}")
 
     async def operation(self, project: str, zone: str, name: str) -> Document:
-        """Return an operation, when it is done or after a while."""
+        """Return an operation when it is done, or after the API's wait time."""
         target = f"{_path(project)}/zones/{quote(zone)}/operations/{quote(name)}/wait"
         return await self._call(
             "POST", target, doing=f"waiting for operation {name}", within=_OPERATION_WAIT + _TIMEOUT
@@ -128,12 +125,12 @@ class RestCompute:
 
 
 def is_retryable(error: CloudError) -> bool:
-    """Tell whether it may go well in a moment."""
+    """Return whether a retry may succeed."""
     return error.code in _RETRYABLE_CODES or is_transient(error)
 
 
 def explain_error(error: CloudError) -> str:
-    """Return an error in words, with what is behind it."""
+    """Format an error, with a hint about its usual cause."""
     hint = _HINTS.get(error.code)
     return f"{error} ({hint})" if hint else str(error)
 

@@ -1,10 +1,10 @@
-"""The Compute API as a source of notices: every few minutes, all machines of a project that are nodes here.
+"""The Compute API as an event source: polls all machines of a project that are nodes of this cluster.
 
-A list shows what is planned. That something is not planned any more has to be said by the machine itself: it is asked
-for by its name before a notice is ended, and so is one that no list shows. A machine that is not found is gone if its
-project answered before. An error never says that something is over, nor does a zone that did not answer.
+A list shows what is planned. Before a notice is ended, the machine is read individually, and so is a machine with a
+notice that is missing from the list. A machine that is not found counts as deleted if its project responded before.
+Neither an error nor a zone that did not respond ends a notice.
 
-Which projects are looked into is configured, or else said by the nodes.
+The projects are configured, or taken from the provider IDs of nodes.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ InstanceLocation = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A machine, and what is planned for it, as of when."""
+    """A machine, its planned maintenance, and when it was read."""
 
     machine: Machine
     upcoming: UpcomingMaintenance | None
@@ -57,34 +57,33 @@ class Observation:
 
 @dataclass(slots=True)
 class Listing:
-    """What lists showed."""
+    """The result of listing projects."""
 
     observations: dict[InstanceLocation, Observation] = field(default_factory=dict)
-    complete_projects: set[str] = field(default_factory=set)  # projects whose lists came to their ends
-    missing_zones: set[tuple[str, str]] = field(default_factory=set)  # projects and zones
-    unreadable: set[InstanceLocation] = field(default_factory=set)  # what is said of them makes no sense
+    complete_projects: set[str] = field(default_factory=set)  # projects whose list was read completely
+    missing_zones: set[tuple[str, str]] = field(default_factory=set)  # project and zone
+    unreadable: set[InstanceLocation] = field(default_factory=set)  # machines whose maintenance could not be parsed
     problems: list[str] = field(default_factory=list)
 
     def is_missing(self, location: InstanceLocation) -> bool:
-        """Tell whether a machine should have been shown, and was not."""
+        """Return whether a machine is missing from a list that was read completely."""
         is_listed = location in self.observations or location in self.unreadable
         return location[0] in self.complete_projects and location[:2] not in self.missing_zones and not is_listed
 
 
 @dataclass(slots=True)
 class PollRound:
-    """One look at everything: who is a node, and what notices there are."""
+    """The nodes and notices of one poll."""
 
     notice_writer: NoticeWriter
     nodes: dict[InstanceLocation, str]
     notices: dict[InstanceLocation, dict[str, MaintenanceNotice]]
 
     def notices_of(self, location: InstanceLocation) -> tuple[MaintenanceNotice, ...]:
-        """Return the notices about a machine."""
         return tuple(self.notices.get(location, {}).values())
 
     def reports(self, location: InstanceLocation, observation: Observation) -> list[NoticeReport]:
-        """Return what follows from what was seen."""
+        """Return the reports that follow from an observation."""
         machine, existing = observation.machine, self.notices_of(location)
         end_reports = reports_of_missing_machine(machine.number, existing, at=observation.at)
         node = self.nodes.get(location, "")
@@ -94,7 +93,7 @@ class PollRound:
         ]
 
     def needs_confirmation(self, location: InstanceLocation, reports: Sequence[NoticeReport]) -> bool:
-        """Tell whether the machine itself has to say it: that something is over, or back."""
+        """Return whether the machine must be read individually: a maintenance ended, or reappeared."""
         is_announced_again = (
             all(is_finished(item) for item in self.notices_of(location))
             and bool(self.notices_of(location))
@@ -103,15 +102,15 @@ class PollRound:
         return is_announced_again or any(item.stage in (NoticeStage.CANCELLED, NoticeStage.ENDED) for item in reports)
 
     def open_locations(self) -> Iterator[InstanceLocation]:
-        """Yield the machines that have notices which are not over."""
+        """Yield the machines that have open notices."""
         yield from (location for location in self.notices if not all(map(is_finished, self.notices_of(location))))
 
 
 class GcpComputeEventSource:
-    """Maintenance of the machines of projects; somebody else runs the cache of nodes."""
+    """Polls the maintenance of machines in projects. The caller runs the node informer."""
 
     name = SOURCE
-    messages_processed = 0  # there are no messages
+    messages_processed = 0  # polling has no messages
 
     def __init__(self, compute: Compute, *, client: Client, nodes: Informer[Node], settings: GcpSettings) -> None:
         self.quarantine = Quarantine(SOURCE, client.clock)
@@ -126,19 +125,19 @@ class GcpComputeEventSource:
 
     @property
     def is_up(self) -> bool:
-        """Tell whether it hears what Google says."""
+        """Whether the last poll had no problem."""
         return not self._problems
 
     def problems(self) -> Sequence[str]:
-        """Return what keeps it from its work, a line each."""
+        """Return one line per problem."""
         return (*self._problems, *self.quarantine.problems())
 
     def time_since_last_answer(self) -> timedelta | None:
-        """Return how long ago Google last answered."""
+        """Return the time since Google's last response."""
         return self._retrier.last_answer.age()
 
     async def run(self, notice_writer: NoticeWriter) -> None:
-        """Report what Google says, until cancelled."""
+        """Write Google's maintenance as notices, until cancelled."""
         await self._nodes.wait_synced()
         failures = 0
         while True:
@@ -149,7 +148,7 @@ class GcpComputeEventSource:
             await self._wait(min(pause, self._settings.poll_interval))
 
     def poll_soon(self) -> None:
-        """Look again within some seconds, not only when it is time."""
+        """Poll again within seconds instead of after the poll interval."""
         self._wake.set()
 
     async def _wait(self, pause: timedelta) -> None:
@@ -165,7 +164,7 @@ class GcpComputeEventSource:
         try:
             return await self._poll_once(notice_writer)
         except KubeError as error:
-            return [f"notices cannot be read or written, which is tried again: {error}"]
+            return [f"MaintenanceNotices cannot be read or written, retrying: {error}"]
 
     def _set_problems(self, problems: Sequence[str]) -> None:
         lines = [f"{SOURCE}: {problem}" for problem in dict.fromkeys(problems)]
@@ -174,7 +173,7 @@ class GcpComputeEventSource:
                 log.warning("%s", line)
         self._problems = lines
 
-    # One look
+    # Poll
 
     async def _poll_once(self, notice_writer: NoticeWriter) -> Sequence[str]:
         poll_round = PollRound(
@@ -207,7 +206,7 @@ class GcpComputeEventSource:
             try:
                 await self._list_project(project, listing)
             except CloudError as error:
-                listing.problems.append(f"Compute does not answer, which is tried again: {explain_error(error)}")
+                listing.problems.append(f"Compute Engine does not answer, retrying: {explain_error(error)}")
         return listing
 
     async def _list_project(self, project: str, listing: Listing) -> None:
@@ -243,7 +242,7 @@ class GcpComputeEventSource:
         return listing.observations.get(location)
 
     async def _confirm(self, poll_round: PollRound, location: InstanceLocation, listing: Listing) -> None:
-        """Have the machine itself say what is planned, and that something is over if it is."""
+        """Read a machine individually, and write what follows, including the end of a maintenance."""
         at, single = self._clock.now(), Listing()
         try:
             document = await self._retrier.call(
@@ -251,7 +250,7 @@ class GcpComputeEventSource:
             )
         except CloudError as error:
             if error.status != NOT_FOUND:
-                listing.problems.append(f"Compute does not answer, which is tried again: {explain_error(error)}")
+                listing.problems.append(f"Compute Engine does not answer, retrying: {explain_error(error)}")
             else:
                 await self._write(
                     poll_round, location, list(reports_of_missing_machine("", poll_round.notices_of(location), at=at))
@@ -270,10 +269,13 @@ class GcpComputeEventSource:
 
 
 class GcpEarlyStartSource(GcpComputeEventSource):
-    """The same, for those who want maintenance to begin as soon as a node is empty: it is a `Starter`."""
+    """A `GcpComputeEventSource` that can also begin maintenance early."""
 
     async def start_early(self, notice: MaintenanceNotice) -> None:
-        """Have a maintenance begin now; raises `CannotMove` if Google says no, `OutsideError` if nothing."""
+        """Ask Google to begin now; return once it has agreed.
+
+        Raise `RescheduleRefused` if it refuses, and another `ExternalError` if it does not answer.
+        """
         await early_start.start_early(self._compute, notice, retrier=self._retrier)
         self.poll_soon()
 
@@ -284,7 +286,7 @@ def _parse_resource_status(document: Document) -> UpcomingMaintenance | None:
 
 
 def _nodes_by_location(nodes: Collection[Node]) -> dict[InstanceLocation, str]:
-    """Return nodes by the machines that they say they run on; what several claim is nobody's."""
+    """Return the node of each machine; empty if several nodes claim the machine."""
     found: dict[InstanceLocation, list[str]] = {}
     for node in nodes:
         location = parse_provider_id(node.spec.provider_id)

@@ -1,16 +1,17 @@
-"""Which notice it is about when Google speaks of a machine, and what follows when it does not any more. Pure.
+"""Find the notice for a maintenance of a Google machine, and end notices that are no longer reported. Pure.
 
-    for report in of_upcoming(machine, upcoming, notices, at=now): …
+    for report in reports_of_upcoming(machine, upcoming, notices, at=now): …
 
-Google has no name for a maintenance. It shows at most one for each machine, the next; so the notice is named after the
-number of the machine and the start that was told first. What is planned for a machine that has an open notice is about
-that notice, also at another time: it was moved. Only after one has begun is another start another maintenance.
+Google has no ID for a maintenance. It reports at most one per machine, the next one. So a notice is named after the
+number of the machine and the first reported start. A maintenance of a machine with an open notice belongs to that
+notice, even with another start: it was moved. Only after one has begun is another start a new maintenance.
 
-What is not shown any more is over. Before its start it was cancelled. After it, or once it had begun or was told to
-begin, it has ended: few minutes in a window of hours are enough, and nobody may have looked meanwhile.
+A maintenance that is no longer reported is over. Before its start it was cancelled. After its start, or once it had
+begun or an early start was requested, it has ended: a maintenance may take minutes in a window of hours, and polls may
+have missed it.
 
-A notice that was ended because Google did not show it is noted so (`GONE_AT`): if it is shown again there is another
-notice. One that a person has called off is left alone.
+A notice that was ended because Google no longer reported it has the annotation `GONE_AT`: if the maintenance is
+reported again there is a new notice. A notice that a person cancelled stays cancelled.
 """
 
 import re
@@ -30,24 +31,25 @@ from haulout.providers.gcp.upcoming_maintenance import (
 )
 
 GONE_AT = "gcp.haulout.dev/gone-at"
-MAINTENANCE_EVENT = "gcp.haulout.dev/maintenance-event"  # that the machine was told of it, too
-BOOT_ID = "gcp.haulout.dev/boot"  # when it was announced: the machine was not started since, if that is the same
+# the machine was informed through the key maintenance-event, too
+MAINTENANCE_EVENT = "gcp.haulout.dev/maintenance-event"
+BOOT_ID = "gcp.haulout.dev/boot"  # boot ID at the announcement: if it is unchanged, the machine was not restarted since
 
 _NONE = "NONE"
 _FINISHED_STAGES = (NoticeStage.CANCELLED, NoticeStage.ENDED)
-_MAX_EVENT_LEAD = timedelta(hours=1)  # so long before its start a machine is told, at most
+_MAX_EVENT_LEAD = timedelta(hours=1)  # how long before its start a machine is informed, at most
 _EVENT_LINGER = timedelta(minutes=10)
 _ID = re.compile(r"(?P<number>[0-9]+)-(?:(?P<word>event|preempted)-)?.*")
 _STOPPING_KINDS = (MaintenanceKind.REBOOT, MaintenanceKind.STOP, MaintenanceKind.UNKNOWN)
 
 
 def is_finished(notice: MaintenanceNotice) -> bool:
-    """Tell whether nothing more is expected of it."""
+    """Return whether the notice was cancelled or ended."""
     return notice.spec.stage in _FINISHED_STAGES
 
 
 def is_planned_ahead(notice: MaintenanceNotice) -> bool:
-    """Tell whether it was planned ahead, and is not just told to the machine that it begins."""
+    """Return whether the maintenance was planned ahead, and not announced only by maintenance-event or preempted."""
     found = _ID.fullmatch(notice.spec.notice_id)
     return found is not None and not found["word"]
 
@@ -61,7 +63,7 @@ def reports_of_upcoming(
     node: str = "",
     annotations: Mapping[str, str] | None = None,
 ) -> Iterator[NoticeReport]:
-    """Yield what follows from what is planned for a machine; None: nothing is, for certain."""
+    """Yield the reports for a machine's planned maintenance; None: certainly none is planned."""
     own_notices = [notice_of_machine for notice_of_machine in notices if _is_about(notice_of_machine, machine, "")]
     matching = None if upcoming is None else _matching_notice(own_notices, upcoming)
     for notice in own_notices:
@@ -89,19 +91,19 @@ def reports_of_upcoming(
 def reports_of_maintenance_event(
     machine: Machine, event: str, notices: Collection[MaintenanceNotice], *, at: datetime, node: str = ""
 ) -> Iterator[NoticeReport]:
-    """Yield what follows from the key maintenance-event: something happens at once, or is over."""
+    """Yield the reports for the key maintenance-event: something begins at once, or is over."""
     event_notices = [notice for notice in notices if not is_finished(notice) and _is_about(notice, machine, "event")]
     planned = [notice for notice in notices if _is_about(notice, machine, "")]
     if event == _NONE:
         yield from (_end_report(notice, at, stage=NoticeStage.ENDED) for notice in event_notices)
         return
     if any(_has_just_ended(notice, event, at) for notice in planned):
-        return  # the keys do not change in the same instant
+        return  # the metadata keys do not change at the same instant
     near = next((notice for notice in planned if not is_finished(notice) and _is_imminent(notice, at)), None)
     if near is not None:
         yield from (
             _end_report(notice, at, stage=NoticeStage.ENDED) for notice in event_notices
-        )  # it is the same, as is known now
+        )  # the event belongs to the planned maintenance, as is known now
         if MAINTENANCE_EVENT not in near.metadata.annotations:
             yield _report(machine, near.spec.notice_id, at=at, node=node, annotations={MAINTENANCE_EVENT: event})
         return
@@ -115,7 +117,7 @@ def reports_of_maintenance_event(
 def reports_of_preemption(
     machine: Machine, *, is_preempted: bool, notices: Iterable[MaintenanceNotice], at: datetime, node: str = ""
 ) -> Iterator[NoticeReport]:
-    """Yield what follows from the key preempted: the machine is taken back, or runs again."""
+    """Yield the reports for the key preempted: the machine is being preempted, or runs again."""
     preemption_notices = [
         notice for notice in notices if _is_about(notice, machine, "preempted") and not is_finished(notice)
     ]
@@ -129,9 +131,11 @@ def reports_of_preemption(
 def reports_without_upcoming(
     machine: Machine, notices: Iterable[MaintenanceNotice], *, event: str, boot_id: str, at: datetime
 ) -> Iterator[NoticeReport]:
-    """Yield what is over though the metadata server does not know what is planned: a new host was told nothing yet.
+    """Yield the ends that are certain while the metadata server does not know what is planned.
 
-    Only what did happen says so: the machine was told that it begins and then that it is over, or was started since.
+    A server on a new host knows nothing yet. So only observed facts count: the machine was informed that a migration
+    begins
+    and then that it is over, or it was restarted.
     """
     for notice in notices:
         if is_finished(notice) or event != _NONE or not _is_about(notice, machine, ""):
@@ -149,7 +153,10 @@ def reports_without_upcoming(
 def reports_of_missing_machine(
     machine_number: str, notices: Iterable[MaintenanceNotice], *, at: datetime
 ) -> Iterator[NoticeReport]:
-    """Yield what is over since a machine is gone, or another has its name; the number is that of the one there is."""
+    """Yield the ends of notices whose machine was deleted or replaced by another one of the same name.
+
+    `machine_number` is the number of the machine that exists now.
+    """
     for notice in notices:
         found = _ID.fullmatch(notice.spec.notice_id)
         if found is not None and found["number"] != machine_number and not is_finished(notice):
@@ -157,7 +164,10 @@ def reports_of_missing_machine(
 
 
 def end_stage(notice: MaintenanceNotice, at: datetime) -> NoticeStage:
-    """Return how something ended that is not shown any more: before its start it was cancelled, unless we began it."""
+    """Return the final stage of a maintenance that is no longer reported.
+
+    Before its start it was cancelled, unless we requested an early start.
+    """
     spec = notice.spec
     is_ahead = spec.stage in ("", NoticeStage.SCHEDULED) and spec.start is not None and at < spec.start
     return NoticeStage.CANCELLED if is_ahead and not may_have_started(notice) else NoticeStage.ENDED
@@ -169,7 +179,7 @@ def _is_about(notice: MaintenanceNotice, machine: Machine, infix: str) -> bool:
 
 
 def _matching_notice(notices: Iterable[MaintenanceNotice], upcoming: UpcomingMaintenance) -> MaintenanceNotice | None:
-    """Return the open notice that a maintenance is about."""
+    """Return the open notice of a maintenance."""
     known = [notice for notice in notices if not is_finished(notice)]
     same = [notice for notice in known if notice.spec.start == upcoming.start]
     moved = [
@@ -183,7 +193,7 @@ def _matching_notice(notices: Iterable[MaintenanceNotice], upcoming: UpcomingMai
 def _new_notice_id(
     machine: Machine, upcoming: UpcomingMaintenance, notices: Sequence[MaintenanceNotice], at: datetime
 ) -> str:
-    """Return what to call a maintenance that has no open notice; empty if somebody has called it off."""
+    """Return the ID of a maintenance without an open notice; empty if a person cancelled it."""
     notice_id = f"{machine.number}-{_compact_instant(upcoming.start or at)}"
     previous = [notice for notice in notices if notice.spec.notice_id.startswith(notice_id)]
     if not previous:

@@ -1,11 +1,11 @@
-"""Having a maintenance begin early, once its node is empty: performMaintenance.
+"""Begin a maintenance early, once its node is empty: performMaintenance.
 
-Google's `canReschedule` says that it may begin at once. It can never be moved to a later time.
+Google's `canReschedule` means that the maintenance may begin at once. It can never be moved to a later time.
 
-How things stand is asked first: what goes on already needs no word, and what Google would refuse is refused in words
-that people understand. The request has a name of its own for each start of each notice, so that making it twice is
-harmless. The operation that follows is waited for a moment, since it may fail at once; one that goes on has been
-agreed to, and may take as long as the maintenance.
+The current state is read first: a maintenance that has begun needs no call, and what Google would refuse is refused
+with a better message. The request ID is derived from the notice and its start, so that a repeated call is harmless. The
+operation is awaited for a short time, since it may fail at once; one that is still running counts as agreed, and may
+take as long as the maintenance.
 """
 
 import uuid
@@ -26,20 +26,20 @@ from haulout.providers.gcp.upcoming_maintenance import (
 )
 from haulout.providers.retry import Retrier, await_with_timeout
 
-_REQUEST_NAMESPACE = uuid.UUID("7d1c6f0e-52a0-4a55-9b0c-6f3f0f5a3f5e")  # any will do, as long as it stays the same
+_REQUEST_NAMESPACE = uuid.UUID("7d1c6f0e-52a0-4a55-9b0c-6f3f0f5a3f5e")  # arbitrary, but must never change
 _OPERATION_TIMEOUT = timedelta(seconds=60)
 _UNAUTHORIZED = 401
 
 
 async def start_early(compute: Compute, notice: MaintenanceNotice, *, retrier: Retrier) -> None:
-    """Return once Google has agreed; raises `RescheduleRefused` if it says no, `CloudError` if it says nothing."""
+    """Return once Google has agreed; raise `RescheduleRefused` if it refuses, `CloudError` if it does not answer."""
     location = parse_provider_id(notice.spec.provider_id)
     if location is None:
-        raise RescheduleRefused(f"{notice.name}: {notice.spec.provider_id or 'nothing'} is no machine of Google Cloud")
-    if not is_planned_ahead(notice):
         raise RescheduleRefused(
-            f"{notice.name}: it begins at once by itself; only what is planned ahead can begin early"
+            f"{notice.name}: {notice.spec.provider_id or 'nothing'} is not an instance of Google Cloud"
         )
+    if not is_planned_ahead(notice):
+        raise RescheduleRefused(f"{notice.name}: it begins at once anyway; only planned maintenance can begin early")
     try:
         document = await retrier.call(lambda: compute.instance(*location), doing=f"asking for instance {location[2]}")
         if _has_started(notice, *_parse_instance(notice, document, project=location[0])):
@@ -65,7 +65,7 @@ def _parse_instance(
         upcoming = parse_upcoming(status.get("upcomingMaintenance") if isinstance(status, Mapping) else None)
         return parse_machine(document, project=project), upcoming
     except UnreadableMaintenance as error:
-        raise RescheduleRefused(f"{notice.name}: what Google says of the machine makes no sense: {error}") from error
+        raise RescheduleRefused(f"{notice.name}: the instance data of Google cannot be read: {error}") from error
 
 
 def _has_started(notice: MaintenanceNotice, machine: Machine, upcoming: UpcomingMaintenance | None) -> bool:
@@ -86,7 +86,7 @@ def _request_id(notice: MaintenanceNotice) -> str:
 
 
 async def _wait_for_operation(compute: Compute, location: tuple[str, str, str], operation: Document) -> Document:
-    """Return an operation, if it is done in a moment; otherwise as it was."""
+    """Return the finished operation; if it does not finish in time, return it as it was."""
     if operation.get("status") == "DONE" or not operation.get("name"):
         return operation
     project, zone, _ = location

@@ -1,9 +1,9 @@
-"""The way to Google over the network, for the operator: aiohttp, with the proxies that the environment names.
+"""HTTP to Google for the operator: aiohttp, with the proxies of the environment.
 
-    source = listening(settings, client=client, nodes=nodes)
+    source = new_event_source(settings, client=client, nodes=nodes)
 
-Nothing is connected yet when this returns. A session lives as long as one request: there are few, minutes apart. The
-metadata server is on the link, where no proxy is asked.
+This connects to nothing yet. Each request has its own session: there are few, minutes apart. The metadata server is
+link-local, so no proxy is used for it.
 """
 
 import os
@@ -26,11 +26,11 @@ from haulout.providers.gcp.tokens import FileTokenIssuer, MetadataTokenIssuer, T
 from haulout.providers.http_fetch import Fetch, FetchedResponse
 
 _TIMEOUT = timedelta(seconds=10)
-_MAX_BODY_BYTES = 16 << 20  # a page of 500 instances, of each of which some fields are asked for
+_MAX_BODY_BYTES = 16 << 20  # for a page of 500 instances with few fields each
 
 
 def new_event_source(settings: GcpSettings, *, client: Client, nodes: Informer[Node]) -> GcpComputeEventSource:
-    """Return the source that asks the Compute API."""
+    """Return the event source for the Compute API."""
     clock = client.clock
     if settings.credentials is None:
         issuer: MetadataTokenIssuer | FileTokenIssuer = MetadataTokenIssuer(
@@ -44,7 +44,7 @@ def new_event_source(settings: GcpSettings, *, client: Client, nodes: Informer[N
 
 
 def aiohttp_fetch(address: str, *, is_local: bool = False) -> Fetch:
-    """Return how an address is asked; `is_local`: never through a proxy."""
+    """Return a `Fetch` for an address; `is_local`: never use a proxy."""
 
     async def fetch(
         method: str,

@@ -1,15 +1,15 @@
-"""What the metadata server tells its own machine, as a source of notices: for `haulout agent`.
+"""The metadata server of a machine as an event source, for `haulout agent`.
 
-    source = GcpMetadataSource(over_http(address), clock=clock, random=random, node="gke-pool-1-abcd")
+    source = GcpMetadataEventSource(http_fetch(address), clock=clock, random=random, node="gke-pool-1-abcd")
 
-Three keys are followed, each by a request that the server answers when the key changes: what is planned
-(upcoming-maintenance), what begins at once (maintenance-event), and whether the machine is taken back (preempted).
-A live migration is told of only to those who have asked for the key before, so it is asked for from the start.
+Three keys are watched, each with a request that the server answers when the key changes: planned maintenance
+(upcoming-maintenance), what begins at once (maintenance-event), and whether the machine is being preempted (preempted).
+The server announces a live migration only to clients that requested the key before, so it is requested from the start.
 
-A server that does not answer, or says 404 or 503, has said nothing: what it said before holds. That is how it answers
-about what is planned wherever nothing ever was, so this is no trouble.
+No response, 404 or 503 changes nothing: the last value holds. The server answers so for upcoming-maintenance if no
+maintenance was ever planned, so this is not a problem.
 
-No aiohttp here, nor anything else that is big: this runs on each node.
+This module runs on every node: it must not import aiohttp or anything else that is large.
 """
 
 import asyncio
@@ -64,16 +64,17 @@ _UPCOMING, _EVENT, _PREEMPTED = "instance/upcoming-maintenance", "instance/maint
 _KEYS = (_UPCOMING, _EVENT, _PREEMPTED)
 _OPTIONS = {_UPCOMING: "alt=json"}
 _OK, _NOT_FOUND = 200, 404
-_UNKNOWN_STATUSES = (404, 503)  # it knows nothing yet
+_UNKNOWN_STATUSES = (404, 503)  # the server knows nothing yet
 _POLL = timedelta(seconds=60)
-_WAIT_MARGIN = timedelta(seconds=15)  # for an answer to a request that waited its time
+_WAIT_MARGIN = timedelta(seconds=15)  # additional timeout of a request that waits for a change
 _TIMEOUT = timedelta(seconds=10)
-_UNKNOWN_POLL_INTERVAL = timedelta(seconds=60)  # between two questions about what it does not know
+_UNKNOWN_POLL_INTERVAL = timedelta(seconds=60)  # between two requests for an unknown key
 _MIN_POLL_INTERVAL = timedelta(seconds=5)
-_REFRESH_TIMEOUT = timedelta(seconds=2)  # what happens is told, whatever else is not answered meanwhile
+_REFRESH_TIMEOUT = timedelta(seconds=2)  # an event must be reported even if other keys are not answered
 _RESYNC_AFTER = timedelta(minutes=5)
 _BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.3)
-_MAX_FAILURES = 3  # times in a row: a server that moves with its machine says 503 for a moment
+# consecutive failures before a problem is reported: a server that migrates with its machine returns 503 briefly
+_MAX_FAILURES = 3
 _UNKNOWN = "?"
 
 
@@ -84,11 +85,11 @@ class MetadataServer:
         self._fetch = fetch
 
     async def text(self, key: str, *, options: str = "") -> str:
-        """Return the value of a key; raises `CloudError`."""
+        """Return the value of a key; raise `CloudError`."""
         return _text(await self._request(key, options, within=_TIMEOUT), key)
 
     async def wait_for_change(self, key: str, *, options: str = "", etag: str = "") -> tuple[str, str]:
-        """Return the value of a key and its etag: at once if it has another than this, or else when that changes."""
+        """Return the value of a key and its etag, at once or as soon as the etag differs from the given one."""
         if etag:
             wait = f"wait_for_change=true&last_etag={quote(etag)}&timeout_sec={_POLL.total_seconds():.0f}"
             options = f"{options}&{wait}" if options else wait
@@ -96,7 +97,7 @@ class MetadataServer:
         return _text(answer, key), answer.headers.get("etag", "")
 
     async def machine(self) -> Machine:
-        """Return the machine that asks; raises `CloudError`."""
+        """Return the machine that this process runs on; raise `CloudError`."""
         machine = Machine(
             project=await self.text("project/project-id"),
             zone=(await self.text("instance/zone")).rpartition("/")[2],
@@ -112,7 +113,10 @@ class MetadataServer:
             if error.status != _NOT_FOUND:
                 raise
         except DECODE_ERRORS:
-            log.warning("gcp: instance/scheduling is no JSON, so it is not known what maintenance means here")
+            log.warning(
+                "gcp: instance/scheduling is not JSON, so it is unknown whether maintenance "
+                "migrates or stops the machine"
+            )
         return None
 
     async def _request(self, key: str, options: str, *, within: timedelta) -> FetchedResponse:
@@ -122,7 +126,7 @@ class MetadataServer:
 
 
 def boot_id(path: Path = _BOOT) -> str:
-    """Return what tells this start of the machine from others; empty if nobody knows."""
+    """Return the boot ID of the machine; empty if it cannot be read."""
     try:
         return path.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -130,7 +134,7 @@ def boot_id(path: Path = _BOOT) -> str:
 
 
 class GcpMetadataEventSource:
-    """Maintenance of the machine that this runs on; `current_boot_id` tells one start of it from the next."""
+    """Watches the maintenance of this machine; `current_boot_id` identifies the current boot."""
 
     name = SOURCE
 
@@ -143,7 +147,7 @@ class GcpMetadataEventSource:
         self._node = node
         self._boot_id = current_boot_id
         self._last_answer = LastAnswer(clock)
-        self._values: dict[str, str] = {}  # by key; not there: it was not asked yet
+        self._values: dict[str, str] = {}  # by key; absent: not read yet
         self._changed = asyncio.Event()
         self._notices: dict[str, MaintenanceNotice] = {}
         self._has_listed = False
@@ -151,27 +155,27 @@ class GcpMetadataEventSource:
 
     @property
     def is_up(self) -> bool:
-        """Tell whether it hears what the metadata server says."""
+        """Whether the metadata server responds."""
         return not self._problems and self._last_answer.age() is not None
 
     def problems(self) -> Sequence[str]:
-        """Return what keeps it from its work, a line each."""
+        """Return one line per problem."""
         return (*dict.fromkeys(self._problems.values()), *self.quarantine.problems())
 
     def time_since_last_answer(self) -> timedelta | None:
-        """Return how long ago the metadata server last answered."""
+        """Return the time since the metadata server's last response."""
         return self._last_answer.age()
 
     async def run(self, notice_writer: NoticeWriter) -> None:
-        """Report what the metadata server says, until cancelled."""
+        """Write the maintenance of this machine as notices, until cancelled."""
         machine = await self._identify_machine()
-        log.info("gcp: this is %s (%s)", machine.provider_id, machine.number)
+        log.info("gcp: the agent runs on %s (%s)", machine.provider_id, machine.number)
         async with asyncio.TaskGroup() as group:
             for key in _KEYS:
                 group.create_task(self._watch_key(key))
             group.create_task(self._reconcile_forever(notice_writer, machine))
 
-    # What the server says
+    # Read the keys
 
     async def _identify_machine(self) -> Machine:
         failures = 0
@@ -180,7 +184,7 @@ class GcpMetadataEventSource:
                 machine = await self._server.machine()
             except CloudError as error:
                 failures += 1
-                self._report_problem("identity", f"the metadata server does not answer, which is tried again: {error}")
+                self._report_problem("identity", f"the metadata server does not answer, retrying: {error}")
                 await self._clock.sleep(_BACKOFF.delay(failures, self._random))
             else:
                 self._clear_problem("identity")
@@ -206,10 +210,10 @@ class GcpMetadataEventSource:
             else:
                 failures, is_changed = 0, self._values.get(key) != value
                 self._on_value(key, value)
-                if not etag:  # nothing to wait for
+                if not etag:  # without an etag there is no change to wait for
                     await self._clock.sleep(_UNKNOWN_POLL_INTERVAL)
                 elif not is_changed and self._clock.monotonic() - requested_at < _MIN_POLL_INTERVAL.total_seconds():
-                    await self._clock.sleep(_MIN_POLL_INTERVAL)  # it does not wait for a change, as it was asked to
+                    await self._clock.sleep(_MIN_POLL_INTERVAL)  # the server ignores wait_for_change
 
     def _on_value(self, key: str, value: str) -> None:
         self._clear_problem(key)
@@ -218,7 +222,7 @@ class GcpMetadataEventSource:
 
     def _on_error(self, key: str, error: CloudError, failures: int) -> None:
         if failures >= _MAX_FAILURES or error.status == _NOT_FOUND:
-            self._report_problem(key, f"the metadata server does not answer, which is tried again: {error}")
+            self._report_problem(key, f"the metadata server does not answer, retrying: {error}")
         if key == _UPCOMING or key not in self._values:
             self._set_value(key, _UNKNOWN)
 
@@ -227,7 +231,7 @@ class GcpMetadataEventSource:
             self._values[key] = value
             self._changed.set()
 
-    # What becomes of it
+    # Write notices
 
     async def _reconcile_forever(self, notice_writer: NoticeWriter, machine: Machine) -> None:
         failures = 0
@@ -240,7 +244,7 @@ class GcpMetadataEventSource:
             except KubeError as error:
                 failures += 1
                 self._has_listed = False
-                self._report_problem("notices", f"notices cannot be written, which is tried again: {error}")
+                self._report_problem("notices", f"MaintenanceNotices cannot be written, retrying: {error}")
                 await self._clock.sleep(_BACKOFF.delay(failures, self._random))
                 self._changed.set()
             else:
@@ -253,7 +257,7 @@ class GcpMetadataEventSource:
                 await self._changed.wait()
         except TimeoutError:
             if self._open_notices():
-                self._has_listed = False  # somebody may have deleted what is still planned
+                self._has_listed = False  # a user may have deleted a notice that is still planned
         self._changed.clear()
 
     async def _reconcile(self, notice_writer: NoticeWriter, machine: Machine) -> None:
@@ -268,12 +272,15 @@ class GcpMetadataEventSource:
             await self._write(notice_writer, reports(machine, at))
 
     async def _refresh_upcoming(self) -> None:
-        """Hear of a maintenance that begins before what happens is taken for another: two answers come in any order."""
+        """Read the planned maintenance before an event is reported, since the responses arrive in any order.
+
+        Otherwise an event of a planned maintenance could become a notice of its own.
+        """
         try:
             async with asyncio.timeout(_REFRESH_TIMEOUT.total_seconds()):
                 self._values[_UPCOMING] = await self._server.text(_UPCOMING, options=_OPTIONS[_UPCOMING])
         except (CloudError, TimeoutError) as error:
-            log.debug("gcp: what is planned is as it was heard last: %s", error)
+            log.debug("gcp: using the planned maintenance of the last answer: %s", error)
 
     def _upcoming_reports(self, machine: Machine, at: datetime) -> Iterable[NoticeReport]:
         value, notices = self._values[_UPCOMING], self._open_notices()

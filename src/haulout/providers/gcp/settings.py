@@ -1,9 +1,9 @@
-"""What can be configured of the Compute API as a source, by environment variables.
+"""Settings of the Compute API event source, from environment variables.
 
-    settings = read(os.environ)         # None: the Compute API is not asked
+    settings = read(os.environ)         # None: the source is off
 
-The file with credentials and the host of the metadata server have the names that all of Google's libraries go by.
-Reading this loads nothing else of this package: most operators have nothing to do with Google Cloud.
+The variables for the credentials file and the metadata host are those of Google's libraries. This module imports
+nothing else of the package: most operators do not use Google Cloud.
 """
 
 import re
@@ -17,7 +17,7 @@ from haulout.errors import ConfigError
 from haulout.providers.endpoints import parse_endpoint
 from haulout.providers.environment import ENVIRONMENT, bool_variable, duration_variable
 
-COMPUTE, METADATA = "https://compute.googleapis.com", "http://169.254.169.254"  # as a name it would have to be found
+COMPUTE, METADATA = "https://compute.googleapis.com", "http://169.254.169.254"  # an IP address needs no DNS
 CREDENTIALS_VARIABLE, METADATA_HOST_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS", "GCE_METADATA_HOST"
 _ENABLED_VARIABLE, _PROJECTS_VARIABLE, _FILTER_VARIABLE = "HAULOUT_GCP", "HAULOUT_GCP_PROJECTS", "HAULOUT_GCP_FILTER"
 _POLL_INTERVAL_VARIABLE, _EARLY_START_VARIABLE, _ENDPOINT_VARIABLE = (
@@ -32,8 +32,8 @@ VARIABLES = (
     _POLL_INTERVAL_VARIABLE,
     _EARLY_START_VARIABLE,
     _ENDPOINT_VARIABLE,
-)  # those that are ours
-ENABLING_VARIABLES = (_ENABLED_VARIABLE, _PROJECTS_VARIABLE)  # without one of them the Compute API is not asked
+)  # our own variables
+ENABLING_VARIABLES = (_ENABLED_VARIABLE, _PROJECTS_VARIABLE)  # without one of them the Compute API is not used
 
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
 _DEFAULT_POLL_INTERVAL, _MIN_POLL_INTERVAL = timedelta(minutes=5), timedelta(seconds=30)
@@ -49,25 +49,25 @@ class GoogleEarlyStart(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcpSettings:
-    """What is configured."""
+    """Settings of the Compute API event source."""
 
-    projects: tuple[str, ...] = ()  # empty: those that the nodes are in
-    filter: str = ""  # of instances, in the language of the Compute API
+    projects: tuple[str, ...] = ()  # empty: the projects of the nodes
+    filter: str = ""  # filter expression for instances, as in the Compute API
     poll_interval: timedelta = _DEFAULT_POLL_INTERVAL
     early_start: GoogleEarlyStart = GoogleEarlyStart.NEVER
     endpoint: str = COMPUTE
-    credentials: Path | None = None  # None: the metadata server gives tokens
+    credentials: Path | None = None  # None: tokens come from the metadata server
     metadata: str = METADATA
 
     @property
     def scope(self) -> str:
-        """What a token has to allow."""
+        """The OAuth scope that a token needs."""
         what = "compute.readonly" if self.early_start is GoogleEarlyStart.NEVER else "compute"
         return f"https://www.googleapis.com/auth/{what}"
 
 
 def read(variables: Mapping[str, str]) -> GcpSettings | None:
-    """Return what environment variables say; None if the Compute API is not asked. Raises `ConfigError`."""
+    """Return the settings; None if the Compute API is not used. Raise `ConfigError`."""
     projects = tuple(_projects(variables))
     if not projects and not bool_variable(variables, _ENABLED_VARIABLE, default=False):
         return None
@@ -75,7 +75,7 @@ def read(variables: Mapping[str, str]) -> GcpSettings | None:
     if credentials:
         from haulout.providers.gcp.tokens import read_credentials
 
-        read_credentials(Path(credentials))  # to be told now if it makes no sense
+        read_credentials(Path(credentials))  # fail at startup if the file is invalid
     return GcpSettings(
         projects=projects,
         filter=_filter(variables),
@@ -90,7 +90,7 @@ def read(variables: Mapping[str, str]) -> GcpSettings | None:
 
 
 def metadata_server(variables: Mapping[str, str]) -> str:
-    """Return where the metadata server is; raises `ConfigError`."""
+    """Return the URL of the metadata server; raise `ConfigError`."""
     host = variables.get(METADATA_HOST_VARIABLE, "").strip()
     return parse_endpoint(f"http://{host}", key=METADATA_HOST_VARIABLE) if host else METADATA
 

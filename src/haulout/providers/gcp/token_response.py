@@ -1,4 +1,4 @@
-"""What is answered to whoever asks for an access token: the token, or why there is none."""
+"""Parse responses to requests for an access token: the token, or the reason why there is none."""
 
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -8,20 +8,20 @@ import msgspec
 from haulout.errors import CloudError
 from haulout.providers.http_fetch import DECODE_ERRORS, FetchedResponse, retry_after
 
-DOING = "getting a token of Google"
+DOING = "getting a Google access token"
 _OK = 200
-_MAX_LIFETIME_SECONDS = timedelta(hours=12).total_seconds()  # that Google lets one last
+_MAX_LIFETIME_SECONDS = timedelta(hours=12).total_seconds()  # the longest lifetime that Google issues
 
 
 class Token(NamedTuple):
-    """An access token, and how long it is good for."""
+    """An access token and its remaining lifetime."""
 
     value: str
     expires_in: timedelta
 
 
 def parse_token(fetched: FetchedResponse, host: str) -> Token:
-    """Return the token that was given (RFC 6749); raises `CloudError`."""
+    """Return the token in a response (RFC 6749); raise `CloudError`."""
     fields = parse_fields(fetched, host)
     value, expires_in = fields.get("access_token"), fields.get("expires_in")
     if not isinstance(value, str) or not value:
@@ -33,14 +33,14 @@ def parse_token(fetched: FetchedResponse, host: str) -> Token:
 
 
 def parse_fields(fetched: FetchedResponse, host: str) -> dict[str, Any]:
-    """Return the answer of somebody who says yes; raises `CloudError`."""
+    """Return the fields of a successful response; raise `CloudError`."""
     if fetched.status != _OK:
         raise token_error(fetched, host)
     return _decode(fetched)
 
 
 def token_error(fetched: FetchedResponse, host: str) -> CloudError:
-    """Return why there is no token: in the words of OAuth, or in those of Google's own services."""
+    """Return the error of a response, in OAuth's format or in that of Google's APIs."""
     fields = _decode(fetched)
     error: Any = fields.get("error")
     description: Any = fields.get("error_description")
@@ -48,7 +48,7 @@ def token_error(fetched: FetchedResponse, host: str) -> CloudError:
         error, description = error.get("status"), error.get("message")
     reason = description or fetched.body.decode("utf-8", "replace").strip()[:200] or "no reason given"
     code = error if isinstance(error, str) else ""
-    problem = f"{host} gives none: {reason}"
+    problem = f"{host} issued no token: {reason}"
     return CloudError(problem, doing=DOING, status=fetched.status, code=code, retry_after=retry_after(fetched))
 
 

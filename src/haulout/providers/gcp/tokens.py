@@ -1,16 +1,16 @@
-"""As whom Google is asked: access tokens, without Google's SDK.
+"""Access tokens for Google, without Google's SDK.
 
-    tokens = Tokens(FromMetadata(fetch), clock=clock)
+    tokens = TokenCache(MetadataTokenIssuer(fetch), clock=clock)
     headers = {"Authorization": f"Bearer {await tokens.current()}"}
 
-- Without a file the metadata server gives them: for the service account that a pod has by workload identity, or else
-  for that of the machine.
-- A file (GOOGLE_APPLICATION_CREDENTIALS) has the key of a service account, with which a request for a token is signed,
-  or what `gcloud auth application-default login` leaves for a person, or says whose token is exchanged for one of
-  Google's (`workload_identity_federation`). It is read for each token, so that a new key is used without a restart.
-  Files of other kinds are refused.
+- Without a file the metadata server issues tokens: for the service account of the pod (workload identity), or else for
+  that of the machine.
+- A file (GOOGLE_APPLICATION_CREDENTIALS) has the key of a service account, which signs a token request, or the result
+  of `gcloud auth application-default login`, or names the external token to exchange for one of Google
+  (`workload_identity_federation`). It is read for each token, so that a new key applies without a restart. Files of
+  other types are rejected.
 
-A token is kept until shortly before it expires, and forgotten when it is refused.
+A token is cached until shortly before it expires, and dropped when it is rejected.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from haulout.providers.http_fetch import DECODE_ERRORS, Fetch
 _TOKEN_URI = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
 _METADATA_TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105 - a path
 _UNAUTHORIZED = 401
-_RENEW_BEFORE = timedelta(minutes=4)  # the metadata server has a new one by then
+_RENEW_BEFORE = timedelta(minutes=4)  # the metadata server has a new token by then
 _ASSERTION_LIFETIME = timedelta(hours=1)
 _MAX_FILE_BYTES = 1 << 16
 _REQUIRED_FIELDS = {
@@ -46,15 +46,15 @@ _REQUIRED_FIELDS = {
 
 
 class TokenIssuer(Protocol):
-    """Gives tokens."""
+    """Issues access tokens."""
 
     async def issue(self) -> Token:
-        """Return a new one; raises `CloudError`."""
+        """Return a new token; raise `CloudError`."""
         ...
 
 
 class TokenCache:
-    """Has a token that is good; many may ask at once."""
+    """Caches a valid token; safe for concurrent callers."""
 
     def __init__(self, issuer: TokenIssuer, *, clock: Clock) -> None:
         self._issuer = issuer
@@ -63,7 +63,7 @@ class TokenCache:
         self._lock = asyncio.Lock()
 
     async def current(self) -> str:
-        """Return a token; raises `CloudError` if none can be had."""
+        """Return a valid token; raise `CloudError` if none is issued."""
         async with self._lock:
             now = self._clock.monotonic()
             if self._cached is not None and now < self._cached[1]:
@@ -73,24 +73,24 @@ class TokenCache:
             return token.value
 
     def forget(self) -> None:
-        """Get another for the next call: this one was refused."""
+        """Drop the cached token, since it was rejected."""
         self._cached = None
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataTokenIssuer:
-    """The metadata server gives them."""
+    """Gets tokens from the metadata server."""
 
     fetch: Fetch
 
     async def issue(self) -> Token:
-        """Return a new one; raises `CloudError`."""
+        """Return a new token; raise `CloudError`."""
         return parse_token(await self.fetch("GET", _METADATA_TOKEN, headers=FLAVOR), "the metadata server")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileTokenIssuer:
-    """They are given for what is in a file; `fetch_for` makes the way to an address."""
+    """Gets tokens with the credentials in a file; `fetch_for` returns a `Fetch` for an address."""
 
     path: Path
     scope: str
@@ -98,7 +98,7 @@ class FileTokenIssuer:
     clock: Clock
 
     async def issue(self) -> Token:
-        """Return a new one; raises `CloudError`."""
+        """Return a new token; raise `CloudError`."""
         try:
             key = read_credentials(self.path)
             if isinstance(key, ExternalAccount):
@@ -122,7 +122,7 @@ class FileTokenIssuer:
 
 
 def read_credentials(path: Path) -> Mapping[str, str] | ExternalAccount:
-    """Return what a file with credentials says; raises `ConfigError`."""
+    """Return the credentials in a file; raise `ConfigError`."""
     try:
         content = path.read_bytes()[:_MAX_FILE_BYTES]
         found = msgspec.json.decode(content, type=dict[str, Any])
@@ -146,8 +146,7 @@ def read_credentials(path: Path) -> Mapping[str, str] | ExternalAccount:
 
 
 def signed_assertion(key: Mapping[str, str], *, scope: str, now: datetime) -> str:
-    """Return a signed request for a token (RFC 7523); raises ValueError if the private key is none."""
-    # Only those need it who have a file.
+    """Return a signed token request (RFC 7523); raise ValueError if the private key is invalid."""
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
@@ -165,7 +164,7 @@ def signed_assertion(key: Mapping[str, str], *, scope: str, now: datetime) -> st
     except (ValueError, TypeError):
         private_key = None
     if not isinstance(private_key, rsa.RSAPrivateKey):
-        raise ValueError("private_key is no RSA key in PEM")  # noqa: TRY004 - what is wrong is what it says
+        raise ValueError("private_key is not an RSA key in PEM")  # noqa: TRY004 - the value is invalid, not its type
     signing_input = b".".join(_base64url(msgspec.json.encode(part)) for part in (header, claims))
     signature = private_key.sign(signing_input, padding.PKCS1v15(), hashes.SHA256())
     return b".".join((signing_input, _base64url(signature))).decode()

@@ -1,15 +1,15 @@
-"""What Google says about a machine and the maintenance that is planned for it. Pure.
+"""Parse Google's documents about a machine and its planned maintenance. Pure.
 
-    machine = machine_of(document)                      # of the Compute API
-    upcoming = upcoming_of(document["resourceStatus"]["upcomingMaintenance"])
+    machine = parse_machine(document, project=project)  # of the Compute API
+    upcoming = parse_upcoming(document["resourceStatus"]["upcomingMaintenance"])
 
-The metadata server and the Compute API say the same in two spellings: `can_reschedule: "true"` and `canReschedule:
-true`. What is not needed may be missing or make no sense. A start that cannot be read is `UnreadableMaintenance`:
-without it nobody knows when to empty the node.
+The metadata server and the Compute API return the same fields in two spellings: `can_reschedule: "true"` and
+`canReschedule: true`. Optional fields may be missing or invalid. An invalid start raises `UnreadableMaintenance`:
+without it the time of the drain is unknown.
 
-A machine either moves to another host while it runs, or is stopped and, if it is set to, started elsewhere: to a node
-that is a reboot. A live migration that is announced a minute before stands still for less than a second, and a drain
-would not be over before it: that is a Freeze. One that is planned ahead is a Migrate.
+A machine either migrates live to another host, or is stopped and, if so configured, restarted elsewhere: for a node
+that is a Reboot. A live migration announced one minute ahead pauses the machine for less than a second, and a drain
+would not finish in time: that is a Freeze. One that is planned ahead is a Migrate.
 """
 
 import re
@@ -28,7 +28,7 @@ MIGRATES, TERMINATES = "MIGRATE", "TERMINATE"
 _PROVIDER_ID = re.compile(r"gce://(?P<project>[^/\s]+)/(?P<zone>[^/\s]+)/(?P<name>[^/\s]+)")
 _NUMBER = re.compile(r"[0-9]{1,20}")
 _STAGES = {"ONGOING": NoticeStage.STARTED, "COMPLETE": NoticeStage.ENDED, "COMPLETED": NoticeStage.ENDED}
-_MAX_REASON = 1024  # as the schema of notices has it
+_MAX_REASON = 1024  # limit of the notices' schema
 _MAX_DESCRIPTION = 4096
 _EVENT_LEAD = timedelta(seconds=60)
 _PREEMPTED_AFTER = timedelta(seconds=30)
@@ -38,32 +38,32 @@ Document = Mapping[str, Any]
 
 
 class UnreadableMaintenance(ValueError):
-    """It is about the maintenance of a machine, and makes no sense: what was found, and what was expected."""
+    """The maintenance of a machine cannot be parsed: what was found, and what was expected."""
 
 
 class MaintenanceUnknown(UnreadableMaintenance):
-    """The metadata server has not heard of any maintenance yet, which does not say that none is planned."""
+    """The metadata server knows of no maintenance yet, which does not mean that none is planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """An instance; another that gets its name has another number."""
+    """An instance. A new instance of the same name has another number."""
 
     project: str
     zone: str
     name: str
     number: str
-    on_maintenance: str = ""  # MIGRATE or TERMINATE; empty: not known
-    is_restarted: bool = True  # after it was stopped for maintenance
+    on_maintenance: str = ""  # MIGRATE or TERMINATE; empty: unknown
+    is_restarted: bool = True  # restarted after it was stopped for maintenance
 
     @property
     def provider_id(self) -> str:
-        """What its node says of it."""
+        """The provider ID of its node."""
         return f"gce://{self.project}/{self.zone}/{self.name}"
 
     @property
     def kind(self) -> MaintenanceKind:
-        """What maintenance of its host means to it."""
+        """The kind of maintenance that the machine experiences."""
         if self.on_maintenance == MIGRATES:
             return MaintenanceKind.MIGRATE
         if self.on_maintenance == TERMINATES:
@@ -73,7 +73,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpcomingMaintenance:
-    """A maintenance that is planned, or goes on."""
+    """A maintenance that is planned or has begun."""
 
     start: datetime | None = None
     end: datetime | None = None
@@ -84,7 +84,7 @@ class UpcomingMaintenance:
     description: str = ""
 
     def plan(self, machine: Machine) -> MaintenancePlan:
-        """Return what a notice says of it. It can begin earlier, and never be moved to a later time."""
+        """Return the plan for a notice. Google may begin early, but never moves a maintenance to a later time."""
         return MaintenancePlan(
             kind=machine.kind,
             reason=self.reason,
@@ -96,13 +96,13 @@ class UpcomingMaintenance:
 
 
 def parse_provider_id(provider_id: str) -> tuple[str, str, str] | None:
-    """Return project, zone and name, as the providerID of a node has them; None if it is no machine of Google's."""
+    """Return project, zone and name from a provider ID; None if it is not one of Google's."""
     found = _PROVIDER_ID.fullmatch(provider_id.strip())
     return None if found is None else (found["project"], found["zone"], found["name"])
 
 
 def parse_machine(document: Document, *, project: str) -> Machine:
-    """Return the machine that an instance of the Compute API is; raises `UnreadableMaintenance`."""
+    """Parse an instance of the Compute API; raise `UnreadableMaintenance`."""
     name, number = _text(document, "name"), str(document.get("id") or "")
     zone = _text(document, "zone").rpartition("/")[2]
     if not name or not zone or not _NUMBER.fullmatch(number):
@@ -111,7 +111,7 @@ def parse_machine(document: Document, *, project: str) -> Machine:
 
 
 def with_scheduling(machine: Machine, options: object) -> Machine:
-    """Return a machine with what its scheduling options say, in either spelling."""
+    """Return the machine with its scheduling options, in either spelling."""
     fields = _normalized(options) if isinstance(options, Mapping) else {}
     return replace(
         machine,
@@ -121,14 +121,14 @@ def with_scheduling(machine: Machine, options: object) -> Machine:
 
 
 def parse_upcoming(document: object) -> UpcomingMaintenance | None:
-    """Return the maintenance that is told of; None if none is. Raises `UnreadableMaintenance`."""
+    """Parse a maintenance; None if none is planned. Raise `UnreadableMaintenance`."""
     if document is None:
         return None
     if not isinstance(document, Mapping):
         raise UnreadableMaintenance(f"expected an object, found {document!r:.100}")
     fields = _normalized(document)
     if len(fields) == 1 and isinstance(inner := next(iter(fields.values())), Mapping):
-        fields = _normalized(inner)  # under a title, as in Google's own examples
+        fields = _normalized(inner)  # nested under a title, as in Google's examples
     if not any(fields.values()):
         return None
     if "error" in fields:
@@ -146,7 +146,7 @@ def parse_upcoming(document: object) -> UpcomingMaintenance | None:
 
 
 def plan_of_event(machine: Machine, event: str, *, at: datetime) -> MaintenancePlan:
-    """Return what the key maintenance-event says; when exactly is told only of a live migration."""
+    """Return the plan for a value of maintenance-event; the time is known only for a live migration."""
     if event.startswith(MIGRATES):
         return MaintenancePlan(
             kind=MaintenanceKind.FREEZE,
@@ -160,17 +160,17 @@ def plan_of_event(machine: Machine, event: str, *, at: datetime) -> MaintenanceP
 
 
 def plan_of_preemption(*, at: datetime) -> MaintenancePlan:
-    """Return that a machine is taken back."""
+    """Return the plan for a preemption."""
     return MaintenancePlan(
         kind=MaintenanceKind.TERMINATE,
         reason="PREEMPTED",
-        description="Compute Engine takes the machine back",
+        description="Compute Engine preempts the machine",
         start=at + _PREEMPTED_AFTER,
     )
 
 
 def _normalized(document: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return it with names that are the same in both spellings."""
+    """Return the document with keys that are equal for both spellings."""
     return {str(key).replace("_", "").replace("-", "").lower(): value for key, value in document.items()}
 
 
@@ -209,9 +209,9 @@ def _instant(fields: Document, key: str) -> datetime | None:
     try:
         found = gotime.parse(str(text)).instant.replace(microsecond=0)
     except ValueError:
-        raise UnreadableMaintenance(f"expected an instant as {key}, found {text!r:.60}") from None
+        raise UnreadableMaintenance(f"expected a time as {key}, found {text!r:.60}") from None
     if not EARLIEST <= found < LATEST:
-        raise UnreadableMaintenance(f"expected an instant of our days as {key}, found {text!r:.60}")
+        raise UnreadableMaintenance(f"expected a plausible time as {key}, found {text!r:.60}")
     return found
 
 

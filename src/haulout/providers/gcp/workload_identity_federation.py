@@ -1,13 +1,13 @@
-"""Workload identity federation: a token that somebody else gave us is exchanged for one of Google's.
+"""Workload identity federation: exchange an external token for a Google access token.
 
-    federated = read(found)                 # a file of the type external_account; ValueError: it will not do
-    token = await exchanged(federated, scope=scope, reach=reach, clock=clock)
+    account = parse_external_account(found)   # a file of type external_account; raises ValueError
+    token = await exchange_token(account, scope=scope, fetch_for=fetch_for, clock=clock)
 
-The foreign token is in a file, such as the projected token of a service account of Kubernetes, or is fetched from an
-address on this machine. Google's Security Token Service takes it (RFC 8693). Its token is used as it is, or else to
-speak for a service account, where the file says so. Nothing of this needs a key that somebody would have to keep.
+The external token is in a file, such as the projected token of a Kubernetes service account, or is fetched from a URL
+on this machine. Google's Security Token Service exchanges it (RFC 8693). The resulting token is used directly, or to
+impersonate a service account if the file says so. No long-lived key is needed.
 
-Foreign tokens that have to be signed (AWS), or that a program gives, are not supported.
+External tokens that must be signed (AWS), or that an executable provides, are not supported.
 """
 
 import base64
@@ -29,7 +29,7 @@ TYPE = "external_account"
 _TOKEN_EXCHANGE_GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 - names, not secrets
 _ACCESS_TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - names, not secrets
 _CLOUD_PLATFORM_SCOPE = (
-    "https://www.googleapis.com/auth/cloud-platform"  # to speak for an account; what that may is asked for then
+    "https://www.googleapis.com/auth/cloud-platform"  # for impersonation; `scope` applies to the result
 )
 _FORM_HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
 _JSON_HEADERS = {"Content-Type": "application/json"}
@@ -40,14 +40,14 @@ FetchFor = Callable[[str], Fetch]
 
 
 class TokenFormat(msgspec.Struct, frozen=True):
-    """How the foreign token is written."""
+    """The format of the external token."""
 
     type: str = "text"
     subject_token_field_name: str = ""
 
 
 class CredentialSource(msgspec.Struct, frozen=True):
-    """Where the foreign token is."""
+    """The location of the external token."""
 
     file: str = ""
     url: str = ""
@@ -58,13 +58,13 @@ class CredentialSource(msgspec.Struct, frozen=True):
 
 
 class Impersonation(msgspec.Struct, frozen=True):
-    """How long a token of the service account is to last."""
+    """The lifetime of the service account's token."""
 
     token_lifetime_seconds: int = 3600
 
 
 class ExternalAccount(msgspec.Struct, frozen=True):
-    """What such a file says."""
+    """A credentials file of type external_account."""
 
     audience: str
     subject_token_type: str
@@ -78,7 +78,7 @@ class ExternalAccount(msgspec.Struct, frozen=True):
 
 
 def parse_external_account(found: Mapping[str, Any]) -> ExternalAccount:
-    """Return what a file says; raises ValueError, with what was expected."""
+    """Parse a credentials file; raise ValueError with what was expected."""
     account: ExternalAccount = msgspec.convert(found, type=ExternalAccount)
     credential_source = account.credential_source
     if credential_source.environment_id or credential_source.executable is not None:
@@ -88,7 +88,7 @@ def parse_external_account(found: Mapping[str, Any]) -> ExternalAccount:
     if bool(credential_source.file) == bool(credential_source.url):
         raise ValueError("expected a credential_source with either a file or a url")
     if credential_source.url:
-        _check_url(credential_source.url, "credential_source.url", ("https", "http"))  # it is often on this machine
+        _check_url(credential_source.url, "credential_source.url", ("https", "http"))  # http, too: often a local URL
     if credential_source.format.type not in ("text", "json"):
         raise ValueError(
             f"expected the credential_source.format.type text or json, found {credential_source.format.type[:40]!r}"
@@ -102,7 +102,7 @@ def parse_external_account(found: Mapping[str, Any]) -> ExternalAccount:
 
 
 async def exchange_token(account: ExternalAccount, *, scope: str, fetch_for: FetchFor, clock: Clock) -> Token:
-    """Return a token of Google; raises `CloudError`."""
+    """Return a Google access token; raise `CloudError`."""
     subject_token = await _read_subject_token(account.credential_source, fetch_for)
     impersonation_url = account.service_account_impersonation_url
     form = {
@@ -147,7 +147,7 @@ async def _impersonate(
 
 
 async def _read_subject_token(credential_source: CredentialSource, fetch_for: FetchFor) -> str:
-    """Return the token that is to be exchanged, as it is now: whoever gives it renews it."""
+    """Read the external token. It is read each time, since its issuer renews it."""
     place_name = credential_source.file or credential_source.url
     if credential_source.file:
         try:
@@ -195,7 +195,7 @@ def _client_authorization(account: ExternalAccount) -> dict[str, str]:
 
 
 def _resolve(address: str, fetch_for: FetchFor) -> tuple[Fetch, str, str]:
-    """Return the way to an address, its path, and its host."""
+    """Return a `Fetch` for the address, its path with query, and its host."""
     url = urlsplit(address)
     path = url.path or "/"
     return fetch_for(f"{url.scheme}://{url.netloc}"), f"{path}?{url.query}" if url.query else path, url.netloc

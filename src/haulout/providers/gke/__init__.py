@@ -1,8 +1,8 @@
-"""What GKE says about maintenance by labels of its nodes: no agent, no right in Google Cloud, no request to it.
+"""GKE maintenance from labels of nodes: no agent, no permissions in Google Cloud, and no requests to it.
 
-- `labels` says what they mean. Pure;
-- `event_source` keeps notices true to them, and has maintenance begin early;
-- `settings` are what can be set.
+- `labels` parses them. Pure.
+- `event_source` writes notices, and asks GKE to begin early;
+- `settings`: the configuration.
 """
 
-SOURCE = "gke"  # what `spec.source` of its notices says
+SOURCE = "gke"  # the value of `spec.source` in its notices

@@ -1,7 +1,7 @@
-"""Keeps notices true to the labels of nodes, and has maintenance begin early by another label.
+"""Write notices from the labels of nodes, and ask GKE to begin early through another label.
 
-Nothing is asked while nothing changes: nodes are followed anyway, and only a change of what counts has notices looked
-at. While there is anything planned they are looked at now and then, since somebody may have deleted one.
+There are no requests while nothing changes: nodes are watched anyway, and only a relevant change triggers a reconcile.
+While maintenance is planned, notices are also reconciled periodically, since a user may have deleted one.
 """
 
 import asyncio
@@ -39,10 +39,10 @@ _BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(minutes=1), jitte
 
 
 class GkeEventSource:
-    """Maintenance that labels tell of; somebody else runs the cache of nodes."""
+    """Maintenance from labels of nodes. The caller runs the node informer."""
 
     name = SOURCE
-    messages_processed = 0  # there are no messages
+    messages_processed = 0  # labels are not messages
 
     def __init__(self, client: Client, nodes: Informer[Node]) -> None:
         self.quarantine = Quarantine(SOURCE, client.clock)
@@ -54,19 +54,19 @@ class GkeEventSource:
 
     @property
     def is_up(self) -> bool:
-        """Tell whether it sees nodes and notices."""
+        """Whether notices can be read and written."""
         return not self._problem
 
     def problems(self) -> Sequence[str]:
-        """Return what keeps it from its work, a line each."""
+        """Return one line per problem."""
         return (*([self._problem] if self._problem else ()), *self.quarantine.problems())
 
     def time_since_last_answer(self) -> timedelta | None:
-        """Return nothing: nobody is asked."""
+        """Return None: no cloud API is called."""
         return None
 
     async def run(self, notice_writer: NoticeWriter) -> None:
-        """Report what labels say, until cancelled."""
+        """Write the maintenance in labels as notices, until cancelled."""
         await self._nodes.wait_synced()
         unsubscribe = self._nodes.subscribe(self._on_node)
         failures = 0
@@ -119,23 +119,23 @@ class GkeEventSource:
             return list(reports(node, parse_labels(node), notices, at=at))
         except UnreadableLabel as error:
             self.quarantine.add(where=f"node {node.name}", why=str(error), what=dict(node.metadata.labels))
-            return ()  # what was said before holds
+            return ()  # the previous report holds
 
     def _report_problem(self, error: KubeError) -> None:
-        problem = f"{SOURCE}: notices cannot be read or written, which is tried again: {error}"
+        problem = f"{SOURCE}: MaintenanceNotices cannot be read or written, retrying: {error}"
         if problem != self._problem:
             log.warning("%s", problem)
         self._problem = problem
 
 
 class GkeEarlyStartSource(GkeEventSource):
-    """The same, for those who want maintenance to begin as soon as a node is empty: it is a `Starter`."""
+    """A `GkeEventSource` that can also begin maintenance early."""
 
     async def start_early(self, notice: MaintenanceNotice) -> None:
-        """Have GKE begin now, by a label of the node; raises `RescheduleRefused` if that is not there any more."""
+        """Ask GKE to begin now through a label; raise `RescheduleRefused` if the node does not exist any more."""
         uid = notice.spec.notice_id.rpartition("-")[0]
         patch = merge_patch({"metadata": {"uid": uid, "labels": {PERFORM: "true"}}})
         try:
             await self._client.patch(NODES, notice.spec.node_name, patch)
-        except (Conflict, Invalid, NotFound) as error:  # a uid that is not that of the node is invalid
-            raise RescheduleRefused(f"the node is not there any more: {error}") from error
+        except (Conflict, Invalid, NotFound) as error:  # a patch with another uid is Invalid
+            raise RescheduleRefused(f"the node no longer exists: {error}") from error

@@ -1,12 +1,13 @@
-"""What the labels of a node of GKE say about maintenance of its host. Pure.
+"""Parse the labels of GKE nodes that announce maintenance of the host. Pure.
 
-    said = read(node)                                   # None: nothing is planned; raises `UnreadableLabel`
-    for report in reports(node, said, notices, at=now): …
+    labels = parse_labels(node)                         # None: nothing is planned; raises `UnreadableLabel`
+    for report in reports(node, labels, notices, at=now): …
 
-GKE labels nodes with accelerators some weeks ahead, with the time in seconds since 1970. It shows one maintenance at
-most. The notice is named after the node, which is another once its uid is, and the start that was told first; while it
-is open and has not begun, another time means that it was moved. A label that is gone means that it is over, or was
-called off, which is noted (`GONE_AT`). What is over stays over: the same start never makes another notice.
+GKE labels nodes with accelerators some weeks ahead, with the time in seconds since 1970. It announces at most one
+maintenance per node. A notice is named after the uid of the node and the first announced start; while it is open and
+has not begun, another time means that it was moved. A removed label means that the maintenance is over or was
+cancelled, which is recorded in the annotation `GONE_AT`. A finished notice stays finished: the same start never creates
+another notice.
 """
 
 import re
@@ -28,18 +29,18 @@ TERMINATING = f"{_PREFIX}/impending-node-termination"  # a taint
 
 GONE_AT = "gke.haulout.dev/gone-at"
 
-_SECONDS = re.compile(r"[0-9]{1,11}", re.ASCII)  # more is no year of a calendar
+_SECONDS = re.compile(r"[0-9]{1,11}", re.ASCII)  # more digits are no valid year
 _FINISHED_STAGES = (NoticeStage.CANCELLED, NoticeStage.ENDED)
 _FALSE = "false"
 
 
 class UnreadableLabel(ValueError):
-    """A label that makes no sense: what was found, and what was expected."""
+    """A label cannot be parsed: what was found, and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceLabels:
-    """What labels say."""
+    """The maintenance in a node's labels."""
 
     start: datetime | None
     deadline: datetime | None
@@ -47,7 +48,7 @@ class MaintenanceLabels:
 
 
 def relevant_fields(node: Node | None) -> tuple[object, ...]:
-    """Return all of a node that counts here, to tell whether it has changed."""
+    """Return the fields of a node whose changes matter here."""
     if node is None:
         return ()
     labels = node.metadata.labels
@@ -55,7 +56,7 @@ def relevant_fields(node: Node | None) -> tuple[object, ...]:
 
 
 def parse_labels(node: Node) -> MaintenanceLabels | None:
-    """Return what the labels of a node say; None if that is nothing. Raises `UnreadableLabel`."""
+    """Parse the labels of a node; None if nothing is planned. Raise `UnreadableLabel`."""
     labels = node.metadata.labels
     is_active = labels.get(ACTIVE, _FALSE).lower() != _FALSE
     if START not in labels and not is_active:
@@ -70,7 +71,7 @@ def parse_labels(node: Node) -> MaintenanceLabels | None:
 def reports(
     node: Node, labels: MaintenanceLabels | None, notices: Sequence[MaintenanceNotice], *, at: datetime
 ) -> Iterator[NoticeReport]:
-    """Yield what follows for a node; `notices` are all of this source about nodes of its name."""
+    """Yield the reports for a node; `notices` are all of this source for nodes of its name."""
     own_notices = [item for item in notices if item.spec.notice_id.startswith(f"{node.uid}-")]
     known = [item for item in own_notices if not is_finished(item)]
     matching = None if labels is None else _matching_notice(known, labels)
@@ -82,7 +83,7 @@ def reports(
         and labels.start is None
         and any(GONE_AT not in item.metadata.annotations for item in own_notices)
     ):
-        return  # somebody has ended what goes on, and it has no start to be known by
+        return  # a person ended the notice of a running maintenance, and it has no start to identify it
     notice_id = _new_notice_id(node, labels, at) if matching is None else matching.spec.notice_id
     yield NoticeReport(
         source=SOURCE,
@@ -96,7 +97,7 @@ def reports(
 
 
 def end_report(notice: MaintenanceNotice, *, at: datetime) -> NoticeReport:
-    """Return what is said about a maintenance that no label tells of any more, or whose node is gone."""
+    """Return the report for a maintenance that no label announces any more, or whose node was deleted."""
     spec = notice.spec
     is_ahead = spec.stage in ("", NoticeStage.SCHEDULED) and spec.start is not None and at < spec.start
     annotations = {GONE_AT: f"{at:%Y-%m-%dT%H:%M:%SZ}"}
@@ -107,7 +108,7 @@ def end_report(notice: MaintenanceNotice, *, at: datetime) -> NoticeReport:
 
 
 def is_finished(notice: MaintenanceNotice) -> bool:
-    """Tell whether nothing more is expected of it."""
+    """Return whether the notice was cancelled or ended."""
     return notice.spec.stage in _FINISHED_STAGES
 
 
@@ -123,9 +124,9 @@ def _new_notice_id(node: Node, labels: MaintenanceLabels, at: datetime) -> str:
 
 def _plan(labels: MaintenanceLabels) -> MaintenancePlan:
     return MaintenancePlan(
-        kind=MaintenanceKind.REBOOT,  # accelerators cannot move while they run
+        kind=MaintenanceKind.REBOOT,  # machines with accelerators cannot migrate live
         reason="HostMaintenance",
-        description="maintenance of the host, as GKE says by labels of the node",
+        description="maintenance of the host, announced by GKE in node labels",
         start=labels.start,
         deadline=labels.deadline,
     )

@@ -1,4 +1,4 @@
-"""What can be set about labels of GKE, by environment variables."""
+"""Settings of the GKE event source, from environment variables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ ENABLING_VARIABLES = (_ENABLED_VARIABLE,)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GkeSettings:
-    """What is configured."""
+    """Settings of the GKE event source."""
 
     early_start: GoogleEarlyStart = GoogleEarlyStart.NEVER
 
 
 def read(variables: Mapping[str, str]) -> GkeSettings | None:
-    """Return what environment variables say; None if labels are not looked at. Raises `ConfigError`."""
+    """Return the settings; None if the source is off. Raise `ConfigError`."""
     if not bool_variable(variables, _ENABLED_VARIABLE, default=False):
         return None
     value = variables.get(_EARLY_START_VARIABLE, "").strip().lower() or GoogleEarlyStart.NEVER

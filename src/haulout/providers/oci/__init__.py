@@ -1,14 +1,15 @@
 """Oracle Cloud Infrastructure: maintenance of instances, from a stream of events and from the Compute API.
 
-reading     pure: what a message, or an entry of a list, says
-cloud       which calls there are, and what to make of their errors
-occurrences pure: which notice a message is about, and in which order messages count
-consumer    follows the stream: every event becomes a notice, and only then is its offset committed
-reconciler  asks Compute every few minutes: what the stream lost, moved or never told
-source      both together, and how to ask for another time
-settings    environment variables, as those of the OCI Node Maintenance Handler
-handler     pure: what the OCI Node Maintenance Handler has left in a cluster
-sdk         the calls, by Oracle's SDK
+- `maintenance_events`: parses messages and list entries. Pure.
+- `api`: the OCI calls in use, as protocols.
+- `correlation`: finds the notice for a message, and orders messages. Pure.
+- `stream_consumer`: consumes the stream; an offset is committed only after its event became a notice.
+- `compute_reconciler`: polls Compute for what the stream lost, moved or never reported.
+- `event_source`: combines both, and moves maintenance to another time.
+- `settings`: environment variables, including those of the OCI Node Maintenance Handler.
+- `handler_cronjobs`: parses the CronJobs that the OCI Node Maintenance Handler left in a cluster. Pure.
+- `cronjob_adoption`: turns these CronJobs into notices.
+- `sdk`: the calls through Oracle's SDK.
 """
 
-SOURCE = "oci"  # what `spec.source` of its notices says
+SOURCE = "oci"  # the value of `spec.source` in its notices

@@ -1,7 +1,7 @@
-"""The calls of OCI that we make, as interfaces: `sdk` makes them by Oracle's SDK, the sandbox has a model of them.
+"""The OCI calls in use, as protocols: `sdk` implements them with Oracle's SDK; the sandbox has a model of them.
 
-Documents are as they are on the wire, with their names in camelCase. Whatever goes wrong is a `CloudError`; a `status`
-of 0 is no answer, after which nobody knows whether the call took effect.
+Documents are as the API returns them, with names in camelCase. Every failure is a `CloudError`. A `status` of 0 means
+no response: it is unknown whether the call took effect.
 """
 
 from collections.abc import Sequence
@@ -14,22 +14,22 @@ NOT_FOUND = 404
 
 
 class Streaming(Protocol):
-    """A stream, for one consumer of a group that commits by itself."""
+    """A stream, for one consumer of a group that commits explicitly."""
 
     async def group_cursor(self, *, group: str, instance: str) -> str:
-        """Return a cursor: where the group has committed to; for a new group, the oldest message there is."""
+        """Return a cursor at the group's committed offset; for a new group, at the oldest message."""
         ...
 
     async def messages(self, cursor: str, *, limit: int) -> tuple[Sequence[Document], str]:
-        """Return the next messages, and the cursor to go on with."""
+        """Return the next messages, and the cursor to continue with."""
         ...
 
     async def commit(self, cursor: str) -> str:
-        """Have the group never see again what lies before a cursor; return the cursor to go on with."""
+        """Commit everything before the cursor for the group; return the cursor to continue with."""
         ...
 
     async def heartbeat(self, cursor: str) -> str:
-        """Say that we are still at work; return the cursor to go on with."""
+        """Keep the consumer's partitions assigned; return the cursor to continue with."""
         ...
 
 
@@ -39,17 +39,15 @@ class Compute(Protocol):
     async def maintenance_events(
         self, compartment: str, *, state: str, page: str = ""
     ) -> tuple[Sequence[Document], str]:
-        """Return a page of the maintenance in a state, and the name of the next page; empty: it was the last."""
+        """Return a page of the maintenance events in a state, and the token of the next page; empty: last page."""
         ...
 
     async def maintenance_event(self, event: str) -> tuple[Document, str]:
-        """Return one, and its etag."""
+        """Return a maintenance event and its etag."""
         ...
 
     async def move_event(self, event: str, *, start: datetime, etag: str, token: str) -> None:
-        """Move one, if it still has this etag; the same token again changes nothing."""
+        """Move a maintenance event, if its etag is unchanged. `token` makes the call idempotent."""
         ...
 
-    async def instance(self, instance: str) -> Document:
-        """Return an instance."""
-        ...
+    async def instance(self, instance: str) -> Document: ...

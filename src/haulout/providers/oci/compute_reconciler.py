@@ -1,12 +1,11 @@
-"""Asks Compute every few minutes how things are: what the stream lost, moved, or never told.
+"""Poll Compute every few minutes for what the stream lost, moved, or never reported.
 
-What a list shows becomes a notice, or changes one. An open notice that no list shows is asked for by itself: it has
-ended, was cancelled, or lies in a compartment that we did not know of. Only if it cannot be found, though the list of
-the compartment of its instance came whole, is it gone. An error never says that something is gone, and what was told a
-moment ago may not be in lists yet.
+Listed maintenance creates or changes notices. An open notice whose maintenance no list contains is read individually:
+the maintenance has ended, was cancelled, or is in an unknown compartment. It counts as gone only if it is not found
+although the list of its instance's compartment is complete. An error never ends a notice, and neither does a missing
+list entry shortly after a message, since lists lag behind the stream.
 
-A notice whose node is not found by the machine's OCID gets what people call the machine, for nodes that do not tell
-which machine they run on.
+If no node has the machine's OCID, the notice gets the display name of the machine, for nodes without a provider ID.
 """
 
 import asyncio
@@ -31,18 +30,18 @@ from haulout.providers.retry import await_with_timeout, ignore_answer
 
 log = logging.getLogger(__name__)
 
-_OPEN_STATES = ("SCHEDULED", "STARTED", "PROCESSING")  # in the order in which they follow: none slips through
-_OPEN_STAGES = ("", NoticeStage.SCHEDULED, NoticeStage.STARTED, NoticeStage.FAILED)  # what failed may yet succeed
+_OPEN_STATES = ("SCHEDULED", "STARTED", "PROCESSING")  # in the order of their transitions, so that none is missed
+_OPEN_STAGES = ("", NoticeStage.SCHEDULED, NoticeStage.STARTED, NoticeStage.FAILED)  # FAILED: it may still succeed
 _TERMINATED_STATES = ("TERMINATING", "TERMINATED")
 _POLL_SOON_AFTER = timedelta(seconds=10)
 _BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=5), jitter=0.5)
-_LIST_DELAY = timedelta(minutes=15)  # what is told is in lists by then
+_LIST_DELAY = timedelta(minutes=15)  # lists contain what was reported by then
 _MAX_PAGES = 1000
 _MAX_NAME = 255
 
 
 class ComputeReconciler:
-    """Compares notices with what Compute shows, in the compartments that it is told of."""
+    """Compares notices with Compute, in the known compartments."""
 
     def __init__(
         self,
@@ -60,21 +59,21 @@ class ComputeReconciler:
         self._clock = clock
         self._random = random
         self._quarantine = quarantine
-        self._compartments = dict.fromkeys(compartments)  # a set with an order
-        self._compartment_of: dict[str, str] = {}  # in which compartment a maintenance is, as far as that is known
+        self._compartments = dict.fromkeys(compartments)  # used as an ordered set
+        self._compartment_of: dict[str, str] = {}  # by maintenance: its compartment, if known
         self._interval = interval
         self._on_answer = on_answer
         self._failures = 0
         self._wake = asyncio.Event()
 
     async def run(self, notice_writer: NoticeWriter) -> None:
-        """Look now, and again and again, until cancelled."""
+        """Reconcile now and after each interval, until cancelled."""
         while True:
             try:
                 await self.reconcile(notice_writer)
             except (CloudError, KubeError) as error:
                 self._failures += 1
-                self.problem = f"oci: maintenance cannot be compared with Compute, which is tried again: {error}"
+                self.problem = f"oci: maintenance events cannot be reconciled with OCI Compute, retrying: {error}"
                 log.warning("%s", self.problem)
                 retry_after = error.retry_after if isinstance(error, CloudError | ApiError) else None
                 await self._wait(max(_BACKOFF.delay(self._failures, self._random), retry_after or timedelta()))
@@ -83,24 +82,24 @@ class ComputeReconciler:
                 await self._wait(self._interval)
 
     def on_message(self, notice_id: str, compartment: str) -> None:
-        """Hear that something happened, to a maintenance and in a compartment if that is known."""
+        """Handle a message: remember the compartment if it has one, and reconcile soon."""
         self._remember_compartment(notice_id, compartment)
         self.reconcile_soon()
 
     def reconcile_soon(self) -> None:
-        """Look again within some seconds, not only when it is time."""
+        """Reconcile within seconds instead of after the interval."""
         self._wake.set()
 
     async def current_state(self, report: NoticeReport) -> NoticeReport | None:
-        """Return the present state of a maintenance; None if it cannot be had."""
+        """Return the current state of a maintenance; None if it cannot be read."""
         try:
             return self._parse(await self._get_event(report.notice_id))
         except CloudError as error:
-            log.info("oci: the present state of %s is not known: %s", report.notice_id, error)
+            log.info("oci: the current state of %s cannot be read: %s", report.notice_id, error)
             return None
 
     async def is_unknown(self, report: NoticeReport) -> bool | None:
-        """Tell whether Compute does not know a maintenance, though it knows its instance; None if that is not known."""
+        """Return whether Compute knows the instance of a maintenance, but not the maintenance; None if unclear."""
         try:
             if is_maintenance_id(report.notice_id):
                 await self._get_event(report.notice_id)
@@ -112,10 +111,10 @@ class ComputeReconciler:
             has_instance = await self._get_instance(report.provider_id) is not None
         except CloudError:
             return None
-        return True if has_instance else None  # without the permission to look nothing is found
+        return True if has_instance else None  # without permission every read returns 404
 
     async def open_for_instance(self, instance: str) -> list[NoticeReport]:
-        """Return all that is open for an instance; raises `CloudError` if that cannot be had as a whole."""
+        """Return all open maintenance of an instance; raise `CloudError` if the list is incomplete."""
         found = await await_with_timeout(self._compute.instance(instance), doing=f"asking for instance {instance}")
         compartment = found.get("compartmentId")
         self._remember_compartment("", compartment)
@@ -128,13 +127,13 @@ class ComputeReconciler:
                 await self._wake.wait()
         except TimeoutError:
             return
-        await self._clock.sleep(_POLL_SOON_AFTER)  # by then others have looked at what is new, too
+        await self._clock.sleep(_POLL_SOON_AFTER)  # by then the stream's messages are written, too
         self._wake.clear()
 
-    # One look
+    # Reconcile
 
     async def reconcile(self, notice_writer: NoticeWriter) -> None:
-        """Compare everything once; raises the last of the errors, after all that could be done is done."""
+        """Reconcile everything once; raise the last error after everything else is done."""
         notices = await notice_writer.list_by_source(SOURCE)
         occurrences = {
             item: Occurrences.for_maintenance(item, notices) for item in {maintenance_of(item) for item in notices}
@@ -170,7 +169,7 @@ class ComputeReconciler:
             raise failure
 
     async def _list(self, compartment: str) -> dict[str, NoticeReport]:
-        """Return all that is open in a compartment; an error if that cannot be had as a whole."""
+        """Return all open maintenance in a compartment; raise `CloudError` if the list is incomplete."""
         found: dict[str, NoticeReport] = {}
         for state in _OPEN_STATES:
             for entry_document in await self._list_pages(compartment, state):
@@ -211,7 +210,7 @@ class ComputeReconciler:
     async def _reconcile_unlisted(
         self, notice_writer: NoticeWriter, notice: MaintenanceNotice, complete: set[str]
     ) -> None:
-        """Find out what became of a maintenance that no list shows."""
+        """Read a maintenance that no list contains, and write its state or its end."""
         maintenance = maintenance_of(notice)
         report, is_known = None, is_maintenance_id(maintenance)
         try:
@@ -227,11 +226,11 @@ class ComputeReconciler:
             await write_if_changed(notice_writer, notice, report_for(notice, report), self._quarantine)
 
     def _should_be_listed(self, notice: MaintenanceNotice) -> bool:
-        heard = last_heard_at(notice)  # not reported_at alone: an event may say that it is years old
+        heard = last_heard_at(notice)  # not reported_at alone: a message may have a time that is years old
         return heard is not None and self._clock.now() - heard > _LIST_DELAY
 
     async def _end_report(self, notice: MaintenanceNotice, complete: set[str]) -> NoticeReport | None:
-        """Return that a maintenance is over which is not known any more, if that is certain."""
+        """Return the end of a maintenance that does not exist any more; None if that is not certain."""
         instance = await self._get_instance(notice.spec.provider_id)
         if instance is None:
             log.info("oci: neither maintenance %s nor its instance is found", notice.spec.notice_id)
@@ -239,12 +238,12 @@ class ComputeReconciler:
         self._remember_compartment(maintenance_of(notice), instance.get("compartmentId"))
         has_ended = instance.get("lifecycleState") in _TERMINATED_STATES
         if not has_ended and (instance.get("compartmentId") not in complete or notice.spec.stage == NoticeStage.FAILED):
-            return None  # that OCI has forgotten a failure does not make the machine fit
+            return None  # a failed maintenance that OCI has deleted does not mean that the machine works
         has_started = notice.spec.stage in (NoticeStage.STARTED, NoticeStage.FAILED)
         return _report(notice, self._clock, stage=NoticeStage.ENDED if has_started else NoticeStage.CANCELLED)
 
     def _remember_compartment(self, notice_id: str, compartment: object) -> None:
-        """Know where a maintenance is, and look there from now on."""
+        """Remember the compartment of a maintenance, and poll the compartment from now on."""
         if not isinstance(compartment, str) or not compartment:
             return
         if notice_id:
@@ -254,7 +253,7 @@ class ComputeReconciler:
             self.reconcile_soon()
 
     async def _write_machine_name(self, notice_writer: NoticeWriter, notice: MaintenanceNotice) -> None:
-        """Say what people call the machine of a notice."""
+        """Add the display name of the machine to a notice."""
         instance = await self._get_instance(notice.spec.provider_id)
         name = None if instance is None else instance.get("displayName")
         if isinstance(name, str) and 0 < len(name) <= _MAX_NAME:
@@ -271,7 +270,7 @@ class ComputeReconciler:
 
 
 def _needs_machine_name(notice: MaintenanceNotice) -> bool:
-    """Tell whether no node is found, and what people call the machine might help."""
+    """Return whether no node is found, and the machine's display name could help."""
     condition = notice.status.condition(NoticeCondition.NODE_FOUND)
     return condition is not None and condition.status == "False" and not notice.spec.machine_name
 

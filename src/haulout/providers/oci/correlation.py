@@ -1,14 +1,14 @@
-"""Which notice a message of the stream is about, and in which order messages count. Pure.
+"""Find the notice for a message of the stream, and order messages. Pure.
 
-    found = Occurrences.of(maintenance, notices)
-    if not found.has_taken(position): …
+    found = Occurrences.for_maintenance(maintenance, notices)
+    if not found.has_processed(position): …
 
-OCI gives each maintenance an OCID, and never begins one again that is over. People who try their set-up send the same
-sample event again and again, with the same OCID and the same `eventTime`. Each such occurrence gets its own notice.
+OCI gives each maintenance an OCID, and never restarts one that is over. Users who test their setup send the same sample
+event repeatedly, with the same OCID and the same `eventTime`. Each such occurrence gets its own notice.
 
-A message is identified by its partition and offset: the notice that took it keeps the highest offset of each partition
-in an annotation, written together with what the message says. A stream that is read again therefore changes nothing,
-and the same event under a new offset counts as sent again.
+A message is identified by its partition and offset: its notice keeps the highest offset of each partition in an
+annotation, written together with the content. So reading the stream again changes nothing, and the same event with a
+new offset counts as sent again.
 """
 
 import re
@@ -20,11 +20,11 @@ from haulout.api.maintenancenotice import MaintenanceNotice, NoticeStage
 from haulout.api.notice_reports import NoticeReport, combine_reports, plan_of
 from haulout.core.walltime import TICK
 
-HEARD_AT = "oci.haulout.dev/heard-at"  # when the last message about it was read
-MAINTENANCE = "oci.haulout.dev/maintenance"  # what OCI calls it, where its notice has a name of its own
+HEARD_AT = "oci.haulout.dev/heard-at"  # when the last message about the maintenance was read
+MAINTENANCE = "oci.haulout.dev/maintenance"  # the OCID of the maintenance, if the notice has another ID
 ENDED_BY_MESSAGE = "oci.haulout.dev/ended-by-message"
-_OFFSET = "oci.haulout.dev/offset-"  # of the last message, by partition
-_DIGITS = 20  # so that the larger offset is the larger text
+_OFFSET = "oci.haulout.dev/offset-"  # followed by the partition: offset of the last message
+_DIGITS = 20  # zero-padded, so that offsets compare as text
 _TIME_PRECISION = timedelta(milliseconds=1)  # the precision of an eventTime
 _FINISHED_STAGES = (NoticeStage.ENDED, NoticeStage.CANCELLED)
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -32,27 +32,27 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a message is on the stream."""
+    """The position of a message on the stream."""
 
     partition: int
     offset: int
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """The annotation that says that a message was taken."""
+        """The annotation that records that the message was processed."""
         return {f"{_OFFSET}{self.partition}": f"{self.offset:0{_DIGITS}}"}
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Messages that belong to one occurrence, as one report; `position` is that of the first."""
+    """The messages of one occurrence, combined into one report; `position` is that of the first."""
 
     report: NoticeReport
     position: Position | None
 
     @property
     def is_finished(self) -> bool:
-        """Whether it says that the maintenance is over."""
+        """Whether the report ends the maintenance."""
         return self.report.stage in _FINISHED_STAGES
 
 
@@ -65,17 +65,17 @@ class Occurrences:
 
     @staticmethod
     def for_maintenance(maintenance: str, notices: Iterable[MaintenanceNotice]) -> "Occurrences":
-        """Return those that are about a maintenance."""
+        """Return the occurrences of a maintenance among these notices."""
         return Occurrences(
             maintenance, {notice.name: notice for notice in notices if maintenance_of(notice) == maintenance}
         )
 
     def remember(self, notice: MaintenanceNotice) -> None:
-        """Note how a notice is now."""
+        """Add a notice, or replace it with a newer version."""
         self._notices[notice.name] = notice
 
     def has_processed(self, position: Position | None) -> bool:
-        """Tell whether a message was taken before."""
+        """Return whether the message was processed before."""
         if position is None:
             return False
         return any(
@@ -86,15 +86,15 @@ class Occurrences:
 
     @property
     def latest(self) -> MaintenanceNotice | None:
-        """The notice that is not over, or else the one that was created last."""
+        """The open notice, or else the one that was created last."""
         return max(self._notices.values(), key=lambda notice: (not is_finished(notice), _age(notice)), default=None)
 
     def for_latest(self, report: NoticeReport) -> NoticeReport:
-        """Return a report about the latest notice."""
+        """Return the report for the latest notice."""
         return report if self.latest is None else report_for(self.latest, report)
 
     def for_new_notice(self, run: Run) -> NoticeReport:
-        """Return a report about a new notice; the same message leads to the same name."""
+        """Return the report for a new notice; the same message always gives the same name."""
         report, position = run.report, run.position
         if position is None:
             return self.for_latest(report)
@@ -103,7 +103,7 @@ class Occurrences:
 
 
 def parse_position(partition: object, offset: object) -> Position | None:
-    """Return where a message is; None if the stream does not say."""
+    """Return the position of a message; None if it is invalid."""
     texts = str(partition), str(offset)
     if not all(_NUMBER.fullmatch(text) for text in texts):
         return None
@@ -111,7 +111,7 @@ def parse_position(partition: object, offset: object) -> Position | None:
 
 
 def split_runs(messages: Sequence[tuple[NoticeReport, Position | None]]) -> Iterator[Run]:
-    """Yield what messages about one maintenance say; an open stage after an end begins another run."""
+    """Yield the runs of messages about one maintenance; an open stage after an end begins a new run."""
     run: Run | None = None
     for report, position in messages:
         if run is None or (run.is_finished and report.stage not in _FINISHED_STAGES):
@@ -126,7 +126,7 @@ def split_runs(messages: Sequence[tuple[NoticeReport, Position | None]]) -> Iter
 
 
 def ordered(notice: MaintenanceNotice | None, report: NoticeReport) -> NoticeReport:
-    """Return a report that outweighs another plan that was said before with the same `eventTime`."""
+    """Return the report with a time that overrides another plan with the same `eventTime`."""
     reported_at = None if notice is None or plan_of(notice.spec) == report.plan else notice.spec.reported_at
     return report if reported_at is None else _after(reported_at, report)
 
@@ -137,27 +137,27 @@ def _after(reported_at: datetime, report: NoticeReport) -> NoticeReport:
 
 
 def is_finished(notice: MaintenanceNotice) -> bool:
-    """Tell whether nothing more is expected of it."""
+    """Return whether the notice was cancelled or ended."""
     return notice.spec.stage in _FINISHED_STAGES
 
 
 def maintenance_of(notice: MaintenanceNotice) -> str:
-    """Return what OCI calls the maintenance of a notice."""
+    """Return the OCID of the notice's maintenance."""
     return notice.metadata.annotations.get(MAINTENANCE) or notice.spec.notice_id
 
 
 def report_for(notice: MaintenanceNotice, report: NoticeReport) -> NoticeReport:
-    """Return a report about one notice of its maintenance."""
+    """Return the report for this notice."""
     return replace(report, notice_id=notice.spec.notice_id)
 
 
 def heard_annotation(at: datetime) -> Mapping[str, str]:
-    """Return the annotation that says when a message was read."""
+    """Return the annotation that records when a message was read."""
     return {HEARD_AT: f"{at:%Y-%m-%dT%H:%M:%SZ}"}
 
 
 def last_heard_at(notice: MaintenanceNotice) -> datetime | None:
-    """Return when somebody last spoke of a maintenance, whatever time its messages claim."""
+    """Return when the maintenance was last reported, by our clock if possible, whatever time its messages have."""
     try:
         read_at = datetime.fromisoformat(notice.metadata.annotations.get(HEARD_AT, ""))
     except ValueError:
@@ -168,5 +168,5 @@ def last_heard_at(notice: MaintenanceNotice) -> datetime | None:
 
 def _age(notice: MaintenanceNotice) -> tuple[float, int, str]:
     created = notice.metadata.creation_timestamp
-    # Names that end in an offset: the longer one has the higher offset.
+    # IDs that end in an offset: the longer one has the higher offset.
     return 0.0 if created is None else created.timestamp(), len(notice.spec.notice_id), notice.spec.notice_id

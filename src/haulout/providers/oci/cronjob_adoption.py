@@ -1,16 +1,16 @@
-"""Takes over what the OCI Node Maintenance Handler had planned: each of its CronJobs becomes a notice.
+"""Take over the plans of the OCI Node Maintenance Handler: each of its CronJobs becomes a notice.
 
-The messages that these CronJobs were made from are acknowledged, so nobody will tell again. The order of things:
+The messages from which the CronJobs were made are committed, so they will not be received again. The steps:
 
-1. OCI is asked what is open for the machine of the node. What it shows is taken as it is, under the names that the
-   stream and the lists use as well: there is never a second notice for it. Only if OCI shows nothing, or says nothing
-   until an hour before the drain, is the notice made of what the CronJob says.
-2. When the notice is there the CronJob is suspended, and labelled. Until then it would still do its work, should we
-   die; if it fires after all, it does what we do. Who wants to go back to the handler lets it go on.
-3. When its maintenance was to begin the CronJob is deleted, and so is one whose time had passed when we first saw it:
-   otherwise it would fire again a year later. A job that it has started is left to end first.
+1. List the open maintenance of the node's machine in OCI. It is used as it is, with the same IDs as from the stream and
+   the lists: there is never a second notice for it. Only if OCI returns none, or does not answer until an hour before
+   the drain, is the notice made from the CronJob.
+2. When the notice exists, suspend and label the CronJob. Until then the CronJob would still do its work after a crash;
+   if it fires nevertheless, it does what the operator does. To go back to the handler, resume the CronJobs.
+3. At the planned start of the maintenance delete the CronJob, likewise one whose time had passed when it was first
+   observed: otherwise it would fire again a year later. A running job is left to finish first.
 
-Whatever is not written exactly as the handler writes it, or was suspended by somebody else, is left alone.
+CronJobs that are not exactly as the handler writes them, or that were suspended by others, are left alone.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ from haulout.providers.oci.handler_cronjobs import CRON_JOBS, CronJob, HandlerDr
 
 log = logging.getLogger(__name__)
 
-ADOPTED_LABEL = "haulout.dev/adopted"  # a label of CronJobs that we have suspended
-NOTICE_ANNOTATION = "haulout.dev/notice"  # an annotation of these: what has become of them
+ADOPTED_LABEL = "haulout.dev/adopted"  # a label of CronJobs that we suspended
+NOTICE_ANNOTATION = "haulout.dev/notice"  # an annotation of these CronJobs: the name of their notice
 ADOPTED_FROM_ANNOTATION = "haulout.dev/adopted-from"  # an annotation of notices: the CronJob
 
 _FINISHED_STAGES = (NoticeStage.CANCELLED, NoticeStage.ENDED)
@@ -47,17 +47,16 @@ ListOpenMaintenance = Callable[[str], Awaitable[Sequence[NoticeReport]]]
 
 
 def permissions(*, namespace: str = "") -> tuple[Permission, ...]:
-    """Return what is needed; CronJobs are in `namespace`, or in any if it is empty."""
+    """Return the permissions; CronJobs are in `namespace`, or in all namespaces if it is empty."""
     group, plural, namespace_or_all = CRON_JOBS.group, CRON_JOBS.plural, namespace or None
-    purpose = "take over what the OCI Node Maintenance Handler has planned"
+    purpose = "adopt CronJobs of the OCI Node Maintenance Handler"
     return (Permission(("list", "watch", "patch", "delete"), group, plural, namespace_or_all, purpose),)
 
 
 class CronJobAdoption:
-    """Takes over CronJobs, those that are there and those that come; `run` may be called once.
+    """Adopts existing and new CronJobs. Call `run` at most once.
 
-    `list_open_maintenance` returns what OCI shows as open for an instance, and raises `CloudError` if it shows nothing
-    now.
+    `list_open_maintenance` returns the open maintenance of an instance, and raises `CloudError` if OCI does not answer.
     """
 
     def __init__(
@@ -72,29 +71,29 @@ class CronJobAdoption:
             client, ListWatch(CRON_JOBS, namespace=namespace or None), transform=_trimmed
         )
         self._problems: dict[str, str] = {}
-        self._missing_nodes: dict[str, str] = {}  # by key, the node that is not there
+        self._missing_nodes: dict[str, str] = {}  # by key of the CronJob: its node, which does not exist
         self._queue: WorkQueue[str] = WorkQueue(
             self._reconcile,
             clock=client.clock,
             random=client.random,
             workers=1,
             metrics=client.metrics,
-            name="scheduled drains",
+            name="CronJob adoption",
         )
 
     def problems(self) -> Sequence[str]:
-        """Return which CronJobs cannot be taken over yet, and why, a line each."""
+        """Return one line per CronJob that cannot be adopted yet."""
         problem = self._jobs.health().problem
-        read_problems = (f"oci: CronJobs cannot be read, which is tried again: {problem}",) if problem else ()
+        read_problems = (f"oci: CronJobs cannot be read, retrying: {problem}",) if problem else ()
         return (*read_problems, *self._problems.values())
 
     async def run(self) -> None:
-        """Work until cancelled; somebody else runs the cache of nodes."""
+        """Run until cancelled. The caller runs the node informer."""
         async with AsyncExitStack() as stack:
             group = await stack.enter_async_context(asyncio.TaskGroup())
             group.create_task(self._watch_jobs())
             await self._nodes.wait_synced()
-            stack.callback(self._nodes.subscribe(self._on_node))  # that copy outlives us
+            stack.callback(self._nodes.subscribe(self._on_node))  # the node informer outlives this component
             await self._jobs.wait_synced()
             self._jobs.subscribe(self._on_job)
             await self._queue.run()
@@ -114,7 +113,7 @@ class CronJobAdoption:
             for key in [job_key for job_key, node in self._missing_nodes.items() if node == new.name]:
                 self._queue.add(key)
 
-    # One look
+    # Reconcile
 
     async def _reconcile(self, key: str) -> datetime | None:
         job = self._jobs.get(key)
@@ -123,21 +122,21 @@ class CronJobAdoption:
             return None
         try:
             if drain.start <= self._clock.now():
-                if not job.status.active:  # else the watch will tell: its job would be deleted with it
+                if not job.status.active:  # deletion would delete its running job
                     await self._delete(job, drain)
                 return None
             if not job.spec.suspend:
                 await self._adopt(job, drain)
         except (Conflict, NotFound) as error:
-            log.debug("CronJob %s is not as it was: %s", key, error)
-            return None  # the watch will tell
+            log.debug("CronJob %s has changed, retrying: %s", key, error)
+            return None  # the watch triggers the next reconcile
         return drain.start
 
     async def _adopt(self, job: CronJob, drain: HandlerDrain) -> None:
         node = self._nodes.get(drain.node)
         if node is None:
             self._missing_nodes[job.key] = drain.node
-            log.warning("oci: CronJob %s is not taken over: there is no node %s", job.key, drain.node)
+            log.warning("oci: CronJob %s is not adopted: there is no node %s", job.key, drain.node)
             return
         reports = await self._reports(job, drain, node)
         matching = next((report for report in reports if drain.is_for(report.plan)), reports[0])
@@ -149,15 +148,15 @@ class CronJobAdoption:
             for report in reports
         }
         if notices[matching.name].spec.stage in _FINISHED_STAGES:
-            # An earlier maintenance of the machine has the name, for some days yet. The CronJob will do its work.
-            log.warning("oci: CronJob %s is not taken over: notice %s is over", job.key, matching.name)
+            # An earlier maintenance of the machine has the name, for some more days. The CronJob will do its work.
+            log.warning("oci: CronJob %s is not adopted: MaintenanceNotice %s is over", job.key, matching.name)
             return
         await self._suspend(job, matching)
         self._problems.pop(job.key, None)
-        log.info("oci: CronJob %s is suspended: what it was to do is MaintenanceNotice %s now", job.key, matching.name)
+        log.info("oci: CronJob %s is suspended: MaintenanceNotice %s replaces it", job.key, matching.name)
 
     async def _reports(self, job: CronJob, drain: HandlerDrain, node: Node) -> Sequence[NoticeReport]:
-        """Return the maintenance that a drain is for: what OCI says, or else what the CronJob says."""
+        """Return the maintenance for a drain: from OCI, or else from the CronJob."""
         planned = report_of(drain, node)
         machine = machine_key(node.spec.provider_id)
         if not machine:
@@ -166,9 +165,9 @@ class CronJobAdoption:
             return tuple(await self._list_open_maintenance(machine)) or (planned,)
         except CloudError as error:
             if drain.at - self._clock.now() > _WAIT_FOR_OCI_UNTIL:
-                self._problems[job.key] = f"oci: CronJob {job.key} is not taken over yet, which is tried again: {error}"
+                self._problems[job.key] = f"oci: CronJob {job.key} is not adopted yet, retrying: {error}"
                 raise
-            log.warning("oci: CronJob %s is taken over as it is: %s", job.key, error)
+            log.warning("oci: CronJob %s is adopted without data from OCI: %s", job.key, error)
             return (planned,)
 
     async def _suspend(self, job: CronJob, report: NoticeReport) -> None:
@@ -193,7 +192,7 @@ class CronJobAdoption:
 
 
 def _trimmed(job: CronJob) -> CronJob:
-    """Return what is kept of a CronJob: of those that are none of the handler's next to nothing."""
+    """Return the parts of a CronJob to keep in memory: of those that are not the handler's only the key."""
     if parse_cron_job(job) is not None:
         return job
     metadata = job.metadata

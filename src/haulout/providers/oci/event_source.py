@@ -1,7 +1,7 @@
-"""OCI as a source of notices: the stream tells at once, Compute tells for certain; either may be missing.
+"""The OCI event source: the stream reports at once, Compute reliably; either of them is optional.
 
-Without a stream everything is found within the few minutes between two looks. Without a compartment to look into, those
-that the stream names are looked into.
+Without a stream everything is found by the next poll. Without configured compartments, those that the stream names are
+polled.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from haulout.providers.oci.stream_consumer import ConsumerOptions, StreamConsume
 from haulout.providers.quarantine import Quarantine
 from haulout.providers.retry import LastAnswer, await_with_timeout
 
-_REFUSED_STATUSES = (400, 403, 404, 409)  # what may not be changed is not found
+_REFUSED_STATUSES = (400, 403, 404, 409)  # OCI returns 404 for what may not be changed
 
 
 class OciEventSource:
-    """Maintenance of instances of OCI."""
+    """Maintenance of OCI instances."""
 
     name = SOURCE
 
@@ -71,25 +71,25 @@ class OciEventSource:
 
     @property
     def messages_processed(self) -> int:
-        """How many messages about a maintenance have become notices."""
+        """The number of messages about maintenance that became notices."""
         return 0 if self._consumer is None else self._consumer.messages_processed
 
     @property
     def is_up(self) -> bool:
-        """Tell whether it hears what OCI says."""
+        """Whether the stream and Compute respond."""
         return not self._all_problems()
 
     def problems(self) -> Sequence[str]:
-        """Return what keeps it from its work, and what makes no sense."""
+        """Return one line per problem, quarantined messages included."""
         adoption_problems = () if self._adoption is None else self._adoption.problems()
         return (*self._all_problems(), *adoption_problems, *self.quarantine.problems())
 
     def time_since_last_answer(self) -> timedelta | None:
-        """Return how long ago OCI last answered."""
+        """Return the time since OCI's last response."""
         return self._last_answer.age()
 
     async def run(self, notice_writer: NoticeWriter) -> None:
-        """Report what OCI says, until cancelled."""
+        """Write OCI's maintenance as notices, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._reconciler.run(notice_writer))
             if self._consumer is not None:
@@ -102,14 +102,20 @@ class OciEventSource:
         return [problem for problem in found if problem]
 
     def adopt_cronjobs(self, client: Client, *, nodes: Informer[Node], namespace: str = "") -> None:
-        """Take over what the OCI Node Maintenance Handler has planned, in one namespace or in all; before it runs."""
+        """Adopt the CronJobs of the OCI Node Maintenance Handler, in one namespace or in all.
+
+        Call this before `run`.
+        """
         list_open_maintenance = self._reconciler.open_for_instance
         self._adoption = CronJobAdoption(
             client, nodes=nodes, list_open_maintenance=list_open_maintenance, namespace=namespace
         )
 
     async def reschedule(self, notice: MaintenanceNotice, to: datetime) -> None:
-        """Have a maintenance begin at another time; nothing happens if it does so already."""
+        """Move a maintenance to another start; do nothing if it has that start already.
+
+        Raise `RescheduleRefused` if OCI refuses, and another `ExternalError` if it does not answer.
+        """
         event = notice.spec.notice_id
         doing = f"moving maintenance {event}"
         entry, etag = await await_with_timeout(self._compute.maintenance_event(event), doing=doing)
@@ -124,7 +130,7 @@ class OciEventSource:
         except CloudError as error:
             if error.status not in _REFUSED_STATUSES:
                 raise
-            raise RescheduleRefused(f"{doing}: OCI says no: {error.message}") from error
+            raise RescheduleRefused(f"{doing}: OCI refuses: {error.message}") from error
         self._reconciler.reconcile_soon()
 
 

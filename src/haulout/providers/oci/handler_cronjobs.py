@@ -1,12 +1,12 @@
-"""What the OCI Node Maintenance Handler has left in a cluster: its CronJobs, read as what they stand for. Pure.
+"""Parse the CronJobs that the OCI Node Maintenance Handler left in a cluster. Pure.
 
-    drain = of_cron_job(job)            # None: it is somebody else's
-    drain.at, drain.start               # when it was to begin, and the maintenance 15 minutes later
+    drain = parse_cron_job(job)         # None: not one of the handler's
+    drain.at, drain.start               # start of the drain, and of the maintenance 15 minutes later
 
-The handler writes down neither the maintenance nor the machine nor the year. The node is in the command and in the
-name, and both have to say the same: what a person has named or written alike is not taken for the handler's. The year
-is the first that fits, counted from when the CronJob was made. When it fires next is no help: that is a year late for
-one that has fired, and for one whose minute had passed when it was made, since the handler drops the seconds.
+The handler records neither the maintenance nor the machine nor the year. The node is in the command and in the name,
+and both must match: a similar CronJob of a user must not be mistaken for the handler's. The year is the first that fits
+after the CronJob was created. Its next scheduled time does not help: it is a year late if the CronJob has fired, or if
+its minute had passed at its creation, since the handler drops the seconds.
 """
 
 import re
@@ -22,15 +22,15 @@ from haulout.api.resources import Resource
 from haulout.core.walltime import EARLIEST, LATEST
 from haulout.providers.oci import SOURCE
 
-LEAD = timedelta(minutes=15)  # the handler's, which nobody can change
-DEFAULT_DURATION = timedelta(days=1)  # what is assumed where nobody says: that long a window is common
+LEAD = timedelta(minutes=15)  # fixed in the handler
+DEFAULT_DURATION = timedelta(days=1)  # assumed if no duration is known; windows of this length are common
 
-_SOURCE_WITHOUT_MACHINE = "onmh"  # a source nobody listens to: times decide
+_SOURCE_WITHOUT_MACHINE = "onmh"  # the ID of no event source, so nothing reports the end: the times decide
 _NAME = re.compile(r"scheduled-drain-(?P<node>.+)-\d{6}")
 _COMMAND = re.compile(r"kubectl drain (?P<node>\S+) --ignore-daemonsets --delete-emptydir-data --force --timeout=10m")
 _SCHEDULE = re.compile(r"(?P<minute>\d{1,2}) (?P<hour>\d{1,2}) (?P<day>\d{1,2}) (?P<month>\d{1,2}) \*")
-_MAX_CLOCK_SKEW = timedelta(minutes=5)  # between the handler's look at its clock and the API server's
-_MAX_YEARS = 9  # until there is a 29th of February for sure
+_MAX_CLOCK_SKEW = timedelta(minutes=5)  # between the handler's clock and the API server's
+_MAX_YEARS = 9  # enough to include a 29th of February
 
 
 class _Container(Base, frozen=True):
@@ -54,7 +54,7 @@ class _JobTemplate(Base, frozen=True):
 
 
 class CronJobSpec(Base, frozen=True):
-    """When, and what."""
+    """Schedule and job template."""
 
     schedule: str = ""
     time_zone: str = ""
@@ -63,13 +63,13 @@ class CronJobSpec(Base, frozen=True):
 
 
 class CronJobStatus(Base, frozen=True):
-    """What has become of it."""
+    """Status of a CronJob."""
 
-    active: tuple[RawObject, ...] = ()  # its jobs that are at work
+    active: tuple[RawObject, ...] = ()  # its running jobs
 
 
 class CronJob(Object, frozen=True):
-    """A CronJob, as far as it matters here."""
+    """A CronJob with the fields that matter here."""
 
     spec: CronJobSpec = CronJobSpec()
     status: CronJobStatus = CronJobStatus()
@@ -80,7 +80,7 @@ CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob", namespaced=True, mode
 
 @dataclass(frozen=True, slots=True)
 class HandlerDrain:
-    """What the handler had planned."""
+    """A drain that the handler planned."""
 
     node: str
     at: datetime
@@ -88,17 +88,17 @@ class HandlerDrain:
 
     @property
     def start(self) -> datetime:
-        """When the maintenance begins, to the minute."""
+        """The start of the maintenance, to the minute."""
         return self.at + LEAD
 
     def is_for(self, plan: MaintenancePlan | None) -> bool:
-        """Tell whether it was planned for a maintenance."""
+        """Return whether the drain was planned for this maintenance."""
         start = None if plan is None else plan.start
         return start is not None and (start - LEAD).replace(second=0, microsecond=0) == self.at
 
 
 def parse_cron_job(job: CronJob) -> HandlerDrain | None:
-    """Return what a CronJob stands for; None if the handler has not written it."""
+    """Return the drain of a CronJob; None if the handler did not write it."""
     name_match, schedule = _NAME.fullmatch(job.name), _SCHEDULE.fullmatch(job.spec.schedule)
     node, created_at = _drained_node(job), job.metadata.creation_timestamp
     if name_match is None or name_match["node"] != node or schedule is None or job.spec.time_zone or created_at is None:
@@ -108,10 +108,11 @@ def parse_cron_job(job: CronJob) -> HandlerDrain | None:
 
 
 def report_of(drain: HandlerDrain, node: Node) -> NoticeReport:
-    """Return the maintenance that a drain was planned for, where nobody else tells of it.
+    """Return the report of the maintenance for a drain, if OCI does not report it.
 
-    Its name is the machine's, as for an event that does not name its maintenance. Of several drains of one machine the
-    one that was planned last counts: the handler leaves the old one when a maintenance is moved.
+    Its ID is the machine's, as for an event without a maintenance OCID. Of several drains of one machine the one
+    created
+    last applies: the handler keeps the old CronJob when a maintenance is moved.
     """
     machine = machine_key(node.spec.provider_id)
     return NoticeReport(
@@ -122,7 +123,7 @@ def report_of(drain: HandlerDrain, node: Node) -> NoticeReport:
         node_name="" if machine else drain.node,
         plan=MaintenancePlan(
             kind=MaintenanceKind.UNKNOWN,
-            description="Taken over from the OCI Node Maintenance Handler, which says neither what it is nor how long.",
+            description="Adopted from the OCI Node Maintenance Handler, which records neither kind nor duration.",
             start=drain.start,
             end=drain.start + DEFAULT_DURATION,
         ),
@@ -130,7 +131,7 @@ def report_of(drain: HandlerDrain, node: Node) -> NoticeReport:
 
 
 def _drained_node(job: CronJob) -> str:
-    """Return the node that is drained; empty if that is not all that is done."""
+    """Return the node that the job drains; empty if the job does anything else."""
     match job.spec.job_template.spec.template.spec.containers:
         case [_Container(command=("/bin/sh", "-c", script))]:
             found = _COMMAND.fullmatch(script.strip())

@@ -1,17 +1,16 @@
-"""What OCI says about the maintenance of an instance, read into reports. Pure.
+"""Parse OCI's messages and list entries about maintenance of instances into reports. Pure.
 
-    report = of_message(message)                    # of the stream; None: it is about something else
-    report = of_entry(entry, at=clock.now())        # of ListInstanceMaintenanceEvents or GetInstanceMaintenanceEvent
+    parsed = parse_message(message)                    # of the stream; None: about something else
+    report = parse_entry(entry, at=clock.now())        # of ListInstanceMaintenanceEvents, GetInstanceMaintenanceEvent
 
-The two spell things differently, and differently from what is documented: `None` and `NONE`, `SUCCESSFUL` and
-`SUCCEEDED`, times with any number of digits. What is not needed may be missing or make no sense. Without an instance,
-or without the time of a maintenance that is only planned, nothing can be done: that is `UnreadableMaintenanceEvent`,
-with the reason.
+The two have different spellings, and differ from the documentation: `None` and `NONE`, `SUCCESSFUL` and `SUCCEEDED`,
+times with any number of digits. Optional fields may be missing or invalid. Without an instance, or without the start of
+a maintenance that has not begun, the document is useless: `UnreadableMaintenanceEvent` has the reason.
 
-An instance that is preempted, or whose host has failed, is told of by events only. When it is over nobody says: that is
-when the instance is gone, or has run on for a while.
+Preemptions and host failures are reported by events only. Their end is not reported: they are over when the instance
+does not exist any more, or has been running for a while.
 
-A live migration is told as an instance action of `NONE`. How long the instance stands still is not told, so this is a
+A live migration is reported as instance action `NONE`. How long the instance pauses is not reported, so this is a
 `Migrate`, never a `Freeze`.
 """
 
@@ -34,11 +33,11 @@ from haulout.providers.oci.correlation import Position, parse_position
 _PREFIX = "com.oraclecloud.computeapi."
 _STAGE_BY_EVENT_TYPE = {
     f"{_PREFIX}instancemaintenance": NoticeStage.SCHEDULED,
-    f"{_PREFIX}maintenancerescheduled": NoticeStage.SCHEDULED,  # documented by users, in no catalogue of events
+    f"{_PREFIX}maintenancerescheduled": NoticeStage.SCHEDULED,  # reported by users; not in the documentation of events
     f"{_PREFIX}instancemaintenance.begin": NoticeStage.STARTED,
     f"{_PREFIX}instancemaintenance.end": NoticeStage.ENDED,
 }
-_HINT_EVENT_TYPES = (f"{_PREFIX}schedulemaintenance",)  # what they say is in no catalogue: Compute has to be asked
+_HINT_EVENT_TYPES = (f"{_PREFIX}schedulemaintenance",)  # their content is not documented: read Compute instead
 _EVENT_SOURCE = "ComputeApi"
 _MAINTENANCE_OCID_PREFIX = "ocid1.instancemaintenanceevent."
 
@@ -60,7 +59,7 @@ _KINDS = {
     "NONE": MaintenanceKind.MIGRATE,
 }
 _FINISHED_STAGES = (NoticeStage.FAILED, NoticeStage.CANCELLED, NoticeStage.ENDED)
-_MAX_OCID = 255  # of an OCID
+_MAX_OCID = 255  # characters
 _MAX_REASON = 1024
 _MAX_DESCRIPTION = 4096
 
@@ -69,12 +68,12 @@ Document = Mapping[str, Any]
 
 
 class UnreadableMaintenanceEvent(ValueError):
-    """It is about the maintenance of an instance, and makes no sense."""
+    """A message or entry about maintenance of an instance that cannot be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceMessage:
-    """What a message says, in which compartment its instance is, and where the message is on the stream."""
+    """The report of a message, the compartment of its instance, and its position on the stream."""
 
     report: NoticeReport
     compartment: str
@@ -83,20 +82,20 @@ class MaintenanceMessage:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceHint:
-    """Something happened to the maintenance of an instance, and the message does not say what."""
+    """A message that says that the maintenance of an instance changed, but not how."""
 
     compartment: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Outage:
-    """Something that happens to an instance and is no maintenance: Compute has no list of these."""
+    """An outage of an instance that is not maintenance: Compute does not list it."""
 
     name: str
     kind: MaintenanceKind
     stage: NoticeStage
     reason: str
-    lead_time: timedelta = timedelta()  # how long before it begins it is told
+    lead_time: timedelta = timedelta()  # how long before its start it is reported
 
 
 _OUTAGES = {
@@ -108,12 +107,12 @@ _OUTAGES = {
 
 
 def is_maintenance_id(notice_id: str) -> bool:
-    """Tell whether Compute can be asked for it: for maintenance, and not for what else happens to instances."""
+    """Return whether it is the OCID of a maintenance event, which Compute can return; outages have other IDs."""
     return notice_id.startswith(_MAINTENANCE_OCID_PREFIX)
 
 
 def parse_message(message: Document) -> MaintenanceMessage | MaintenanceHint | None:
-    """Return what a message of the stream says; None: nothing about a maintenance of an instance."""
+    """Parse a message of the stream; None if it is not about an instance's maintenance."""
     document = _decoded(message)
     kind, source = _either(document, "eventType", "type"), document.get("source")
     if source != _EVENT_SOURCE or not isinstance(kind, str):
@@ -128,7 +127,7 @@ def parse_message(message: Document) -> MaintenanceMessage | MaintenanceHint | N
 
 
 def parse_entry(entry: Document, *, at: datetime) -> NoticeReport:
-    """Return what the Compute API says of a maintenance, as of `at`."""
+    """Parse a maintenance event of the Compute API, as of `at`."""
     instance = _parse_ocid(entry, "instanceId", "instanceId")
     state = entry.get("lifecycleState")
     stage = _stage(NoticeStage.SCHEDULED, state)
@@ -165,7 +164,7 @@ def _parse_maintenance(message: Document, document: Document, event_stage: Notic
 
 
 def _parse_outage(message: Document, document: Document, outage: _Outage) -> MaintenanceMessage:
-    """Return that an instance goes down, or is about to; each time is an outage of its own."""
+    """Return the report of an outage; each one has its own ID."""
     data = document.get("data")
     if not isinstance(data, dict):
         raise UnreadableMaintenanceEvent("expected data.resourceId, the OCID of the instance, found no data")
@@ -189,7 +188,10 @@ def _position(message: Document) -> Position | None:
 
 
 def _reported_at(message: Document, document: Document) -> datetime:
-    """Return when something was told; not later than its message, or it would outdo all that is told afterwards."""
+    """Return when the event was reported, at most the time of its message.
+
+    A later time would override all later reports.
+    """
     times = _instant(_either(document, "eventTime", "time")), _instant(message.get("timestamp"))
     at = min((instant for instant in times if instant is not None), default=None)
     if at is None:
@@ -213,12 +215,12 @@ def _decoded(message: Document) -> Document:
 
 
 def _either(document: Document, first: str, second: str) -> Any:
-    """Return what an envelope of CloudEvents 0.1 has, or one of 1.0."""
+    """Return a field of the envelope, by its name in CloudEvents 0.1 or 1.0."""
     return document[first] if first in document else document.get(second)
 
 
 def _stage(event_stage: NoticeStage, state: object) -> NoticeStage:
-    """Return how far it is: what kind of event tells so, or the state if that is further."""
+    """Return the stage: that of the event type, or that of the state if it is further."""
     state_stage = _STAGES.get(_normalized(state), event_stage)
     if event_stage is NoticeStage.ENDED:
         return state_stage if state_stage in _FINISHED_STAGES else NoticeStage.ENDED
@@ -278,7 +280,7 @@ def _text(found: object, limit: int) -> str:
 
 def _instant(found: object) -> datetime | None:
     instant = _parse_optional(found, lambda text: gotime.parse(text.strip().upper().replace(" ", "T", 1)).instant)
-    # One of the year 1 or 9999 is a placeholder, and cannot be reckoned with.
+    # Years 1 and 9999 are placeholders, and overflow in calculations.
     return instant if instant is not None and EARLIEST <= instant <= LATEST else None
 
 
@@ -287,7 +289,7 @@ def _duration(found: object) -> timedelta | None:
 
 
 def _parse_optional(found: object, parse: Callable[[str], T]) -> T | None:
-    """Return what a text says; None if it says nothing, or makes no sense: none of these is needed."""
+    """Return the parsed text; None if it is missing or invalid, since these fields are optional."""
     if not isinstance(found, str):
         return None
     try:

@@ -1,11 +1,11 @@
-"""The calls of OCI, by Oracle's SDK, in threads.
+"""The OCI calls through Oracle's SDK, in threads.
 
-    source = listening(settings, instance=pod, clock=clock, random=random)
+    source = new_event_source(settings, instance=pod, clock=clock, random=random)
 
-Nothing is connected yet when this returns. Credentials are had when a call needs them, and anew after they were
-refused, so that a metadata service which is not there yet is an error like any other. The SDK's own retries are off:
-who calls decides when to try again, and says what is wrong meanwhile. Its models of answers are not used either:
-documents are passed on as they came, with whatever values they have that the SDK does not know yet.
+This connects to nothing yet. Credentials are read when a call needs them, and again after they were rejected, so that a
+metadata service that is not available yet is an ordinary error. The SDK's own retries are off: the caller decides when
+to retry, and reports the problem meanwhile. The SDK's response models are not used either: documents are returned as
+they are, including values that the SDK does not know yet.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ from haulout.providers.oci.settings import Auth, OciSettings
 from haulout.providers.oci.stream_consumer import ConsumerOptions
 from haulout.providers.optional_sdks import OCI
 
-_CONNECT_SECONDS, _READ_SECONDS = 10, 40  # shorter than we wait for a call, so that no thread is left behind
-_STREAM_SECONDS = 3, 8  # likewise: a consumer waits less
+_CONNECT_SECONDS, _READ_SECONDS = 10, 40  # shorter than the timeout of a call, so that no thread is left behind
+_STREAM_SECONDS = 3, 8  # likewise, for the consumer's shorter timeout
 _UNAUTHORIZED = 401
 _PAGE_SIZE = 100
 
@@ -38,7 +38,7 @@ NewClient = Callable[[], Any]
 
 
 def new_event_source(settings: OciSettings, *, instance: str, clock: Clock, random: Random) -> OciEventSource:
-    """Return the source that listens to OCI; `instance` tells this process from all others of its group."""
+    """Return the event source for OCI; `instance` identifies this process in the consumer group."""
     streaming, compute = new_clients(settings)
     return OciEventSource(
         compute,
@@ -51,7 +51,7 @@ def new_event_source(settings: OciSettings, *, instance: str, clock: Clock, rand
 
 
 def new_clients(settings: OciSettings) -> tuple["SdkStreaming | None", "SdkCompute"]:
-    """Return the calls; raises ConfigError if the SDK is not installed."""
+    """Return the clients; raise `ConfigError` if the SDK is not installed."""
     oci = _load_sdk()
     streaming = None
     if settings.stream:
@@ -69,12 +69,12 @@ def _load_sdk() -> Any:
         limit_requests(importlib.import_module(adapters), importlib.import_module(connection))
     except ImportError as error:
         raise OCI.missing_error(error) from error
-    logging.getLogger("oci").setLevel(logging.WARNING)  # it logs every request
+    logging.getLogger("oci").setLevel(logging.WARNING)  # the SDK logs every request
     return oci
 
 
 class _ClientMaker:
-    """Makes clients with their credentials."""
+    """Creates SDK clients with credentials."""
 
     def __init__(self, oci: Any, settings: OciSettings) -> None:
         self._oci = oci
@@ -92,7 +92,7 @@ class _ClientMaker:
         return self._oci.core.ComputeClient(config, **arguments)
 
     def _client_arguments(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the configuration and the other arguments of a client."""
+        """Return the configuration and the keyword arguments of a client."""
         config, signer = self._credentials()
         if self._settings.region:
             config["region"] = self._settings.region
@@ -107,7 +107,7 @@ class _ClientMaker:
     def _credentials(self) -> tuple[dict[str, Any], Any]:
         signers, settings = self._oci.auth.signers, self._settings
         if settings.auth is Auth.INSTANCE_PRINCIPAL:
-            once = self._oci.retry.NoneRetryStrategy()  # by itself it would try for minutes, and say nothing
+            once = self._oci.retry.NoneRetryStrategy()  # by default it would retry for minutes without a message
             return {}, signers.InstancePrincipalsSecurityTokenSigner(
                 retry_strategy=once, federation_client_retry_strategy=once
             )
@@ -125,7 +125,7 @@ class _ClientMaker:
 
 
 class _SdkCalls:
-    """Makes calls of one client, one at a time for each thread that is at hand."""
+    """Makes calls with one client, each in a thread of the default executor."""
 
     def __init__(self, oci: Any, new_client: NewClient) -> None:
         self._oci = oci
@@ -134,7 +134,7 @@ class _SdkCalls:
         self._lock = threading.Lock()
 
     async def call(self, doing: str, use: Callable[[Any], Any]) -> Any:
-        """Return what a call answers; whatever goes wrong is a CloudError."""
+        """Make a call and return its result; every failure is a `CloudError`."""
         return await asyncio.to_thread(self._call, doing, use)
 
     def _call(self, doing: str, use: Callable[[Any], Any]) -> Any:
@@ -143,7 +143,7 @@ class _SdkCalls:
             return use(client)
         except self._oci.exceptions.ServiceError as error:
             if error.status == _UNAUTHORIZED:
-                self._client = None  # the next call gets new credentials
+                self._client = None  # the next call creates a client with new credentials
             headers = error.headers or {}
             raise CloudError(
                 str(error.message),
@@ -152,23 +152,23 @@ class _SdkCalls:
                 code=str(error.code or ""),
                 retry_after=_retry_after(headers),
             ) from None
-        except Exception as error:  # the SDK lets through whatever its HTTP library and its signers raise
+        except Exception as error:  # the SDK lets arbitrary errors of its HTTP library and signers through
             raise CloudError(_first_line(error), doing=doing) from error
 
     def _get_client(self, doing: str) -> Any:
         if not self._lock.acquire(timeout=_READ_SECONDS):
-            raise CloudError("credentials are asked for, and nobody has answered yet", doing=doing)
+            raise CloudError("still waiting for credentials", doing=doing)
         try:
             client = self._client = self._client or self._new_client()
-        except Exception as error:  # the same, and files that are missing
-            raise CloudError(f"no credentials could be had: {_first_line(error)}", doing=doing) from error
+        except Exception as error:  # the same, and missing files
+            raise CloudError(f"cannot get credentials: {_first_line(error)}", doing=doing) from error
         finally:
             self._lock.release()
         return client
 
 
 class SdkStreaming:
-    """A stream."""
+    """A stream through the SDK."""
 
     def __init__(self, oci: Any, stream: str, new_client: NewClient) -> None:
         self._models = oci.streaming.models
@@ -176,7 +176,7 @@ class SdkStreaming:
         self._calls = _SdkCalls(oci, new_client)
 
     async def group_cursor(self, *, group: str, instance: str) -> str:
-        """Return a cursor: where the group has committed to; for a new group, the oldest message there is."""
+        """Return a cursor at the group's committed offset; for a new group, at the oldest message."""
         details = self._models.CreateGroupCursorDetails(
             type="TRIM_HORIZON", group_name=group, instance_name=instance, commit_on_get=False
         )
@@ -186,21 +186,18 @@ class SdkStreaming:
         return _cursor(found)
 
     async def messages(self, cursor: str, *, limit: int) -> tuple[list[Document], str]:
-        """Return the next messages, and the cursor to go on with."""
         found = await self._calls.call(
             "reading the stream", lambda client: client.get_messages(self._stream, cursor, limit=limit)
         )
         return _documents(found), found.headers.get("opc-next-cursor", "")
 
     async def commit(self, cursor: str) -> str:
-        """Have the group never see again what lies before a cursor; return the cursor to go on with."""
         found = await self._calls.call(
             "committing what was read", lambda client: client.consumer_commit(self._stream, cursor)
         )
         return _cursor(found)
 
     async def heartbeat(self, cursor: str) -> str:
-        """Say that we are still at work; return the cursor to go on with."""
         found = await self._calls.call(
             "sending a heartbeat", lambda client: client.consumer_heartbeat(self._stream, cursor)
         )
@@ -219,14 +216,14 @@ class SdkStreaming:
 
 
 class SdkCompute:
-    """Instances and their maintenance."""
+    """Instances and their maintenance through the SDK."""
 
     def __init__(self, oci: Any, new_client: NewClient) -> None:
         self._models = oci.core.models
         self._calls = _SdkCalls(oci, new_client)
 
     async def maintenance_events(self, compartment: str, *, state: str, page: str = "") -> tuple[list[Document], str]:
-        """Return a page of the maintenance in a state, and the name of the next page; empty: it was the last."""
+        """Return a page of the maintenance events in a state, and the token of the next page; empty: last page."""
         further = {"page": page} if page else {}
         found = await self._calls.call(
             f"listing maintenance in {compartment}",
@@ -237,14 +234,14 @@ class SdkCompute:
         return _documents(found), found.headers.get("opc-next-page") or ""
 
     async def maintenance_event(self, event: str) -> tuple[Document, str]:
-        """Return one, and its etag."""
+        """Return a maintenance event and its etag."""
         found = await self._calls.call(
             f"asking for maintenance {event}", lambda client: client.get_instance_maintenance_event(event)
         )
         return _document(found.data), found.headers.get("etag") or ""
 
     async def move_event(self, event: str, *, start: datetime, etag: str, token: str) -> None:
-        """Move one, if it still has this etag; the same token again changes nothing."""
+        """Move a maintenance event, if its etag is unchanged. `token` makes the call idempotent."""
         details = self._models.UpdateInstanceMaintenanceEventDetails(time_window_start=start)
         headers = {"opc_retry_token": token} | ({"if_match": etag} if etag else {})
         await self._calls.call(
@@ -253,7 +250,6 @@ class SdkCompute:
         )
 
     async def instance(self, instance: str) -> Document:
-        """Return an instance."""
         found = await self._calls.call(f"asking for instance {instance}", lambda client: client.get_instance(instance))
         return _document(found.data)
 

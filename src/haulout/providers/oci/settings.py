@@ -1,11 +1,11 @@
-"""How to reach OCI: environment variables, as those of the OCI Node Maintenance Handler, or its ConfigMap `wd`.
+"""Settings of the OCI event source: environment variables, including those of the OCI Node Maintenance Handler.
 
-    settings = read(os.environ)         # None: nothing is set, and OCI is not listened to
-    settings = read(config_map.data)
+    settings = read(os.environ)         # None: nothing is set, the source is off
+    settings = read(config_map.data)    # the handler's ConfigMap `wd`
 
-The handler is documented with WD_STREAM_ID and reads WD_STREAM_OCID: either will do. WD_NAMESPACE is where its CronJobs
-are, to be taken over. What else it needed for its jobs is accepted and of no use here; `ignored` names that, for
-people. Ours begin with HAULOUT_OCI_.
+The handler's documentation names WD_STREAM_ID, its code reads WD_STREAM_OCID: both are accepted. WD_NAMESPACE is the
+namespace of its CronJobs, which are adopted. The handler's variables about its jobs are accepted without effect;
+`ignored` lists them for users. Our own variables begin with HAULOUT_OCI_.
 """
 
 import re
@@ -27,38 +27,38 @@ VARIABLES = (
     _HANDLER_NAMESPACE,
     *_JOB_VARIABLES,
 )
-ENABLING_VARIABLES = (_STREAM, _COMPARTMENTS)  # without one of them OCI is not listened to
+ENABLING_VARIABLES = (_STREAM, _COMPARTMENTS)  # without one of them the source is off
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _OCID = re.compile(r"ocid1\.(?P<kind>[a-z0-9]+)\.[-a-z0-9]+\.[-a-z0-9]*\.(?:[-a-z0-9]*\.)?[-A-Za-z0-9_]+")
 
 
 class Auth(StrEnum):
-    """As whom we call OCI."""
+    """How the operator authenticates to OCI."""
 
-    INSTANCE_PRINCIPAL = "instance-principal"  # as the worker node that this process runs on
+    INSTANCE_PRINCIPAL = "instance-principal"  # as the worker node of this process
     WORKLOAD_IDENTITY = "workload-identity"  # as the service account of the pod
     CONFIG_FILE = "config-file"  # as the OCI CLI does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OciSettings:
-    """How to reach OCI."""
+    """Settings of the OCI event source."""
 
-    stream: str = ""  # empty: there is none, and Compute is asked every few minutes
-    endpoint: str = ""  # of the stream's messages
-    compartments: tuple[str, ...] = ()  # to look into, besides those that the stream names
+    stream: str = ""  # OCID; empty: no stream, Compute is polled only
+    endpoint: str = ""  # the Messages endpoint of the stream
+    compartments: tuple[str, ...] = ()  # to poll, in addition to those that the stream names
     auth: Auth = Auth.INSTANCE_PRINCIPAL
-    region: str = ""  # empty: the one that the credentials are for
+    region: str = ""  # empty: that of the credentials
     compute_endpoint: str = ""  # empty: that of the region
     group: str = "wd-group"
     config_file: str = ""  # empty: ~/.oci/config
     profile: str = ""  # empty: DEFAULT
-    handler_namespace: str = ""  # where the handler's CronJobs are; empty: nothing is taken over
-    ignored: tuple[str, ...] = ()  # what is set, and of no use
+    handler_namespace: str = ""  # namespace of the handler's CronJobs; empty: none are adopted
+    ignored: tuple[str, ...] = ()  # messages about variables without effect
 
 
 def read(variables: Mapping[str, str], *, place_name: str = "environment") -> OciSettings | None:
-    """Return the settings; None if neither a stream nor a compartment is named."""
+    """Return the settings; None if neither a stream nor a compartment is set. Raise `ConfigError`."""
     stream = _stream(variables, place_name)
     compartments = tuple(_ocids(variables, place_name))
     if not stream and not compartments:
@@ -128,10 +128,10 @@ def _url(variables: Mapping[str, str], key: str, place_name: str) -> str:
 def _ignored(variables: Mapping[str, str]) -> Iterator[str]:
     one, other = _value(variables, _STREAM), _value(variables, _DOCUMENTED_STREAM)
     if one and other and one != other:
-        yield f"{_DOCUMENTED_STREAM} differs from {_STREAM}, which counts"
+        yield f"{_DOCUMENTED_STREAM} differs from {_STREAM}, which is used"
     for key in _JOB_VARIABLES:
         if _value(variables, key):
-            yield f"{key} is of no use: nodes are drained by the operator itself, not by jobs"
+            yield f"{key} has no effect: the operator drains nodes itself, without Jobs"
 
 
 def _value(variables: Mapping[str, str], key: str) -> str:

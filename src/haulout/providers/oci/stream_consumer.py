@@ -1,14 +1,15 @@
-"""Follows the stream: each event becomes a notice, and only then is its offset committed.
+"""Consume the stream: each event becomes a notice, and only then is its offset committed.
 
-Of what can go wrong with a stream (a cursor expires, another consumer has our partition, the service is busy or gone)
-nothing is worth telling apart: after a pause we ask for a new cursor, which begins at what the group has committed.
-What we had read and not committed comes again, and that is harmless: a notice knows which messages it was made from.
+Failures of the stream (an expired cursor, a partition assigned to another consumer, a service that is busy or down) are
+all handled alike: after a pause a new cursor is requested, which begins at the group's committed offset. Messages that
+were read but not committed are received again, which is harmless: a notice records which messages it was made from.
 
-A maintenance that is over does not begin again, unless somebody sends its event again by hand: Compute does not know it
+A maintenance that is over does not begin again, unless a user sends its event again by hand: Compute does not know it
 then. Such an event gets another notice (`correlation`).
 
-If notices cannot be written we keep what we have read and say that we are still at work, so that nobody else gets it.
-What the API server refuses for good is put aside, as is what makes no sense: one bad message must not stop the others.
+While notices cannot be written, the consumer keeps what it has read and sends heartbeats, so that the partition stays
+assigned to it. Reports that the API server rejects are quarantined, as are messages that cannot be parsed: one bad
+message must not block others.
 """
 
 import asyncio
@@ -47,14 +48,14 @@ from haulout.providers.retry import await_with_timeout, ignore_answer
 
 log = logging.getLogger(__name__)
 
-# A call and the pause after it take less than 30 s together: so soon the stream is read after an outage.
+# A call and the pause after it take less than 30 s: the longest delay in reading the stream after an outage.
 _CALL_TIMEOUT = timedelta(seconds=12)
 _CLOUD_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=15), jitter=0.5)
 _WRITE_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)
 _WRITE_TIMEOUT = timedelta(seconds=60)
 _MAX_PARALLEL_WRITES = 8
 _HEARTBEAT_INTERVAL = timedelta(seconds=10)
-_FULL_BATCH_PAUSE = timedelta(milliseconds=250)  # five reads a second are allowed
+_FULL_BATCH_PAUSE = timedelta(milliseconds=250)  # OCI permits five reads per second
 _UNAUTHORIZED = (401, 403)
 _REQUEST_ERRORS = range(400, 429)
 _SERVER_ERRORS = 500
@@ -67,9 +68,9 @@ OnMessage = Callable[[str, str], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """Our place among the consumers of a stream, and how we read."""
+    """The consumer's name and group, and how it reads."""
 
-    instance: str  # no other process has this name
+    instance: str  # unique per process
     group: str = "wd-group"
     limit: int = 500
     idle_pause: timedelta = timedelta(seconds=6)
@@ -77,21 +78,21 @@ class ConsumerOptions:
 
 
 class ComputeState(Protocol):
-    """Knows how things are now."""
+    """The current state of maintenance in Compute."""
 
     async def current_state(self, report: NoticeReport) -> NoticeReport | None:
-        """Return the present state of a maintenance; None if it cannot be had."""
+        """Return the current state of a maintenance; None if it cannot be read."""
         ...
 
     async def is_unknown(self, report: NoticeReport) -> bool | None:
-        """Tell whether Compute does not know a maintenance, though it knows its instance; None if that is not known."""
+        """Return whether Compute knows the instance of a maintenance, but not the maintenance; None if unclear."""
         ...
 
 
 class StreamConsumer:
-    """Follows one stream.
+    """Consumes one stream.
 
-    `on_message` is told that something happened, with the maintenance and the compartment if the message has them.
+    `on_message` is called for each message, with the maintenance and the compartment if the message has them.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class StreamConsumer:
         on_answer: Callable[[], object] = ignore_answer,
     ) -> None:
         self.problem = ""
-        self.messages_processed = 0  # messages that were about a maintenance
+        self.messages_processed = 0  # messages about maintenance
         self.messages_ignored = 0  # messages about something else
         self._streaming = streaming
         self._options = options
@@ -121,7 +122,7 @@ class StreamConsumer:
         self._cursor = ""
 
     async def run(self, notice_writer: NoticeWriter) -> None:
-        """Follow the stream until cancelled."""
+        """Consume the stream until cancelled."""
         while True:
             try:
                 await self._consume(notice_writer)
@@ -130,7 +131,7 @@ class StreamConsumer:
                 await self._report_problem(error, self._pause_for(error))
 
     async def _consume(self, notice_writer: NoticeWriter) -> None:
-        """Follow the stream until something goes wrong."""
+        """Consume the stream until a call fails."""
         options = self._options
         cursor_request = self._streaming.group_cursor(group=options.group, instance=options.instance)
         self._cursor = await _call(cursor_request, doing="asking for a cursor")
@@ -145,7 +146,7 @@ class StreamConsumer:
             await self._clock.sleep(self._pause_after(len(messages)))
 
     def _pause_for(self, error: CloudError) -> timedelta:
-        """Return how long to wait; a service that is down does not know when it will be back."""
+        """Return the pause after an error; the Retry-After of a server error is ignored, since it is a guess."""
         pause = _CLOUD_BACKOFF.delay(self._failures, self._random)
         retry_after = error.retry_after if error.status < _SERVER_ERRORS else None
         return max(pause, retry_after or timedelta())
@@ -157,9 +158,9 @@ class StreamConsumer:
 
     async def _report_problem(self, error: CloudError, pause: timedelta) -> None:
         if error.status in _REQUEST_ERRORS and error.status not in _UNAUTHORIZED and self._failures == 1:
-            log.info("oci: the cursor is of no use any more, and a new one is asked for: %s", error)
+            log.info("oci: the cursor is no longer valid, requesting a new one: %s", error)
         else:
-            problem = f"oci: the stream cannot be read, which is tried again: {error}"
+            problem = f"oci: the stream cannot be read, retrying: {error}"
             if problem != self.problem:
                 log.warning("%s", problem)
             self.problem = problem
@@ -168,7 +169,7 @@ class StreamConsumer:
     # A batch
 
     async def _process_batch(self, notice_writer: NoticeWriter, messages: Sequence[Document]) -> None:
-        """Take what messages say."""
+        """Write the notices of a batch of messages, sending heartbeats meanwhile."""
         parsed = self._parse(messages)
         async with asyncio.TaskGroup() as group:
             heartbeat_task = group.create_task(self._send_heartbeats())
@@ -200,12 +201,12 @@ class StreamConsumer:
         return found
 
     async def _write_all(self, notice_writer: NoticeWriter, parsed: Sequence[MaintenanceMessage]) -> None:
-        """Take messages: those about one maintenance in their order, those about different ones at once."""
+        """Write messages: those of one maintenance in order, those of different ones concurrently."""
         if not parsed:
             return
         limit = asyncio.Semaphore(_MAX_PARALLEL_WRITES)
         notices = await self._retry_write(
-            lambda: notice_writer.list_by_source(SOURCE), f"notice {parsed[0].report.name} cannot be written"
+            lambda: notice_writer.list_by_source(SOURCE), f"MaintenanceNotice {parsed[0].report.name} cannot be written"
         )
         by_maintenance: dict[str, list[MaintenanceMessage]] = {}
         for message in parsed:
@@ -235,7 +236,7 @@ class StreamConsumer:
                 self._quarantine.add(where=where, why=why, what=run.report)
 
     def _with_annotations(self, message: MaintenanceMessage) -> NoticeReport:
-        """Return a report that says when it was heard, and from which message."""
+        """Return the report with annotations for the time of reading and the message's position."""
         annotations = {
             **heard_annotation(self._clock.now()),
             **(message.position.annotations if message.position else {}),
@@ -245,7 +246,7 @@ class StreamConsumer:
         return replace(message.report, notes=annotations)
 
     async def _write_run(self, notice_writer: NoticeWriter, occurrences: Occurrences, run: Run) -> None:
-        """Have a notice say what messages say; one that ends meanwhile, for another reason, does not swallow them."""
+        """Write a run of messages; repeat it if the notice was ended by another writer meanwhile."""
         current = await self._current_state(run.report)
         while True:
             latest = occurrences.latest
@@ -264,10 +265,11 @@ class StreamConsumer:
                 return
 
     async def _is_sent_again(self, notice: MaintenanceNotice | None, report: NoticeReport) -> bool:
-        """Tell whether somebody sent the event of a maintenance that is over once more.
+        """Return whether the event of a finished maintenance was sent again by hand.
 
-        What Compute knows is OCI's own, and was told late. If Compute does not answer, an event that is older than the
-        message that ended it is late, too; and a notice that a person ended stays so.
+        A maintenance that Compute knows was not sent by hand: its event is late. If Compute does not answer, an event
+        that is
+        older than the message that ended the maintenance is late, too; and a notice that a person ended stays ended.
         """
         unknown = await self._compute.is_unknown(report)
         if unknown is not None or notice is None:
@@ -279,7 +281,7 @@ class StreamConsumer:
         return ENDED_BY_MESSAGE in notice.metadata.annotations and not is_late
 
     async def _current_state(self, report: NoticeReport) -> Sequence[NoticeReport]:
-        """Return how things are now, which is taken before a report that may be very old."""
+        """Return the current state of a maintenance whose end has passed; it is written before the old report."""
         end = None if report.plan is None else report.plan.end
         if report.stage is not NoticeStage.SCHEDULED or end is None or self._clock.now() < end:
             return ()
@@ -287,10 +289,12 @@ class StreamConsumer:
         return () if current is None else (current,)
 
     async def _write_report(self, notice_writer: NoticeWriter, report: NoticeReport) -> MaintenanceNotice:
-        return await self._retry_write(lambda: notice_writer.write(report), f"notice {report.name} cannot be written")
+        return await self._retry_write(
+            lambda: notice_writer.write(report), f"MaintenanceNotice {report.name} cannot be written"
+        )
 
     async def _retry_write(self, call: Callable[[], Awaitable[T]], problem: str) -> T:
-        """Return what the API server says, however long that takes; raises what it refuses for good."""
+        """Call the API server until it succeeds; raise what it rejects permanently."""
         failures = 0
         while True:
             try:
@@ -301,18 +305,18 @@ class StreamConsumer:
             except (KubeError, TimeoutError) as error:
                 failures += 1
                 reason = str(error) or f"not done within {_WRITE_TIMEOUT.seconds} s"
-                self.problem = f"oci: {problem}, which is tried again: {reason}"
+                self.problem = f"oci: {problem}, retrying: {reason}"
                 log.warning("%s", self.problem)
                 await self._clock.sleep(_WRITE_BACKOFF.delay(failures, self._random))
 
     async def _send_heartbeats(self) -> None:
-        """Say from time to time that we are still at work, until cancelled."""
+        """Send heartbeats until cancelled."""
         while True:
             await self._clock.sleep(_HEARTBEAT_INTERVAL)
             try:
                 self._cursor = await _call(self._streaming.heartbeat(self._cursor), doing="sending a heartbeat")
             except CloudError as error:
-                log.info("%s", error)  # if our place is lost, the commit will tell
+                log.info("%s", error)  # if the partition was lost, the commit fails
 
 
 async def _call(call: Awaitable[T], *, doing: str) -> T:

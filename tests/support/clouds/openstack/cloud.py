@@ -1,4 +1,4 @@
-"""One region of OpenStack, with a user who has a project: what happens, and calls it answers."""
+"""One OpenStack region, with a user and a project: simulated events, and the API calls."""
 
 import hashlib
 import itertools

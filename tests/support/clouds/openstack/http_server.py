@@ -1,9 +1,9 @@
-"""The model of OpenStack over HTTP, as openstacksdk speaks to it: Keystone v3 below `/v3`, Nova v2.1 below `/compute`.
+"""The simulated OpenStack over HTTP, for openstacksdk: Keystone v3 below `/v3`, Nova v2.1 below `/compute`.
 
     async with serving(cloud, host="127.0.0.1") as port:
         auth_url = f"http://127.0.0.1:{port}/v3"
 
-Tokens are had from Keystone, with a catalog that names where Nova is, and every call of Nova needs a good one.
+Keystone issues tokens with a catalog that contains the URL of Nova, and every call of Nova needs a valid token.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

@@ -1,6 +1,6 @@
-"""A node pool of Kubernikus, with the cloud's controller: servers are nodes, and those that go are replaced.
+"""A node pool of Kubernikus with its cloud controller manager: servers are nodes, and deleted servers are replaced.
 
-It knows the cluster only through the kubelets of its machines, which run on a real kube-apiserver as well.
+It accesses the cluster only through the kubelets of its machines, so it runs against a real kube-apiserver as well.
 """
 
 import asyncio

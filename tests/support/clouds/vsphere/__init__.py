@@ -1,1 +1,1 @@
-"""SOAP in front of the sandbox's vCenter, for tests with pyVmomi."""
+"""The SOAP API of the sandbox's vCenter, for tests with pyVmomi."""

@@ -1,9 +1,10 @@
-"""The stand-in of vCenter over HTTPS, well enough for pyVmomi.
+"""The simulated vCenter over HTTPS, as far as pyVmomi needs it.
 
     async with serving(cloud, host="127.0.0.1", tls=context) as port:
         SmartConnect(host="127.0.0.1", port=port, user="maintenance", pwd="secret", …)
 
-A session is a cookie, as at a vCenter; without TLS its `Secure` would have SDKs lose it, so it says that only with.
+A session is a cookie, as in vCenter. Its `Secure` attribute is set only with TLS, because SDKs drop such a cookie
+otherwise.
 """
 
 import ssl

@@ -1,7 +1,7 @@
-"""The property collector of the stand-in: objects, their properties, and how one gets from one to the other.
+"""The property collector of the simulated vCenter: objects, their properties, and traversal between them.
 
-What is asked for are properties of kinds, and where to begin: at an object, or at a view, from which paths lead on.
-Paths are followed one after the other, as `selectSet` of the request nests them.
+A request names properties by type, and a starting point: an object, or a view with paths to traverse. Paths are
+followed one after the other, as the `selectSet` of the request nests them.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""SOAP, as far as vSphere's SDKs speak it: values as XML, with the types that their readers go by."""
+"""SOAP as vSphere's SDKs use it: values as XML, with the types that the SDKs expect."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -81,11 +81,11 @@ async def test_it_tells_how_it_stands(world: HubClusters) -> None:
     async with replica(world, "one") as vitals:
         machines = [await world.add_machine(it, f"m-{it.key.name}") for it in (prod, test)]
         await world.eventually(lambda: all(map(world.has_hook, machines)))
-        assert vitals.status_lines()[1] == "[+] hub: 2 of 2 clusters are reached, something goes on in 0"
+        assert vitals.status_lines()[1] == "[+] hub: 2 of 2 clusters are connected, maintenance is active in 0"
         await world.delete_machine(machines[0])
         test.become_unreachable()
         await world.clock.sleep(timedelta(minutes=2))
-        assert vitals.status_lines()[1] == "[-] hub: 1 of 2 clusters are reached, something goes on in 1"
+        assert vitals.status_lines()[1] == "[-] hub: 1 of 2 clusters are connected, maintenance is active in 1"
         assert vitals.unready() == ()
         [trouble] = vitals.troubles()
         assert trouble.startswith("cluster a/test cannot be reached: ")
@@ -134,13 +134,13 @@ async def test_cluster_api_may_come_later(clock: Clock, caplog: pytest.LogCaptur
     world.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
     async with replica(world, "one") as vitals:
         await clock.sleep(timedelta(minutes=5))
-        assert vitals.status_lines()[1] == "[-] hub: no Cluster API was found yet"
+        assert vitals.status_lines()[1] == "[-] hub: Cluster API is not discovered yet"
         await world.install_crds()
         prod = await world.add_cluster("team-a", "prod")
         machine = await world.add_machine(prod, "m1")
         await world.eventually(lambda: world.has_hook(machine), seconds=120)
     said = [it.getMessage() for it in caplog.records if it.levelname == "WARNING"]
-    problem = "Cluster API is not installed in this cluster: there are no machines.cluster.x-k8s.io; asking again"
+    problem = "Cluster API is not installed in this cluster: there are no machines.cluster.x-k8s.io; retrying"
     assert said.count(problem) == 1
 
 

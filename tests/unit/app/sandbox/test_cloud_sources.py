@@ -186,7 +186,7 @@ async def test_in_the_openshift_scenario_machines_are_replaced_before_aws_takes_
         "MachineMaintenance: Machine SET-1 is to be replaced (instance-stop)": 3,
         "MachineMaintenance: Machine SET-1 is to be replaced (instance-retirement)": 1,
         "MachineMaintenance of SET-1 is Waiting: Machine SET-1 of SET is replaced first: one at a time": 1,
-        "MachineMaintenance of SET-1 is Waiting: SET-1 of SET is not a node that is Ready yet": 1,
+        "MachineMaintenance of SET-1 is Waiting: SET-1 of SET has no Ready node yet": 1,
         "Machine SET-1 is deleted: NODE is emptied, and its instance ended": 4,
         "MachineSet SET makes Machine SET-1": 3,
         "ControlPlaneMachineSet cluster makes Machine SET-1": 1,

@@ -55,7 +55,7 @@ def test_a_good_file_is_explained(haulout: RunCommand) -> None:
         0,
         """\
 maintenance.yaml can be used.
-Checks that ask the outside are repeated every 30s.
+Checks that query external services are repeated every 30s.
 
 profile default
   nothing happens: nodes stay operational
@@ -171,7 +171,7 @@ def test_a_calendar_that_is_there_and_broken_is_told_with_its_lines(haulout: Run
     Path("bad.ics").write_text(BAD)
     Path("elsewhere.ics").mkdir()
     status, told, _ = haulout("check", "-q", write(FREEZES))
-    until = "until that is mended nothing passes that needs the file"
+    until = "until this is fixed, checks that need the file do not pass"
     start, line = told.splitlines()
     assert status == 0
     where = "maintenance.yaml:7: warning: instances.check[0].config.calendars[1]: bad.ics"
@@ -204,7 +204,7 @@ def test_variables_can_be_taken_for_set_and_never_show(haulout: RunCommand) -> N
     assert code == 0
     assert "needed  hasLabel (key: ${NEEDED})" in out
     assert "few     maxMaintenance (max: ${MOST})" in out
-    assert err == "Not set here, and taken for set where the operator runs: NEEDED, MOST.\n"
+    assert err == "Not set here, but assumed to be set where the operator runs: NEEDED, MOST.\n"
 
 
 def test_values_of_variables_are_checked_and_never_show(haulout: RunCommand) -> None:
@@ -215,7 +215,7 @@ def test_values_of_variables_are_checked_and_never_show(haulout: RunCommand) -> 
     assert "(key: ${NEEDED})" in out
     code, out, _ = haulout("check", "--env", "NEEDED=a", "--env", "MOST=many", write(VARIABLE))
     assert code == 2
-    assert "found what ${MOST:?how many} stands for" in out
+    assert "found the value of ${MOST:?how many}" in out
 
 
 def test_no_value_of_a_variable_mends_what_is_wrong_elsewhere(haulout: RunCommand) -> None:

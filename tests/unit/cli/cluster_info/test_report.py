@@ -71,53 +71,53 @@ You are    alice (groups: ops, system:authenticated)
 Namespace  shop
 
 Permissions
-  ✓ see and hold maintenances      nodemaintenances.nodemaintenance.medik8s.io: get, list, watch, patch
-  ✓ tell how they stand            nodemaintenances.nodemaintenance.medik8s.io/status: patch
-  ✓ see nodes                      nodes: get, list, watch
-  ✓ cordon, taint and label nodes  nodes: patch
-  ✓ set conditions of nodes        nodes/status: patch
-  ✓ see pods                       pods: list, watch
-  ✓ evict pods                     pods/eviction: create
-  ✓ see when budgets allow more    poddisruptionbudgets.policy: watch
-  ✓ ask for evictions              evictionrequests.lifecycle.k8s.io: list, watch, create, patch, delete
-  ✓ see how these go               evictions.lifecycle.k8s.io: list, watch
-  ✓ tell pods of DaemonSets        daemonsets.apps: get
-  ✓ see attached volumes           volumeattachments.storage.k8s.io: list, watch
-  ✓ tell whose volumes these are   persistentvolumes: get
-  ✓ see namespaces                 namespaces: get
-  ✓ see workloads recover          deployments.apps: list, watch
-  ✓ see workloads recover          replicasets.apps: list, watch
-  ✓ see workloads recover          statefulsets.apps: list, watch
-  ✓ keep the quorum of etcd        poddisruptionbudgets.policy: list
-  ✓ lock nodes                     leases.coordination.k8s.io in medik8s-leases: get, list, watch, create, patch, delete
-  ✓ keep the history of nodes      maintenancerecords.haulout.dev: get, list, create, patch, delete
-  ✓ see and keep notices           maintenancenotices.haulout.dev: get, list, watch, create, patch, delete
-  ✓ tell how notices stand         maintenancenotices.haulout.dev/status: patch
-  ✓ predict drains                 maintenancerecords.haulout.dev: watch
-  ✓ make a certificate             secrets in shop: create
-  ✓ share and renew it             secrets in shop: get, list, watch, patch
-  ✓ have it trusted                validatingwebhookconfigurations.admissionregistration.k8s.io: get, list, watch, patch
-  ✓ authenticate the API server    configmaps in kube-system: get, list, watch
-  ✓ tell who may read metrics      tokenreviews.authentication.k8s.io: create
-  ✓ tell who may read metrics      subjectaccessreviews.authorization.k8s.io: create
-  ✓ lead                           leases.coordination.k8s.io in shop: create
-  ✓ tell of evicted pods           events.events.k8s.io: create, patch
-  ✓ tell whose pods move           deployments.apps: get
-  ✓ tell whose pods move           replicasets.apps: get
-  ✓ tell whose pods move           statefulsets.apps: get
-  ✓ ask the leader                 pods in shop: get
-  ✓ keep budgets                   configmaps in shop: create
-  ✓ keep budgets                   configmaps in shop: get, patch
-  ✓ keep copies of cordon marks    configmaps in shop: get, patch
-  ✓ follow daemonsets              daemonsets.apps: list, watch
-  ✓ follow leases                  leases.coordination.k8s.io in shop: list, watch
-  ✓ lead, stagger, keep threads    leases.coordination.k8s.io in shop: get, patch
+  ✓ watch and update NodeMaintenances       nodemaintenances.nodemaintenance.medik8s.io: get, list, watch, patch
+  ✓ write their status                      nodemaintenances.nodemaintenance.medik8s.io/status: patch
+  ✓ watch nodes                             nodes: get, list, watch
+  ✓ cordon, taint and label nodes           nodes: patch
+  ✓ set node conditions                     nodes/status: patch
+  ✓ watch pods                              pods: list, watch
+  ✓ evict pods                              pods/eviction: create
+  ✓ watch PodDisruptionBudgets              poddisruptionbudgets.policy: watch
+  ✓ write EvictionRequests                  evictionrequests.lifecycle.k8s.io: list, watch, create, patch, delete
+  ✓ watch their progress                    evictions.lifecycle.k8s.io: list, watch
+  ✓ recognize DaemonSet pods                daemonsets.apps: get
+  ✓ watch VolumeAttachments                 volumeattachments.storage.k8s.io: list, watch
+  ✓ find the claims of volumes              persistentvolumes: get
+  ✓ read namespace labels                   namespaces: get
+  ✓ watch workloads recover                 deployments.apps: list, watch
+  ✓ watch workloads recover                 replicasets.apps: list, watch
+  ✓ watch workloads recover                 statefulsets.apps: list, watch
+  ✓ protect the quorum of etcd              poddisruptionbudgets.policy: list
+  ✓ hold leases of nodes                    leases.coordination.k8s.io in medik8s-leases: get, list, watch, create, patch, delete
+  ✓ write the history of nodes              maintenancerecords.haulout.dev: get, list, create, patch, delete
+  ✓ read and write MaintenanceNotices       maintenancenotices.haulout.dev: get, list, watch, create, patch, delete
+  ✓ write the status of MaintenanceNotices  maintenancenotices.haulout.dev/status: patch
+  ✓ predict drain durations                 maintenancerecords.haulout.dev: watch
+  ✓ create the webhook Secret               secrets in shop: create
+  ✓ renew the webhook certificate           secrets in shop: get, list, watch, patch
+  ✓ inject the webhook CA bundle            validatingwebhookconfigurations.admissionregistration.k8s.io: get, list, watch, patch
+  ✓ authenticate the API server             configmaps in kube-system: get, list, watch
+  ✓ authorize readers of metrics            tokenreviews.authentication.k8s.io: create
+  ✓ authorize readers of metrics            subjectaccessreviews.authorization.k8s.io: create
+  ✓ elect the leader                        leases.coordination.k8s.io in shop: create
+  ✓ record events of pods                   events.events.k8s.io: create, patch
+  ✓ find owners of moved pods               deployments.apps: get
+  ✓ find owners of moved pods               replicasets.apps: get
+  ✓ find owners of moved pods               statefulsets.apps: get
+  ✓ find the leader's pod                   pods in shop: get
+  ✓ store budget slots                      configmaps in shop: create
+  ✓ store budget slots                      configmaps in shop: get, patch
+  ✓ store copies of cordon annotations      configmaps in shop: get, patch
+  ✓ watch daemonsets                        daemonsets.apps: list, watch
+  ✓ watch leases                            leases.coordination.k8s.io in shop: list, watch
+  ✓ take and renew leases                   leases.coordination.k8s.io in shop: get, patch
 
 Optional custom resources
-  ✓ NodeMaintenance     maintenance on a person's order (on: nodemaintenance.medik8s.io/v1beta1)
-  ✓ MaintenanceNotice   maintenance that clouds and people announce (on: haulout.dev/v1alpha1)
-  - MaintenanceRecord   the history of nodes (off: not installed; `haulout manifests` has it)
-  - MachineMaintenance  replacing OpenShift machines (off: not installed; `haulout manifests --machines` has it)"""
+  ✓ NodeMaintenance     maintenance that a user requests (on: nodemaintenance.medik8s.io/v1beta1)
+  ✓ MaintenanceNotice   maintenance that clouds and users announce (on: haulout.dev/v1alpha1)
+  - MaintenanceRecord   the history of nodes (off: not installed; to install it: haulout manifests)
+  - MachineMaintenance  replacing OpenShift machines (off: not installed; to install it: haulout manifests --machines)"""  # noqa: E501
     )
 
 
@@ -125,8 +125,8 @@ async def test_what_is_missing_is_marked_and_comes_with_a_way_to_get_it(clock: C
     findings = await look(AccessReviewApi(refused={"create pods/eviction", "watch pods"}), clock)
 
     assert line(findings, "✗ evict pods") == "✗ evict pods pods/eviction: create"
-    assert line(findings, "✗ see pods") == "✗ see pods pods: list, watch (missing: watch)"
-    assert line(findings, "✓ see nodes")
+    assert line(findings, "✗ watch pods") == "✗ watch pods pods: list, watch (missing: watch)"
+    assert line(findings, "✓ watch nodes")
     assert text(findings).endswith("context of a cluster admin:\n  haulout … --grant | kubectl …")
 
 
@@ -165,15 +165,16 @@ async def test_what_may_not_be_asked_is_unknown_and_the_rest_is_told(clock: Cloc
     assert line(findings, "Version") == "Version unknown: not allowed to ask"
     assert line(findings, "You are") == "You are unknown: the server does not say"
     assert line(findings, "? NodeMaintenance").endswith("(unknown: not allowed to ask)")
-    assert line(findings, "✓ see nodes")
+    assert line(findings, "✓ watch nodes")
 
 
 async def test_an_anonymous_user_is_told_to_log_in(clock: Clock) -> None:
     findings = await look(AccessReviewApi(username="system:anonymous", refused={"*"}), clock)
 
     assert text(findings).splitlines()[-1] == (
-        "https://10.0.0.1:6443 takes you for system:anonymous: context 'prod' in /etc/kubeconfig has no credentials "
-        "that it knows; log in, or name another context"
+        "https://10.0.0.1:6443 treats you as system:anonymous: context 'prod' in /etc/kubeconfig contains no "
+        "credentials "
+        "that the server accepts; log in, or use another context"
     )
 
 
@@ -191,7 +192,7 @@ async def test_a_namespace_that_does_not_exist_is_told_with_how_to_create_it(clo
 async def test_a_namespace_that_may_not_be_seen_is_no_obstacle(clock: Clock) -> None:
     findings = await look(AccessReviewApi(fixed_responses={"/api/v1/namespaces/shop": FORBIDDEN}), clock)
 
-    assert line(findings, "Namespace") == "Namespace shop (unknown whether it exists: not allowed to look)"
+    assert line(findings, "Namespace") == "Namespace shop (unknown whether it exists: not allowed to read it)"
     assert findings.ready
     assert json.loads(report.to_json(findings))["namespaceExists"] is None
 
@@ -342,7 +343,7 @@ async def test_nothing_is_granted_to_nobody(clock: Clock) -> None:
         (
             json_response({"hello": "world"}),
             MalformedResponse,
-            "/version names no version; correct the server of context 'prod' in /etc/kubeconfig",
+            "/version contains no version; correct the server of context 'prod' in /etc/kubeconfig",
         ),
     ],
 )

@@ -104,7 +104,7 @@ async def test_a_node_that_is_held_is_not_uncordoned(clock: Clock) -> None:
             (
                 f'error: unable to uncordon node "n1": it is held by NodeMaintenance patch-n1 since '
                 f"{since:%Y-%m-%d %H:%M:%S} UTC (3h0m ago); to end that: kubectl delete nm patch-n1; "
-                "to uncordon it nevertheless: haulout uncordon n1 --force"
+                "to uncordon it anyway: haulout uncordon n1 --force"
             )
         ]
         still = await node_of(town)
@@ -118,7 +118,7 @@ async def test_the_persons_part_in_a_held_cordon_can_be_taken_back(clock: Clock)
         await hold(town)
         done = await uncordon_node(town.client, await node_of(town))
         assert done.verb is None
-        assert done.problem.endswith("is taken back, so that the node is uncordoned when that ends")
+        assert done.problem.endswith("is removed, so the node is uncordoned when that ends")
         mark = cordon.cordon_of(await node_of(town))
         assert mark is not None
         assert not mark.before.unschedulable
@@ -146,7 +146,7 @@ async def test_what_was_left_by_one_that_is_no_more_is_cleared_away(clock: Clock
         done = await uncordon_node(town.client, await node_of(town))
         assert done.verb is ChangeVerb.UNCORDONED
         assert done.notes[0].startswith(
-            "cleared away what was left of NodeMaintenance patch-n1, which is no more, since"
+            "removed the leftovers of NodeMaintenance patch-n1, which no longer exists, since"
         )
         node = await node_of(town)
         assert (node.spec.unschedulable, DRAIN in node.spec.taints, "exclude" in node.metadata.labels) == (
@@ -167,7 +167,7 @@ async def test_a_profile_holds_a_node_for_as_long_as_the_node_has_it(clock: Cloc
             assert done.verb is verb
             if verb is None:
                 assert "it is held by profile os since" in done.problem
-                assert "to end that: haulout why n1, which tells what it waits for" in done.problem
+                assert "to end that: haulout why n1, which shows what it waits for" in done.problem
 
 
 async def test_a_node_of_kubernikus_is_held_for_as_long_as_its_label_orders_that_it_goes(clock: Clock) -> None:
@@ -195,15 +195,15 @@ async def test_a_holder_that_we_may_not_look_for_counts(clock: Clock) -> None:
         await hold(town)
         town.transport.faults.fail_before_effect(path="/nodemaintenances", response=403, times=None)
         done = await uncordon_node(town.client, await node_of(town))
-        assert "NodeMaintenance patch-n1, which you may not see, since" in done.problem
+        assert "NodeMaintenance patch-n1, which you are not allowed to read, since" in done.problem
 
 
 async def test_a_holder_of_a_kind_that_we_do_not_know_counts(clock: Clock) -> None:
     async with a_drain_cluster(clock, "n1") as town:
         await hold(town, "Profile/night")
         done = await uncordon_node(town.client, await node_of(town))
-        assert "it is held by Profile night, which you may not see, since" in done.problem
-        assert "ask those who run it" in done.problem
+        assert "it is held by Profile night, which you are not allowed to read, since" in done.problem
+        assert "ask its administrator" in done.problem
 
 
 async def test_a_mark_that_nobody_can_read_stops_uncordoning_but_not_cordoning(clock: Clock) -> None:
@@ -211,7 +211,7 @@ async def test_a_mark_that_nobody_can_read_stops_uncordoning_but_not_cordoning(c
         await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {CORDON_ANNOTATION: "{"}}}))
         cordoned = await cordon_node(town.client, await node_of(town))
         assert cordoned.verb is ChangeVerb.CORDONED
-        assert f"annotation {CORDON_ANNOTATION} of node n1 is not what was written there" in cordoned.notes[0]
+        assert f"annotation {CORDON_ANNOTATION} of node n1 is invalid" in cordoned.notes[0]
         refused = await uncordon_node(town.client, await node_of(town))
         assert refused.verb is None
         assert refused.problem.endswith("or override it with --force")
@@ -235,7 +235,7 @@ async def test_a_node_that_keeps_changing_is_given_up(clock: Clock) -> None:
     async with a_drain_cluster(clock, "n1") as town:
         town.transport.faults.fail_before_effect(method="PATCH", path="/nodes/n1", response=409, times=None)
         done = await cordon_node(town.client, await node_of(town))
-        assert done.problem.startswith("others keep changing the node")
+        assert done.problem.startswith("gave up after repeated write conflicts")
 
 
 async def test_a_refusal_is_told_in_the_servers_words(clock: Clock) -> None:

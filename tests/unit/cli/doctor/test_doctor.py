@@ -67,8 +67,8 @@ def haulout(capsys: pytest.CaptureFixture[str]) -> RunCommand:
 
 
 def test_where_nothing_is_left_behind_it_says_so(cluster: Cluster, haulout: RunCommand) -> None:
-    assert haulout("doctor") == (0, "Nothing is left behind.\n", "")
-    assert haulout("doctor", "--repair", "--yes") == (0, "Nothing is left behind.\n", "")
+    assert haulout("doctor") == (0, "No leftovers found.\n", "")
+    assert haulout("doctor", "--repair", "--yes") == (0, "No leftovers found.\n", "")
     assert cluster.repaired == []
 
 
@@ -103,7 +103,7 @@ def test_what_was_not_checked_is_said_and_is_no_success(cluster: Cluster, haulou
     cluster.notes.append("budget slots were not checked: forbidden")
     assert haulout("doctor") == (
         1,
-        "Nothing is left behind.\n",
+        "No leftovers found.\n",
         "not checked: budget slots were not checked: forbidden\n",
     )
 

@@ -156,7 +156,7 @@ async def test_what_blocks_is_said_once_with_what_to_do_and_then_once_a_minute(c
         blamed = [line for line in command.err if line.startswith("error when evicting pods/")]
         assert blamed[0].startswith('error when evicting pods/"web-00" -n "shop" (will retry after ')
         reason = "PodDisruptionBudget shop/web needs 2 healthy pods and has 2"
-        advice = "run more replicas, or let the budget allow a disruption"
+        advice = "run more replicas, or relax the PodDisruptionBudget"
         assert blamed[0].endswith(
             f"Cannot evict pod as it would violate the pod's disruption budget. {reason}; {advice}"
         )
@@ -246,7 +246,7 @@ async def test_pods_that_are_not_waited_for_are_told_apart(clock: Clock) -> None
         assert 'pod "stuck-00" has DeletionTimestamp older than 25 seconds, skipping' in command.out
         assert "pod/stuck-00 evicted" not in command.out
         assert "pod/batch-00 completed" in command.out
-        assert any(line.startswith("waiting for pod shop/stuck-00: it should have been gone") for line in command.err)
+        assert any(line.startswith("waiting for pod shop/stuck-00: its grace period ended at") for line in command.err)
 
 
 async def test_a_terminating_namespace_has_kubectls_words(clock: Clock) -> None:
@@ -280,7 +280,7 @@ async def test_trouble_with_the_server_is_told(clock: Clock) -> None:
         town.transport.faults.fail_before_effect(path="/pods", response=500, times=None)
         assert not await command.run()
         assert command.records[0].result is NodeDrainState.TIMED_OUT
-        assert any("what is said here may be old" in line for line in command.err)
+        assert any("this information may be outdated" in line for line in command.err)
         assert command.err[-1].startswith("node n1 was not drained within 20s: ")
 
 
@@ -312,19 +312,20 @@ async def test_an_interrupted_drain_says_what_it_leaves_how_to_go_on_and_how_to_
         said = await interrupted(command, timedelta(seconds=1.5))
         asked = len(town.evicted_pods())
         assert said == [
-            "Stopped: no further pod is asked to leave. This is what was left:",
+            "Stopped: no further pods are evicted. State of the nodes:",
             "  node/n1  cordoned, drained",
             (
-                "  node/n2  cordoned as before, half-way: 0 pods gone, 2 pods told to go (shop/b-00, shop/c-00), "
+                "  node/n2  cordoned as before, partly drained: 0 pods gone, 2 pods terminating (shop/b-00, "
+                "shop/c-00), "
                 "2 pods still running (shop/d-00, shop/d-01)"
             ),
             "  node/n3  cordoned, drained",
-            "To go on:  haulout drain n1 n2 n3",
+            "To resume: haulout drain n1 n2 n3",
             "To undo:   haulout uncordon n1 n3",
-            "           n2 was cordoned before, and stays so",
-            "Pods that were told to go end nevertheless: nothing can take that back.",
+            "           n2 was cordoned before, and stays cordoned",
+            "Terminating pods are deleted anyway; this cannot be undone.",
         ]
-        assert command.err[-1] == "Stopping: waiting for the answers under way; Ctrl-C again ends at once."
+        assert command.err[-1] == "Stopping: waiting for requests in progress; Ctrl-C again exits at once."
         await clock.sleep(timedelta(minutes=2))
         assert len(town.evicted_pods()) == asked
 
@@ -333,7 +334,7 @@ async def test_nodes_whose_turn_did_not_come_are_only_cordoned(clock: Clock) -> 
     async with a_drain_cluster(clock, "n1", "n2") as town:
         await town.run_pods("a", 1, on="n1", stop=50)
         said = await interrupted(await a_command(town, ["n1", "n2"], parallel=1), SECOND)
-        assert "  node/n2  cordoned, no pod was asked to leave" in said
+        assert "  node/n2  cordoned, no pod was evicted" in said
 
 
 async def test_an_interruption_while_nodes_are_cordoned_leaves_the_rest_alone(clock: Clock) -> None:
@@ -341,9 +342,9 @@ async def test_an_interruption_while_nodes_are_cordoned_leaves_the_rest_alone(cl
         town.transport.faults.delay(10 * SECOND, method="PATCH", path="/nodes/", times=None)
         said = await interrupted(await a_command(town, ["n1", "n2"]), SECOND)
         assert said[1:] == [
-            "  node/n1  cordoned, no pod was asked to leave",
-            "  node/n2  not cordoned, no pod was asked to leave",
-            "To go on:  haulout drain n1 n2 n3",
+            "  node/n1  cordoned, no pod was evicted",
+            "  node/n2  not cordoned, no pod was evicted",
+            "To resume: haulout drain n1 n2 n3",
             "To undo:   haulout uncordon n1",
         ]
 
@@ -390,10 +391,10 @@ async def test_rules_of_the_nodes_machine_and_labels_of_pods_are_honoured_and_to
         command = await a_command(town, ["n1"])
         assert not await command.run()
         assert command.out == ["node/n1 cordoned", "evicting pod shop/web", "pod/web evicted", "pod/batch-00 completed"]
-        waits = "label cluster.x-k8s.io/drain says something about it that cannot be read: found 'never', expected skip"
+        waits = "label cluster.x-k8s.io/drain is invalid: found 'never', expected skip"
         assert [line for line in command.err if line.startswith("waiting for pod")] == [
-            "waiting for pod shop/batch-00: MachineDrainRule jobs lets it run until it has finished by itself",
-            f"waiting for pod shop/odd: {waits} or wait-completed; repair it, or take it away",
+            "waiting for pod shop/batch-00: MachineDrainRule jobs waits until the pod has completed",
+            f"waiting for pod shop/odd: {waits} or wait-completed; correct it or remove it",
         ]
         assert any("skipping Pods by label cluster.x-k8s.io/drain=skip: shop/pinned" in line for line in command.err)
         assert command.records[0].result is NodeDrainState.BLOCKED, (

@@ -77,8 +77,9 @@ async def test_pods_under_several_budgets_are_named(clock: Clock, capsys: pytest
         town.put(a_pdb("one", app="a", minAvailable=0), a_pdb("two", app="a", minAvailable=0))
         await clock.sleep(timedelta(seconds=5))
         assert not await tried_out(town, "n1")
-        assert "pod shop/a-00 is under 2 budgets, and Kubernetes evicts no such pod: shop/one, shop/two" in (
-            capsys.readouterr().err
+        assert (
+            "pod shop/a-00 matches 2 PodDisruptionBudgets, so Kubernetes refuses its eviction: shop/one, shop/two"
+            in (capsys.readouterr().err)
         )
 
 
@@ -126,9 +127,9 @@ async def test_what_rules_keep_is_not_said_to_leave(clock: Clock, capsys: pytest
             "Warning: skipping Pods by label cluster.x-k8s.io/drain=skip: shop/pinned; "
             "deleting Pods that declare no controller: shop/web"
         )
-        waiting = "waiting for pod shop/batch: label cluster.x-k8s.io/drain=wait-completed lets it run until it has"
-        assert waits == f"{waiting} finished by itself"
+        waiting = "waiting for pod shop/batch: label cluster.x-k8s.io/drain=wait-completed waits until the pod"
+        assert waits == f"{waiting} has completed"
         broken = merge_patch({"metadata": {"annotations": {DRAIN_RULES: "{"}}})
         await town.client.patch(NODES, "n1", broken)
         assert not await tried_out(town, "n1")
-        assert "annotation haulout.dev/machine-drain-rules of the node says something" in capsys.readouterr().err
+        assert "annotation haulout.dev/machine-drain-rules of the node is invalid" in capsys.readouterr().err

@@ -75,7 +75,7 @@ def test_flags_that_do_not_go_with_the_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(click.UsageError) as raised:
         build_policy(DrainFlags(policy=str(file), timeout="5m"))
     assert raised.value.message == (
-        f"the flags do not go with the policy {file}: "
+        f"the flags conflict with the policy {file}: "
         "timeout: found 5m0s, expected more than evictionTimeout and deletionTimeout together, 10m0s"
     )
 
@@ -99,7 +99,7 @@ def test_all_that_is_wrong_with_a_file_is_told_with_its_lines(tmp_path: Path) ->
         ("- a", "night.yaml: found ['a'], expected keys and values"),
         ("force: {", "night.yaml:2: expected YAML or JSON"),
         ("a: &a [*a]", "night.yaml:1: a: unknown, expected one of force"),
-        ("forceDelete: true", "night.yaml:1: forceDelete: found true, expected a deletionTimeout beside it"),
+        ("forceDelete: true", "night.yaml:1: forceDelete: found true, expected deletionTimeout to be set"),
     ],
 )
 def test_a_file_that_is_no_policy_says_why(

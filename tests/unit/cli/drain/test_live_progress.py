@@ -53,7 +53,7 @@ def test_each_node_has_a_bar_with_what_is_left_of_it() -> None:
     assert lines == [
         "n1  ━━━━━━━━━━━━           60%  3 of 5 pods gone, 1 ending, 1 to go, 25s",
         "1 waiting, 1 of 3 nodes drained",
-        "Ctrl-C stops, and says what is left",
+        "Ctrl-C stops, and prints what is left",
     ]
 
 
@@ -100,11 +100,11 @@ def test_trouble_and_what_was_given_up_are_shown() -> None:
     lines = shown(
         a_record("n1", stale_reason="no answer\x1b[2J"), NodeDrain("n2", NodeDrainState.TIMED_OUT), is_stopping=True
     )
-    assert lines[0].endswith("  0%  looking at its pods, 25s")
+    assert lines[0].endswith("  0%  listing its pods, 25s")
     assert lines[1:] == [
-        r"  may be old: no answer\x1b[2J",
-        "0 of 2 nodes drained, 1 given up",
-        "Stopping: waiting for the answers under way; Ctrl-C again ends at once",
+        r"  may be outdated: no answer\x1b[2J",
+        "0 of 2 nodes drained, 1 failed",
+        "Stopping: waiting for requests in progress; Ctrl-C again exits at once",
     ]
 
 
@@ -139,6 +139,6 @@ async def test_what_is_final_stays_above_the_view(clock: Clock) -> None:
         "node/n1: held by somebody",
         "Warning: deleting Pods with local storage: shop/a",
         "node/n1 drained: 4 pods left it in 25s",
-        "Warning: pod shop/b came back and stays: others like it would come after it",
+        "Warning: pod shop/b was created again and stays: its replacements would be created again, too",
         'error: unable to drain node "n2" due to error: cannot delete Pods, continuing command...',
     ]

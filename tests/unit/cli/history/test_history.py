@@ -125,7 +125,7 @@ async def test_only_what_is_asked_for_is_shown(clock: Clock) -> None:
         (last,) = (await read_histories(town.client, HistoryQuery(("n1",), limit=1))).nodes[0].entries
         assert last.to == "in-maintenance"
         nothing = await read_histories(town.client, HistoryQuery(("n1",), since=timedelta(minutes=1)))
-        assert lines(nothing) == ["Nothing of the 4 entries about node n1 is of that time."]
+        assert lines(nothing) == ["Node n1 has no entries in this period (4 outside of it)."]
 
 
 async def test_what_has_given_way_is_said(clock: Clock) -> None:
@@ -133,7 +133,7 @@ async def test_what_has_given_way_is_said(clock: Clock) -> None:
         await record(town, total=16)
         assert (
             lines(await read_histories(town.client, HistoryQuery(("n1",))))[0]
-            == "(12 older entries gone: only the newest are kept)"
+            == "(12 older entries deleted: only the newest are kept)"
         )
 
 
@@ -144,7 +144,7 @@ async def test_several_nodes_have_their_names_above(clock: Clock) -> None:
         assert shown[0] == "Node n1"
         assert shown[-2:] == [
             "Node n2",
-            "Nothing has happened to node n2 yet, or not since its history is kept.",
+            "Node n2 has no history yet.",
         ]
 
 
@@ -158,7 +158,7 @@ async def test_a_transition_that_is_not_recorded_yet_is_known_from_the_node(cloc
         found = await read_histories(town.client, HistoryQuery(("n1",)))
         last = found.nodes[0].entries[-1]
         assert (last.from_, last.to) == ("in-maintenance", "operational")
-        assert found.notes == ("What is last of node n1 is not recorded yet, but known from the node itself.",)
+        assert found.notes == ("The last entry of node n1 is read from the node itself; it is not recorded yet.",)
 
 
 async def test_data_that_cannot_be_read_does_no_harm(clock: Clock) -> None:
@@ -174,7 +174,7 @@ async def test_a_record_of_an_earlier_node_of_the_name_is_said_to_be_that(clock:
         await record(town, uid="of-another")
         found = await read_histories(town.client, HistoryQuery(("n1",)))
         assert len(found.nodes[0].entries) == 4
-        assert "is about an earlier node of this name" in found.notes[0]
+        assert "belongs to an earlier node of this name" in found.notes[0]
 
 
 async def test_what_a_new_node_says_itself_follows_what_was_recorded_of_the_earlier_one(clock: Clock) -> None:
@@ -199,11 +199,11 @@ async def test_a_node_that_was_deleted_is_shown_by_its_name_and_it_says_when_tha
         await town.client.delete(NODES, "n1")
         found = await read_histories(town.client, HistoryQuery(("n1",)))
         assert not found.nodes[0].exists
-        assert found.notes == ("Node n1 is gone: nobody wrote down yet when it was deleted.",)
+        assert found.notes == ("Node n1 was deleted; the time is not recorded yet.",)
         deleted = merge_patch({"metadata": {"annotations": {NODE_DELETED_ANNOTATION: "2026-11-01T10:00:00Z"}}})
         await town.client.patch(MAINTENANCE_RECORDS, "n1", deleted)
         found = await read_histories(town.client, HistoryQuery(("n1",)))
-        assert found.notes == ("Node n1 was deleted at 2026-11-01 10:00 UTC. Its history is kept for a time.",)
+        assert found.notes == ("Node n1 was deleted at 2026-11-01 10:00 UTC. Its history is kept for a limited time.",)
         assert json.loads(to_json(found))["nodes"][0]["deleted"] == "2026-11-01T10:00:00Z"
 
 
@@ -264,13 +264,13 @@ def test_spans_have_days_and_weeks(text: str, span: timedelta) -> None:
 
 def test_a_time_may_be_absolute() -> None:
     assert parse_time_bound("--until", "2026-12-01T03:00+01:00") == datetime(2026, 12, 1, 2, tzinfo=UTC)
-    with pytest.raises(UsageError, match="--until: of which time zone is"):
+    with pytest.raises(UsageError, match="--until: the time zone of"):
         parse_time_bound("--until", "2026-12-01T03:00")
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "7 days", "-1h", "0d", "yesterday", "9999999d", "1d1w"])
 def test_a_span_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="--since: expected a span"):
+    with pytest.raises(UsageError, match="--since: expected a duration "):
         parse_time_bound("--since", text)
 
 
@@ -421,7 +421,7 @@ async def test_what_is_asked_for_of_all_nodes_is_between_two_times(clock: Clock)
         ] * 2
         assert [len(it.entries) for it in await at_all(town, limit=1)] == [1, 1]
         nothing = await at_all(town, until=timedelta(days=99999))
-        assert table(nothing) == ["Nothing has happened to any node, or not in that time."]
+        assert table(nothing) == ["No node has entries in this period."]
 
 
 async def test_nodes_are_chosen_by_their_labels_which_deleted_ones_have_no_more(clock: Clock) -> None:

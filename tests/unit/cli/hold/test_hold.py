@@ -88,7 +88,7 @@ async def test_who_has_the_node_already_is_said_to_go_on(clock: Clock) -> None:
         assert change is not None
         await town.client.patch(NODES, "n1", merge_patch(change))
         done = await hold_node(town.client, await node_of(town), HoldRequest(by="alice"))
-        assert texts(done)[-1] == "node/n1: profile os has it already, and goes on"
+        assert texts(done)[-1] == "node/n1: maintenance by profile os is in progress and continues"
 
 
 async def test_a_dry_run_holds_nothing(clock: Clock) -> None:
@@ -103,7 +103,7 @@ async def test_a_dry_run_holds_nothing(clock: Clock) -> None:
     [
         ("tomorrow", None, "--until: expected a time such as"),
         ("2020-01-01T00:00:00Z", None, "--until: 2020-01-01 00:00 UTC is not in the future"),
-        (None, "soon", "--for: expected a span such as"),
+        (None, "soon", "--for: expected a duration such as"),
         (None, "0s", "is not in the future"),
     ],
 )
@@ -116,7 +116,7 @@ def test_an_end_that_makes_no_sense_is_refused(until: str | None, span: str | No
 def test_the_command_line_is_checked_before_anything_is_done(capsys: pytest.CaptureFixture[str]) -> None:
     haulout = command_runner(capsys)
     both = haulout("hold", "n1", "--for", "1h", "--until", "+1h")
-    assert (both.code, "--until and --for both say when it ends" in both.err) == (2, True)
+    assert (both.code, "give either --until or --for, not both" in both.err) == (2, True)
     assert haulout("hold").code == 2
     assert haulout("release").code == 2
 
@@ -138,7 +138,7 @@ async def test_status_and_why_say_that_a_node_is_held_and_one_whose_time_is_over
         await clock.sleep(timedelta(hours=5))
         later = await node_status.read_status(town.client, "n1")
         said = [click.unstyle(line) for line in status_text.detail_lines(later.nodes[0], later.now)]
-        assert any(f"over: {words}" in line for line in said)
+        assert any(f"expired: {words}" in line for line in said)
         assert later.nodes[0].state == "in service"
 
 
@@ -182,7 +182,7 @@ async def test_an_approval_sets_what_is_waited_for_and_says_what_else_has_to_com
         by = (await node_of(town)).metadata.annotations["example.com/approved-by"]
         assert by
         assert lines[0] == "node/n1 approved"
-        assert lines[1] == "node/n1: profile os waits until rested passed; then it goes to in-maintenance"
+        assert lines[1] == "node/n1: profile os waits until rested passed; then it moves to in-maintenance"
         assert lines[2].startswith("node/n1: kubectl annotate node n1 ")
 
 
@@ -192,7 +192,7 @@ async def test_who_approves_a_node_that_waits_for_nothing_is_told_so_and_orders_
     async with waiting(clock, monkeypatch) as town:
         with pytest.raises(HauloutError) as error:
             await approve_node(ApprovalRequest(node="n1"), WhyOptions(given={}), dry_run="none")
-        assert str(error.value).startswith("no profile waits for an approval; --check could name os: needed")
+        assert str(error.value).startswith("no profile is waiting for an approval; possible with --check: os: needed")
         assert "needed" not in (await node_of(town)).metadata.labels
         await approve_node(ApprovalRequest(node="n1", check="needed"), WhyOptions(given={}), dry_run="none")
         assert (await node_of(town)).metadata.labels["needed"] == "true"

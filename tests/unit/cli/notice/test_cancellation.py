@@ -40,7 +40,7 @@ async def test_what_has_begun_is_called_off_or_ended_and_the_node_comes_back(clo
     async with a_notice_terminal(clock, capsys, "n1") as desk:
         put(desk, "a", start=-0.5)
         put(desk, "b", start=-0.5)
-        back = "if a profile took node n1 out of service for it, the node comes back once it is well"
+        back = "if a profile took node n1 out of service for it, the node returns to service once it is healthy"
         assert await desk.cancel("a") == (True, (f"{SHORT}/a cancelled\n", f"a: {back}\n"))
         assert await desk.end("b") == (True, (f"{SHORT}/b ended\n", f"b: {back}\n"))
         assert (await stage(desk, "a"), await stage(desk, "b")) == (NoticeStage.CANCELLED, NoticeStage.ENDED)
@@ -56,12 +56,16 @@ async def test_what_its_source_calls_so_is_found(clock: Clock, capsys: Capsys) -
 @pytest.mark.parametrize(
     ("spec", "start", "says"),
     [
-        ({}, -5, "is over, there is nothing to call off: its end was at "),
-        ({"stage": "Ended"}, 2, "is over, there is nothing to call off: people says that it is over"),
-        ({"stage": "Failed"}, -0.5, "failed; once its node is fit again: haulout notice end a"),
-        ({"source": "aws"}, 2, "is of aws, which will do it nevertheless: call it off there, and it is called off"),
-        ({"source": "oci", "stage": "Started"}, 2, "is of oci, which will do it nevertheless"),
-        ({"source": "azure", "reportedAt": "2026-01-01T00:00:00Z"}, 2, "is of azure, which will do it nevertheless"),
+        ({}, -5, "is over, so it cannot be cancelled: its scheduled end was at "),
+        ({"stage": "Ended"}, 2, "is over, so it cannot be cancelled: people reports that it has ended"),
+        ({"stage": "Failed"}, -0.5, "failed; when its node works again, run: haulout notice end a"),
+        (
+            {"source": "aws"},
+            2,
+            "comes from aws, which carries it out anyway: cancel it there, then this notice is cancelled",
+        ),
+        ({"source": "oci", "stage": "Started"}, 2, "comes from oci, which carries it out anyway"),
+        ({"source": "azure", "reportedAt": "2026-01-01T00:00:00Z"}, 2, "comes from azure, which carries it out anyway"),
     ],
 )
 async def test_what_cannot_be_called_off_is_said(
@@ -100,8 +104,8 @@ async def test_what_failed_is_ended_by_a_person(clock: Clock, capsys: Capsys) ->
     [
         ({}, 2, "has not begun: it begins at "),
         ({"source": "aws", "stage": "Scheduled"}, 0.1, "has not begun: it begins at "),
-        ({"source": "aws", "stage": "Scheduled"}, -0.5, "is of aws, which says itself when it is over"),
-        ({"source": "aws", "stage": "Started"}, 2, "is of aws, which says itself when it is over"),
+        ({"source": "aws", "stage": "Scheduled"}, -0.5, "is managed by aws, which reports the end itself"),
+        ({"source": "aws", "stage": "Started"}, 2, "is managed by aws, which reports the end itself"),
     ],
 )
 async def test_what_cannot_be_ended_is_said(
@@ -121,8 +125,8 @@ async def test_what_is_over_already_is_no_error(clock: Clock, capsys: Capsys) ->
         put(desk, "a", start=-5)
         is_well, said = await desk.end("a")
         assert is_well
-        assert said.out == f"{SHORT}/a already over\n"
-        assert said.err.startswith("a: Completed: its end was at ")
+        assert said.out == f"{SHORT}/a already ended\n"
+        assert said.err.startswith("a: Completed: its scheduled end was at ")
 
 
 async def test_one_that_fails_stops_no_other(clock: Clock, capsys: Capsys) -> None:

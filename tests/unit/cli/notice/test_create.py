@@ -42,10 +42,10 @@ async def test_it_reads_like_this(clock: Clock, capsys: Capsys) -> None:
         assert said.out == "maintenancenotice.haulout.dev/people-chg-17 created\n"
         first, second, last = said.err.splitlines()
         assert first.startswith(f"Reboot of node n1 at {start}")
-        assert f", expected to be over by {end}" in first
-        assert second.startswith(f"It is to be drained from {drain}")
-        assert second.endswith(", 15m0s before it begins, by a profile that goes by notices.")
-        assert last == "The operator has not looked at it yet. Does it run?"
+        assert f", expected to end by {end}" in first
+        assert second.startswith(f"A profile with the check `notice` drains the node from {drain}")
+        assert second.endswith(", 15m0s before the start.")
+        assert last == "The operator has not processed the notice yet. Is it running?"
 
 
 async def test_the_notice_names_the_node_and_its_machine(clock: Clock, capsys: Capsys) -> None:
@@ -105,10 +105,10 @@ async def test_an_id_of_something_else_is_refused(clock: Clock, capsys: Capsys) 
         desk.put_notice("people-c", nodeName="n1", source="people", noticeID="c", reportedAt="2026-01-01T00:00:00Z")
         desk.put_notice("people-d", providerID="i-1", source="people", noticeID="d")
         for notice, says in (
-            ("a", "people-a is about node n2: take another --id, or call that off: haulout notice cancel people-a"),
-            ("b", r"people-b is over \(people says that it is cancelled\): take another --id"),
-            ("c", "people-c is written by people: take another --id"),
-            ("d", "people-d is about machine i-1: take another --id"),
+            ("a", "people-a is about node n2: use another --id, or cancel it: haulout notice cancel people-a"),
+            ("b", r"people-b has ended \(people reports that it was cancelled\): use another --id"),
+            ("c", "people-c belongs to source people: use another --id"),
+            ("d", "people-d is about machine i-1: use another --id"),
         ):
             with pytest.raises(HauloutError, match=says):
                 await desk.create(*REBOOT, "--id", notice)
@@ -119,12 +119,12 @@ async def test_a_node_that_is_not_there_is_asked_about(clock: Clock, capsys: Cap
         with pytest.raises(KubeError) as refused:
             await desk.create("nodes/node-11", *REBOOT[1:])
         assert str(refused.value) == (
-            'nodes "node-11" not found; nothing was announced (for a node that is to come: --yes-unknown); '
+            'nodes "node-11" not found; no notice was created (for a node that does not exist yet: --yes-unknown); '
             'did you mean "node-1"?'
         )
         assert await desk.names() == []
         said = await desk.create("node-11", *REBOOT[1:], "--yes-unknown")
-        assert "There is no node node-11 yet: the notice waits for it." in said.err.splitlines()
+        assert "Node node-11 does not exist yet: the notice takes effect when it is created." in said.err.splitlines()
         made = await only(desk)
         assert (made.spec.node_name, made.spec.provider_id) == ("node-11", "")
 
@@ -142,13 +142,13 @@ async def test_what_is_odd_about_it_is_said(clock: Clock, capsys: Capsys) -> Non
     async with a_notice_terminal(clock, capsys, "n1") as desk:
         begun = await desk.create("n1", "--kind", "Stop", "--start", "now", "--id", "a")
         assert begun.err.splitlines()[1:3] == [
-            "This is not in the future: it counts as begun, and the node is to be drained at once.",
-            "No end is known. When it is over: haulout notice end people-a",
+            "The start is not in the future: the maintenance counts as begun, and the node is drained at once.",
+            "No end is set. When the maintenance has ended, run: haulout notice end people-a",
         ]
         frozen = await desk.create("n1", "--kind", "Freeze", "--start", "+1h", "--end", "+2h")
         assert frozen.err.splitlines()[1] == "A Freeze takes seconds: by default the node is not drained for it."
         soon = await desk.create("n1", "--kind", "Stop", "--start", "+5m", "--end", "+2h")
-        assert soon.err.splitlines()[1].startswith("It is to be drained at once, by a profile")
+        assert soon.err.splitlines()[1].startswith("A profile with the check `notice` drains the node at once.")
 
 
 async def test_it_tells_what_the_operator_makes_of_it(clock: Clock, capsys: Capsys) -> None:
@@ -169,7 +169,7 @@ async def test_it_tells_what_the_operator_makes_of_it(clock: Clock, capsys: Caps
             await desk.create("n1", "--kind", "Reboot", "--start", spec["start"], "--end", spec["end"], "--id", "a")
         ).err
         assert "(in 1m59s)" in told or "(in 2m0s)" in told
-        assert told.splitlines()[-1] == "It will not be empty in time: its pods need 40m"
+        assert told.splitlines()[-1] == "The node will not be empty in time: its pods need 40m"
 
 
 async def test_a_dry_run_changes_nothing(clock: Clock, capsys: Capsys) -> None:
@@ -254,7 +254,7 @@ async def test_what_was_called_off_meanwhile_is_not_changed(clock: Clock, capsys
             return request.method == "PATCH"
 
         desk.cluster.transport.faults.delay(timedelta(), where=is_overtaken)
-        with pytest.raises(HauloutError, match="people-a is over"):
+        with pytest.raises(HauloutError, match="people-a has ended"):
             await desk.create("n1", "--kind", "Stop", "--start", "+2h", "--id", "a")
         assert (await only(desk)).spec.kind == MaintenanceKind.UNKNOWN
 
@@ -283,8 +283,8 @@ async def test_a_name_that_is_taken_by_chance_is_left_alone(clock: Clock, capsys
     [
         (0, ""),
         (0.4, ""),
-        (12, "Beware: the clock of the cluster is 12m0s ahead of yours. Say times as its clock has them."),
-        (-90, "Beware: the clock of the cluster is 1h30m behind yours. Say times as its clock has them."),
+        (12, "Warning: the clock of the cluster is 12m0s ahead of yours. Give times by the clock of the cluster."),
+        (-90, "Warning: the clock of the cluster is 1h30m behind yours. Give times by the clock of the cluster."),
     ],
 )
 def test_a_cluster_with_another_time_is_told_of(minutes: float, says: str) -> None:
@@ -301,14 +301,23 @@ def test_a_cluster_with_another_time_is_told_of(minutes: float, says: str) -> No
     [
         (("--start", "+1h", "--end", "+30m"), "--end: .* is not after the start, "),
         (("--start", "+1h", "--end", "+1h"), "--end: .* is not after the start, "),
-        (("--start", "2020-01-01T00:00Z", "--end", "2020-01-02T00:00Z"), "--end: 2020-01-02 00:00:00 UTC is over"),
+        (
+            ("--start", "2020-01-01T00:00Z", "--end", "2020-01-02T00:00Z"),
+            "--end: 2020-01-02 00:00:00 UTC is in the past",
+        ),
         (("--start", "+1h", "--deadline", "+30m"), "--deadline: .* is before the start, "),
         (("--start", "soon"), "--start: expected a time such as 2026-12-01T03:00:00Z"),
-        (("--start", "2026-12-01 03:00"), "--start: of which time zone is '2026-12-01 03:00'"),
+        (("--start", "2026-12-01 03:00"), "--start: the time zone of '2026-12-01 03:00'"),
         (("--start", "+1h", "--end", "later"), "--end: expected a time"),
         (("--start", "+1h", "--deadline", "later"), "--deadline: expected a time"),
-        (("--start", "+1h", "--source", "aws"), "--source: aws is for what that cloud says"),
-        (("--start", "+1h", "--source", "oci"), "--source: oci is for what that cloud says"),
+        (
+            ("--start", "+1h", "--source", "aws"),
+            "--source: aws is reserved for notices that Haulout reads from that cloud",
+        ),
+        (
+            ("--start", "+1h", "--source", "oci"),
+            "--source: oci is reserved for notices that Haulout reads from that cloud",
+        ),
     ],
 )
 async def test_what_makes_no_sense_is_refused(clock: Clock, capsys: Capsys, args: tuple[str, ...], says: str) -> None:
@@ -326,8 +335,8 @@ async def test_what_makes_no_sense_is_refused(clock: Clock, capsys: Capsys, args
         (("--kind", "Stop", "--start", "+1h"), "Missing argument 'NODE'"),
         (("n1", "--kind", "Stopp", "--start", "+1h"), "'Stopp' is not one of"),
         (("n1", "--kind", "Stop", "--start", "+1h", "--source", "A b"), "expected a-z, 0-9 and - only"),
-        (("n1", "--kind", "Stop", "--start", "+1h", "--id", ""), "expected something, and at most 1024 characters"),
-        (("n1", "--kind", "Stop", "--start", "2026-12-01 03:00"), "haulout: --start: of which time zone is"),
+        (("n1", "--kind", "Stop", "--start", "+1h", "--id", ""), "expected 1 to 1024 characters"),
+        (("n1", "--kind", "Stop", "--start", "2026-12-01 03:00"), "haulout: --start: the time zone of"),
         (("n1", "--kind", "Stop", "--start", "+1h", "--end", "+1m"), "haulout: --end: "),
     ],
 )

@@ -115,9 +115,9 @@ async def test_when_there_is_nothing_it_says_so_beside_the_output(clock: Clock, 
         one = await desk.list("n1", "--source", "nobody")
         assert one == ("", "Nothing is announced for node n1.\n")
         desk.put_notice("old", nodeName="n3", stage="Ended")
-        assert (await desk.list("n3")).err == "Nothing is announced for node n3; --all shows one that is over.\n"
+        assert (await desk.list("n3")).err == "Nothing is announced for node n3; --all shows 1 that has ended.\n"
         desk.put_notice("older", nodeName="n3", stage="Cancelled")
-        assert (await desk.list("n3")).err == "Nothing is announced for node n3; 2 that are over: --all shows them.\n"
+        assert (await desk.list("n3")).err == "Nothing is announced for node n3; --all shows 2 that have ended.\n"
 
 
 async def test_a_mistyped_node_does_not_look_as_if_nothing_were_announced(clock: Clock, capsys: Capsys) -> None:
@@ -131,7 +131,7 @@ async def test_a_mistyped_node_does_not_look_as_if_nothing_were_announced(clock:
 async def test_what_the_operator_has_not_looked_at_is_said(clock: Clock, capsys: Capsys) -> None:
     async with a_notice_terminal(clock, capsys, "n1") as desk:
         desk.put_notice("new", nodeName="n1", start=at(clock, hours=2))
-        assert (await desk.list()).err == "The operator has not looked at new yet. Does it run?\n"
+        assert (await desk.list()).err == "The operator has not processed new yet. Is it running?\n"
 
 
 async def test_the_lead_time_is_that_of_the_operator(clock: Clock, capsys: Capsys) -> None:
@@ -150,9 +150,11 @@ async def test_who_will_be_late_is_seen(clock: Clock, capsys: Capsys) -> None:
             told = {"type": "OnTime", "status": answer, "message": "its pods need 40m"}
             desk.put_notice(name, {"conditions": [told]}, nodeName="n1", start=at(clock, hours=2))
         assert [row[-2] for row in rows((await desk.list()).out)[1:]] == ["no", "yes", "-"]
-        assert summary_line(view_of(await desk.get("a"), now=clock.now())).endswith(", not empty in time; notice a")
+        assert summary_line(view_of(await desk.get("a"), now=clock.now())).endswith(
+            ", will not be empty in time; notice a"
+        )
         assert "On time       no: its pods need 40m" in (await desk.show("a")).out
-        assert "On time       nobody knows: its pods need 40m" in (await desk.show("c")).out
+        assert "On time       unknown: its pods need 40m" in (await desk.show("c")).out
 
 
 async def test_what_may_begin_at_any_moment_is_drained_at_once(clock: Clock, capsys: Capsys) -> None:
@@ -263,13 +265,13 @@ async def test_one_is_shown_in_words(clock: Clock, capsys: Capsys) -> None:
         assert facts["Kind"] == "Reboot: instance-reboot"
         assert facts["Description"] == "a scheduled reboot"
         assert facts["Node"] == "n1: it runs on i-1"
-        assert facts["Machine"] == "i-1, called web-1"
+        assert facts["Machine"] == "i-1, name web-1"
         assert facts["Phase"].startswith("Planned: it begins at ")
-        assert facts["Deadline"].endswith(": the latest that it can begin")
-        assert facts["Drain due"].endswith(", 15m0s before it begins")
+        assert facts["Deadline"].endswith(": the latest start")
+        assert facts["Drain due"].endswith(", 15m0s before the start")
         assert facts["Rescheduled"] == "no, Refused: aws says no"
-        assert facts["Source"] == "aws, which calls it e1"
-        assert facts["Can be moved"] == "yes: the source can be asked for another time"
+        assert facts["Source"] == "aws, ID e1"
+        assert facts["Can be moved"] == "yes: the source accepts requests for another time"
         history = shown.partition("\n\n")[2].splitlines()
         assert history[0] == "History (UTC)"
         assert history[1].split("   ")[1:] == ["aws", "Reboot is announced"]
@@ -283,11 +285,11 @@ async def test_one_about_which_little_is_known_is_shown_too(clock: Clock, capsys
         for line in (
             "Node          not known: no node runs on i-1 yet",
             "Start         at any moment",
-            "End           nobody has said",
+            "End           unknown",
             "Drain due     at once",
-            "Source        nobody says",
+            "Source        unknown",
             "Can be moved  no",
-            "Operator      has not looked at it as it is now: does it run?",
+            "Operator      has not processed the latest change: is it running?",
         ):
             assert line in shown.splitlines()
         desk.put_notice("b", providerID="i-1", kind="Freeze")
@@ -306,7 +308,7 @@ async def test_an_unknown_name_is_answered_with_what_may_be_meant(clock: Clock, 
             ("people-chg-71", 'notice "people-chg-71" not found; did you mean "people-chg-17"?'),
             ("n1", 'notice "n1" not found; for the node of that name there is people-chg-17'),
             ("zzz", 'notice "zzz" not found'),
-            ("1", 'notice "1" may be people-1, tickets-1: say which'),
+            ("1", 'notice "1" may be people-1, tickets-1: give the full name'),
         ):
             with pytest.raises(KubeError) as refused:
                 await desk.show(name)
@@ -365,6 +367,6 @@ async def test_a_watch_of_an_unknown_node_is_refused(clock: Clock, capsys: Capsy
 
 def test_the_command_line_is_checked_before_anything_is_asked(capsys: Capsys) -> None:
     run = command_runner(capsys)
-    assert "--watch shows lines, for -o text or wide" in run("notice", "list", "--watch", "-o", "json").err
+    assert "--watch requires -o text or wide" in run("notice", "list", "--watch", "-o", "json").err
     for args in (("list", "--watch", "-o", "json"), ("list", "--phase", "x"), ("show",), ("show", "a", "-o", "wide")):
         assert run("notice", *args).code == 2

@@ -46,7 +46,7 @@ def test_what_is_typed_reaches_the_operator(args: list[str], settings: Retention
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        (["--history-retention", "90"], "expected a span such as 90m"),
+        (["--history-retention", "90"], "expected a duration such as 90m"),
         (["--history-retention", "-1h"], "expected 0 to 3650d"),
         (["--history-retention", "9000d"], "expected 0 to 3650d"),
         (["--history-deleted-nodes", "-1"], "-1 is not in the range"),

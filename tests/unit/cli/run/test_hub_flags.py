@@ -90,7 +90,7 @@ def test_the_memory_limit_can_be_given(started: list[dict[str, Any]]) -> None:
         (["-memory-limit=lots"], "-memory-limit: expected at least 64Mi, such as 400Mi, or 0, found 'lots'"),
         (["-memory-limit=1Mi"], "-memory-limit: expected at least 64Mi"),
         (["-approval-timeout=4"], "-approval-timeout: expected a duration such as 4h, or 0"),
-        (["-approval-timeout=-4h"], "is less than nothing; 0 means without a limit"),
+        (["-approval-timeout=-4h"], "is negative; 0 means no limit"),
         (["-old-approvals=yes"], "-old-approvals: expected wait, clear, honour, found 'yes'"),
         (["-metrics-addr=8080"], "-metrics-addr: "),
     ],

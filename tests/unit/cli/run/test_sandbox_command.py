@@ -58,7 +58,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 
 def test_help_names_every_scenario(run: Run) -> None:
     shown = " ".join(run("--help").out.split())
-    listed = shown.partition("What there is and what happens: ")[2].partition(", or a YAML file")[0]
+    listed = shown.partition("The scenario: ")[2].partition(", or a YAML file")[0]
     assert sorted(listed.split(", ")) == builtin_names()
 
 
@@ -69,7 +69,7 @@ def test_without_a_way_to_a_cluster_it_says_so_in_one_line(run: Run, monkeypatch
     monkeypatch.setenv("KUBECONFIG", "/nowhere/kubeconfig")
     code, out, err = run()
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("haulout: no way to a cluster: ")
+    assert err.startswith("haulout: no cluster to connect to: ")
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,13 @@ def test_what_would_be_ignored_is_refused(run: Run, typed: tuple[str, ...], prob
         (["--nodes", "many"], "'--nodes': 'many' is not a valid integer."),
         (["--zones", "27"], "'--zones': expected 1 to 26, found 27: they are named by letters."),
         (["--pods-per-node", "101"], "'--pods-per-node': expected 1 to 100, found 101: a node has room for 110."),
-        (["--speed", "0.5"], "'--speed': expected 1 to 3600, found 0.5: 1 is life, 60 makes a minute of a second."),
+        (
+            ["--speed", "0.5"],
+            "'--speed': expected 1 to 3600, found 0.5: 1 is real time; at 60 a minute takes a second.",
+        ),
         (["--speed", "nan"], "'--speed': expected 1 to 3600, found nan"),
         (["--speed", "3601"], "'--speed': expected 1 to 3600, found 3601"),
-        (["--port", "65536"], "'--port': expected 0 to 65535, found 65536: 0 is any that is free."),
+        (["--port", "65536"], "'--port': expected 0 to 65535, found 65536: 0 is any free port."),
     ],
 )
 def test_numbers_that_make_no_sense_are_usage_errors(run: Run, args: list[str], said: str) -> None:
@@ -253,7 +256,7 @@ async def test_a_watch_outlives_many_hours_of_a_fast_cluster_in_which_things_hap
     kubeconfig = tmp_path / "kc"
     args = ["--scenario", str(scenario), "--speed", "3600", "--write-kubeconfig", str(kubeconfig)]
     with running_sandbox(tmp_path, *args) as running:
-        assert "Scenario    s, seed 0, 3600 times faster than life" in running.output_lines
+        assert "Scenario    s, seed 0, 3600 times faster than real time" in running.output_lines
         async with running.client() as client, asyncio.timeout(TIMEOUT_SECONDS), client.watch(NODES) as events:
             cordoned = None
             async for event in events:
@@ -302,20 +305,20 @@ def test_the_usual_configuration_is_read_where_the_go_controller_reads_it(
 def test_nobody_reads_a_configuration_without_an_operator(run: Run, tmp_path: Path) -> None:
     outcome = run("--sandbox", "--no-operator", "--config", str(tmp_path / "x.yaml"))
     assert outcome.code == 2
-    assert "--config: not with --no-operator, as nobody would read it" in outcome.err
+    assert "--config: not with --no-operator, because nothing would read it" in outcome.err
 
 
 def test_nobody_answers_without_an_operator(run: Run) -> None:
     outcome = run("--sandbox", "--no-operator", "--metrics-port", "8080")
     assert outcome.code == 2
-    assert "--metrics-port: not with --no-operator, as nobody would answer there" in outcome.err
+    assert "--metrics-port: not with --no-operator, because nothing would answer there" in outcome.err
 
 
 def test_a_port_for_metrics_in_use_is_told_in_one_sentence(run: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, out, err = run("--sandbox", "--nodes", "1", "--metrics-port", str(port))
-    said = f"cannot listen on port {port} for metrics and the API: address already in use; name another"
+    said = f"cannot listen on port {port} for metrics and the API: address already in use; choose another port"
     assert (code, out, err) == (2, "", f"haulout: {said}\n")
     assert list(tmp_path.iterdir()) == []
 

@@ -80,7 +80,7 @@ async def test_without_the_operator_it_tells_what_is_cordoned(clock: Clock) -> N
             "",
             "2 other nodes are in service.",
         ]
-        assert found.notes == ("NodeMaintenances: there is no such kind here, so the operator is not installed",)
+        assert found.notes == ("NodeMaintenances: not installed in this cluster, so the operator is not installed",)
         assert [line.split()[0] for line in table(found, include_all=True)] == ["NODE", "n1", "n2", "n3"]
 
 
@@ -158,11 +158,11 @@ async def test_a_node_that_a_profile_has_in_maintenance_is_told_so(clock: Clock)
         await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": said, "labels": labels}}))
         shown = in_detail(await read_status(town.client, "n1"))
         assert shown["State"] == "in maintenance"
-        assert shown["Held by"].endswith("to end that: haulout why n1, which tells what it waits for")
+        assert shown["Held by"].endswith("to end that: haulout why n1, which shows what it waits for")
 
 
 async def test_a_maintenance_that_waits_for_the_budget_says_so(clock: Clock) -> None:
-    told = {"type": "WithinBudget", "status": "False", "reason": "BudgetUsedUp"}
+    told = {"type": "WithinBudget", "status": "False", "reason": "BudgetExhausted"}
     why = "the budget is used up: 1 of at most 1 node in the whole cluster out of service: n9"
     blocker = {"kind": "Budget", "object": "budget: n9", "reason": why, "advice": "it begins by itself"}
     async with a_drain_cluster(clock, "n1") as town:
@@ -179,9 +179,9 @@ async def test_an_orphan_is_offered_for_clean_up(clock: Clock) -> None:
         found = await read_status(town.client, "n1")
         shown = in_detail(found)
         assert shown["State"] == "left cordoned"
-        assert "which is no more, since" in shown["Held by"]
-        assert shown["To clear up"] == "haulout uncordon n1"
-        assert "NodeMaintenance gone (no more)" in table(found, include_all=False)[1]
+        assert "which no longer exists, since" in shown["Held by"]
+        assert shown["To repair"] == "haulout uncordon n1"
+        assert "NodeMaintenance gone (deleted)" in table(found, include_all=False)[1]
 
 
 async def test_what_somebody_else_holds_by_a_lease_is_shown(clock: Clock) -> None:
@@ -192,7 +192,7 @@ async def test_what_somebody_else_holds_by_a_lease_is_shown(clock: Clock) -> Non
         assert "lease of NodeHealthCheck-workers" in table(found, include_all=False)[1]
         assert "1 other node is in service." in table(found, include_all=False)
         assert in_detail(await read_status(town.client, "n2"))["Lease"] == (
-            "ran out; the last to hold it was NodeHealthCheck-workers"
+            "expired; last held by NodeHealthCheck-workers"
         )
 
 
@@ -200,7 +200,7 @@ async def test_a_mark_that_nobody_can_read_is_told(clock: Clock) -> None:
     async with a_drain_cluster(clock, "n1") as town:
         await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {CORDON_ANNOTATION: "?"}}}))
         assert (
-            f"annotation {CORDON_ANNOTATION} of node n1 is not what was written"
+            f"annotation {CORDON_ANNOTATION} of node n1 is invalid"
             in in_detail(await read_status(town.client, "n1"))["Mark"]
         )
 
@@ -224,7 +224,7 @@ async def test_what_may_not_be_seen_is_named_and_the_rest_is_shown(clock: Clock)
             "leases in medik8s-leases",
             "pods",
         ]
-        assert "which you may not see, since" in in_detail(found)["Held by"]
+        assert "which you are not allowed to read, since" in in_detail(found)["Held by"]
 
 
 async def test_who_may_not_even_see_nodes_gets_an_error(clock: Clock) -> None:
@@ -236,7 +236,7 @@ async def test_who_may_not_even_see_nodes_gets_an_error(clock: Clock) -> None:
 
 async def test_an_unknown_node_is_an_error(clock: Clock) -> None:
     async with a_drain_cluster(clock, "n1") as town:
-        with pytest.raises(KubeError, match='nodes "n7" not found, nor a NodeMaintenance for it'):
+        with pytest.raises(KubeError, match='nodes "n7" not found, and no NodeMaintenance names it'):
             await read_status(town.client, "n7")
 
 
@@ -317,5 +317,6 @@ async def test_without_notices_nothing_is_said_and_what_may_not_be_seen_is_named
         assert any(it.startswith("MaintenanceNotice bad cannot be read") for it in found.notes)
         town.transport.faults.fail_before_effect(path="/maintenancenotices", response=403, times=None)
         assert any(
-            it.startswith("MaintenanceNotices: you may not see them") for it in (await read_status(town.client)).notes
+            it.startswith("MaintenanceNotices: you are not allowed to read them")
+            for it in (await read_status(town.client)).notes
         )

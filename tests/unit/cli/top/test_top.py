@@ -130,13 +130,13 @@ async def test_what_others_wrote_cannot_take_over_the_terminal(clock: Clock) -> 
 async def test_a_lost_connection_is_told_with_what_was_known_last(clock: Clock) -> None:
     picture = a_picture(clock)
     picture.problem = "refused"
-    assert "not connected, this is what was known last: refused" in seen(picture)
+    assert "not connected, showing the last known data: refused" in seen(picture)
     assert "n3" in seen(picture)
 
 
 async def test_all_about_a_node_names_blockers_and_what_to_type(clock: Clock) -> None:
     picture = a_picture(clock)
-    assert "more is being asked for" in seen(picture, ViewState(detail_node="n3"))
+    assert "loading details" in seen(picture, ViewState(detail_node="n3"))
     blocker = Blocker(kind="DisruptionBudget", pod="shop/cart-0", reason="needs 2", advice="run more replicas")
     picture.details["n3"] = NodeDetail(
         tile=TILES[2],
@@ -211,7 +211,7 @@ async def test_events_change_the_picture(clock: Clock) -> None:
     picture.apply_event("summary", msgspec.json.encode(Summary(version="2")))
     assert picture.summary.version == "2"
     picture.apply_event("something-new", b"{}")
-    with pytest.raises(HauloutError, match="does not speak as this command expects"):
+    with pytest.raises(HauloutError, match="unexpected response of the operator"):
         picture.apply_event("nodes", b"[]")
 
 
@@ -299,7 +299,7 @@ async def test_once_is_for_pipes_and_json_for_programs(capsys: pytest.CaptureFix
 async def test_the_operators_pod_is_found_in_the_cluster_or_it_is_said_how_else(clock: Clock) -> None:
     api = ApiServer(clock)
     client = Client(api.transport("me"), clock=clock, random=Random(1))
-    with pytest.raises(HauloutError, match=r"name=haulout runs; .* kubectl -n NAMESPACE port-forward"):
+    with pytest.raises(HauloutError, match=r"name=haulout; .* kubectl -n NAMESPACE port-forward"):
         await find_operator(client, None)
     api.put(a_namespace("ops"))
     pod = a_pod("ops/haulout-1", labels={"app.kubernetes.io/name": "haulout"})
@@ -307,7 +307,7 @@ async def test_the_operators_pod_is_found_in_the_cluster_or_it_is_said_how_else(
     way = await find_operator(client, None)
     assert way.name == "pod ops/haulout-1"
     assert way._request("events?node=n1").path == "/api/v1/namespaces/ops/pods/haulout-1:8080/proxy/api/v2/events"
-    with pytest.raises(HauloutError, match="it may be reached otherwise: kubectl -n NAMESPACE port-forward"):
+    with pytest.raises(HauloutError, match="to connect another way: kubectl -n NAMESPACE port-forward"):
         await way.get("summary")  # which the API server does not let through
 
 

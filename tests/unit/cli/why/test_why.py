@@ -157,7 +157,7 @@ async def test_a_budget_that_is_used_up_is_told_with_who_uses_it(clock: Clock) -
         shown = text(await explain(town.client, configuration, "n1", external=None))
         used = "1 of at most 1 node in the whole cluster out of service: n2 (in maintenance by a profile)"
         assert f"      NO the budget is used up: {used}" in shown
-        assert "  - a node returns to service, or an order that waits is withdrawn" in shown
+        assert "  - a node becomes available, or a waiting request is withdrawn" in shown
 
 
 async def test_what_time_alone_changes_is_told_with_its_instant(clock: Clock) -> None:
@@ -177,7 +177,7 @@ async def test_looking_changes_nothing(clock: Clock) -> None:
         before = town.api.objects("nodes")
         found = await explain(town.client, CONFIGURATION, "n1", external=None)
         assert found.profiles[0].next == "maintenance-required"
-        assert "ok it moves to maintenance-required as soon as the operator looks at it" in text(found)
+        assert "ok it moves to maintenance-required at the next reconcile" in text(found)
         assert town.api.objects("nodes") == before
 
 
@@ -187,7 +187,7 @@ async def test_a_drain_that_is_under_way_is_told_with_what_is_left(clock: Clock)
         await town.run_pods("web", 3, on="n1")
         await town.cordon("n1")
         found = await explain(town.client, CONFIGURATION, "n1", external=None)
-        assert "?? on its way: 3 pods have still to leave the node: shop/web" in text(found)
+        assert "?? in transition: 3 pods have still to leave the node: shop/web" in text(found)
 
 
 async def test_a_profile_that_is_not_in_the_file_is_named(clock: Clock) -> None:
@@ -195,14 +195,14 @@ async def test_a_profile_that_is_not_in_the_file_is_named(clock: Clock) -> None:
         await change(town, "n1", labels={PROFILE_LABEL: "os--gone"})
         found = await explain(town.client, CONFIGURATION, "n1", external=None)
         assert [(it.name, it.configured) for it in found.profiles] == [("os", True), ("gone", False)]
-        assert "profile gone: the file has no such profile, so nothing happens" in text(found)
+        assert "profile gone: not in the configuration, so nothing happens" in text(found)
 
 
 async def test_data_that_cannot_be_read_is_why_nothing_happens(clock: Clock) -> None:
     async with two_nodes(clock) as town:
         await change(town, "n1", annotations={DATA_ANNOTATION: "{nonsense"})
         found = await explain(town.client, CONFIGURATION, "n1", external=None)
-        assert found.problem.startswith("the operator leaves it alone: expected JSON in annotation")
+        assert found.problem.startswith("Haulout does not manage this node: expected JSON in annotation")
         assert found.profiles == ()
         assert "Next look" not in text(found)
 
@@ -221,14 +221,14 @@ async def test_the_outside_is_asked_once(clock: Clock) -> None:
         found = await explain(town.client, CONFIGURATION, "n1", external=stranger)
         assert found.profiles[0].transitions[0].checks[0].passed is True
         assert len(stranger.requests) == 1
-        assert "- an answer from outside changes (it is asked for every 30s)" in text(found)
+        assert "- the answer of an external service changes (queried every 30s)" in text(found)
 
 
 async def test_without_asking_it_cannot_be_told(clock: Clock) -> None:
     async with two_nodes(clock) as town:
         await change(town, "n1", labels={PROFILE_LABEL: "metrics"})
         found = await explain(town.client, CONFIGURATION, "n1", external=None)
-        assert "?? calm  prometheusInstant cannot be told" in text(found)
+        assert "?? calm  prometheusInstant is unknown" in text(found)
 
 
 async def test_what_may_not_be_seen_is_a_note(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +297,7 @@ def test_without_a_file_it_judges_by_the_default_and_says_how_to_name_one() -> N
     assert set(known.configuration.profiles) == {"notices"}
     assert len(known.notes) == 1
     assert known.notes[0].startswith(
-        "there is no config/maintenance.yaml here, so this is by the default (haulout check"
+        "there is no config/maintenance.yaml here, so the default configuration was used (haulout check"
     )
     assert "name it with --config, or its ConfigMap with --config-map" in known.notes[0]
 
@@ -313,7 +313,7 @@ async def test_what_is_announced_is_told_and_when_which_profile_acts(clock: Cloc
         assert "profile notices: operational" in shown
         assert "to maintenance-required when due" in shown
         assert f"may change at {start - timedelta(minutes=15):%Y-%m-%d %H:%M}" in shown
-        assert "No profile is on it: nothing is done about it" in await judged_by_default(town, "n2")
+        assert "No profile matches the node: nothing is done" in await judged_by_default(town, "n2")
 
 
 async def test_what_somebody_ordered_is_told_whatever_profiles_say(clock: Clock) -> None:
@@ -346,8 +346,10 @@ async def test_what_its_machine_asks_for_is_told_with_the_label_that_it_waits_fo
         shown = await judged_by_default(town, "n1")
 
         label = "label runtime-extension-maintenance-controller.cloud.sap/approve"
-        assert f"asked: Machine team-a/m1 is being deleted, and waits for {label}-deletion=true here\n" in shown
-        assert f"asked: Machine team-a/m1 asks for maintenance, and has {label}-maintenance=true here\n" in shown
+        assert f"asked: Machine team-a/m1 is being deleted, and waits for {label}-deletion=true on this node\n" in shown
+        assert (
+            f"asked: Machine team-a/m1 requests maintenance, and has {label}-maintenance=true on this node\n" in shown
+        )
 
 
 async def test_who_holds_a_node_without_an_object_is_told(clock: Clock) -> None:
@@ -359,7 +361,10 @@ async def test_who_holds_a_node_without_an_object_is_told(clock: Clock) -> None:
 
         shown = text(msgspec.structs.replace(judged, held=await list_other_cordon_owners(town.client, "n1")))
 
-        assert f"held: Kubernikus delete-node, since {clock.now():%Y-%m-%d %H:%M:%S} UTC (0s ago): by label" in shown
+        assert (
+            f"held: Kubernikus delete-node, since {clock.now():%Y-%m-%d %H:%M:%S} UTC (0s ago): because of label"
+            in shown
+        )
         assert "held: ESX, since" in shown
         assert "profile os" not in shown
         assert "nothing is done about it" not in shown
@@ -388,7 +393,7 @@ def test_a_broken_file_is_told_before_any_cluster_is_asked(haulout: RunCommand) 
 def test_one_way_to_know_is_enough(haulout: RunCommand) -> None:
     code, _, err = haulout("why", "n1", "--config", "a.yaml", "--from", "http://127.0.0.1:1")
     assert code == 2
-    assert "name one" in err
+    assert "give one" in err
 
 
 @pytest.mark.real_time
@@ -439,10 +444,10 @@ def test_what_our_operator_says_beside_is_told_too() -> None:
     more = b'"updated":"2024-05-01T10:00:00Z","nextLook":NEXT,"wakesOn":["room"],"asksEvery":"30s","problem":""'
     body = b'[{"node":"n1","profiles":[' + profile + way + b"]}}]," + more + b"}]"
     shown = told(body.replace(b"NEXT", b'"2024-05-01T11:00:00Z"'))
-    assert "  ?? on its way: 2 of 3 pods have left\n" in shown
+    assert "  ?? in transition: 2 of 3 pods have left\n" in shown
     assert "      NO no room\n" in shown
     assert "Next look: 2024-05-01 11:00:00 UTC, in 1h0m, or earlier when\n  - the node itself changes\n" in shown
-    assert "  - a node leaves maintenance\n  - an answer from outside changes (it is asked for every 30s)" in shown
+    assert "  - a node leaves maintenance\n  - the answer of an external service changes (queried every 30s)" in shown
     assert "Next look: when\n  - the node itself changes\n" in told(body.replace(b"NEXT", b"null"))
 
 
@@ -473,7 +478,7 @@ def test_a_null_where_go_writes_one_is_nothing() -> None:
 @pytest.mark.parametrize(
     ("topic", "words"),
     [
-        (topics.NODE_COUNT, "a node comes or goes"),
+        (topics.NODE_COUNT, "a node is created or deleted"),
         (topics.label("a/b"), "label a/b of any node changes"),
         (topics.lease("ns", "x"), "lease ns/x changes"),
         ("moon", "moon changes"),

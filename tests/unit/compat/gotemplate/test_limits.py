@@ -63,12 +63,12 @@ def test_any_layout_writes_any_time(layout: str, when: datetime) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{{ range 1000000000 }}{{ end }}", "stopped after 100,000 steps"),
-        ("{{ range 1000 }}{{ range 1000 }}{{ end }}{{ end }}", "stopped after 100,000 steps"),
+        ("{{ range 1000000000 }}{{ end }}", "did not end within 100,000 steps"),
+        ("{{ range 1000 }}{{ range 1000 }}{{ end }}{{ end }}", "did not end within 100,000 steps"),
         ("{{ range 10000 }}" + "x" * 1000 + "{{ end }}", "longer than 1,000,000 characters"),
         ('{{ $x := "xx" }}{{ range 99 }}{{ $x = print $x $x }}{{ end }}', "characters"),
         ('{{ printf "%999999d%999999d" 1 2 }}', "characters"),
-        ('{{ $x := printf "%900000d" 1 }}{{ range 99999 }}{{ $x = html $x }}{{ end }}', "characters on the way"),
+        ('{{ $x := printf "%900000d" 1 }}{{ range 99999 }}{{ $x = html $x }}{{ end }}', "characters"),
         ('{{ define "a" }}{{ template "a" }}{{ end }}{{ template "a" }}', "more than 50 templates call each other"),
         (
             '{{ define "a" }}{{ template "a" }}{{ template "a" }}{{ end }}{{ template "a" }}',

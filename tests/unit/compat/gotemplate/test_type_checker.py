@@ -40,7 +40,7 @@ def problems(text: str) -> list[str]:
         ("{{ .Sum 1 2.5 }}", "message:1:11: expected a whole number, found 2.5"),
         ("{{ .Age | .Greet }}", "message:1:11: expected a text, found a value of type int"),
         ("{{ .Name 1 }}", "message:1:4: .Name is no method: it takes no arguments"),
-        ("{{ call .Name }}", "message:1:4: call is of no use here: no value is a function"),
+        ("{{ call .Name }}", "message:1:4: call is not supported here: no value is a function"),
         ('{{ template "x" }}', 'message:1:4: there is no template "x"'),
         ('{{ define "d" }}{{ .Agee }}{{ end }}{{ template "d" . }}', "message:1:20: there is no .Agee in main.Person"),
         ('{{ define "never" }}{{ len 1 2 }}{{ end }}', "message:1:24: len takes 1 argument, found 2"),

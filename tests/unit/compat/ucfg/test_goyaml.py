@@ -89,7 +89,7 @@ def test_syntax_errors_name_the_line() -> None:
 
 def test_something_that_contains_itself_is_an_error() -> None:
     assert complaints("a: &a [*a]\n") == [
-        "f:1: a[0]: expected something that does not contain itself, found *a inside it"
+        "f:1: a[0]: expected a value that does not contain itself, found *a inside it"
     ]
 
 

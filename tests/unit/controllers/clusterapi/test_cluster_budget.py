@@ -180,7 +180,9 @@ async def test_if_nobody_can_be_asked_nothing_begins_and_it_is_said(clock: Clock
     api = three_clusters(clock)
     budget = a_cluster_budget(api, clock, "2")
     write_over(api, "many")
-    assert re.match("the budget across clusters cannot be asked: .* delete it when", await budget.acquire(parse_key(A)))
+    assert re.match(
+        "the budget across clusters cannot be read: .* delete the ConfigMap when", await budget.acquire(parse_key(A))
+    )
     api.remove("configmaps", ledger_name(LEDGER_NAME), namespace=NAMESPACE)
     assert await budget.acquire(parse_key(A)) == ""
 

@@ -344,12 +344,12 @@ class _ConcurrentWriter:
 
     def __init__(self, clock: Clock, path: str, write: Callable[[RawObject], Awaitable[object]], *, times: int) -> None:
         self.left = 0
-        self.has_begun = False
+        self.has_started = False
         self.clock, self.path = clock, path
         self._write, self._times = write, times
 
     def begin(self) -> None:
-        self.left, self.has_begun = self._times, True
+        self.left, self.has_started = self._times, True
 
     def over(self, transport: Transport) -> Transport:
         return _WritingTransport(transport, self)
@@ -385,6 +385,6 @@ class _LateWatch:
 
     async def lines(self) -> AsyncIterator[bytes]:
         async for line in self._stream.lines():
-            if self._writes.has_begun:
+            if self._writes.has_started:
                 await self._writes.clock.sleep(timedelta(seconds=1))
             yield line

@@ -352,8 +352,8 @@ async def test_31_an_approval_that_is_older_than_the_deletion_does_not_count(
         await world.assert_stays(lambda: world.has_hook(machine))
         await world.delete_machine(machine)
         await world.assert_stays(lambda: world.has_hook(machine) and not world.is_marked_deleted(prod, machine))
-        assert "OldApproval" in world.event_reasons()
-        assert "OldApproval" in world.event_reasons(prod.api)
+        assert "StaleApproval" in world.event_reasons()
+        assert "StaleApproval" in world.event_reasons(prod.api)
         await world.label_node(prod, machine, approve_deletion=None)
         await world.eventually(lambda: world.is_marked_deleted(prod, machine))
         await world.label_node(prod, machine, approve_deletion="true")
@@ -387,7 +387,7 @@ async def test_32_a_deletion_is_not_held_longer_than_the_limit(world: HubCluster
     assert world.event_reasons() == ["DeletionRequested", "ApprovalOverdue", "ApprovalTimedOut"]
     noted = world.events()[-1]
     assert noted["type"] == "Warning"
-    assert noted["message"] == "nobody approved the deletion of node n-m1 within 2h: it is not held any longer"
+    assert noted["message"] == "the deletion of node n-m1 was not approved within 2h: it is no longer held"
 
 
 # What was wrong there

@@ -40,7 +40,7 @@ from haulout.controllers.clusterapi.observation import Decision, MetadataChange,
 from haulout.controllers.clusterapi.settings import ClusterApiSettings, OldApprovals
 from haulout.controllers.clusterapi.status import RequestType
 
-REMOVE_IT = "the profile that set it, or you, should remove it; then the node is prepared"
+REMOVE_IT = "remove the label, or let the profile that set it do so; then the node is prepared"
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 LIKE_PREDECESSOR = ClusterApiSettings(old_approvals=OldApprovals.HONOUR)
 FOREIGN = {"example.org/mine": "x", "pre-drain.delete.hook.machine.cluster.x-k8s.io/other": "y"}
@@ -397,7 +397,7 @@ def test_as_before_a_cluster_that_is_deleted_does_not_wait_for_others() -> None:
     assert outcome.machine.annotations[PRE_DRAIN_HOOK] is None
 
 
-def test_a_budget_does_not_touch_what_has_begun() -> None:
+def test_a_budget_does_not_touch_what_has_started() -> None:
     asked = {DELETION_REQUEST: '{"machine":"u1","since":"2026-11-16T11:00:00Z"}'}
     node = a_node(MACHINE_DELETED, APPROVE_DELETION, annotations=asked)
     outcome = decide_for(a_machine(leaving=NOW, hook=True), node, budget_refusal="full")
@@ -417,13 +417,13 @@ def test_drain_rules_are_written_with_the_rest_and_taken_off_with_it() -> None:
     ("seen", "reason"),
     [
         ({}, "waiting for label {deletion}=true on node n1, which a maintenance profile of its cluster sets"),
-        ({"is_cluster_being_deleted": True}, "cluster team-a/prod is being deleted as a whole: nobody has to approve"),
+        ({"is_cluster_being_deleted": True}, "cluster team-a/prod is being deleted: no approval is needed"),
         (
             {"there": APPROVE_DELETION},
-            f"node n1 had label {APPROVE_DELETION} before it was asked for, which does not count: {REMOVE_IT}",
+            f"node n1 had label {APPROVE_DELETION} before it was requested, which does not count: {REMOVE_IT}",
         ),
-        ({"node": None}, "node n1 is gone: nobody has to approve"),
-        ({"node": None, "is_node_known": False}, "cluster team-a/prod is being connected to"),
+        ({"node": None}, "node n1 is gone: no approval is needed"),
+        ({"node": None, "is_node_known": False}, "connecting to cluster team-a/prod"),
         (
             {"node": None, "is_node_known": False, "unreachable_since": NOW},
             "cluster team-a/prod cannot be reached since 2026-11-16 12:00 UTC",

@@ -170,7 +170,7 @@ async def test_what_breaks_for_one_cluster_starts_again_soon_also_the_tenth_time
         await world.delete_machine(second)
         await world.eventually(lambda: world.is_marked_deleted(test, second), seconds=1)
         await world.eventually(lambda: world.is_marked_deleted(prod, first), seconds=10)
-    expected_message = "cluster a/prod: something broke, and starts again; all others go on"
+    expected_message = "cluster a/prod: unexpected error, restarting; other clusters are not affected"
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [expected_message] * 11
 
 
@@ -222,7 +222,7 @@ async def test_clusters_begin_one_after_the_other_if_the_budget_says_so(world: H
                 await world.finish_deletion(machine)
             left.remove(now)
         await world.eventually(lambda: not budget.holders)
-    assert "WaitsForBudget" in world.event_reasons()
+    assert "ClusterBudgetExhausted" in world.event_reasons()
 
 
 def _requested(

@@ -322,8 +322,8 @@ async def test_people_are_told_by_events_about_the_node(clock: Clock) -> None:
         events = [event for event in site.cluster.by_key("events").values() if event["involvedObject"]["name"] == "n1"]
         events.sort(key=lambda event: str(event.get("eventTime")))
         messages = {event["reason"]: event["message"] for event in events if event["reportingComponent"] == "ESX"}
-        assert list(messages) == ["EsxMaintenanceBegins", "EsxShutDown", "EsxPowerOn", "EsxMaintenanceEnds"]
-        assert messages["EsxMaintenanceBegins"] == (
+        assert list(messages) == ["EsxMaintenanceStarted", "EsxShutDown", "EsxPowerOn", "EsxMaintenanceEnded"]
+        assert messages["EsxMaintenanceStarted"] == (
             "ESX host esx-a1 is entering maintenance, and the restart is approved: the node is cordoned and drained, "
             "and its virtual machine shut down"
         )

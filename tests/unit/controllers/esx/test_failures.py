@@ -149,8 +149,8 @@ async def test_a_host_that_is_not_there_or_there_twice_leaves_its_nodes_as_they_
         await site.cluster.eventually(
             lambda: set(site.controller.problems()),
             becomes={
-                "ESX in zone a: expected one host esx-a1 in the vCenter, found 2: its nodes stay as they are",
-                "ESX in zone a: expected one host elsewhere in the vCenter, found none: its nodes stay as they are",
+                "ESX in zone a: expected one host esx-a1 in the vCenter, found 2: its nodes are not changed",
+                "ESX in zone a: expected one host elsewhere in the vCenter, found none: its nodes are not changed",
             },
         )
         assert site.label("n1") is site.label("n3") is None
@@ -320,7 +320,7 @@ async def test_a_machine_of_which_nothing_is_told_holds_up_no_other(clock: Clock
         vcenter.enter_maintenance("esx-a1")
         await site.approve("n1", "n2")
         await site.wait_until_down("n2")
-        await site.cluster.eventually(lambda: "node n1: the vCenter does not tell whether" in problems_of(site))
+        await site.cluster.eventually(lambda: "node n1: the vCenter does not report whether" in problems_of(site))
         calls = list(vcenter.faults.calls)
         assert (calls.count("ShutdownGuest"), calls.count(POWER_OFF)) == (1, 0)
 
@@ -335,7 +335,7 @@ async def test_what_holds_up_a_drain_is_told_once_and_is_no_trouble_any_more_whe
         await site.cluster.clock.sleep(timedelta(minutes=10))
         (event,) = events_about(site, "n1", "EsxDrainBlocked")
         assert event["type"] == "Warning"
-        assert "esx-a1 is entering maintenance, and the drain of the node waits: shop/cart" in event["message"]
+        assert "esx-a1 is entering maintenance, and the drain of the node is blocked: shop/cart" in event["message"]
         assert event.get("count", 1) == 1
         await site.cluster.delete("poddisruptionbudgets", "shop/cart")
         await site.wait_until_down("n1")

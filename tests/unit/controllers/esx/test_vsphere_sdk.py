@@ -127,7 +127,7 @@ async def test_an_alarm_whose_name_may_not_be_seen_is_a_problem_of_its_host() ->
         world.front.collector.hidden["Alarm", "info.name"] = "NoPermission"
         (first, second) = await vcenter.hosts(with_alarms=True)
         assert (first.problem, second.problem) == (
-            f"the name of {world.cloud.alarms['Host memory']} may not be read",
+            f"no permission to read the name of {world.cloud.alarms['Host memory']}",
             "",
         )
         world.front.collector.hidden.clear()

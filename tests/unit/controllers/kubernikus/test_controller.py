@@ -146,7 +146,7 @@ async def test_a_server_without_a_version_leaves_labels_as_they_are(
         monkeypatch.setitem(discovery.VERSION, "gitVersion", "banana")
         await cluster.eventually(lambda: "KubeletVersionUnknown" in event_notes(cluster, "pool-1"))
         assert needs_update(cluster, "pool-1") == "false"
-        assert any("the API server says" in problem for problem in made[0].recorder.problems())
+        assert any("the API server reports" in problem for problem in made[0].recorder.problems())
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ async def test_what_nova_does_not_do_is_told_and_tried_again(
         cluster.run(kubernikus_controller(cloud))
         rule = cloud.faults.fail(operation, status=status, message=message, times=None)
         await request_deletion(cluster, "pool-1")
-        await cluster.eventually(lambda: message in event_notes(cluster, "pool-1").get("CloudSaysNo", ""))
+        await cluster.eventually(lambda: message in event_notes(cluster, "pool-1").get("CloudRequestFailed", ""))
         await cluster.pass_time(minutes=15)
         assert 5 < request_count(cloud, operation) < 15
         assert server_names(cloud) == ["pool-1"]
@@ -192,7 +192,9 @@ async def test_a_cloud_that_hangs_delays_no_other_node(clock: Clock) -> None:
         await cluster.eventually(lambda: request_count(cloud, "ListServers"), becomes=1)
         await request_deletion(cluster, "pool-2")
         await cluster.eventually(lambda: not cluster.has("nodes", "pool-2"), within=MINUTE)
-        await cluster.eventually(lambda: "no answer within" in event_notes(cluster, "pool-1").get("CloudSaysNo", ""))
+        await cluster.eventually(
+            lambda: "no answer within" in event_notes(cluster, "pool-1").get("CloudRequestFailed", "")
+        )
         await gone(cluster, "pool-1")
 
 
@@ -240,8 +242,8 @@ async def test_a_server_of_that_name_that_is_not_the_nodes_stays(clock: Clock) -
         other = cloud.boot("pool-1")
         cluster.run(kubernikus_controller(cloud))
         await request_deletion(cluster, "pool-1")
-        await cluster.eventually(lambda: "ServerDiffers" in event_notes(cluster, "pool-1"))
-        note = event_notes(cluster, "pool-1")["ServerDiffers"]
+        await cluster.eventually(lambda: "ServerIDMismatch" in event_notes(cluster, "pool-1"))
+        note = event_notes(cluster, "pool-1")["ServerIDMismatch"]
         assert first in note
         assert other in note
         assert request_count(cloud, "DeleteServer") == 0
@@ -269,7 +271,7 @@ async def test_a_node_of_another_cloud_is_not_even_cordoned(clock: Clock) -> Non
     async with a_kubernikus_cluster_on_the_sandbox(plan, nodes=1) as (cluster, cloud):
         cluster.run(kubernikus_controller(cloud))
         await request_deletion(cluster, "n1")
-        await cluster.eventually(lambda: "NoServerOfOpenStack" in event_notes(cluster, "n1"))
+        await cluster.eventually(lambda: "NotAnOpenStackServer" in event_notes(cluster, "n1"))
         assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")
         assert not cloud.faults.calls
 
@@ -358,10 +360,10 @@ async def test_what_is_told_of_an_order_says_that_no_budget_was_asked(clock: Clo
         cloud.faults.fail("ListServers", status=503, times=None)
         await request_deletion(cluster, "pool-1")
         await cluster.eventually(lambda: "DeletionOrdered" in event_notes(cluster, "pool-1"))
-        assert "all other nodes are in service" in event_notes(cluster, "pool-1")["DeletionOrdered"]
+        assert "all other nodes are available" in event_notes(cluster, "pool-1")["DeletionOrdered"]
         await request_deletion(cluster, "pool-2")
         await cluster.eventually(lambda: "DeletionOrdered" in event_notes(cluster, "pool-2"))
-        assert "1 of 3 other nodes are out of service" in event_notes(cluster, "pool-2")["DeletionOrdered"]
+        assert "1 of 3 other nodes are unavailable" in event_notes(cluster, "pool-2")["DeletionOrdered"]
 
 
 @pytest.mark.parametrize("mark", [None, "{}", "?"])

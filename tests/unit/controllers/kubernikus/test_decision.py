@@ -105,7 +105,7 @@ def test_a_server_is_the_nodes_by_its_name_and_by_its_id_if_there_is_one(provide
         (a_node(), (), "ServerNotFound"),
         (a_node(), (Server(id=ID, name="n10"),), "ServerNotFound"),
         (a_node(), (MINE, Server(id=OTHER, name="n1")), "ServerAmbiguous"),
-        (a_node(), (Server(id=OTHER, name="n1"),), "ServerDiffers"),
+        (a_node(), (Server(id=OTHER, name="n1"),), "ServerIDMismatch"),
         (a_node({SERVER_ANNOTATION: ID}, provider=""), (Server(id=OTHER, name="n1"),), "ServerReplaced"),
         (a_node(provider="aws:///eu-west-1a/i-0abc"), (MINE,), ""),
     ],
@@ -121,8 +121,8 @@ def test_what_is_odd_is_told_and_deletes_nothing(node: Node, servers: tuple[Serv
     ("servers", "reason"),
     [
         ((), "ServerGone"),
-        ((replace(MINE, task="deleting"),), "ServerLeaves"),
-        ((replace(MINE, status="DELETED"),), "ServerLeaves"),
+        ((replace(MINE, task="deleting"),), "ServerDeleting"),
+        ((replace(MINE, status="DELETED"),), "ServerDeleting"),
     ],
 )
 def test_what_leaves_already_is_not_told_to_go_again(servers: tuple[Server, ...], reason: str) -> None:
@@ -162,7 +162,7 @@ def test_a_mark_that_nobody_can_read_is_told_of_nodes_that_are_ordered_to_go() -
     )
 
 
-def test_a_hold_that_comes_later_stops_nothing_that_has_begun() -> None:
+def test_a_hold_that_comes_later_stops_nothing_that_has_started() -> None:
     held = {"haulout.dev/hold": "until=2026-01-05T10:00:00Z; by=alice"}
     waiting = decide(an_observation(a_node(held, ours=False), drain=None))
     assert (waiting.reason, waiting.requeue_at) == ("Held", NOW + timedelta(hours=1))

@@ -129,13 +129,15 @@ def test_a_machine_of_the_same_name_that_came_later_is_not_touched() -> None:
     ("more", "reason"),
     [
         pytest.param(
-            {"owner": a_set(ReplacementClaim(machine="o0", uid="uid-o0"))}, "NotItsTurn", id="another one is claimed"
+            {"owner": a_set(ReplacementClaim(machine="o0", uid="uid-o0"))},
+            "WaitingForOtherMachine",
+            id="another one is claimed",
         ),
-        pytest.param({"peers": peers(a_machine(), ready=False)}, "NotWhole", id="a node is not ready"),
-        pytest.param({"peers": peers(a_machine(), others=0)}, "NotWhole", id="one is missing"),
+        pytest.param({"peers": peers(a_machine(), ready=False)}, "MachineSetNotReady", id="a node is not ready"),
+        pytest.param({"peers": peers(a_machine(), others=0)}, "MachineSetNotReady", id="one is missing"),
         pytest.param(
             {"peers": (*peers(a_machine()), Peer(a_machine("o2", deletion_timestamp=NOW)))},
-            "NotItsTurn",
+            "WaitingForOtherMachine",
             id="one leaves",
         ),
     ],
@@ -156,7 +158,7 @@ def test_a_set_is_whole_before_one_of_its_machines_goes(more: dict[str, Any], re
         pytest.param(
             msgspec.structs.replace(a_machine(), spec=MachineSpec(provider_id="aws:///a/i-x")),
             a_set(),
-            "OtherInstance",
+            "InstanceMismatch",
             id="another instance",
         ),
         pytest.param(
@@ -426,8 +428,11 @@ def test_a_cancelled_record_is_completed_only_after_its_machine_was_deleted(
 def test_a_machine_that_leaves_says_what_happens_to_its_node_or_to_its_instance() -> None:
     with_node = a_machine(deletion_timestamp=NOW)
     without = msgspec.structs.replace(with_node, status=MachineStatus(phase="Deleting"))
-    assert "node node-m1 is emptied and ended by the Machine API" in decide(an_observation(machine=with_node)).message
-    assert "its instance is ended by the Machine API" in decide(an_observation(machine=without)).message
+    assert (
+        "node node-m1 is drained and its instance terminated by the Machine API"
+        in decide(an_observation(machine=with_node)).message
+    )
+    assert "its instance is terminated by the Machine API" in decide(an_observation(machine=without)).message
 
 
 @pytest.mark.parametrize("replicas", [0, 1, 3])

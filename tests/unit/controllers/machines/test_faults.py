@@ -149,7 +149,7 @@ async def test_a_deletion_that_the_server_refuses_is_told_and_tried_again(clock:
         cluster.transport().faults.fail_before_effect(method="DELETE", path="machines", response=500, times=3)
         cluster.run(run_operator)
         await create_machinemaintenance(cluster, old[0])
-        await cluster.eventually(lambda: "is told to go: deleting machines" in message(cluster, old[0]))
+        await cluster.eventually(lambda: "is to be deleted: deleting machines" in message(cluster, old[0]))
         assert terminating_machines(cluster) == []
         await all_replaced(cluster, old)
 

@@ -138,7 +138,7 @@ async def test_a_second_order_for_a_node_waits_for_the_first(clock: Clock, *, fi
         await cluster.pass_time(seconds=1)
         await create_maintenance(cluster, "n1", name="second")
         how = "first, which has failed: " if first_fails else "first: "
-        told = f"node n1 is already in maintenance by NodeMaintenance {how}this one goes on when that is deleted"
+        told = f"node n1 is already in maintenance by NodeMaintenance {how}this one continues when that one is deleted"
         await cluster.eventually(lambda: last_error(cluster, "second"), becomes=told)
         await cluster.eventually(
             lambda: event_reasons(cluster, "second"), becomes=["BeginMaintenance", "MaintenanceWaiting"]
@@ -270,8 +270,9 @@ async def test_with_the_namespace_of_the_leases_goes_our_role_in_it_which_is_tol
         await wait_until_blocked(cluster)
         await cluster.delete("namespaces", LEASE_NAMESPACE)
         await cluster.eventually(lambda: "forbidden" in status(cluster).get("lastError", ""))
-        assert f"the installation brings namespace {LEASE_NAMESPACE} and a Role in it: apply it again" in last_error(
-            cluster
+        assert (
+            f"apply the installation again: it contains namespace {LEASE_NAMESPACE} and the Role in it"
+            in last_error(cluster)
         )
         assert has_maintenance_marks(cluster, "n1")
         for role in (namespace(LEASE_NAMESPACE), *OPERATOR_RBAC):
@@ -353,12 +354,12 @@ FORBIDDEN: dict[str, RequestMatch] = {
     "to see leases": {"method": "GET", "path": "/leases"},
     "to take leases": {"path": "/leases", "where": lambda it: it.method != "GET"},
     "to hold maintenances": {"method": "PATCH", "where": lambda it: it.path.endswith(f"/{PLURAL}/{NAME}")},
-    "to tell how they stand": {"method": "PATCH", "path": f"/{PLURAL}/{NAME}/status"},
+    "to write their status": {"method": "PATCH", "path": f"/{PLURAL}/{NAME}/status"},
     "to see maintenances": {"method": "GET", "path": f"/{PLURAL}"},
     "to tell by events": {"path": "/events"},
 }
 HARMLESS = {"to set conditions of nodes", "to tell by events"}
-UNSPEAKABLE = {"to see maintenances", "to tell how they stand", *HARMLESS}
+UNSPEAKABLE = {"to see maintenances", "to write their status", *HARMLESS}
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)
@@ -504,7 +505,7 @@ async def test_a_mark_that_nobody_can_read_is_told_and_waits_for_a_person(clock:
         await create_maintenance(cluster, "n1")
         await cluster.eventually(lambda: cordon.CORDON_ANNOTATION in last_error(cluster))
         await cluster.eventually(lambda: event_reasons(cluster), becomes=["BeginMaintenance", "MaintenanceWaiting"])
-        assert condition_of(cluster, "Cordoned") == ("False", "MarkUnreadable")
+        assert condition_of(cluster, "Cordoned") == ("False", "CordonAnnotationInvalid")
         await assert_few_requests(cluster)
         assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")
         await cluster.patch("nodes", "n1", metadata={"annotations": {cordon.CORDON_ANNOTATION: None}})
@@ -525,7 +526,7 @@ async def test_somebody_who_undoes_everything_again_and_again_is_not_raced(clock
         assert requests(cluster) - before < 600
         mine = [it.after for it in cluster.history if it.key == NAME and it.after is not None]
         said = [it.get("status", {}).get("lastError", "") for it in mine]
-        assert any("somebody keeps undoing" in it for it in said)
+        assert any("another client keeps undoing" in it for it in said)
         await cluster.eventually(lambda: has_maintenance_marks(cluster, "n1"))
         await cluster.eventually(lambda: "lastError" not in status(cluster))
 

@@ -352,7 +352,7 @@ def test_nobody_is_fought_for_a_lease() -> None:
 @pytest.mark.parametrize("ago", [timedelta(), SECOND], ids=str)
 def test_a_lease_that_is_deleted_right_after_it_was_taken_is_not_taken_again_at_once(ago: timedelta) -> None:
     decision = decision_without_action(an_observation(lease=None, leased_at=NOW - ago))
-    assert "was deleted right after it was taken" in decision.problem
+    assert "was deleted right after the operator acquired it" in decision.problem
     assert decision.requeue_at == NOW - ago + MIN_LEASE_RENEWAL_INTERVAL
 
 
@@ -369,7 +369,7 @@ def test_while_a_person_holds_the_node_only_our_own_lease_is_released(lease: Any
 
 def test_without_a_lease_nothing_goes_on() -> None:
     decision = decision_without_action(an_observation(lease=None, leased_at=NOW - SECOND, drain=LOOKED))
-    assert decision.problem == "the lease of node n1 was deleted right after it was taken"
+    assert decision.problem == "the lease of node n1 was deleted right after the operator acquired it"
     assert decision.requeue_at is not None
 
 
@@ -477,7 +477,7 @@ def test_a_mark_that_nobody_can_read_waits_for_a_person() -> None:
             an_observation(maintenance, node=garbled, drain=None if maintenance is LEAVING else LOOKED)
         )
         assert cordon.CORDON_ANNOTATION in decision.problem
-        assert "person" in decision.waits_for
+        assert "repair the cordon annotation" in decision.waits_for
         assert decision.requeue_at is not None
         assert NOW < decision.requeue_at <= NOW + RESYNC_INTERVAL
 
@@ -522,7 +522,7 @@ def test_a_new_maintenance_clears_away_what_one_that_is_gone_left() -> None:
 
 def test_a_node_that_lost_its_mark_before_the_status_told_of_it_is_given_back() -> None:
     copy = {"uid": "uid-of-n1", "unschedulable": True}
-    ending = a_maintenance(conditions={"Cordoned": ("False", "NotHeld")}, is_terminating=True, nodeBefore=copy)
+    ending = a_maintenance(conditions={"Cordoned": ("False", "CordonNotHeld")}, is_terminating=True, nodeBefore=copy)
     release = decide(an_observation(ending, node=a_node(adopted=True), drain=None)).action
     assert isinstance(release, actions.ReleaseNode)
     back = patched_node(a_node(adopted=True), release.change)

@@ -115,7 +115,7 @@ def test_one_of_three_members_can_go() -> None:
     [
         ([*MEMBERS[:2], a_pod("n3", ready="False")], NODES, {}, "n3 has etcd-n3, which is not ready"),
         ([*MEMBERS[:2], a_pod("n3", ready="")], NODES, {}, "n3 has etcd-n3, which is not ready"),
-        ([*MEMBERS[:2], a_pod("n3", deletionTimestamp="2026-01-05T09:00:00Z")], NODES, {}, "which is going"),
+        ([*MEMBERS[:2], a_pod("n3", deletionTimestamp="2026-01-05T09:00:00Z")], NODES, {}, "which is terminating"),
         (MEMBERS, NODES | {"n3": a_node("n3", ready="Unknown")}, {}, "n3 is not ready"),
         (MEMBERS, NODES | {"n3": None}, {}, "n3 does not exist"),
         (MEMBERS, NODES, {"n3": "disk"}, "n3 is in maintenance by NodeMaintenance disk"),
@@ -177,7 +177,7 @@ def test_a_pod_that_was_found_twice_is_one_member() -> None:
 def test_what_is_not_known_is_said() -> None:
     judgement = etcd_quorum.check_members("n1", [], NODES)
     assert judgement.allowed
-    assert judgement.reason == "no etcd pods found in kube-system: whether etcd can do without n1 is not known"
+    assert judgement.reason == "no etcd pods found in kube-system: cannot tell whether etcd keeps its quorum without n1"
 
 
 def test_budgets_about_etcd_are_told_from_others() -> None:

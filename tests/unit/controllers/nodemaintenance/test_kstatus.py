@@ -108,7 +108,7 @@ CASES: list[tuple[str, Observation, NodeMaintenanceDecision | None, str, list[tu
         an_observation(),
         NodeMaintenanceDecision(problem=str(CROWDED), waits_for="room", budget_exhausted=CROWDED),
         IN_PROGRESS,
-        [("Ready", "False", "BudgetUsedUp"), ("Reconciling", "True", "BudgetUsedUp")],
+        [("Ready", "False", "BudgetExhausted"), ("Reconciling", "True", "BudgetExhausted")],
     ),
     (
         "it is held",

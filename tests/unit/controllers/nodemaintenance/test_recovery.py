@@ -98,8 +98,8 @@ def test_an_edited_start_does_not_make_it_longer() -> None:
             RecoveryObservation(degraded=("Deployment a/b (0 of 1)",)),
             "not fully available again: Deployment a/b (0 of 1)",
         ),
-        (a_node(), RecoveryObservation(problem="may not list"), "is not known: may not list"),
-        (a_node(), None, "is not known: they are not followed"),
+        (a_node(), RecoveryObservation(problem="may not list"), "are available again: may not list"),
+        (a_node(), None, "are available again: they are not watched"),
     ],
 )
 def test_it_says_what_is_missing_and_until_when_it_waits(
@@ -108,13 +108,13 @@ def test_it_says_what_is_missing_and_until_when_it_waits(
     decision = decided(a_maintenance({}), seen, node)
     assert decision.action is None
     assert says in decision.problem
-    assert decision.problem.endswith("the maintenance ends by 2026-01-05 09:08:00 UTC without")
+    assert decision.problem.endswith("the maintenance ends at 2026-01-05 09:08:00 UTC at the latest")
     assert decision.requeue_at == NOW + 8 * MINUTE
 
 
 @pytest.mark.parametrize("status", [{"problem": "may not list"}, {"omitted": 3}])
 def test_what_could_not_be_recorded_is_unknown(status: Any) -> None:
-    assert "not known" in decided(a_maintenance({}, **status)).problem
+    assert "cannot tell whether" in decided(a_maintenance({}, **status)).problem
 
 
 def test_it_ends_when_all_is_well_when_the_time_is_over_and_when_nobody_asks() -> None:
@@ -132,7 +132,7 @@ def test_a_node_that_recovers_is_out_of_service_for_budgets() -> None:
     assert is_unavailable(node, NOW)
     assert is_under_maintenance_by(Taker.NODE_MAINTENANCES, node)
     assert not is_under_maintenance_by(Taker.PROFILES, node)
-    assert unavailability_reason(node, NOW).startswith("workloads recover from NodeMaintenance patch")
+    assert unavailability_reason(node, NOW).startswith("waiting for workloads to recover from NodeMaintenance patch")
     left = recovery.remove_recovering_patch(node, "patch")["metadata"]["annotations"]
     assert left == {RECOVERING_ANNOTATION: "other"}
     assert not is_unavailable(a_node(""), NOW)

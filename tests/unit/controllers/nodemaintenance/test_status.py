@@ -250,13 +250,13 @@ CONDITIONS: list[tuple[str, Observation, str, tuple[str, str]]] = [
         ("False", "HeldByOther"),
     ),
     ("cordoned", an_observation(), "Cordoned", ("True", "Cordoned")),
-    ("not yet", an_observation(node=a_node()), "Cordoned", ("False", "NotHeld")),
+    ("not yet", an_observation(node=a_node()), "Cordoned", ("False", "CordonNotHeld")),
     ("no node", an_observation(node=None, drain=None), "Cordoned", ("False", "NodeMissing")),
     (
         "garbled",
         an_observation(node=a_node(metadata={"annotations": {CORDON_ANNOTATION: "?"}})),
         "Cordoned",
-        ("False", "MarkUnreadable"),
+        ("False", "CordonAnnotationInvalid"),
     ),
     ("draining", an_observation(), "Drained", ("False", "DrainInProgress")),
     ("blocked", blocked(), "Drained", ("False", "Blocked")),
@@ -314,7 +314,7 @@ def test_who_is_waited_for_is_named() -> None:
         a_maintenance(), node=a_node(), lease=a_lease("NodeHealthCheck-x"), drain=a_drain(waiting=True)
     )
     (drained,) = [it for it in built_status(waiting).conditions if it.type == "Drained"]
-    assert drained.message == "waits for NodeHealthCheck-x, who holds the lease of node n1"
+    assert drained.message == "waiting for NodeHealthCheck-x to release the lease of node n1"
 
 
 def test_what_is_still_to_be_adopted_shows_no_conditions_yet() -> None:

@@ -48,7 +48,7 @@ class FixedPredictor:
 
     def predict(self, node: Node) -> DrainPrediction:
         """Return it."""
-        return DrainPrediction(self.takes, f"emptying {node.name} took so long last time")
+        return DrainPrediction(self.takes, f"draining node {node.name} took so long last time")
 
     def set_enabled(self, *, enabled: bool) -> None:
         """Know it anyway."""
@@ -170,7 +170,7 @@ async def test_a_maintenance_from_its_announcement_to_its_end(clock: Clock) -> N
         ended = await world.becomes(NoticePhase.COMPLETED)
         assert history_messages(ended) == [
             "Reboot (EVACUATION) is announced, not before 2026-01-07 09",
-            "this is about node n1",
+            "the notice is for node n1",
             "Due",
             "Active",
             "Completed",
@@ -280,7 +280,7 @@ async def test_a_node_that_is_named_is_the_machine_that_it_was_when_it_was_found
         assert (await world.becomes(NoticePhase.PLANNED)).status.provider_id == f"oci://{MACHINE}"
         await world.client.delete(NODES, "n1")
         await world.client.create(NODES, a_node("n1").with_spec(providerID="ocid1.instance.oc1.fra.b"))
-        why = f"node n1 runs on ocid1.instance.oc1.fra.b now, and this is about {MACHINE}"
+        why = f"node n1 runs on ocid1.instance.oc1.fra.b now, but the notice is for {MACHINE}"
         await eventually(clock, world.ready_message, becomes=why)
         assert await world.is_found() == "False"
         assert await world.announced_conditions() == []

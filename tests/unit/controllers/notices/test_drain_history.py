@@ -32,7 +32,7 @@ async def test_a_node_that_took_long_is_emptied_earlier_and_people_are_told_why(
         assert notice.spec.start is not None
         assert notice.status.drain_at == notice.spec.start - 53 * MINUTE
         (told,) = await world.node_event_notes("DrainStartsEarlier")
-        assert told.endswith("emptied 53m before, instead of 15m: emptying n1 took 42m last time")
+        assert told.endswith("begins 53m before the maintenance, instead of 15m: draining node n1 took 42m last time")
 
 
 async def test_a_node_that_was_never_drained_is_compared_with_those_of_its_pool(clock: Clock) -> None:

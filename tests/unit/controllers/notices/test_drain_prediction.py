@@ -22,13 +22,13 @@ def test_the_nodes_own_drains_count_before_those_of_its_like() -> None:
     found = predict_drain("n1", own=(2400.0, 1200.0), similar=[("all nodes", [60.0] * 9)])
     assert found is not None
     assert found.with_margin == 50 * MINUTE
-    assert found.reason == "emptying n1 took 20m last time, and 40m before"
+    assert found.reason == "draining node n1 took 20m last time, and 40m before"
 
 
 def test_one_drain_is_told_as_the_last_one() -> None:
     found = predict_drain("n1", own=(2520.0,), similar=())
     assert found is not None
-    assert found.reason == "emptying n1 took 42m last time"
+    assert found.reason == "draining node n1 took 42m last time"
 
 
 def test_the_nearest_kind_counts_of_which_enough_is_known() -> None:
@@ -36,14 +36,14 @@ def test_the_nearest_kind_counts_of_which_enough_is_known() -> None:
     found = predict_drain("n1", own=(), similar=alike)
     assert found is not None
     assert found.with_margin == 3 * MINUTE
-    assert found.reason == "of 10 drains of nodes in zone z nine in ten took no longer than 2m"
+    assert found.reason == "90% of 10 drains of nodes in zone z took at most 2m"
 
 
 def test_a_drain_that_hung_for_a_day_does_not_begin_the_next_one_a_day_ahead() -> None:
     found = predict_drain("n1", own=(86400.0,), similar=())
     assert found is not None
     assert found.with_margin == MAX_LEAD_TIME
-    assert found.reason == "emptying n1 took 24h last time; no node is emptied more than 6h ahead"
+    assert found.reason == "draining node n1 took 24h last time; no drain begins more than 6h ahead"
 
 
 @given(drains)

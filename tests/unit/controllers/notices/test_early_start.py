@@ -71,7 +71,7 @@ async def test_it_is_told_once_nothing_is_left_on_the_node(clock: Clock) -> None
         assert cloud.told == 1
         said = await world.condition(EARLY)
         assert (said.status, said.reason) == ("True", "Agreed")
-        told = "n1 is empty: ticket was told to begin, and "
+        told = "n1 is empty: ticket was asked to begin early, and "
         assert any(entry.what.startswith(told) for entry in (await world.notice()).status.history)
         (event,) = await world.node_event_notes("EarlyStartAgreed")
         assert event.startswith(f"m1: {told}")

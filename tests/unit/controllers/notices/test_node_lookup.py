@@ -43,7 +43,7 @@ def test_a_node_that_tells_no_machine_is_found_by_what_the_machine_is_called(lab
     found = lookup_of(node("10.0.10.7", **{label: CALLED}), node("10.0.10.8", **{label: "another"})).find(ABOUT)
     assert found.node is not None
     assert found.node.name == "10.0.10.7"
-    assert found.reason == f"its label {label} is {CALLED}, what {MACHINE} is called"
+    assert found.reason == f"its label {label} is {CALLED}, the name of {MACHINE}"
 
 
 def test_a_node_on_another_machine_is_never_meant_whatever_its_labels_say() -> None:
@@ -56,7 +56,7 @@ def test_of_two_nodes_that_are_called_the_same_neither_is_chosen() -> None:
     several = lookup_of(node("b", hostname=CALLED), node("a", hostname=CALLED), node("c", displayName=CALLED))
     found = several.find(ABOUT)
     assert found.node is None
-    assert found.reason == f"nodes a, b all have {CALLED}, what {MACHINE} is called, as hostname"
+    assert found.reason == f"nodes a, b all have hostname {CALLED}, the name of {MACHINE}"
     several.update(node("b", hostname=CALLED), None)
     only = several.find(ABOUT).node
     assert only is not None

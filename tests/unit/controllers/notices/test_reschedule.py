@@ -103,8 +103,14 @@ async def test_it_is_asked_once_and_what_is_asked_and_answered_is_written_down(c
         assert notice.status.reschedule is not None
         assert notice.status.reschedule.to == cloud.asked[0]
         told = await history_messages(world)
-        assert "asking ticket for 2026-01-06 17:00 UTC, since 2026-01-06 09:00 UTC is outside of all windows" in told
-        assert told[-1] in ("ticket agreed to begin at 2026-01-06 17:00 UTC", "ticket moved it to 2026-01-06 17:00 UTC")
+        assert (
+            "asking ticket to move it to 2026-01-06 17:00 UTC, "
+            "since 2026-01-06 09:00 UTC is outside all maintenance windows"
+        ) in told
+        assert told[-1] in (
+            "ticket agreed to begin at 2026-01-06 17:00 UTC",
+            "ticket moved the maintenance to 2026-01-06 17:00 UTC",
+        )
 
 
 async def test_a_no_is_believed_and_told_in_the_words_of_the_cloud(clock: Clock) -> None:

@@ -101,7 +101,7 @@ async def test_one_who_does_not_see_the_other_is_refused(clock: Clock) -> None:
     assert not await one.take("a1")
     await one.write(one.allowed[0])
     assert await other.take("a2") == (
-        "no room for another node in maintenance: at most 3 in the whole cluster, 1 in zone=a"
+        "no slot for another node in maintenance: at most 3 in the whole cluster, 1 in zone=a"
     )
     assert not await other.take("b1")
 
@@ -135,7 +135,7 @@ async def test_limits_over_other_nodes_count_the_same_slots(clock: Clock) -> Non
     in_all = SlotClaim(limit=1, scope=NodeScope())
     assert not await one.take("a1", in_zone)
     await one.write(one.allowed[0])
-    assert await other.take("b1", in_all) == "no room for another node in maintenance: at most 1 in the whole cluster"
+    assert await other.take("b1", in_all) == "no slot for another node in maintenance: at most 1 in the whole cluster"
 
 
 async def test_a_node_that_is_gone_takes_no_room(clock: Clock) -> None:
@@ -163,10 +163,10 @@ async def test_a_lease_is_not_taken_when_there_is_no_room(clock: Clock) -> None:
     )
     assert not await one.take("a1")
     room = SlotClaim(limit=1, scope=NodeScope())
-    assert (await other.take("a2", lease, room)).startswith("no room")
+    assert (await other.take("a2", lease, room)).startswith("no slot")
     assert not api.has("leases", "s-0", "haulout")
     assert not await other.take("a2", lease)
-    assert await other.take("a1", lease) == "lease haulout/s-0 was taken by another node"
+    assert await other.take("a1", lease) == "Lease haulout/s-0 was taken for another node"
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -301,7 +301,7 @@ def test_an_error_in_any_chain_blocks_all_transitions_of_the_profile_and_no_othe
     assert walk.states() == {"p": REQUIRED, "q": MAINTAINED}
     report = walk.report("p")
     assert (report.failed_part, report.next) == ("At least one check plugin failed", REQUIRED)
-    assert report.error == "checks that could not be made: c2"
+    assert report.error == "checks that failed with an error: c2"
     assert len(report.transitions) == 2
 
 
@@ -414,7 +414,7 @@ def test_a_drain_in_a_trigger_cordons_first_and_holds_up_the_rest_of_the_chain()
     walk.reconcile()
     result = walk.reconcile()
     assert (walk.node.spec.unschedulable, result.drains) == (True, {})
-    assert walk.report("p").waits_for == "node n1 is cordoned before its pods are asked to leave"
+    assert walk.report("p").waits_for == "cordoning node n1 before its pods are evicted"
     assert list(walk.reconcile().drains) == ["p"]
     walk.drains = {"p": DRAINING}
     walk.reconcile()
@@ -692,7 +692,7 @@ def test_a_mark_that_somebody_wrote_over_concerns_its_profile_alone() -> None:
     walk = a_walk(p + q, "p", "q", annotations={"c1": "yes", "c2": "yes", "haulout.dev/cordon": "{"})
     list(walk.reconcile_times(2))
     assert walk.states() == {"p": REQUIRED, "q": MAINTAINED}
-    assert "haulout.dev/cordon of node n1 is not what was written there" in walk.report("p").error
+    assert "haulout.dev/cordon of node n1 is invalid" in walk.report("p").error
 
 
 # When to look again

@@ -254,7 +254,7 @@ async def test_a_node_that_may_not_be_changed_says_so_and_others_get_its_slot(cl
         await cluster.eventually(lambda: event_reasons(cluster, "n1"))
         [event] = own_events(cluster, "n1")
         assert (event["type"], event["reason"]) == ("Warning", "MaintenanceStepFailed")
-        assert "nothing is done about the node for now: " in event["message"]
+        assert "reconcile failed and will be retried: " in event["message"]
         raw = as_json(seen[0].statuses.all(), label_filter=())
         assert next(item for item in raw if item["node"] == "n1")["problem"] == event["message"]
         await attach(cluster, "n2", "before")

@@ -86,14 +86,14 @@ def in_state(state: str) -> RawObject:
 async def test_a_start_is_an_order_in_the_users_name_and_remembered(clock: Clock) -> None:
     world = await a_world(clock)
     done = await world.execute("start", node="n1", reason="a new kernel")
-    assert done.text == "Maintenance of n1 is ordered."
+    assert done.text == "Created NodeMaintenance n1: node n1 is cordoned and drained within the budget."
     assert '"nodeName":"n1","reason":"a new kernel"' in done.command
     order = world.api.get("nodemaintenances", "n1")
     assert order["spec"] == {"nodeName": "n1", "reason": "a new kernel"}
     assert world.writers("nodemaintenances") == ["olga"]
     assert world.history() == [("NodeMaintenance/n1", "olga", "a new kernel", "ordered")]
     [event] = world.api.objects("events")
-    assert event["message"] == "olga, from the dashboard: Maintenance of n1 is ordered. (a new kernel)"
+    assert event["message"] == f"olga, from the dashboard: {done.text} (a new kernel)"
     assert (event["involvedObject"]["name"], event["reason"]) == ("n1", "OrderedFromDashboard")
 
 
@@ -101,7 +101,7 @@ async def test_who_asks_again_changes_nothing(clock: Clock) -> None:
     world = await a_world(clock)
     await world.execute("start", node="n1")
     before = world.api.revision
-    assert (await world.execute("start", node="n1")).text == "Maintenance of n1 is ordered already."
+    assert (await world.execute("start", node="n1")).text == "NodeMaintenance n1 exists already."
     assert (await world.execute("cancel", maintenance="n2")).text == "NodeMaintenance n2 is gone already."
     assert world.api.revision == before
 
@@ -112,7 +112,7 @@ async def test_an_order_of_that_name_that_is_about_something_else_stays(clock: C
     world.api.put({**order, "metadata": {"name": "n1"}, "spec": {"nodeName": "n2"}})
     assert await world.refusal_of("start", node="n1") == (
         HTTPStatus.CONFLICT,
-        "a NodeMaintenance n1 is there already, for node n2: delete it first",
+        "NodeMaintenance n1 already exists, for node n2: delete it first",
     )
     assert await world.refusal_of("cancel", maintenance="n1", node="n1") == (
         HTTPStatus.CONFLICT,
@@ -134,7 +134,7 @@ async def test_a_maintenance_ends_in_the_users_name(clock: Clock) -> None:
     uid = world.api.get("nodemaintenances", "n1")["metadata"]["uid"]
     done = await world.execute("cancel", maintenance="n1", node="n1", reason="not today")
     assert (done.text, done.command) == (
-        "The maintenance of n1 ends: it is given back.",
+        "Deleted NodeMaintenance n1: node n1 is uncordoned.",
         "kubectl delete nodemaintenance n1",
     )
     assert not world.api.objects("nodemaintenances")
@@ -160,21 +160,21 @@ async def test_a_notice_of_a_person_is_called_off(clock: Clock) -> None:
     world = await a_world(clock)
     world.api.put(a_notice(clock))
     done = await world.execute("cancel", notice="ops-1", node="n1")
-    assert (done.text, done.command) == ("Notice ops-1 is called off.", "haulout notice cancel ops-1")
+    assert (done.text, done.command) == ("Notice ops-1 is cancelled.", "haulout notice cancel ops-1")
     assert world.api.get("maintenancenotices", "ops-1")["spec"]["stage"] == "Cancelled"
     assert world.writers("maintenancenotices")[-1] == "olga"
     assert world.history() == [("MaintenanceNotice/ops-1", "olga", "", "cancelled")]
     before = world.api.revision
-    assert (await world.execute("cancel", notice="ops-1")).text == "Notice ops-1 is called off already."
+    assert (await world.execute("cancel", notice="ops-1")).text == "Notice ops-1 is cancelled already."
     assert world.api.revision == before
 
 
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ({"source": "aws"}, "is of aws, which will do it nevertheless"),
-        ({"stage": "Ended"}, "is over, there is nothing to call off"),
-        ({"stage": "Failed"}, "failed; once its node is fit again: haulout notice end ops-1"),
+        ({"source": "aws"}, "comes from aws, which carries it out anyway"),
+        ({"stage": "Ended"}, "is over, so it cannot be cancelled"),
+        ({"stage": "Failed"}, "failed; when its node works again, run: haulout notice end ops-1"),
     ],
 )
 async def test_what_a_cloud_does_anyway_and_what_is_over_is_not_called_off(
@@ -212,11 +212,16 @@ async def test_a_label_with_another_value_gets_the_one_that_is_asked_for(clock: 
 @pytest.mark.parametrize(
     ("state", "profile", "check", "why"),
     [
-        ("operational", "os", "approved", "profile os is operational on node n1, where it has no check 'approved'"),
-        ("maintenance-required", "os", "later", "check later of profile os looks for no label or annotation"),
-        ("maintenance-required", "os", "kubernetes.io/hostname", "it has no check 'kubernetes.io/hostname'"),
+        ("operational", "os", "approved", "profile os is operational on node n1; that state has no check 'approved'"),
+        (
+            "maintenance-required",
+            "os",
+            "later",
+            "check later of profile os does not read a label or annotation of the node",
+        ),
+        ("maintenance-required", "os", "kubernetes.io/hostname", "that state has no check 'kubernetes.io/hostname'"),
         ("maintenance-required", "none", "approved", "there is no profile 'none' in the configuration"),
-        ("", "os", "approved", "profile os does not see to node n1"),
+        ("", "os", "approved", "profile os does not apply to node n1"),
     ],
 )
 async def test_nothing_else_can_be_set(clock: Clock, state: str, profile: str, check: str, why: str) -> None:
@@ -274,7 +279,7 @@ async def test_narrow_rights_do_not_make_the_operator_an_administrator(clock: Cl
             await world.execute("start", admin, node="n1")
             continue
         status, why = await world.refusal_of("start", admin, node="n1")
-        assert (status, why.startswith("Haulout may not act in the name of admin")) == (HTTPStatus.FORBIDDEN, True)
+        assert (status, why.startswith("Haulout may not impersonate admin")) == (HTTPStatus.FORBIDDEN, True)
         account = Client(
             world.api.transport(user=service_account_user(NAMESPACE, SERVICE_ACCOUNT)), clock=clock, random=Random(3)
         )

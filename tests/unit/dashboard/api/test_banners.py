@@ -33,24 +33,29 @@ def banner_rows(**known: Any) -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(
     ("known", "level", "page", "text"),
     [
-        ({"leader": ""}, "critical", "health", "nobody leads: no maintenance begins or goes on until a replica does"),
+        (
+            {"leader": ""},
+            "critical",
+            "health",
+            "no replica is the leader: no maintenance starts or continues until one is elected",
+        ),
         (
             {"problem": BROKEN, "file": "m.yaml"},
             "warning",
             "configuration",
-            "m.yaml makes no sense, and what it said before is in force: line 3: expected 1m (and 1 more error)",
+            "m.yaml is invalid, and the last valid version stays in force: line 3: expected 1m (and 1 more error)",
         ),
         (
             {"problem": BROKEN, "file": "m.yaml", "has_last_good": False},
             "critical",
             "configuration",
-            "m.yaml makes no sense, and it is as if it were not there: line 3: expected 1m (and 1 more error)",
+            "m.yaml is invalid, and its content is ignored: line 3: expected 1m (and 1 more error)",
         ),
         (
             {"sources": [PartHealth(name="source oci", is_well=False, text="401: who are you")]},
             "critical",
             "health",
-            "source oci is not heard: 401: who are you",
+            "source oci does not answer: 401: who are you",
         ),
         (
             {"components": [PartHealth(name="profiles", is_well=False, text="profiles broke")]},
@@ -62,27 +67,27 @@ def banner_rows(**known: Any) -> list[tuple[str, str, str]]:
             {"missing_permissions": "patch nodes"},
             "warning",
             "health",
-            "the operator may not do what profiles need: patch nodes",
+            "the operator lacks permissions that profiles need: patch nodes",
         ),
         (
             {"watches": [WatchHealth(resource="nodes", is_synced=False, problem="forbidden")]},
             "critical",
             "health",
-            "not known, as they cannot be followed: nodes: forbidden",
+            "cannot be watched: nodes: forbidden",
         ),
         (
             {"watches": [WatchHealth(resource="nodes", is_synced=True, problem="connection refused")]},
             "warning",
             "health",
-            "may be shown as they were: nodes: connection refused",
+            "the watch fails, so the data may be out of date: nodes: connection refused",
         ),
         (
             {"notices": [LATE_NOTICE]},
             "warning",
             "notices",
-            "1 notice is late, as pods will still be there when it begins: n1",
+            "1 notice is late, as the drain is not expected to finish before the maintenance starts: n1",
         ),
-        ({"skipped_nodes": 2}, "warning", "fleet", "nothing is done about 2 nodes, whose data cannot be used"),
+        ({"skipped_nodes": 2}, "warning", "fleet", "2 nodes skipped, as their data cannot be read"),
         ({"other_warnings": ["Machines wait"]}, "warning", "health", "Machines wait"),
     ],
 )

@@ -108,7 +108,10 @@ def test_a_tile_tells_at_a_glance_and_in_full() -> None:
 def test_who_waits_for_the_budget_is_not_in_maintenance() -> None:
     tile = cluster_tile(replace(PROD, requests=(REQUESTED,), waiting_reason="1 of 1 cluster is in maintenance: a/b"))
     assert (tile.state, tile.waits_for) == ("waiting", "1 of 1 cluster is in maintenance: a/b")
-    assert [command.title for command in tile.active[0].commands] == ["Withdraw it", "What Cluster API says"]
+    assert [command.title for command in tile.active[0].commands] == [
+        "Withdraw the request",
+        "Show the Machine and its conditions",
+    ]
 
 
 def test_a_cluster_with_a_thousand_machines_under_way_tells_the_first_and_how_many() -> None:
@@ -123,19 +126,28 @@ def test_a_cluster_with_a_thousand_machines_under_way_tells_the_first_and_how_ma
         (
             LEAVING,
             ConnectionState.CONNECTED,
-            ["Why it waits", "Approve it by hand", "Do not wait for its node", "What Cluster API says"],
+            [
+                "Why it waits",
+                "Approve it by hand",
+                "Delete the Machine without preparing its node",
+                "Show the Machine and its conditions",
+            ],
         ),
-        (LEAVING, ConnectionState.UNREACHABLE, ["Do not wait for its node", "What Cluster API says"]),
-        (replace(LEAVING, is_approved=True), ConnectionState.CONNECTED, ["What Cluster API says"]),
+        (
+            LEAVING,
+            ConnectionState.UNREACHABLE,
+            ["Delete the Machine without preparing its node", "Show the Machine and its conditions"],
+        ),
+        (replace(LEAVING, is_approved=True), ConnectionState.CONNECTED, ["Show the Machine and its conditions"]),
         (
             REQUESTED,
             ConnectionState.CONNECTED,
-            ["Why it waits", "Approve it by hand", "Withdraw it", "What Cluster API says"],
+            ["Why it waits", "Approve it by hand", "Withdraw the request", "Show the Machine and its conditions"],
         ),
         (
             replace(REQUESTED, is_approved=True),
             ConnectionState.CONNECTED,
-            ["Say that it is done", "What Cluster API says"],
+            ["End the maintenance", "Show the Machine and its conditions"],
         ),
     ],
 )
@@ -261,5 +273,5 @@ async def test_a_budget_that_cannot_be_read_is_said_and_hides_nothing(clock: Vir
     async with a_management_backend(clock, FakeClusters(PROD), broken) as backend:
         assert (await backend.clusters()).total == 1
         assert [banner.text for banner in (await backend.summary()).banners] == [
-            "how much of the budget across clusters is used is not known: no route"
+            "cannot read the usage of the budget across clusters: no route"
         ]

@@ -251,7 +251,7 @@ async def test_an_edit_tells_which_nodes_would_go_into_maintenance(clock: Virtua
         assert found.looked_at == 4
         first = found.changes[0]
         assert (first.profile, first.nodes, first.count) == ("os", ("n1", "n3"), 2)
-        now = "by what is in force they stay maintenance-required, and wait for night"
+        now = "with the configuration in force they stay maintenance-required, and wait for night"
         assert first.text == f"would go into maintenance now; {now}"
         [profile] = [item.text for item in found.changes if item.text.startswith("profile os changed: ")]
         assert "now “to in-maintenance when wanted, then drain”" in profile

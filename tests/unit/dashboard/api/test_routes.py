@@ -134,7 +134,7 @@ class NoLeaderLocator:
 
     async def base_url(self) -> str:
         """Where."""
-        raise HauloutError("nobody leads at the moment")
+        raise HauloutError("no replica is the leader at the moment")
 
 
 @asynccontextmanager
@@ -196,9 +196,9 @@ async def test_nodes_are_narrowed_by_what_stands_in_the_address(query: str, name
     [
         ("/nodes?state=bloked", "unknown state 'bloked'; there are idle, planned"),
         ("/nodes?status=x", "unknown parameter 'status'; there are `state`"),
-        ("/summary?x=1", "unknown parameter 'x'; none are known here"),
+        ("/summary?x=1", "unknown parameter 'x'; none are supported here"),
         ("/timeline?from=yesterday", "`from` must be an instant such as"),
-        ("/timeline?from=2026-05-01T10:00:00", "must say its time zone"),
+        ("/timeline?from=2026-05-01T10:00:00", "needs a time zone"),
         ("/timeline?to=0001-01-01T00:00:00%2B10:00", "too far away"),
         ("/timeline?from=2026-05-02T00:00:00Z&to=2026-05-01T00:00:00Z", "`from` must be before `to`"),
         ("/history?from=2026-05-02T00:00:00Z&to=2026-05-01T00:00:00Z", "`from` must be before `to`"),
@@ -434,9 +434,9 @@ async def test_a_follower_has_the_leader_answer_questions_edits_and_streams() ->
 async def test_if_nobody_leads_the_summary_says_so_and_all_else_is_a_problem() -> None:
     async with serve_api(None) as fetch:
         status, _, body = await fetch("/summary")
-        assert (status, body["banners"][0]["text"]) == (200, "nobody leads at the moment")
+        assert (status, body["banners"][0]["text"]) == (200, "no replica is the leader at the moment")
         status, _, body = await fetch("/nodes")
-        assert (status, body["error"]) == (503, "nobody leads at the moment")
+        assert (status, body["error"]) == (503, "no replica is the leader at the moment")
 
 
 async def test_a_leader_that_is_gone_is_a_bad_gateway() -> None:
@@ -449,7 +449,10 @@ async def test_a_leader_that_is_gone_is_a_bad_gateway() -> None:
 async def test_replicas_that_both_do_not_lead_do_not_ask_in_circles() -> None:
     async with serve_api(None) as other, serve_api(None, leader=FixedLocator(other.base)) as fetch:  # type: ignore[attr-defined] # as above
         status, _, body = await fetch("/nodes")
-        assert (status, body["error"]) == (503, "this replica was asked as the leader, and does not lead")
+        assert (status, body["error"]) == (
+            503,
+            "the request was forwarded to this replica as the leader, but it is not the leader",
+        )
 
 
 async def test_the_description_names_every_shape_that_is_referred_to() -> None:

@@ -82,7 +82,10 @@ async def test_everybody_does_what_their_role_says(tmp_path: Path) -> None:
         assert 'User "vera" cannot create resource "nodemaintenances"' in refused.error
         await assert_nothing_was_done(world)
         done = await world.act("olga", **START)
-        assert (done.status, done.body["text"]) == (200, "Maintenance of n1 is ordered.")
+        assert (done.status, done.body["text"]) == (
+            200,
+            "Created NodeMaintenance n1: node n1 is cordoned and drained within the budget.",
+        )
 
 
 async def test_who_shows_a_token_acts_with_it_and_the_operator_needs_no_right_for_that(tmp_path: Path) -> None:
@@ -163,7 +166,7 @@ async def test_a_page_of_another_site_does_nothing(tmp_path: Path) -> None:
         ]
         for headers in elsewhere:
             response = await world.act("", headers={**cookie, **proof, **headers}, **START)
-            assert (response.status, "another site" in response.error) == (403, True), headers
+            assert (response.status, "cross-site requests" in response.error) == (403, True), headers
             response = await world.request("/session", "POST", json={"token": "olga"}, headers=headers)
             assert (response.status, "Set-Cookie" in response.headers) == (403, False), headers
         unproven: tuple[dict[str, str], ...] = (
@@ -425,7 +428,8 @@ async def test_scripts_in_names_labels_and_reasons_stay_text(tmp_path: Path) -> 
         [order] = world.api.objects("nodemaintenances")
         assert order["spec"]["reason"] == script
         event = next(item for item in world.api.objects("events") if item["reason"] == "OrderedFromDashboard")
-        assert event["message"] == f"olga, from the dashboard: Maintenance of n1 is ordered. ({script})"
+        done = "Created NodeMaintenance n1: node n1 is cordoned and drained within the budget."
+        assert event["message"] == f"olga, from the dashboard: {done} ({script})"
 
 
 async def test_no_token_is_ever_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

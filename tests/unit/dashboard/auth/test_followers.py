@@ -74,7 +74,7 @@ async def test_behind_a_proxy_replicas_believe_each_other_by_its_secret_or_say_w
     async with running_dashboard(tmp_path, AuthMode.PROXY) as world, a_follower(world, AuthMode.PROXY) as other:
         assert (await world.request("/nodes", headers=vera)).status == 200
         response = await world.request("/nodes", base=other, headers=vera)
-        assert (response.status, "--dashboard-proxy-secret-file is needed" in response.error) == (503, True)
+        assert (response.status, "set --dashboard-proxy-secret-file" in response.error) == (503, True)
 
 
 @pytest.mark.usefixtures("no_refill")

@@ -171,7 +171,7 @@ async def test_a_node_that_breaks_everything_breaks_its_own_tile_only(
         monkeypatch.setattr(tile, "assess_node", picky)
         fleet = await world.backend.fleet()
         assert [node.state for node in fleet.nodes] == ["idle", "blocked", "idle"]
-        assert "a defect in the operator" in fleet.nodes[1].why
+        assert "internal error in the operator" in fleet.nodes[1].why
         assert (await world.backend.summary()).counts == {"blocked": 1, "idle": 2}
 
 
@@ -219,7 +219,7 @@ async def test_who_uses_a_budget_and_who_waits_is_told(clock: VirtualClock, tmp_
         await page.wait_until(lambda: page.tiles["n1"]["state"] == "in-maintenance")
         await world.create_maintenance("n2", name="b")
         await page.wait_until(
-            lambda: page.tiles["n2"]["state"] == "planned" and "waits for room" in page.tiles["n2"]["why"]
+            lambda: page.tiles["n2"]["state"] == "planned" and "waits for a budget slot" in page.tiles["n2"]["why"]
         )
         await page.wait_until(lambda: page.summary["budgets"][0].get("waiting"))
         assert page.summary["budgets"] == [
@@ -240,4 +240,4 @@ async def test_a_broken_configuration_stands_above_every_page(clock: VirtualCloc
         await page.wait_until(lambda: page.summary.get("banners"))
         [banner] = page.summary["banners"]
         assert (banner["level"], banner["page"]) == ("warning", "configuration")
-        assert "makes no sense, and what it said before is in force: line 1: " in banner["text"]
+        assert "is invalid, and the last valid version stays in force: line 1: " in banner["text"]

@@ -878,8 +878,8 @@ async def test_a_kept_alive_connection_that_the_server_closed_is_no_trouble_for_
     ("answer", "problem"),
     [
         (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "the answer is not HTTP; is {server} an API server?"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "the answer broke off"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", "the answer broke off"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "the response was cut off"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", "the response was cut off"),
     ],
 )
 async def test_an_answer_that_is_garbage_or_cut_off_is_told(world: World, answer: bytes, problem: str) -> None:

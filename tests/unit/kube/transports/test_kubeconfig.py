@@ -168,16 +168,16 @@ def test_with_nothing_to_go_by_all_places_are_named(home: Home) -> None:
     with pytest.raises(KubeconfigError) as caught:
         home.load()
     assert str(caught.value) == (
-        f"no way to a cluster: there is no kubeconfig at {home.folder}/.kube/config and no pod's service account in "
-        f"{home.folder}/serviceaccount; give --kubeconfig FILE or set KUBECONFIG"
+        f"no cluster to connect to: there is no kubeconfig at {home.folder}/.kube/config and no pod's service account "
+        f"in {home.folder}/serviceaccount; give --kubeconfig FILE or set KUBECONFIG"
     )
 
 
 @pytest.mark.parametrize(
     ("listed", "said"),
     [
-        (":", "no way to a cluster: KUBECONFIG names no file, and there is no pod's service account in"),
-        ("/absent", "no way to a cluster: there is no kubeconfig at /absent and no pod's service account in"),
+        (":", "no cluster to connect to: KUBECONFIG names no file, and there is no pod's service account in"),
+        ("/absent", "no cluster to connect to: there is no kubeconfig at /absent and no pod's service account in"),
     ],
 )
 def test_a_kubeconfig_variable_that_leads_nowhere_is_to_be_corrected(home: Home, listed: str, said: str) -> None:

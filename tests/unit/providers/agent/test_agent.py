@@ -105,7 +105,7 @@ def test_what_makes_no_sense_is_said_before_anything_is_asked(tmp_path: Path) ->
         load_connection(AgentOptions(node="n1", cloud=""), {"HAULOUT_AZURE_START": "soon"})
     with pytest.raises(ConfigError, match="GCE_METADATA_HOST"):
         load_connection(AgentOptions(node="n1", cloud=""), {"GCE_METADATA_HOST": "a b"})
-    with pytest.raises(HauloutError, match="no way to a cluster"):
+    with pytest.raises(HauloutError, match="no cluster to connect to"):
         load_connection(AgentOptions(node="n1", cloud=""), {"HOME": str(tmp_path)})
 
 
@@ -137,7 +137,7 @@ async def test_health_is_told_to_the_kubelet() -> None:
             return answer.status, answer.body
 
         assert await told("/healthz") == (200, b"ok\n")
-        assert await told("/readyz") == (503, b"it has just begun\n")
+        assert await told("/readyz") == (503, b"no answer from the cloud yet\n")
         agent.said = ("azure: Azure does not answer",)
         assert await told("/readyz?verbose") == (503, b"azure: Azure does not answer\n")
         agent.is_up = True

@@ -242,7 +242,7 @@ def test_an_answer_from_before_a_stop_does_not_end_it() -> None:
     assert len(desk.open_names()) == 1
 
 
-def test_a_planned_stop_that_comes_early_has_begun() -> None:
+def test_a_planned_stop_that_comes_early_has_started() -> None:
     desk = FakeNotices()
     desk.poll(aws.event("instance-stop"), at=SENT_AT)
     desk.apply(parsed_event(aws.state()))

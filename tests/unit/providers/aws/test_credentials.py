@@ -108,7 +108,7 @@ async def test_a_cluster_that_says_no_region_where_it_should_is_told(clock: Cloc
 
 async def test_a_cluster_without_its_install_config_is_told(clock: Clock) -> None:
     client = await an_openshift(clock, {}, None)
-    with pytest.raises(CredentialsError, match="nor is there ConfigMap kube-system/cluster-config-v1"):
+    with pytest.raises(CredentialsError, match="there is no ConfigMap kube-system/cluster-config-v1"):
         await ClusterCredentials(client).current()
 
 

@@ -53,7 +53,7 @@ async def test_a_maintenance_that_aws_moves_is_where_it_was_moved_to(clock: Cloc
             assert (await world.only_notice()).spec.start == start + by
 
 
-async def test_a_maintenance_moved_into_the_past_has_begun(clock: Clock) -> None:
+async def test_a_maintenance_moved_into_the_past_has_started(clock: Clock) -> None:
     async with an_aws_world(clock) as world:
         instance = await world.join_node("n1")
         world.start()
@@ -308,7 +308,7 @@ async def test_a_message_stays_until_its_notice_is_written(clock: Clock) -> None
         await clock.sleep(3 * MINUTE)
         assert len(world.cloud.queue.messages) == 1
         assert world.source is not None
-        assert "its notice cannot be written" in "".join(world.source.problems())
+        assert "its MaintenanceNotice cannot be written" in "".join(world.source.problems())
         assert world.source.quarantine.count == 0
         world.transport.mend()  # type: ignore[attr-defined] # of the sandbox
         await world.wait_for_stage(NoticeStage.SCHEDULED)
@@ -327,7 +327,7 @@ async def test_nonsense_is_put_aside_and_the_queue_goes_on(clock: Clock) -> None
         await clock.sleep(10 * MINUTE)
         assert world.source is not None
         assert world.source.quarantine.count == 6
-        assert "put aside" in "".join(world.source.problems())
+        assert "could not be read" in "".join(world.source.problems())
 
 
 async def test_what_cannot_be_understood_stays_in_the_queue_for_its_dead_letter_policy(clock: Clock) -> None:

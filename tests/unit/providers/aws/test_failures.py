@@ -59,7 +59,7 @@ async def test_one_page_that_fails_does_not_keep_the_other_instances_from_being_
     [
         (403, "AccessDenied", "the IAM policy does not allow it"),
         (400, "ExpiredToken", "the credentials have expired"),
-        (403, "SignatureDoesNotMatch", "the secret key is wrong, or the clock of this machine is"),
+        (403, "SignatureDoesNotMatch", "the secret key or the clock of this machine is wrong"),
         (400, "AWS.SimpleQueueService.NonExistentQueue", "there is no such queue in this region"),
         (503, "ServiceUnavailable", "503 ServiceUnavailable"),
         (0, "", "told to fail"),

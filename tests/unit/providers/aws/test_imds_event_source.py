@@ -202,7 +202,7 @@ async def test_no_answer_and_an_error_end_nothing(clock: Clock, family: EventTyp
             await clock.sleep(MINUTE / 3)
             assert (await world.only_notice()).spec.stage == NoticeStage.SCHEDULED
             assert not source.is_up
-            assert "the metadata service does not answer, which is tried again" in source.problems()[0]
+            assert "the metadata service does not answer, retrying" in source.problems()[0]
         world.cloud.faults.remove()
         await world.wait_for_stage(NoticeStage.CANCELLED, within=2 * MINUTE)
         assert source.is_up
@@ -301,7 +301,7 @@ async def test_without_an_answer_to_the_first_hop_it_says_so_and_is_patient(cloc
         rule = world.cloud.faults.hang("PutToken", times=None)
         source = world.start_agent("n1", instance)
         await clock.sleep(HOUR)
-        assert "is the agent in the network of its node?" in source.problems()[0]
+        assert "does the agent run with hostNetwork?" in source.problems()[0]
         assert list(world.cloud.faults.calls).count("PutToken") < 300
         world.cloud.faults.remove(rule)
         world.cloud.interrupt_spot(instance, silent=True)
@@ -498,7 +498,7 @@ async def test_without_the_right_to_find_a_hook_it_is_said_that_nobody_completes
         world.cloud.start_lifecycle_action(instance, silent=True)
         await clock.sleep(5 * MINUTE)
         assert world.source is not None
-        assert any(f"nobody completes the lifecycle hooks of {instance}" in item for item in world.source.problems())
+        assert any(f"the lifecycle hooks of {instance} cannot be completed" in item for item in world.source.problems())
         said = [item.what for item in (await world.only_notice()).status.history if "heartbeat timeout" in item.what]
         assert len(said) == 1
 

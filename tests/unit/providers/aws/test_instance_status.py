@@ -88,12 +88,12 @@ def test_all_events_of_an_instance_are_read() -> None:
 @pytest.mark.parametrize(
     ("event", "why"),
     [
-        ("boom", "an event that is no object: 'boom'"),
+        ("boom", "an event that is not an object: 'boom'"),
         ({"Code": "system-reboot"}, "without InstanceEventId"),
         (aws.event(InstanceEventId=7), "without InstanceEventId"),
         (aws.event(InstanceEventId="x" * 2000), "without InstanceEventId"),
-        (aws.event(NotBefore=None), "without an instant as NotBefore: None"),
-        (aws.event(NotBefore="soon"), "without an instant as NotBefore: 'soon'"),
+        (aws.event(NotBefore=None), "without a valid time as NotBefore: None"),
+        (aws.event(NotBefore="soon"), "without a valid time as NotBefore: 'soon'"),
     ],
 )
 def test_an_event_that_makes_no_sense_is_told_and_the_others_are_read(event: object, why: str) -> None:

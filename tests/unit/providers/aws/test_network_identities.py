@@ -100,7 +100,7 @@ async def test_of_two_nodes_with_the_address_neither_is_chosen_and_the_instance_
         world.start()
         world.cloud.start_lifecycle_action(instance)
         await world.wait_for_stage(NoticeStage.SCHEDULED)
-        said = f"nodes a, b all have {address}, what {instance} is at, as InternalIP"
+        said = f"nodes a, b all have InternalIP {address}, the address of {instance}"
         await eventually(clock, lambda: node_found(world), becomes=("False", said))
         await clock.sleep(10 * MINUTE)
         assert world.cloud.auto_scaling.completed == []

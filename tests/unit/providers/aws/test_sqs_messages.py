@@ -191,13 +191,16 @@ def test_a_launch_is_no_maintenance_and_waits_for_its_node() -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        (json.dumps({"Event": "autoscaling:TEST_NOTIFICATION", "AutoScalingGroupName": "workers"}), "only tries"),
-        (json.dumps({"LifecycleTransition": "autoscaling:TEST_NOTIFICATION"}), "only tries"),
-        (aws.in_sns_notification(json.dumps({"Event": "autoscaling:TEST_NOTIFICATION"})), "only tries"),
+        (
+            json.dumps({"Event": "autoscaling:TEST_NOTIFICATION", "AutoScalingGroupName": "workers"}),
+            "a test notification",
+        ),
+        (json.dumps({"LifecycleTransition": "autoscaling:TEST_NOTIFICATION"}), "a test notification"),
+        (aws.in_sns_notification(json.dumps({"Event": "autoscaling:TEST_NOTIFICATION"})), "a test notification"),
         (aws.health(FIRST_INSTANCE, service="RDS"), "about 'RDS', not about EC2"),
         (aws.health(FIRST_INSTANCE, eventTypeCategory="issue"), "category 'issue'"),
-        (aws.health("h-0123456789abcdef0"), "about no instance: 'h-0123456789abcdef0'"),
-        (aws.health(), "about no instance"),
+        (aws.health("h-0123456789abcdef0"), "names no instance: 'h-0123456789abcdef0'"),
+        (aws.health(), "names no instance"),
         (aws.state(state="pending"), "an instance that is 'pending'"),
         (aws.envelope("aws.ec2", "EC2 Fleet Spot Instance Request Change", {}), "nothing to do about"),
         (aws.envelope("com.example", "Order Placed", {"n": 1}), "nothing to do about 'Order Placed'"),
@@ -213,23 +216,23 @@ def test_what_is_none_of_our_business_is_ignored_with_the_reason(body: str, why:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("", "no message that AWS writes"),
-        ("hello", "no message that AWS writes"),
+        ("", "not a message of AWS"),
+        ("hello", "not a message of AWS"),
         ("[]", "Expected `object`, got `array`"),
         ("null", "Expected `object`, got `null`"),
         ("{}", "found neither source nor detail-type"),
-        ('{"a":' * 100_000, "no message that AWS writes"),
+        ('{"a":' * 100_000, "not a message of AWS"),
         ('{"source": 7}', "Expected `str`, got `int` - at `$.source`"),
-        (json.dumps({"Type": "Notification", "Message": "what?"}), "no message that AWS writes"),
+        (json.dumps({"Type": "Notification", "Message": "what?"}), "not a message of AWS"),
         (
             aws.in_sns_notification(
                 aws.in_sns_notification(aws.in_sns_notification(aws.in_sns_notification(aws.spot())))
             ),
-            "wrapped more than 3 times",
+            "nested more than 3 times",
         ),
         (aws.health(FIRST_INSTANCE, affectedEntities="all"), "at `$.affectedEntities`"),
-        (aws.spot("../../etc/passwd"), "expected the id of an instance, found '../../etc/passwd'"),
-        (aws.spot(""), "expected the id of an instance"),
+        (aws.spot("../../etc/passwd"), "expected an instance ID, found '../../etc/passwd'"),
+        (aws.spot(""), "expected an instance ID"),
         (aws.envelope("aws.ec2", "EC2 Spot Instance Interruption Warning", [1]), "Expected `object`, got `array`"),
         (
             aws.envelope("aws.ec2", "EC2 Spot Instance Interruption Warning", {"instance-id": FIRST_INSTANCE}, id=""),
@@ -240,7 +243,7 @@ def test_what_is_none_of_our_business_is_ignored_with_the_reason(body: str, why:
             "expected LifecycleActionToken, AutoScalingGroupName",
         ),
         (aws.state(state=" "), "expected a state"),
-        (json.dumps(aws.action(instance="i-")), "expected the id of an instance"),
+        (json.dumps(aws.action(instance="i-")), "expected an instance ID"),
     ],
 )
 def test_what_cannot_be_understood_is_told_and_not_guessed(body: str, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Azure is told to begin once every machine of an event is empty: never before, and whoever dies meanwhile."""
+"""Azure is asked to begin early once every machine of an event is empty: never before, and whoever dies meanwhile."""
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
@@ -42,10 +42,12 @@ async def test_azure_is_told_once_the_node_is_empty(clock: Clock) -> None:
         assert await world.condition_of("n1", event, EARLY) == (
             "True",
             "Agreed",
-            "n1 is empty: azure was told to begin, and agreed",
+            "n1 is empty: azure was asked to begin early, and agreed",
         )
         told = [entry.what for entry in (await world.notice("n1", event)).status.history]
-        assert told.index("n1 is empty: azure was told to begin, and agreed") < told.index("Active: it has begun")
+        assert told.index("n1 is empty: azure was asked to begin early, and agreed") < told.index(
+            "Active: it has begun"
+        )
         world.cloud.remove_event(event)
         await world.wait_for_phase("n1", event, NoticePhase.COMPLETED)
 
@@ -59,7 +61,7 @@ async def test_never_means_never(clock: Clock) -> None:
         assert await world.condition_of("n1", event, EMPTIED) == (
             "True",
             "Empty",
-            "n1 is cordoned and empty: it may begin",
+            "n1 is cordoned and empty: the maintenance may begin",
         )
         assert not world.cloud.approvals
 
@@ -148,7 +150,7 @@ async def test_a_refusal_is_believed_and_told(clock: Clock) -> None:
         assert world.cloud.faults.calls.count("Approve") == 1
         status, reason, message = await world.condition_of("n1", event, EARLY)
         assert (status, reason) == ("False", "Refused")
-        assert "Azure says no: not now" in message
+        assert "Azure refuses: not now" in message
         world.cloud.remove_event(event)
         await world.wait_for_phase("n1", event, NoticePhase.CANCELLED, within=20 * SECOND)
 
@@ -162,7 +164,7 @@ async def test_an_event_that_is_gone_before_azure_is_told_was_not_begun_by_us(cl
         await clock.sleep(2 * SECOND)
         starter = world.agents["n1"].source
         assert isinstance(starter, AzureEarlyStartSource)
-        with pytest.raises(RescheduleRefused, match="Azure does not show it any more"):
+        with pytest.raises(RescheduleRefused, match="Azure no longer lists the event"):
             await starter.start_early(notice)
 
 

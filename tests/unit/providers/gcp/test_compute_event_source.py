@@ -58,7 +58,7 @@ async def test_an_error_never_says_that_something_is_over_and_is_told(
         await clock.sleep(HOUR)
         assert (await world.only_notice()).spec.stage == NoticeStage.SCHEDULED
         (problem,) = world.problems()
-        assert problem.startswith("gcp: Compute does not answer, which is tried again: ")
+        assert problem.startswith("gcp: Compute Engine does not answer, retrying: ")
         assert said in problem
         world.cloud.faults.remove(*rules)
         await world.wait_for_stage(NoticeStage.CANCELLED)
@@ -211,7 +211,7 @@ async def test_without_a_token_it_is_said_who_gives_none(clock: Clock) -> None:
         world.start()
         await clock.sleep(MINUTE)
         (problem,) = world.problems()
-        assert "getting a token of Google: 404: the metadata server gives none: no service account" in problem
+        assert "getting a Google access token: 404: the metadata server issued no token: no service account" in problem
 
 
 async def test_nonsense_in_a_list_hides_nothing_else(clock: Clock) -> None:

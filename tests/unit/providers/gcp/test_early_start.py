@@ -83,7 +83,7 @@ async def test_what_begins_by_itself_is_not_asked_for(clock: Clock) -> None:
         world.agent_on = ""
         world.start()
         await clock.sleep(SECOND)
-        with pytest.raises(RescheduleRefused, match="it begins at once by itself"):
+        with pytest.raises(RescheduleRefused, match="it begins at once anyway"):
             await world.start_early(await world.only_notice())
 
 

@@ -207,7 +207,7 @@ async def test_a_server_that_is_away_is_waited_for_and_said(clock: Clock) -> Non
         rule = world.cloud.faults.fail(status=503, times=None, message="not now")
         world.start()
         await clock.sleep(5 * MINUTE)
-        assert "the metadata server does not answer, which is tried again" in "".join(world.problems())
+        assert "the metadata server does not answer, retrying" in "".join(world.problems())
         assert not world.is_up()
         world.cloud.faults.remove(rule)
         await clock.sleep(MINUTE)

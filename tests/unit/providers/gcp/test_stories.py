@@ -222,7 +222,7 @@ async def test_notices_that_cannot_be_written_are_written_later(clock: Clock, ag
         world.transport.cut()  # type: ignore[attr-defined] # of the sandbox
         world.cloud.schedule(node, start=clock.now() + DAY)
         await clock.sleep(6 * MINUTE)
-        assert "notices cannot be" in "".join(world.problems())
+        assert "MaintenanceNotices cannot be" in "".join(world.problems())
         world.transport.mend()  # type: ignore[attr-defined] # of the sandbox
         await world.wait_for_stage(NoticeStage.SCHEDULED)
         await clock.sleep(6 * MINUTE)
@@ -239,7 +239,7 @@ async def test_what_makes_no_sense_is_put_aside_and_says_nothing(clock: Clock, a
         world.cloud.instances.by_name[node].update_upcoming(windowStartTime="soon")
         await clock.sleep(20 * MINUTE)
         assert (await world.only_notice()).spec.stage == NoticeStage.SCHEDULED
-        assert "expected an instant as windowStartTime, found 'soon'" in "".join(world.problems())
+        assert "expected a time as windowStartTime, found 'soon'" in "".join(world.problems())
         world.cloud.cancel_maintenance(node)
         await world.wait_for_stage(NoticeStage.CANCELLED)
 

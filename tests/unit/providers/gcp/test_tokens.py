@@ -103,7 +103,7 @@ def test_a_file_that_is_not_there_or_no_json_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_private_key_that_is_none_is_told_without_it(clock: Clock, tmp_path: Path) -> None:
-    with pytest.raises(CloudError, match="private_key is no RSA key in PEM") as error:
+    with pytest.raises(CloudError, match="private_key is not an RSA key in PEM") as error:
         await tokens(GcpCloud(clock), a_key(tmp_path, "c2VjcmV0"), clock).current()
     assert "c2VjcmV0" not in str(error.value)
 
@@ -113,7 +113,7 @@ async def test_an_answer_that_makes_no_sense_is_told_as_such(clock: Clock, body:
     async def fetch(*_: Any, **__: Any) -> FetchedResponse:
         return FetchedResponse(200, {}, body)
 
-    with pytest.raises(CloudError, match=r"getting a token of Google: .*the metadata server gives none"):
+    with pytest.raises(CloudError, match=r"getting a Google access token: .*the metadata server issued no token"):
         await TokenCache(MetadataTokenIssuer(fetch), clock=clock).current()
 
 

@@ -99,8 +99,8 @@ def test_reasons_are_all_told_and_without_any_the_type_is() -> None:
     [
         ("NONE", "expected an object, found 'NONE'"),
         ([1], r"expected an object, found \[1\]"),
-        (OF_COMPUTE | {"windowStartTime": "tomorrow"}, "expected an instant as windowStartTime, found 'tomorrow'"),
-        (OF_COMPUTE | {"windowStartTime": "0001-01-01T00:00:00Z"}, "expected an instant of our days"),
+        (OF_COMPUTE | {"windowStartTime": "tomorrow"}, "expected a time as windowStartTime, found 'tomorrow'"),
+        (OF_COMPUTE | {"windowStartTime": "0001-01-01T00:00:00Z"}, "expected a plausible time"),
         ({"error": "no notifications have been received yet, try again later"}, "found the error 'no notifications"),
     ],
 )

@@ -90,7 +90,7 @@ async def test_a_foreign_token_that_was_renewed_is_used_for_the_next_one(clock: 
     await found.current()
     cloud.oauth.external_tokens[AUDIENCE] = "renewed"
     found.forget()
-    with pytest.raises(CloudError, match=r"400 invalid_grant: sts.googleapis.com gives none: .*rejected"):
+    with pytest.raises(CloudError, match=r"400 invalid_grant: sts.googleapis.com issued no token: .*rejected"):
         await found.current()
     (tmp_path / "token").write_text("renewed")
     assert await found.current()
@@ -102,7 +102,9 @@ async def test_it_speaks_for_a_service_account_where_the_file_says_so(clock: Clo
     lifetime = {"token_lifetime_seconds": 1800}
     path = a_file(tmp_path, service_account_impersonation_url=SPEAK, service_account_impersonation=lifetime)
     found = tokens(path, way, clock)
-    with pytest.raises(CloudError, match=r"403.*iamcredentials.googleapis.com gives none: .*getAccessToken denied"):
+    with pytest.raises(
+        CloudError, match=r"403.*iamcredentials.googleapis.com issued no token: .*getAccessToken denied"
+    ):
         await found.current()
     cloud.oauth.impersonatable_accounts.add(ACCOUNT)
     token = await found.current()
@@ -131,7 +133,7 @@ async def test_a_foreign_token_may_be_fetched_as_json(clock: Clock, tmp_path: Pa
 @pytest.mark.parametrize(
     ("gives", "said"),
     [
-        (FetchedResponse(404, {}, b"not here"), "404: 169.254.1.1 gives none: not here"),
+        (FetchedResponse(404, {}, b"not here"), "404: 169.254.1.1 issued no token: not here"),
         (FetchedResponse(200, {}, b"{}"), "expected a token as id_token in 'http://169.254.1.1/token', found none"),
         (FetchedResponse(200, {}, b"no json"), "expected json in 'http://169.254.1.1/token'"),
         (FetchedResponse(200, {}, b'{"id_token": "\xff"}'), "expected json in"),

@@ -133,7 +133,7 @@ async def test_begun_early_is_active_and_another_start_is_another_maintenance(cl
         ]
 
 
-async def test_a_node_that_is_terminated_at_its_time_has_begun(clock: Clock) -> None:
+async def test_a_node_that_is_terminated_at_its_time_has_started(clock: Clock) -> None:
     async with a_gke_world(clock) as world:
         await world.planned()
         taint = {"spec": {"taints": [{"key": TERMINATING, "effect": "NoSchedule"}]}}
@@ -243,7 +243,7 @@ async def test_it_begins_by_a_label_of_the_very_node(clock: Clock) -> None:
         assert labels[PERFORM] == "true"
         await world.world.client.delete(NODES, "n1")
         await world.world.client.create(NODES, a_node("n1"))
-        with pytest.raises(RescheduleRefused, match="the node is not there any more"):
+        with pytest.raises(RescheduleRefused, match="the node no longer exists"):
             await world.source.start_early(notice)
         assert PERFORM not in (await world.world.client.get(NODES, "n1")).metadata.labels
 

@@ -122,7 +122,7 @@ async def test_while_oci_says_nothing_the_cron_job_stays_until_its_time_is_near(
         await clock.sleep(start - LEAD_TIME - HOUR - clock.now() - MINUTE)
         assert await suspended(world) == [False]
         assert await world.notices() == []
-        assert f"oci: CronJob wd/scheduled-drain-{NODE}-081531 is not taken over yet" in problems_of(world)
+        assert f"oci: CronJob wd/scheduled-drain-{NODE}-081531 is not adopted yet" in problems_of(world)
         await world.wait_for_phase(machine, NoticePhase.PLANNED, within=10 * MINUTE)
         assert await starts(world) == [start]
         await eventually(clock, lambda: suspended(world), becomes=[True])
@@ -253,7 +253,7 @@ async def test_under_the_name_of_an_earlier_maintenance_nothing_is_hidden(
         await world.wait_for_phase(machine, NoticePhase.CANCELLED, within=25 * MINUTE)
         await world.client.delete(CRON_JOBS, first.name, namespace=NAMESPACE)
         await plan(world, clock.now() + 2 * DAY, clock_time="100000")
-        await eventually(clock, lambda: f"notice oci-{machine} is over" in caplog.text)
+        await eventually(clock, lambda: f"MaintenanceNotice oci-{machine} is over" in caplog.text)
         assert await suspended(world) == [False]  # it does its work by itself
 
 
@@ -265,7 +265,7 @@ async def test_without_leave_to_read_cron_jobs_that_is_told_and_all_else_goes_on
         world.start()
         event = world.cloud.schedule(machine, start=clock.now() + DAY)
         await world.wait_for_phase(event, NoticePhase.PLANNED, within=11 * MINUTE)
-        assert "CronJobs cannot be read, which is tried again: watching cronjobs.batch" in problems_of(world)
+        assert "CronJobs cannot be read, retrying: watching cronjobs.batch" in problems_of(world)
 
 
 # Crashes

@@ -139,7 +139,7 @@ async def test_what_nobody_knows_of_any_more_is_over_if_lists_come_whole_and_not
         await clock.sleep(HOUR)
         assert await world.phase_of(event) == NoticePhase.PLANNED
         assert world.source is not None
-        assert "maintenance cannot be compared with Compute" in world.source.problems()[0]
+        assert "maintenance events cannot be reconciled with OCI Compute" in world.source.problems()[0]
         world.cloud.faults.remove(broken)
         await world.wait_for_phase(event, NoticePhase.CANCELLED, within=6 * MINUTE)
         assert not world.source.problems()
@@ -327,7 +327,7 @@ async def _node(world: OciWorld, event: str) -> str:
 
 async def _lacks_node(world: OciWorld, event: str) -> bool:
     found = (await world.notice(event)).status.condition(NoticeCondition.NODE_FOUND)
-    return found is not None and "nodes n1, n2 all have twin" in found.message
+    return found is not None and "nodes n1, n2 all have hostname twin" in found.message
 
 
 async def _unmarked_node(world: OciWorld, name: str, hostname: str) -> None:

@@ -131,7 +131,7 @@ async def test_credentials_that_are_refused_are_had_anew(line: FakeOci, tmp_path
     with pytest.raises(CloudError, match="401 NotAuthenticated"):
         await line.streaming.group_cursor(group="g", instance="i")
     (tmp_path / "token").unlink()
-    with pytest.raises(CloudError, match="no credentials could be had: FileNotFoundError"):
+    with pytest.raises(CloudError, match="cannot get credentials: FileNotFoundError"):
         await line.streaming.group_cursor(group="g", instance="i")
     (tmp_path / "token").write_text("another")
     await line.streaming.group_cursor(group="g", instance="i")
@@ -221,5 +221,5 @@ async def test_credentials_that_cannot_be_had_are_an_error_like_any_other(
     monkeypatch.setenv("OCI_METADATA_BASE_URL", "http://127.0.0.1:1/opc/v2")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     _, compute = new_clients(OciSettings(compartments=(COMPARTMENT,), auth=auth, config_file="/no/such/file"))
-    with pytest.raises(CloudError, match=f"^asking for instance i: no credentials could be had: .*{why}"):
+    with pytest.raises(CloudError, match=f"^asking for instance i: cannot get credentials: .*{why}"):
         await compute.instance("i")

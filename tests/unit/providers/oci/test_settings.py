@@ -24,7 +24,7 @@ def test_if_both_differ_the_coded_one_counts_and_that_is_said() -> None:
     found = read({"WD_STREAM_OCID": STREAM, "WD_STREAM_ID": other, "WD_STREAM_ENDPOINT": ENDPOINT})
     assert found is not None
     assert found.stream == STREAM
-    assert found.ignored == ("WD_STREAM_ID differs from WD_STREAM_OCID, which counts",)
+    assert found.ignored == ("WD_STREAM_ID differs from WD_STREAM_OCID, which is used",)
 
 
 def test_the_whole_config_map_of_the_handler_is_accepted() -> None:

@@ -46,7 +46,7 @@ async def test_case_18_a_message_is_committed_only_after_its_notice_is_there(clo
         event = an_event(world)
         await clock.sleep(5 * MINUTE)
         assert committed(world) == 0
-        assert f"notice oci-{event} cannot be written" in problems_of(world)
+        assert f"MaintenanceNotice oci-{event} cannot be written" in problems_of(world)
         source_connection(world).mend()
         await world.wait_for_phase(event, NoticePhase.PLANNED, within=MINUTE)
         await eventually(clock, lambda: committed(world), becomes=1)
@@ -92,7 +92,7 @@ async def test_case_10_a_message_that_makes_no_sense_is_put_aside_and_the_stream
         await world.wait_for_phase(after, NoticePhase.PLANNED)
         assert world.source is not None
         assert world.source.quarantine.count == 1
-        assert "a message put aside, the latest at partition 0, offset 1: expected" in problems_of(world)
+        assert "1 message could not be read, the latest at partition 0, offset 1: expected" in problems_of(world)
         await eventually(clock, lambda: committed(world), becomes=3)
 
 
@@ -145,7 +145,7 @@ async def test_case_27_once_a_fault_is_over_everything_is_there_and_well(
         world.start()
         await clock.sleep(10 * MINUTE)
         if not (call == "ConsumerCommit" and after):  # then nothing is left to commit, and nothing fails any more
-            assert "the stream cannot be read, which is tried again" in problems_of(world)
+            assert "the stream cannot be read, retrying" in problems_of(world)
             assert 3 <= world.cloud.faults.calls.count("CreateGroupCursor") <= 80
         world.cloud.faults.remove(rule)
         await world.wait_for_phase(event, NoticePhase.PLANNED, within=30 * SECOND)
@@ -298,5 +298,5 @@ async def test_what_cannot_be_moved_is_refused_with_the_reason(clock: Clock) -> 
                 await source.reschedule(await world.notice(event), soon + 2 * DAY)
         past = world.cloud.schedule(machine, start=soon)
         await world.wait_for_phase(past, NoticePhase.PLANNED)
-        with pytest.raises(RescheduleRefused, match="OCI says no: timeWindowStart is out of range"):
+        with pytest.raises(RescheduleRefused, match="OCI refuses: timeWindowStart is out of range"):
             await source.reschedule(await world.notice(past), clock.now() - HOUR)

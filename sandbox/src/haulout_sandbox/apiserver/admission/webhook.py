@@ -1,7 +1,7 @@
-"""Admission webhooks: which they are, what they are told, and what is made of their answers.
+"""Validating admission webhooks: configuration, matching, requests and responses.
 
-Nothing here waits: a question is put by a `Caller` (in `webhook_client`), and its answer comes back as a
-`WebhookResult`. Only validating webhooks are asked; the configurations of others are kept and have no effect.
+Nothing here waits: a `WebhookClient` (in `webhook_client`) makes the call, and the response comes back as a
+`WebhookResult`. Only validating webhooks are called. Configurations of mutating webhooks are stored and have no effect.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _MIN_ERROR_CODE = 400
 
 
 class WebhookCallsNeeded(Exception):
-    """The server must hear these webhooks first."""
+    """The server needs the results of these webhook calls before it can continue."""
 
     def __init__(self, calls: Sequence["WebhookCall"]) -> None:
         self.calls = calls
@@ -30,9 +30,9 @@ class WebhookCallsNeeded(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookCall:
-    """A call of a webhook."""
+    """One call of a webhook."""
 
-    key: str  # what its verdict is remembered under
+    key: str  # the key under which the result is stored
     webhook: str
     client_config: JsonObject
     timeout: timedelta
@@ -41,7 +41,7 @@ class WebhookCall:
 
 @dataclass(frozen=True, slots=True)
 class WebhookResult:
-    """The AdmissionReview that came back and the uid that it should name, or why there is none."""
+    """The AdmissionReview that the webhook returned and the uid it must have, or why the call failed."""
 
     review: JsonObject | None = None
     uid: str = ""
@@ -72,7 +72,6 @@ class _Condition(msgspec.Struct, frozen=True):
     expression: str
 
     def __post_init__(self) -> None:
-        """Refuse a condition that cannot be compiled."""
         cel.compile_expression(self.expression, _VARIABLES)
 
 
@@ -98,7 +97,10 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel"):
             raise ValueError("clientConfig must have either url or service")
 
     def matches(self, request: JsonObject, namespace: JsonObject | None) -> bool:
-        """Tell whether it is to be asked about a request; `namespace` is the one that it is in, or is about."""
+        """Return whether the webhook applies to a request.
+
+        `namespace` is the namespace of the object, or the object itself if it is a Namespace; None if cluster-scoped.
+        """
         is_namespaced = namespace is not None and request["resource"]["resource"] != "namespaces"
         if not any(rule.matches(request, is_namespaced=is_namespaced) for rule in self.rules):
             return False
@@ -121,7 +123,7 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel"):
             raise _call_error(self.name, f"{condition.expression}: {error}") from None
 
     def new_call(self, key: str, request: JsonObject, *, uid: str) -> WebhookCall:
-        """Return the call that asks it; `uid` is new."""
+        """Return the call for this request; `uid` must be new."""
         return WebhookCall(
             key=key,
             webhook=self.name,
@@ -135,7 +137,7 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel"):
         )
 
     def apply_result(self, result: WebhookResult, warnings: list[str]) -> None:
-        """Refuse if the webhook does, or if it does not answer and its author wants that to count."""
+        """Raise if the webhook denies the request, or if it fails and its failurePolicy is Fail."""
         response = (result.review or {}).get("response")
         if result.failure or not isinstance(response, dict) or response.get("uid") != result.uid:
             if self.failure_policy == "Ignore":
@@ -147,7 +149,7 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def validate(configuration: JsonObject) -> None:
-    """Refuse a configuration that cannot be put in force."""
+    """Refuse an invalid webhook configuration."""
     try:
         parse_webhooks(configuration)
     except msgspec.ValidationError as error:
@@ -157,7 +159,7 @@ def validate(configuration: JsonObject) -> None:
 
 
 def parse_webhooks(configuration: JsonObject) -> list[Webhook]:
-    """Return the webhooks of a configuration; raise `msgspec.ValidationError` for what is none."""
+    """Return the webhooks of a configuration; raise `msgspec.ValidationError` if it is invalid."""
     return msgspec.convert(without_nulls(configuration.get("webhooks") or []), list[Webhook])
 
 
@@ -175,7 +177,7 @@ def _resource_matches(pattern: str, plural: str, subresource: str) -> bool:
 
 
 def _denial_status(webhook: str, webhook_status: Any) -> JsonObject:
-    """Return the Status of a refusal: the webhook's own, made to be one."""
+    """Return the Status of a denial: the webhook's own, completed where it lacks fields."""
     webhook_status = webhook_status if isinstance(webhook_status, dict) else {}
     denial = f'admission webhook "{webhook}" denied the request'
     message, reason = webhook_status.get("message") or "", webhook_status.get("reason") or ""

@@ -1,12 +1,12 @@
-"""Admission: webhooks have a say before something is written.
+"""Admission of writes by validating webhooks.
 
-The server answers at once and cannot wait for a webhook. So whoever reaches the admission point with an object that a
-webhook wants to see raises `WebhookCallsNeeded`; the transport has the webhook asked and runs the request again. The
-`Case` of the request remembers the verdicts, each under the webhook and all that it was told. An object that changed
-meanwhile is another question, and is asked again, as a real server does after a conflict. A case also remembers what a
-run drew by chance or read off the clock, so that each run makes the same object.
+The request handler answers at once and cannot wait for a webhook. When an object that a webhook must review reaches
+admission, this module raises `WebhookCallsNeeded`. The transport calls the webhooks and runs the request again. The
+`AdmissionState` of the request keeps the results, each under the webhook and the complete request that it received. If
+the object has changed meanwhile, the webhook is called again, as a real server does after a conflict. The state also
+keeps random values and timestamps of the first run, so that each run creates the same object.
 
-Configurations are in force as soon as they are written, and are not themselves subject to any.
+Configurations take effect as soon as they are written, and are not themselves subject to webhooks.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ _NON_OPTION_FIELDS = ("kind", "apiVersion", "metadata")
 
 
 class WebhookAdmission:
-    """Asks the webhooks of the configurations in a store; `new_uid` names a question."""
+    """Runs admission with the webhook configurations in a store; `new_uid` creates the uid of a call."""
 
     def __init__(self, store: Store, *, new_uid: Callable[[], str]) -> None:
         self._store = store
@@ -34,16 +34,15 @@ class WebhookAdmission:
 
     @property
     def has_webhooks(self) -> bool:
-        """Tell whether anybody has a say."""
         return bool(self._store.current_objects(VALIDATING_WEBHOOK_CONFIGURATION))
 
     def admit(self, target: Target, new: JsonObject, old: JsonObject | None) -> None:
-        """Refuse what is about to be written if somebody does."""
+        """Refuse a write that a webhook denies."""
         if context := self._context(target):
             self._call_webhooks(target, context, "UPDATE" if old else "CREATE", new, old)
 
     def admit_deletion(self, target: Target, old: JsonObject, options: JsonObject) -> None:
-        """Refuse that an object goes, or begins to, if somebody does."""
+        """Refuse a deletion that a webhook denies, also one that only sets the deletionTimestamp."""
         if context := self._context(target):
             delete_options: JsonObject = {"dryRun": ["All"]} if target.dry_run else {}
             delete_options |= {name: value for name, value in options.items() if name not in _NON_OPTION_FIELDS}
@@ -52,7 +51,7 @@ class WebhookAdmission:
     def admit_subresource(
         self, target: Target, body: JsonObject, *, api_version: str, kind: str, old: JsonObject | None = None
     ) -> JsonObject:
-        """Return what is sent to a subresource of another kind; refuse if somebody does."""
+        """Return the body sent to a subresource of another kind; refuse it if a webhook denies it."""
         if context := self._context(target):
             meta = {name: value for name, value in body["metadata"].items() if value} | {"namespace": target.namespace}
             body = body | {"apiVersion": api_version, "kind": kind, "metadata": meta}
@@ -60,7 +59,7 @@ class WebhookAdmission:
         return body
 
     def _context(self, target: Target) -> AdmissionContext | None:
-        """Return who asks, None if nobody has a say."""
+        """Return the context of the write, or None if no webhook can apply."""
         return target.admission if self.has_webhooks and target.kind.group != _EXEMPT_GROUP else None
 
     def _call_webhooks(
@@ -95,12 +94,12 @@ class WebhookAdmission:
             raise errors[0]
 
     def _webhooks(self) -> Iterator[tuple[str, Webhook]]:
-        """Yield the webhooks, each with what it is known by, in the order of their configurations."""
+        """Yield the webhooks with their keys, in the order of their configurations."""
         for name, configuration in sorted(self._store.current_objects(VALIDATING_WEBHOOK_CONFIGURATION).items()):
             yield from ((f"{name}/{index}", webhook) for index, webhook in enumerate(parse_webhooks(configuration)))
 
     def _namespace(self, target: Target, new: JsonObject | None, old: JsonObject | None) -> JsonObject | None:
-        """Return the namespace that an object is in, or is; here one need not exist."""
+        """Return the namespace of an object, or the object itself if it is one; the namespace need not exist here."""
         if target.kind is NAMESPACE:
             return new or old
         if not target.namespace:
@@ -112,7 +111,7 @@ class WebhookAdmission:
 def _request(
     target: Target, context: AdmissionContext, operation: str, new: JsonObject | None, old: JsonObject | None
 ) -> JsonObject:
-    """Return the AdmissionRequest, without its uid and its options."""
+    """Return the AdmissionRequest without uid and options."""
     kind, user, obj = target.kind, context.user, new or old or {}
     name = (target.name or obj["metadata"].get("name", "")) if context.is_named else ""
     group, _, version = obj.get("apiVersion", kind.api_version).rpartition("/")

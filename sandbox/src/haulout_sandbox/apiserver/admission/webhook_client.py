@@ -1,12 +1,12 @@
-"""How the sandbox's API server reaches admission webhooks: in-process on simulated time, or over HTTPS.
+"""How the API server reaches admission webhooks: in-process on simulated time, or over HTTPS.
 
     cluster = ApiServer(clock)
     cluster.webhooks.serve("https://guard.example/validate", handler)
     cluster.webhooks.serve(service_url("haulout", "webhook", path="/validate"), handler)
 
-A handler gets the AdmissionReview and returns one; it may use the cluster meanwhile. What is not served in-process is
-left to `fallback`, usually an `HttpsWebhookClient`; without one there is no network, and nobody answers. There is no
-cluster network either, so that the `HttpsWebhookClient` has a table of services.
+A handler gets the AdmissionReview and returns one; it may use the cluster meanwhile. URLs that are not served
+in-process go to `fallback`, usually an `HttpsWebhookClient`; without a fallback such calls fail. There is no cluster
+network, so the `HttpsWebhookClient` has a table of services and their addresses.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ _HTTPS_PORT = 443
 
 
 class WebhookCallFailed(Exception):
-    """No usable answer; the message says why."""
+    """The call returned no usable response; the message says why."""
 
 
 class WebhookClient(Protocol):
-    """Puts questions to webhooks."""
+    """Calls webhooks."""
 
     async def call(self, client_config: JsonObject, review: JsonObject, *, query: str) -> JsonObject:
-        """Return the answer; raises `WebhookCallFailed`. The `query` of the URL tells how long the server waits."""
+        """Return the response; raise `WebhookCallFailed`. The `query` of the URL contains the server's timeout."""
         ...
 
 
 async def call_webhooks(client: WebhookClient, calls: Iterable[WebhookCall]) -> dict[str, WebhookResult]:
-    """Put all questions at once; return the verdicts by the keys of the questions."""
+    """Make all calls concurrently; return their results by the keys of the calls."""
     async with asyncio.TaskGroup() as group:
         tasks = {call.key: group.create_task(_call_webhook(client, call)) for call in calls}
     return {key: task.result() for key, task in tasks.items()}
@@ -61,12 +61,11 @@ async def _call_webhook(client: WebhookClient, call: WebhookCall) -> WebhookResu
 
 
 def service_url(namespace: str, name: str, *, path: str = "", port: int = _HTTPS_PORT) -> str:
-    """Return the URL that stands for a service."""
+    """Return the URL under which a service is registered."""
     return f"https://{name}.{namespace}.svc:{port}{path}"
 
 
 def webhook_url(client_config: JsonObject) -> str:
-    """Return the URL that a webhook is reached at."""
     service = client_config.get("service")
     if not service:
         return str(client_config["url"])
@@ -75,40 +74,37 @@ def webhook_url(client_config: JsonObject) -> str:
 
 
 class LocalWebhooks:
-    """Webhooks in this process."""
+    """Webhooks served in this process."""
 
     def __init__(self, *, fallback: WebhookClient | None = None) -> None:
         self._handlers: dict[str, Handler] = {}
         self._fallback = fallback
 
     def serve(self, url: str, handler: Handler) -> None:
-        """Let `handler` answer whoever posts to `url`."""
+        """Register `handler` for calls to `url`."""
         self._handlers[url] = handler
 
     def stop(self, url: str) -> None:
-        """Serve `url` no more."""
         del self._handlers[url]
 
     async def call(self, client_config: JsonObject, review: JsonObject, *, query: str) -> JsonObject:
-        """Return the handler's answer."""
         url = webhook_url(client_config)
         handler = self._handlers.get(url)
         if handler is None and self._fallback is not None:
             return await self._fallback.call(client_config, review, query=query)
         if handler is None:
             raise WebhookCallFailed(_post_error(url, query, "connect: connection refused"))
-        # The copies are what a wire would make: neither side sees what the other does to its object.
+        # Encode and decode as the network does: neither side sees the other's changes of the object.
         return _decode_review(msgspec.json.encode(await handler(msgspec.json.decode(msgspec.json.encode(review)))))
 
 
 class HttpsWebhookClient:
-    """Webhooks on the network; `services` says where (namespace, name, port) listens: a host with a port."""
+    """Calls webhooks over the network; `services` maps (namespace, name, port) to a host with a port."""
 
     def __init__(self, services: Mapping[tuple[str, str, int], str] | None = None) -> None:
         self._services = dict(services or {})
 
     async def call(self, client_config: JsonObject, review: JsonObject, *, query: str) -> JsonObject:
-        """Post the review, and return what comes back."""
         url = webhook_url(client_config)
         target, server_name = self._resolve(client_config, url, query)
         bundle = base64.b64decode(client_config.get("caBundle") or "")
@@ -127,7 +123,7 @@ class HttpsWebhookClient:
             raise WebhookCallFailed(_post_error(url, query, str(error))) from None
 
     def _resolve(self, client_config: JsonObject, url: str, query: str) -> tuple[str, str | None]:
-        """Return the URL to post to, and the name on the certificate if it is another."""
+        """Return the URL to post to, and the TLS server name if it differs."""
         service = client_config.get("service")
         if not service:
             return url, None

@@ -1,9 +1,9 @@
-"""The CustomResourceDefinitions in the store, and the kinds that are served because of them.
+"""The CustomResourceDefinitions in the store, and the kinds that the server serves because of them.
 
-It does what three controllers do in the real server: it gives a definition its names, says that it is established, and
-removes its objects when it is deleted. It hears of each write at once,
-whoever wrote, and acts in writes of its own, so a watch sees each step. What is compiled from a definition is kept
-until its spec changes.
+This does the work of three controllers of the real server: it accepts a definition's names, sets the Established
+condition, and deletes the instances of a deleted definition. It is notified of each write synchronously, whoever made
+it, and acts with writes of its own, so that a watch shows each step. What is compiled from a definition is cached until
+its spec changes.
 """
 
 from collections.abc import Mapping
@@ -23,10 +23,10 @@ _USERNAME = "apiserver"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ServedDefinition:
-    source: tuple[JsonObject, JsonObject, bool]  # spec, names, and whether it goes
+    source: tuple[JsonObject, JsonObject, bool]  # spec, names, and whether the definition is being deleted
     custom_versions: Mapping[str, CustomResourceVersion]
     versions: Mapping[str, ServedVersion]
-    kinds: tuple[Kind, ...]  # those that are served, the best first
+    kinds: tuple[Kind, ...]  # the served kinds, the preferred one first
 
     @property
     def is_terminating(self) -> bool:
@@ -38,7 +38,7 @@ class _ServedDefinition:
 
 
 class CrdController:
-    """Keeps a catalogue of kinds in step with the definitions in a store."""
+    """Keeps the registry of kinds in sync with the definitions in a store."""
 
     def __init__(self, writer: Writer, rest_mapper: RestMapper) -> None:
         self._writer = writer
@@ -50,7 +50,7 @@ class CrdController:
 
     @property
     def openapi_documents(self) -> Mapping[str, JsonObject]:
-        """Return the OpenAPI documents of all that is defined, by their paths."""
+        """Return the OpenAPI documents of all definitions, by path."""
         if self._openapi_documents is None:
             members: dict[str, list[ServedVersion]] = {}
             for definition in self._definitions.values():
@@ -60,7 +60,7 @@ class CrdController:
         return self._openapi_documents
 
     def serve_builtin(self, crd: JsonObject) -> None:
-        """Serve what a definition says that is part of the server, and of which nobody sees that it is one."""
+        """Serve a definition that is part of the server and not visible as an object."""
         self._serve(crd)
 
     def _on_write(self, write: Write) -> None:
@@ -74,7 +74,7 @@ class CrdController:
             self._sync(write.kind.stored_as)
 
     def _sync(self, name: str) -> None:
-        """Take the next step; if that is a write, it leads back here."""
+        """Take the next step; if that is a write, its notification calls this again."""
         crd = self._store.get(DEFINITION, name)
         if crd is None:
             self._stop_serving(name)
@@ -127,7 +127,7 @@ class CrdController:
         self._rest_mapper.update(remove=previous.kinds if previous else (), add=kinds)
 
     def _stop_serving(self, name: str) -> None:
-        """Serve no more; objects that the test's own hand left over go, too."""
+        """Stop serving; objects that a test put into the store directly are removed, too."""
         definition = self._definitions.pop(name, None)
         if definition is None:
             return
@@ -138,7 +138,7 @@ class CrdController:
             custom_version.stop_serving()
 
     def _delete_instances(self, crd: JsonObject) -> None:
-        """Delete the objects of a definition that is being deleted; those with finalizers are waited for."""
+        """Delete the instances of a deleted definition; those with finalizers remain until these are removed."""
         name, definition = crd["metadata"]["name"], self._definitions.get(crd["metadata"]["name"])
         terminating = crds.with_terminating_condition(crd, "InstanceDeletionInProgress", now=self._writer.now())
         if terminating["status"] != crd["status"]:
@@ -168,6 +168,6 @@ class CrdController:
 
 
 def _is_complete(crd: JsonObject) -> bool:
-    """Tell whether it defines something: a test's own hand may store what no client could."""
+    """Return whether the definition is valid; a test may put one into the store that the server would refuse."""
     spec = crd.get("spec") or {}
     return bool(spec.get("names") and spec.get("versions"))

@@ -1,7 +1,7 @@
-"""The OpenAPI v3 document of custom resources: what `kubectl explain` and editors read.
+"""The OpenAPI v3 document of custom resources, for `kubectl explain` and editors.
 
-One document for each group and version, at `/openapi/v3/apis/GROUP/VERSION`. It has what those readers use: the
-schemas, and of the paths the collections, which lead from a resource to its kind.
+There is one document per group and version, at `/openapi/v3/apis/GROUP/VERSION`. It contains what these clients use:
+the schemas, and the paths of collections, which map a resource to its kind.
 """
 
 import copy
@@ -46,7 +46,7 @@ def _kind_schema(version: ServedVersion) -> JsonObject:
 
 
 def _published_schema(raw: JsonObject) -> JsonObject:
-    """Return a schema as the document has it."""
+    """Return a schema as published in the document."""
     schema = copy.deepcopy(raw)
     if "properties" in schema:
         schema["properties"] = {name: _published_schema(inner) for name, inner in schema["properties"].items()}

@@ -1,14 +1,14 @@
-"""CustomResourceDefinitions: from an object that describes kinds to the kinds that are served.
+"""CustomResourceDefinitions: validation, defaults, status, and the versions that they serve.
 
-    crds.check(crd)                                           # refuses what is no definition
-    crd = defaulted(crd)
-    crd |= {"status": accepted(crd, now=now)}                 # it has its names
-    crd |= {"status": established(crd, now=now)}              # and then it is served
-    for each in served(crd): …                                # a Kind, its Schema, its columns
+    crds.validate(crd)                                                  # refuses an invalid definition
+    crd = with_defaults(crd)
+    crd |= {"status": accepted_status(crd, now=now)}                    # NamesAccepted
+    crd |= {"status": established_status(crd, now=now)}                 # Established: it is served
+    for each in served_versions(crd): …                                 # a Kind, its Schema, its columns
 
-All are functions of what they are given; who stores and who routes is elsewhere (`crd_controller`). Whether a
-definition is right in every detail is for the real server to say: here only that is refused with which nothing can be
-served. Conversion between versions is by name only (strategy None): the server changes `apiVersion` and prunes.
+All are pure functions; `crd_controller` stores and routes. Complete validation of a definition is left to the real
+server: this module only refuses definitions that cannot be served. Conversion between versions has the strategy None:
+the server changes `apiVersion` and prunes.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from haulout_sandbox.apiserver.patch.merge_schema import MergeSchema, from_opena
 from haulout_sandbox.apiserver.tables.printers import PrinterColumn
 
 CLEANUP_FINALIZER = (
-    "customresourcecleanup.apiextensions.k8s.io"  # the finalizer that keeps a definition until it has no objects
+    "customresourcecleanup.apiextensions.k8s.io"  # the finalizer that keeps a definition until it has no instances
 )
 
 _READ_VERBS = ("delete", "deletecollection", "get", "list")
@@ -38,12 +38,12 @@ class ServedVersion:
 
     kind: Kind
     schema: Schema
-    is_storage: bool  # objects are kept in this version
-    columns: tuple[PrinterColumn, ...]  # for tables, with `jsonpath.find`
+    is_storage: bool  # objects are stored in this version
+    columns: tuple[PrinterColumn, ...]  # columns of tables, read with `jsonpath.find`
 
     @cached_property
     def merge_schema(self) -> MergeSchema:
-        """Return what merging must know about it."""
+        """Return how patches merge lists of this version."""
         return from_openapi_schema(self.schema.raw)
 
 
@@ -93,14 +93,14 @@ class _Spec(msgspec.Struct, frozen=True):
 
 
 def validate(crd: JsonObject) -> None:
-    """Refuse what is no definition: the rest of the server takes it for one from here on."""
+    """Refuse an invalid definition; all other code relies on it being valid."""
     if causes := validation_causes(crd):
         name = crd["metadata"].get("name", "")
         raise status.invalid("apiextensions.k8s.io", "CustomResourceDefinition", name, causes)
 
 
 def validation_causes(crd: JsonObject) -> list[JsonObject]:
-    """Return why nothing can be served that is defined so, as causes of an Invalid."""
+    """Return why a definition cannot be served, as causes of an Invalid error."""
     try:
         spec = _spec(crd)
     except msgspec.ValidationError as error:
@@ -130,7 +130,7 @@ def _spec(crd: JsonObject) -> _Spec:
 
 
 def with_defaults(crd: JsonObject) -> JsonObject:
-    """Return the definition with what the server fills in: names, conversion, the stored version."""
+    """Return the definition with the server's defaults: names, conversion, stored versions."""
     spec = dict(crd.get("spec") or {})
     names = dict(spec.get("names") or {})
     if names.get("kind"):
@@ -149,11 +149,11 @@ def with_defaults(crd: JsonObject) -> JsonObject:
     return crd | {"spec": spec, "status": status}
 
 
-# How far a definition is
+# Status of a definition
 
 
 def accepted_status(crd: JsonObject, *, now: str) -> JsonObject:
-    """Return the status once it has its names, which nobody else can have: groups are not shared."""
+    """Return the status with names accepted. They cannot conflict: no two definitions share a group here."""
     status, names = crd.get("status") or {}, crd["spec"]["names"]
     if status.get("acceptedNames") == names:
         return dict(status)
@@ -166,7 +166,7 @@ def accepted_status(crd: JsonObject, *, now: str) -> JsonObject:
 
 
 def established_status(crd: JsonObject, *, now: str) -> JsonObject:
-    """Return the status once it is served, which takes its names."""
+    """Return the status with the Established condition; names must be accepted."""
     status: JsonObject = crd["status"]
     if not is_condition_true(crd, "NamesAccepted") or is_condition_true(crd, "Established"):
         return dict(status)
@@ -175,7 +175,7 @@ def established_status(crd: JsonObject, *, now: str) -> JsonObject:
 
 
 def begin_deletion(crd: JsonObject, *, now: str) -> JsonObject:
-    """Return the definition as its deletion begins."""
+    """Return the definition with the fields that the start of its deletion sets."""
     finalizers = crd["metadata"].get("finalizers") or []
     metadata = {"deletionTimestamp": now, "finalizers": [*finalizers, *({CLEANUP_FINALIZER} - set(finalizers))]}
     return with_terminating_condition(
@@ -184,7 +184,7 @@ def begin_deletion(crd: JsonObject, *, now: str) -> JsonObject:
 
 
 def with_terminating_condition(crd: JsonObject, reason: str, *, now: str) -> JsonObject:
-    """Return the definition with how far its deletion is."""
+    """Return the definition with the progress of its deletion in the Terminating condition."""
     status = crd.get("status") or {}
     is_done = reason == "InstanceDeletionCompleted"
     message = "removed all objects" if is_done else "the objects of this definition are being deleted"
@@ -193,7 +193,6 @@ def with_terminating_condition(crd: JsonObject, reason: str, *, now: str) -> Jso
 
 
 def is_condition_true(crd: JsonObject, condition_type: str) -> bool:
-    """Tell whether a condition of the definition is true."""
     conditions = (crd.get("status") or {}).get("conditions") or ()
     return any((condition["type"], condition["status"]) == (condition_type, "True") for condition in conditions)
 
@@ -201,7 +200,7 @@ def is_condition_true(crd: JsonObject, condition_type: str) -> bool:
 def _with_condition(
     status: JsonObject, now: str, condition_type: str, value: str, reason: str, message: str
 ) -> list[JsonObject]:
-    """Return the conditions with one more, or changed; its time is that of the last change of its status."""
+    """Return the conditions with one added or changed; lastTransitionTime changes only with the status."""
     conditions = status.get("conditions") or []
     old = next((condition for condition in conditions if condition["type"] == condition_type), None)
     since = old["lastTransitionTime"] if old and old["status"] == value else now
@@ -209,11 +208,11 @@ def _with_condition(
     return [new if condition is old else condition for condition in conditions] if old else [*conditions, new]
 
 
-# What is served
+# Served versions
 
 
 def served_versions(crd: JsonObject) -> list[ServedVersion]:
-    """Return the versions that are served, in the order of the definition."""
+    """Return the served versions in the order of the definition."""
     versions_by_name = all_versions(crd)
     return [versions_by_name[version["name"]] for version in crd["spec"]["versions"] if version.get("served")]
 
@@ -221,7 +220,7 @@ def served_versions(crd: JsonObject) -> list[ServedVersion]:
 def all_versions(
     crd: JsonObject, custom_versions: Mapping[str, CustomResource] | None = None
 ) -> dict[str, ServedVersion]:
-    """Return all versions by their names, also those that are only stored."""
+    """Return all versions by name, including those that are only stored."""
     spec, custom_versions = _spec(crd), custom_versions or {}
     verbs = (*_READ_VERBS, "watch") if is_condition_true(crd, "Terminating") else _VERBS
     return {

@@ -1,8 +1,8 @@
-"""One version of a custom resource, between what clients see and what is stored.
+"""One version of a custom resource: conversion between what clients see and what is stored.
 
-It outlives changes of its definition: the kinds that came before and the watches that are open share it, so they all
-follow a new schema at once. Objects are stored in one version; others see them converted, which is by name only.
-Reading prunes and fills in defaults again, since the schema may have changed after the write.
+An instance outlives changes of its definition: earlier kinds and open watches share it, so that all of them use a new
+schema at once. Objects are stored in one version and converted to others, which only changes `apiVersion`. Reading
+prunes and applies defaults again, since the schema may have changed after the write.
 """
 
 from collections.abc import Mapping
@@ -30,11 +30,12 @@ class CustomResourceVersion:
         self._is_terminating = False
         self._versions: Mapping[str, ServedVersion] = {}
         self._storage = ""
-        # By uid: what is stored and what that shows, now and before. Each watch that hears of a change asks for both.
+        # By uid: pairs of the stored object and its converted form, current and previous. Each watch of a change needs
+        # both.
         self._cache: dict[str, tuple[tuple[JsonObject, JsonObject], ...]] = {}
 
     def update(self, versions: Mapping[str, ServedVersion], *, is_served: bool, is_terminating: bool) -> None:
-        """Be as the definition says from now on."""
+        """Take over the current state of the definition."""
         self._versions = versions
         self._storage = next(name for name, version in versions.items() if version.is_storage)
         self.is_served = is_served
@@ -42,16 +43,16 @@ class CustomResourceVersion:
         self._cache.clear()
 
     def stop_serving(self) -> None:
-        """Be served no more; what was stored can still be shown to those who saw it before."""
+        """Stop serving this version; open watches can still show stored objects."""
         self.is_served = False
 
     @property
     def current(self) -> ServedVersion:
-        """Return how it is served."""
+        """Return the served version."""
         return self._versions[self.name]
 
     def from_storage(self, stored: JsonObject) -> JsonObject:
-        """Return what is stored as an object of this version."""
+        """Return a stored object in this version."""
         uid = stored["metadata"].get("uid", "")
         cached = self._cache.get(uid, ())
         for source, obj in cached:
@@ -70,14 +71,14 @@ class CustomResourceVersion:
         return obj if stored_version == self.name else self._convert_to(self.current, obj)
 
     def to_storage(self, obj: JsonObject) -> JsonObject:
-        """Return an object of this version as it is stored."""
+        """Return an object of this version in the storage version."""
         return obj if self._storage == self.name else self._convert_to(self._versions[self._storage], obj)
 
     def _convert_to(self, version: ServedVersion, obj: JsonObject) -> JsonObject:
         return version.schema.prune(obj | {"apiVersion": version.kind.api_version})[0]
 
     def decode(self, sent: JsonObject, *, query: Mapping[str, str], warnings: list[str]) -> JsonObject:
-        """Return what a client sent, or what a patch made, as far as the schema knows it."""
+        """Return a sent or patched object without the fields that the schema does not have."""
         kind = self.current.kind
         for name, expected in (("apiVersion", kind.api_version), ("kind", kind.kind)):
             if sent.get(name) != expected:
@@ -91,11 +92,10 @@ class CustomResourceVersion:
         return pruned | {"metadata": metadata}
 
     def with_defaults(self, obj: JsonObject) -> JsonObject:
-        """Return the object with its defaults."""
         return self.current.schema.apply_defaults(obj)
 
     def validate(self, new: JsonObject, old: JsonObject | None, *, subresource: str) -> None:
-        """Refuse an object, or a change of it, that is wrong."""
+        """Refuse an invalid object or an invalid change."""
         kind, name = self.current.kind, new["metadata"].get("name", "")
         if old is None and self._is_terminating:
             detail = "create not allowed while custom resource definition is terminating"
@@ -107,11 +107,11 @@ class CustomResourceVersion:
 
 
 def custom_version_of(kind: Kind) -> CustomResourceVersion | None:
-    """Return the version that `kind` is, if it is defined in the store."""
+    """Return the custom resource version of `kind`, or None if no definition in the store has it."""
     return kind.custom_resource if isinstance(kind.custom_resource, CustomResourceVersion) else None
 
 
 def merge_schema_for(kind: Kind) -> MergeSchema | None:
-    """Return what merging must know about `kind`; None if nobody knows."""
+    """Return how patches merge lists of `kind`; None if unknown."""
     version = custom_version_of(kind)
     return merge_schema_of(kind.api_version, kind.kind) if version is None else version.current.merge_schema

@@ -1,11 +1,11 @@
-"""The schema of a custom resource: what it prunes, what it fills in, what it refuses.
+"""The structural schema of a custom resource: pruning, defaults and validation.
 
     schema = Schema(crd_version["schema"]["openAPIV3Schema"])
-    obj, unknown = schema.pruned(obj)
-    obj = schema.defaulted(obj)
-    causes = schema.errors(obj, old)        # for status.invalid(…)
+    obj, unknown = schema.prune(obj)
+    obj = schema.apply_defaults(obj)
+    causes = schema.validation_causes(obj, old)        # for status.invalid(…)
 
-Nothing is changed in place. The metadata of the object itself is left to others.
+Nothing is changed in place. The object's own metadata is not handled here.
 """
 
 import copy
@@ -22,32 +22,33 @@ _META_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
 
 
 class Schema:
-    """A structural schema; `msgspec.ValidationError` says that it is none."""
+    """A structural schema; raises `msgspec.ValidationError` if it is invalid."""
 
     def __init__(self, raw: JsonObject) -> None:
         self.raw = raw
         self._node = _compile(msgspec.json.encode(raw))
 
     def prune(self, obj: JsonObject) -> tuple[JsonObject, list[str]]:
-        """Return the object without what the schema does not know, and the paths of that.
+        """Return the object without fields that the schema does not have, and the paths of these fields.
 
-        Nulls go too, where they are neither allowed nor replaced by a default.
+        Null values that are neither nullable nor defaulted are removed, too.
         """
         unknown: list[str] = []
         pruned: JsonObject = _prune(obj, self._node, "", unknown, is_object_root=True)
         return pruned, sorted(unknown)
 
     def apply_defaults(self, obj: JsonObject) -> JsonObject:
-        """Return the object with defaults filled in; an object that is absent gets none inside it."""
+        """Return the object with defaults; an absent object gets no defaults inside it."""
         result: JsonObject = _apply_defaults(obj, self._node)
         return result
 
     def validation_causes(
         self, obj: JsonObject, old: JsonObject | None = None, *, subresource: str = ""
     ) -> list[JsonObject]:
-        """Return what is wrong, as causes of an Invalid; what is wrong with `old` in the same way is let pass.
+        """Return what is invalid, as causes of an Invalid error.
 
-        A write to the status is held only to the status's part, except for rules, which wait until all else is right.
+        Errors that `old` has as well are ignored (ratcheting). A write to the status is validated against the status
+        schema only. Rules are evaluated only if nothing else is invalid.
         """
         causes = self._value_causes(obj, subresource)
         if causes and old is not None:
@@ -68,7 +69,7 @@ class Schema:
         return schema_validation.value_causes(node, obj["status"], "status") if node and "status" in obj else []
 
 
-@lru_cache(maxsize=64)  # clusters come and go, definitions stay the same
+@lru_cache(maxsize=64)  # tests create many clusters with the same definitions
 def _compile(raw: bytes) -> Node:
     return msgspec.json.decode(raw, type=Node)
 
@@ -82,9 +83,9 @@ def _prune(
     is_object_root: bool = False,
     keep_unknown: bool = False,
 ) -> Any:
-    """Return what the schema knows of `value`.
+    """Return `value` without unknown fields.
 
-    With `keep_unknown`, all of it. What is kept is pruned inside all the same.
+    `keep_unknown` keeps unknown fields, but prunes inside known ones.
     """
     keep_unknown = keep_unknown or (node is not None and node.preserves_unknown_fields)
     if isinstance(value, list):

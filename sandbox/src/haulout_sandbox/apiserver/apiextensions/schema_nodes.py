@@ -1,4 +1,4 @@
-"""A structural schema as a tree, read from the `openAPIV3Schema` of a CustomResourceDefinition."""
+"""A structural schema as a tree, parsed from the `openAPIV3Schema` of a CustomResourceDefinition."""
 
 from typing import Any
 
@@ -18,22 +18,20 @@ class Rule(msgspec.Struct, frozen=True, eq=False):
     message: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a rule that cannot be compiled."""
         cel.compile_expression(self.rule, _VARIABLES)
 
     @property
     def program(self) -> cel.Program:
-        """Return the compiled rule."""
         return cel.compile_expression(self.rule, _VARIABLES)
 
     @property
     def reads_old_self(self) -> bool:
-        """Tell whether it is about a change."""
+        """Return whether the rule is a transition rule."""
         return "oldSelf" in self.program.variable_names
 
 
 class Node(msgspec.Struct, frozen=True, eq=False, rename="camel"):
-    """One place in a schema."""
+    """One node of a schema."""
 
     type: str = ""
     format: str = ""
@@ -68,27 +66,25 @@ class Node(msgspec.Struct, frozen=True, eq=False, rename="camel"):
     rules: tuple[Rule, ...] = field(name="x-kubernetes-validations", default=())
 
     def __post_init__(self) -> None:
-        """Refuse a pattern that is none."""
         regular_expression(self.pattern)
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Return the types that a value may have; none stands for all."""
+        """Return the allowed JSON types; an empty tuple means all."""
         if self.int_or_string:
             return ("integer", "string")
         return (self.type,) if self.type else ()
 
     def property_node(self, name: str) -> "Node | None":
-        """Return the schema of the property `name`, if there is one."""
         return self.properties.get(name) or (self.additional if isinstance(self.additional, Node) else None)
 
     def matching_item(self, item: Any, items: Any) -> Any:
-        """Return the one of `items` with the keys of `item`, if this is a list with keys."""
+        """Return the one of `items` with the same map keys as `item`, if this is a list of type map."""
         if self.list_type != "map" or not isinstance(item, dict) or not isinstance(items, list):
             return None
         keys = self.item_key(item)
         return next((each for each in items if isinstance(each, dict) and self.item_key(each) == keys), None)
 
     def item_key(self, item: dict[str, Any]) -> list[Any]:
-        """Return by what an item of a list with keys is known."""
+        """Return the values of the map keys of a list item."""
         return [item.get(key) for key in self.list_keys]

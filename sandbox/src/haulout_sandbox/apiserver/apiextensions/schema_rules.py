@@ -1,7 +1,7 @@
-"""The rules of a schema (`x-kubernetes-validations`): evaluated at every place of an object that has some.
+"""Evaluation of a schema's CEL rules (`x-kubernetes-validations`) at every node of an object that has rules.
 
-A rule that reads `oldSelf` is about a change, and runs only where there is a before. Rules see times and durations as
-such, where a format says that a text is one.
+A rule that reads `oldSelf` is a transition rule and runs only if there is an old value. Rules see strings of the
+formats date-time and duration as CEL timestamps and durations.
 """
 
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from haulout_sandbox.apiserver.kinds.kind import JsonObject
 
 
 def rule_causes(node: Node | None, value: Any, old: Any, path: str = "") -> list[JsonObject]:
-    """Return what the rules have against a value, or against a change of it, as causes of an Invalid."""
+    """Return the failures of rules for a value or a change, as causes of an Invalid error."""
     if node is None or value is None or not _has_rules(node):
         return []
     result = _node_causes(node, value, old, path)
@@ -58,7 +58,7 @@ def _rule_problem(rule: Rule, variables: JsonObject) -> str:
 
 
 def to_cel(value: Any, node: Node | None) -> Any:
-    """Return a JSON value as rules see it."""
+    """Return a JSON value as a CEL value."""
     if value is None or node is None:
         return value
     if isinstance(value, dict):
@@ -80,5 +80,5 @@ def _parse_text(value: str, string_format: str) -> Any:
             case "duration":
                 return duration.parse(value)
     except ValueError:
-        pass  # what was wrong before stays a text
+        pass  # an invalid time stays a string; schema validation has reported it
     return value

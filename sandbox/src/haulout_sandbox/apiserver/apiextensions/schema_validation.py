@@ -1,4 +1,4 @@
-"""What is wrong with a value, by its schema."""
+"""Validation of a value against its schema."""
 
 from collections.abc import Callable, Iterator
 from datetime import date
@@ -20,7 +20,7 @@ _FORMATS: dict[str, Callable[[str], Any]] = {
 
 
 def value_causes(node: Node, value: Any, path: str = "") -> list[JsonObject]:
-    """Return what is wrong with `value`, as causes of an Invalid."""
+    """Return what is invalid in `value`, as causes of an Invalid error."""
     return list(_iter_causes(node, value, path))
 
 

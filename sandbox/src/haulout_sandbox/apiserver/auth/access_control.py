@@ -1,16 +1,15 @@
-"""Who asks, and whether they may: what stands before every request.
+"""Authentication and authorization of every request.
 
-    gate = Gate(store, tokens, enforces=True)
-    user = gate.identified(headers, now=…)          # whose token is it? 401
-    user = gate.admitted(user, request)             # as whom, and may they? 403
+    access = AccessControl(store, tokens, enforces_rbac=True)
+    user = access.authenticate(authorization, now=…)      # whose token is it? 401
+    user = access.authorize(user, request)                # impersonation, and permission? 403
 
-A gate that does not enforce lets everybody do everything, as a server with `--authorization-mode=AlwaysAllow` does. One
-that enforces reads its policy from the roles and bindings in the store, again when one of them was written.
+Without `enforces_rbac` everything is allowed, as by a server with `--authorization-mode=AlwaysAllow`. With it, the
+policy is read from the roles and bindings in the store, and again after one of them was written.
 
-To act as somebody else there are two kinds of rights, as in Kubernetes 1.36: the old verb `impersonate`, and
-constrained ones, which say both whom (`impersonate:user-info` on users, uids, groups and userextras;
-`impersonate:serviceaccount`) and for what (`impersonate-on:user-info:list` on what the request itself is about). Either
-is enough.
+Impersonation has two kinds of permissions, as in Kubernetes 1.36: the legacy verb `impersonate`, and constrained ones,
+which say both whom (`impersonate:user-info` on users, uids, groups and userextras; `impersonate:serviceaccount`) and
+for what (`impersonate-on:user-info:list` on what the request itself is about). Either is enough.
 """
 
 from collections.abc import Iterable, Iterator
@@ -44,7 +43,7 @@ from haulout_sandbox.apiserver.storage.store import Store
 
 ANONYMOUS_USER = User(ANONYMOUS, (UNAUTHENTICATED,))
 
-_WriteKey = tuple[str, tuple[str, ...], str, str]  # a user, their groups, a method and a path
+_WriteKey = tuple[str, tuple[str, ...], str, str]  # user, groups, method and path
 _IMPERSONATE_PREFIX, _IMPERSONATE_EXTRA_PREFIX = "impersonate-", "impersonate-extra-"
 _WRITE_METHODS = ("POST", "PUT", "PATCH", "DELETE")
 _MAX_CACHED = 1_000
@@ -52,33 +51,30 @@ _RBAC_KINDS = (ROLE, CLUSTER_ROLE, ROLE_BINDING, CLUSTER_ROLE_BINDING)
 
 
 def admin_user(name: str) -> User:
-    """Return a user who may do everything."""
     return User(name, (SYSTEM_MASTERS, AUTHENTICATED))
 
 
 class AccessControl:
-    """Tells users apart, and lets through what they may do."""
+    """Authenticates and authorizes requests."""
 
     def __init__(self, store: Store, tokens: TokenAuthenticator, *, enforces_rbac: bool) -> None:
         self.tokens = tokens
         self.enforces_rbac = enforces_rbac
         self._store = store
         self._policy: Policy | None = None
-        self._allowed_writes: set[_WriteKey] = set()  # by the policy
-        self._policy_revision = store.revision  # how far we have looked for changes of roles and bindings
+        self._allowed_writes: set[_WriteKey] = set()  # writes that the current policy allows
+        self._policy_revision = store.revision  # roles and bindings have been checked for changes up to this revision
 
     @property
     def authorizer(self) -> Authorizer:
-        """Return who decides now."""
+        """Return the current authorizer."""
         return self._current_policy() if self.enforces_rbac else ALLOW_ALL
 
     def authenticate(self, authorization: str, *, now: datetime) -> User:
-        """Return whose `Authorization` header this is; refuses with 401."""
+        """Return the user of an `Authorization` header; refuse with 401."""
         token = bearer_token(authorization)
         if not token:
-            if (
-                self.enforces_rbac
-            ):  # as in the real server, where nobody must be somebody if everybody may do everything
+            if self.enforces_rbac:  # as in the real server, which admits no anonymous users with AlwaysAllow
                 return ANONYMOUS_USER
             raise _unauthorized()
         try:
@@ -87,11 +83,11 @@ class AccessControl:
             raise _unauthorized() from None
 
     def authorize(self, user: User, request: Request) -> User:
-        """Return in whose name the request is made, if they may; refuses with 403."""
+        """Return the user on whose behalf the request is made, if it is allowed; refuse with 403."""
         impersonated = impersonation_of(request.headers) if request.headers else None
         if impersonated is None and (not self.enforces_rbac or SYSTEM_MASTERS in user.groups):
             return user
-        authorizer = self.authorizer  # first: a policy that has changed allows nothing yet
+        authorizer = self.authorizer  # first, because it clears the cache if the policy has changed
         write = (user.name, user.groups, request.method, request.path)
         if impersonated is None and write in self._allowed_writes:
             return user
@@ -101,7 +97,7 @@ class AccessControl:
             attributes = replace(attributes, user=user.name, groups=user.groups)
         if not authorizer.allows(attributes):
             raise StatusError(forbidden_status(attributes))
-        if impersonated is None and request.method in _WRITE_METHODS:  # what a read asks for depends on its query, too
+        if impersonated is None and request.method in _WRITE_METHODS:  # permissions for reads also depend on the query
             self._cache_allowed(write)
         return user
 
@@ -111,7 +107,7 @@ class AccessControl:
         self._allowed_writes.add(write)
 
     def check_may_create(self, user: User, request: Request) -> None:
-        """Refuse an update of what does not exist, where that creates, from somebody who may only update."""
+        """Refuse an update that would create the object, from a user who may only update."""
         if not self.enforces_rbac or SYSTEM_MASTERS in user.groups:
             return
         attributes = replace(request_attributes(user, request.method, request.path), verb="create")
@@ -139,16 +135,16 @@ class AccessControl:
 
 
 def bearer_token(authorization: str) -> str:
-    """Return the token of an `Authorization` header, or nothing; further words are passed over, further spaces not."""
+    """Return the token of an `Authorization` header, or nothing. Further words are ignored; further spaces are not."""
     scheme, _, rest = authorization.strip().partition(" ")
     return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""
 
 
-# Acting as somebody else
+# Impersonation
 
 
 def impersonation_of(headers: Iterable[tuple[str, str]]) -> User | None:
-    """Return whom a request wants to be, as its headers say it; None if it is content with who it is."""
+    """Return the user that the headers of a request impersonate, or None."""
     groups: list[str] = []
     extra: dict[str, list[str]] = {}
     single: dict[str, str] = {}
@@ -168,7 +164,7 @@ def impersonation_of(headers: Iterable[tuple[str, str]]) -> User | None:
 
 
 def impersonate(requested: User, attributes: Attributes, authorizer: Authorizer) -> User:
-    """Return who the request is from, in the name of `impersonated`, if whoever `attributes` may take that place."""
+    """Return the user `requested` if the user of `attributes` may impersonate it; refuse with 403."""
     denied = _first_denied(requested, attributes, authorizer, mode=_constrained_mode(requested))
     if denied is not None and _first_denied(requested, attributes, authorizer, mode="") is not None:
         raise StatusError(forbidden_status(denied))
@@ -182,14 +178,14 @@ def impersonate(requested: User, attributes: Attributes, authorizer: Authorizer)
 
 
 def _constrained_mode(requested: User) -> str:
-    """Return the constrained way to become `impersonated`; a service account with groups of its own has none."""
+    """Return the constrained mode for `requested`; a service account with groups of its own has none."""
     if not parse_service_account(requested.name):
         return "user-info"
     return "" if requested.groups or requested.uid or requested.extra else "serviceaccount"
 
 
 def _first_denied(requested: User, attributes: Attributes, authorizer: Authorizer, *, mode: str) -> Attributes | None:
-    """Return what is missing to become `impersonated`; the mode without a name is the old verb."""
+    """Return the first permission that impersonation lacks; an empty mode is the legacy verb."""
     checks = [replace(attributes, verb=f"impersonate-on:{mode}:{attributes.verb}")] if mode else []
     checks += _impersonation_checks(requested, attributes, mode)
     return next(
@@ -214,7 +210,7 @@ def _impersonation_checks(requested: User, attributes: Attributes, mode: str) ->
             yield replace(base, resource="userextras", subresource=key, name=value)
 
 
-# Roles and bindings that make sense
+# Validation of roles and bindings
 
 
 class _Rule(msgspec.Struct, rename="camel"):
@@ -241,7 +237,7 @@ class _Binding(msgspec.Struct, rename="camel"):
 
 
 def _well_formed(objects: Iterable[JsonObject], struct: type[msgspec.Struct]) -> Iterator[JsonObject]:
-    """Yield those that make sense: tests can put anything into the store, and one bad role must not lock all out."""
+    """Yield the valid ones: tests can store anything, and one malformed role must not lock everybody out."""
     for obj in objects:
         try:
             msgspec.convert(obj, struct)

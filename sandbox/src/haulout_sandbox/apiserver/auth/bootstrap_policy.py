@@ -1,8 +1,8 @@
-"""The roles and bindings that every cluster has from the start, as far as people and operators meet them.
+"""The default ClusterRoles and ClusterRoleBindings of every cluster, as far as users and operators need them.
 
-They follow Kubernetes 1.36 (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`) for the kinds that are served here. The
-roles of the control plane's own controllers, of kubelets and of certificate approval are left out. `edit` has the rules
-of `view` and `admin` those of `edit`; there is no aggregation of other roles.
+They follow Kubernetes 1.36 (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`) for the kinds that are served here.
+Roles of the control plane's own controllers, of kubelets and of certificate approval are left out. `edit` includes the
+rules of `view`, and `admin` those of `edit`; roles are not aggregated otherwise.
 """
 
 import uuid
@@ -100,7 +100,7 @@ def _binding(name: str, *groups: str) -> JsonObject:
 
 
 def default_cluster_roles() -> list[JsonObject]:
-    """Return the cluster roles, each call new ones."""
+    """Return new copies of the default cluster roles."""
     return [
         _role("admin", _rules([*_ADMIN, *_EDIT, *_VIEW])),
         _role("cluster-admin", [*_rules([("*", "*", "*")]), *_non_resource_rules("*", "*")]),
@@ -118,7 +118,7 @@ def default_cluster_roles() -> list[JsonObject]:
 
 
 def default_cluster_role_bindings() -> list[JsonObject]:
-    """Return the bindings of these roles, each call new ones."""
+    """Return new copies of their bindings."""
     return [
         _binding("cluster-admin", SYSTEM_MASTERS),
         _binding("system:basic-user", AUTHENTICATED),
@@ -129,7 +129,7 @@ def default_cluster_role_bindings() -> list[JsonObject]:
 
 
 def bootstrap_objects(created: datetime) -> Iterator[tuple[Kind, JsonObject]]:
-    """Yield all of them as a server has them in its store; a name has the same uid in every cluster."""
+    """Yield the default roles and bindings as stored objects; a name has the same uid in every cluster."""
     for kind, objects in (
         (CLUSTER_ROLE, default_cluster_roles()),
         (CLUSTER_ROLE_BINDING, default_cluster_role_bindings()),

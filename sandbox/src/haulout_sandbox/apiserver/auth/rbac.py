@@ -1,13 +1,13 @@
-"""Who may do what: roles and bindings of RBAC.
+"""RBAC: roles, bindings and the decision whether a request is allowed.
 
     policy = Policy(roles=…, cluster_roles=…, role_bindings=…, cluster_role_bindings=…)
     attributes = request_attributes(User("eve"), "GET", "/api/v1/nodes")
     if not policy.allows(attributes):
-        raise Refused(forbidden(attributes))
+        raise StatusError(forbidden_status(attributes))
 
-A `Policy` is an immutable index of the objects as they were; whoever keeps the store makes a new one when one of them
-changed. Bindings are found by user and group, and rules are sets, so a check costs microseconds however many roles
-there are. Nothing denies, an unknown role is passed over, `system:masters` may do everything.
+A `Policy` is an immutable index of the objects at one revision; its owner creates a new one when an object changes.
+Bindings are found by user and group, and rules are sets, so a check takes microseconds however many roles there are.
+There are no deny rules, a binding to an unknown role has no effect, and `system:masters` may do everything.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ _MAX_CACHED = 4096  # combinations of user, groups and namespace
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks, as authentication found out."""
+    """An authenticated user."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """One question: may `user`, a member of `groups`, do this."""
+    """What a request needs permission for: who, which verb, on what."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -59,13 +59,13 @@ class Attributes:
 def service_account_user(
     namespace: str, name: str, *, uid: str = "", extra: Mapping[str, Sequence[str]] | None = None
 ) -> User:
-    """Return a service account as the user that it is."""
+    """Return the user of a service account."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
     return User(f"{_SERVICE_ACCOUNT_PREFIX}{namespace}:{name}", groups, uid, extra or {})
 
 
 def parse_service_account(user: str) -> tuple[str, str] | None:
-    """Return the namespace and the name of the service account that a user is, or None if it is none."""
+    """Return namespace and name if `user` is a service account, otherwise None."""
     namespace, colon, name = user.removeprefix(_SERVICE_ACCOUNT_PREFIX).partition(":")
     if not (user.startswith(_SERVICE_ACCOUNT_PREFIX) and colon) or "." in namespace:
         return None
@@ -73,7 +73,7 @@ def parse_service_account(user: str) -> tuple[str, str] | None:
 
 
 class Policy:
-    """Roles and bindings, ready to be asked."""
+    """An index of roles and bindings."""
 
     def __init__(
         self,
@@ -95,14 +95,12 @@ class Policy:
         self._rules_cache: dict[tuple[str, tuple[str, ...], str], tuple[_Rule, ...]] = {}
 
     def allows(self, attributes: Attributes) -> bool:
-        """Tell whether it is allowed."""
         if SYSTEM_MASTERS in attributes.groups:
             return True
         rules = self._rules_of(attributes.user, attributes.groups, attributes.namespace)
         return any(rule.allows(attributes) for rule in rules)
 
     def rules_for(self, user: str, groups: Sequence[str], namespace: str) -> list[JsonObject]:
-        """Return all rules that apply to a user in a namespace."""
         return [rule.raw for rule in self._rules_of(user, tuple(groups), namespace)]
 
     def _bind(self, binding: JsonObject) -> None:
@@ -137,7 +135,7 @@ class Policy:
 
 
 class _Rule:
-    """One rule of a role, as sets."""
+    """A rule of a role, as sets."""
 
     __slots__ = ("_groups", "_names", "_prefixes", "_resources", "_urls", "_verbs", "raw")
 
@@ -170,15 +168,15 @@ class _Rule:
         return not self._resources.isdisjoint(combined)
 
 
-# What a request is about, and how it is refused
+# Attributes of requests, and errors
 
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_NAMESPACE_SUBRESOURCES = ("status", "finalize")  # what follows a namespace's name without being a resource in it
+_NAMESPACE_SUBRESOURCES = ("status", "finalize")  # subresources of a namespace, not resources in it
 _MIN_RESOURCE_PARTS = {"api": 3, "apis": 4}  # api/v1/pods, apis/apps/v1/deployments
 
 
 def request_attributes(user: User, method: str, path: str, query: Mapping[str, str] | None = None) -> Attributes:
-    """Return what a request asks to be allowed, as `RequestInfo` of the real server tells it from the path."""
+    """Return what a request needs permission for, parsed from the path as `RequestInfo` of the real server does."""
     path = unquote(path)
     parts = path.strip("/").split("/")
     if len(parts) < _MIN_RESOURCE_PARTS.get(parts[0], len(parts) + 1):
@@ -225,7 +223,6 @@ def _selected_name(field_selector: str) -> str:
 
 
 def forbidden_status(attributes: Attributes) -> JsonObject:
-    """Return the Status that refuses a request."""
     prefix = f'User "{attributes.user}" cannot {attributes.verb}'
     if not attributes.is_resource:
         return forbidden_resource_status("", "", "", f'{prefix} path "{attributes.path}"')
@@ -236,7 +233,6 @@ def forbidden_status(attributes: Attributes) -> JsonObject:
 
 
 def forbidden_resource_status(group: str, resource: str, name: str, detail: str) -> JsonObject:
-    """Return the Status that says that something about a resource is forbidden."""
     qualified = f"{resource}.{group}" if group else resource
     prefix = f'{qualified} "{name}" is ' if resource and name else f"{qualified} is " if resource else ""
     details = {"name": name, "group": group, "kind": resource}

@@ -1,10 +1,10 @@
-"""Reviews: objects that are posted as a question and come back with the answer in their status.
+"""Access reviews and token reviews: objects that are posted as a question and returned with the answer in the status.
 
     subject_access_review(body, authorizer=policy)          # may that user do this?
     self_subject_access_review(body, caller, authorizer=policy)
-    token_review(body, tokens=tokens, now=clock.now())      # who holds this token?
+    token_review(body, tokens=tokens, now=clock.now())      # whose token is this?
 
-Nothing is stored and nothing looked up but through what is given.
+Nothing is stored.
 """
 
 from collections.abc import Sequence
@@ -43,26 +43,20 @@ REVIEW_KINDS = tuple(
 
 
 class Authorizer(Protocol):
-    """Whoever decides: an `rbac.Policy`, or `ALLOW_ALL`."""
+    """Decides about requests: an `rbac.Policy`, or `ALLOW_ALL`."""
 
-    def allows(self, attributes: Attributes) -> bool:
-        """Tell whether it is allowed."""
-        ...
+    def allows(self, attributes: Attributes) -> bool: ...
 
-    def rules_for(self, user: str, groups: Sequence[str], namespace: str) -> list[JsonObject]:
-        """Return the rules that apply to a user in a namespace."""
-        ...
+    def rules_for(self, user: str, groups: Sequence[str], namespace: str) -> list[JsonObject]: ...
 
 
 class AllowAll:
-    """A cluster without authorization."""
+    """The authorizer of a cluster without authorization."""
 
     def allows(self, attributes: Attributes) -> bool:  # noqa: ARG002 - whatever it is
-        """Allow it."""
         return True
 
     def rules_for(self, user: str, groups: Sequence[str], namespace: str) -> list[JsonObject]:  # noqa: ARG002
-        """Return the rules that allow everything."""
         return [
             {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
             {"verbs": ["*"], "nonResourceURLs": ["*"]},
@@ -88,7 +82,7 @@ class _Path(msgspec.Struct, omit_defaults=True):
 
 
 class _Access(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """The spec of the access reviews; those about oneself have only the first two."""
+    """The spec of access reviews; those about the caller use only the first two fields."""
 
     resource_attributes: _Resource | None = None
     non_resource_attributes: _Path | None = None
@@ -116,7 +110,7 @@ def handle_review(
     tokens: TokenAuthenticator,
     now: datetime,
 ) -> JsonObject | None:
-    """Answer what was posted to the collection `plural`; None if that is no review."""
+    """Return the response to a review posted to the collection `plural`, or None if that is no review."""
     match plural:
         case "subjectaccessreviews":
             return subject_access_review(body, authorizer=authorizer)
@@ -132,7 +126,6 @@ def handle_review(
 
 
 def subject_access_review(body: JsonObject, *, authorizer: Authorizer) -> JsonObject:
-    """Tell whether the user that the body names may do something."""
     spec = decode_spec(body, _Access)
     if not spec.user and not spec.groups:
         raise _invalid_review("spec.user", "at least one of user or group must be specified")
@@ -140,14 +133,12 @@ def subject_access_review(body: JsonObject, *, authorizer: Authorizer) -> JsonOb
 
 
 def self_subject_access_review(body: JsonObject, caller: User, *, authorizer: Authorizer) -> JsonObject:
-    """Tell whether the caller may do something."""
     sent = decode_spec(body, _Access)
     spec = _Access(sent.resource_attributes, sent.non_resource_attributes)
     return _access_review("SelfSubjectAccessReview", spec, caller.name, caller.groups, authorizer)
 
 
 def self_subject_rules_review(body: JsonObject, caller: User, *, authorizer: Authorizer) -> JsonObject:
-    """Tell all that the caller may do in a namespace."""
     namespace = decode_spec(body, _Rules).namespace
     if not namespace:
         raise bad_request("no namespace on request")
@@ -167,14 +158,12 @@ def self_subject_rules_review(body: JsonObject, caller: User, *, authorizer: Aut
 
 
 def self_subject_review(caller: User, *, now: datetime) -> JsonObject:
-    """Tell the caller who they are."""
     head = _type_meta("SelfSubjectReview", AUTHENTICATION)
     head["metadata"] = {"creationTimestamp": now.strftime("%Y-%m-%dT%H:%M:%SZ")}
     return head | {"status": {"userInfo": user_info(caller)}}
 
 
 def token_review(body: JsonObject, *, tokens: TokenAuthenticator, now: datetime) -> JsonObject:
-    """Tell who holds a token."""
     spec = decode_spec(body, _Token)
     if not spec.token:
         raise bad_request("token is required for TokenReview in authentication")
@@ -188,7 +177,7 @@ def token_review(body: JsonObject, *, tokens: TokenAuthenticator, now: datetime)
 
 
 def user_info(user: User) -> JsonObject:
-    """Return a user as reviews show one."""
+    """Return a user as reviews show it."""
     info: JsonObject = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
     info["extra"] = {name: list(values) for name, values in user.extra.items()}
     return {name: value for name, value in info.items() if value}

@@ -1,8 +1,8 @@
-"""Bearer tokens: who holds one, and how a service account gets one.
+"""Bearer tokens: authentication, and tokens for service accounts.
 
 Tokens of service accounts are JWTs with the claims of real ones, signed with a secret of the sandbox instead of a key
-pair. All others are a mapping that whoever starts the sandbox gives. A token that is bound to a pod or a secret says
-so in the answer to its request, but outlives it here.
+pair. All other tokens are a static mapping. A token bound to a pod or a Secret names it in its TokenRequest, but here
+stays valid after that object is deleted.
 """
 
 import base64
@@ -27,31 +27,31 @@ FindServiceAccount = Callable[[str, str], JsonObject | None]  # by namespace and
 
 _HEADER = {"alg": "HS256", "typ": "JWT"}
 _CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
-_LEEWAY = timedelta(minutes=1)  # clocks differ
+_LEEWAY = timedelta(minutes=1)  # tolerated clock skew
 _MIN_EXPIRATION_SECONDS = 600
 
 
 class InvalidToken(Exception):
-    """Nobody is known by this token; the message says why, as the server does."""
+    """The token authenticates nobody; the message says why, as the real server words it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenAuthenticator:
-    """The tokens that the sandbox recognises: those `static_tokens`, and those that it signed with its `secret`."""
+    """Authenticates `static_tokens`, and tokens signed with `secret`."""
 
     secret: bytes
     find_service_account: FindServiceAccount
     static_tokens: Mapping[str, User] = field(default_factory=dict)
 
     def sign(self, claims: JsonObject) -> str:
-        """Return a token that makes these claims."""
+        """Return a signed token with these claims."""
         signed = ".".join(_base64url(msgspec.json.encode(part)) for part in (_HEADER, claims))
         return f"{signed}.{self._signature(signed)}"
 
     def authenticate(
         self, token: str, *, now: datetime, audiences: Sequence[str] = (ISSUER,)
     ) -> tuple[User, list[str]]:
-        """Return who holds `token`, and for which of the `audiences` it is meant; raises `InvalidToken`."""
+        """Return the user of `token`, and those of `audiences` that it is valid for; raise `InvalidToken`."""
         static_user = self.static_tokens.get(token)
         if static_user is not None and ISSUER in audiences:
             return replace(static_user, groups=tuple(dict.fromkeys((*static_user.groups, AUTHENTICATED)))), [ISSUER]
@@ -97,7 +97,7 @@ class _Request(msgspec.Struct, rename="camel"):
 def issue_token(
     tokens: TokenAuthenticator, account: JsonObject, body: JsonObject, *, now: datetime, token_id: str
 ) -> JsonObject:
-    """Answer a TokenRequest, posted to `serviceaccounts/NAME/token`; `token_id` is new and unique."""
+    """Answer a TokenRequest posted to `serviceaccounts/NAME/token`; `token_id` must be new and unique."""
     meta, spec = account["metadata"], decode_spec(body, _Request)
     audiences, seconds = spec.audiences or [ISSUER], spec.expiration_seconds
     if seconds < _MIN_EXPIRATION_SECONDS:
@@ -135,7 +135,6 @@ def issue_token(
 
 
 def decode_spec(body: JsonObject, struct: type[Spec]) -> Spec:
-    """Return the spec of what was posted."""
     try:
         return msgspec.convert(_without_nulls(body.get("spec") or {}), struct)
     except msgspec.ValidationError as error:

@@ -1,13 +1,13 @@
-"""CEL, the Common Expression Language, as Kubernetes uses it in rules about objects.
+"""CEL, the Common Expression Language, as Kubernetes uses it for validation rules.
 
-    rule = compiled("self.minReplicas <= self.replicas", ("self",))
+    rule = compile_expression("self.minReplicas <= self.replicas", ("self",))
     rule.evaluate({"self": {"minReplicas": 1, "replicas": 3}})      # True
 
-`parser` parses, `functions` has the functions, `values` the operators, and `program` turns a tree into nested Python
-functions, made once and called for every object. Names and functions are checked when an expression is compiled, types
-when it is evaluated. There are no optionals, unsigned numbers and bytes, and nothing is counted or limited.
+`parser` parses, `functions` has the functions, `values` the operators, and `program` compiles a tree into nested Python
+functions, once, to be called for every object. Names and functions are checked at compile time, types at evaluation.
+Optionals, unsigned numbers and bytes are not supported, and there is no cost limit.
 
-This package knows nothing of the API server: values are plain Python.
+This package does not depend on the API server: values are plain Python.
 """
 
 from haulout_sandbox.apiserver.cel.parser import CelSyntaxError

@@ -1,4 +1,4 @@
-"""CEL's functions: each with the types that it takes. A method is a function whose first argument is its target."""
+"""CEL's functions with the types of their arguments. A method is a function whose first argument is its target."""
 
 import functools
 import re
@@ -20,7 +20,7 @@ _overloads: dict[tuple[str, int], list[tuple[tuple[type, ...], Function]]] = {}
 
 
 def find(name: str, count: int) -> Function | None:
-    """Return the function that takes so many values; None if there is none."""
+    """Return the function with this number of arguments, or None."""
     candidates = _overloads.get((name, count))
     if candidates is None:
         return None
@@ -50,12 +50,12 @@ def _parse_as(kind: str, parse: Callable[[Any], Any], text: Any) -> Any:
         raise CelError(f"{text!r} is no {kind}") from None
 
 
-# Texts
+# Strings
 
 
 @functools.cache
 def compile_pattern(source: str) -> re.Pattern[str]:
-    """Return a regular expression of RE2's, as far as Python's are the same; `$` is the very end of a text."""
+    """Return a compiled RE2 pattern, as far as Python's syntax agrees; `$` matches only at the very end."""
     try:
         return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", source), re.ASCII)
     except re.error as error:
@@ -181,7 +181,7 @@ def _string(value: Any) -> str:
 
 
 def parse_timestamp(text: str) -> datetime:
-    """Return the instant that RFC 3339 writes so; raise `ValueError` if that is none."""
+    """Return the instant of an RFC 3339 string; raise `ValueError` if it is invalid."""
     time = datetime.fromisoformat(text)
     if time.tzinfo is None or "T" not in text.upper():
         raise ValueError(text)

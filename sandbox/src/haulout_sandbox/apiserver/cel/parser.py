@@ -1,7 +1,7 @@
-"""The grammar of CEL: a text in, a tree out.
+"""CEL parser: from source text to a syntax tree.
 
-Operators are calls of functions with CEL's own names for them (`_+_`, `_&&_`, `_?_:_`). Macros that bind a variable
-are `Macro`s; `has(…)` is a `Select` that tests.
+Operators are calls of functions with CEL's internal names (`_+_`, `_&&_`, `_?_:_`). Macros that bind a variable are
+`Macro` nodes; `has(…)` is a `Select` with `is_presence_test`.
 """
 
 import re
@@ -30,30 +30,30 @@ _PRECEDENCE = {
     **dict.fromkeys(("+", "-"), 4),
     **dict.fromkeys(("*", "/", "%"), 5),
 }
-_MACROS = {**dict.fromkeys(("all", "exists", "exists_one", "filter"), (2,)), "map": (2, 3)}  # and their arguments
+_MACROS = {**dict.fromkeys(("all", "exists", "exists_one", "filter"), (2,)), "map": (2, 3)}  # numbers of arguments
 
 
 class CelSyntaxError(ValueError):
-    """A text that is no expression."""
+    """The text is not a valid expression."""
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A value that stands for itself."""
+    """A literal value."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A variable, or a type."""
+    """A variable or the name of a type."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """`operand.field`; `is_presence_test` as in `has(…)`."""
+    """`operand.field`; with `is_presence_test`, `has(operand.field)`."""
 
     operand: "Expression"
     field: str
@@ -62,7 +62,7 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function, a method (then its target is the first argument), or an operator."""
+    """A call of a function, a method (its target is the first argument) or an operator."""
 
     function: str
     arguments: tuple["Expression", ...]
@@ -102,7 +102,7 @@ class _Token(NamedTuple):
 
 
 def parse(source: str) -> Expression:
-    """Return the tree of an expression; raise `CelSyntaxError` if it is none."""
+    """Return the syntax tree of an expression; raise `CelSyntaxError` if it is invalid."""
     parser = _Parser(_tokens(source))
     try:
         tree = parser.expression()

@@ -1,4 +1,4 @@
-"""From a tree to a function that evaluates it."""
+"""Compilation of a CEL syntax tree into a Python function."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -35,13 +35,13 @@ _Code = Callable[[Scope], Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """An expression, ready to be evaluated."""
+    """A compiled expression."""
 
-    variable_names: frozenset[str]  # the variables that it reads
+    variable_names: frozenset[str]  # the variables that the expression reads
     code: _Code
 
     def evaluate(self, variables: Scope) -> Any:
-        """Return the value; raise `CelError` if there is none."""
+        """Return the value; raise `CelError` if evaluation fails."""
         try:
             return self.code(variables)
         except OverflowError as error:
@@ -50,7 +50,7 @@ class Program:
 
 @lru_cache(maxsize=1024)
 def compile_expression(source: str, variables: tuple[str, ...]) -> Program:
-    """Return the program; raise `CelSyntaxError` for a wrong text, an unknown name or an unknown function."""
+    """Return the program; raise `CelSyntaxError` for invalid syntax, an unknown variable or an unknown function."""
     compiler = _Compiler()
     code = compiler.code(parse(source), frozenset(variables))
     return Program(frozenset(compiler.variables), code)
@@ -120,7 +120,7 @@ class _Compiler:
         return evaluate
 
 
-# What does not need all its operands: an error counts only if no other operand settles the matter.
+# Operators that may skip operands: an error counts only if no other operand determines the result.
 
 
 def _short_circuit(values: Iterable[tuple[_Code, Scope]], *, result: bool) -> bool:
@@ -146,7 +146,7 @@ _LAZY_OPERATORS: dict[str, Callable[..., _Code]] = {
     "_?_:_": _conditional,
 }
 
-# Macros: each gets the items with the variables that the bodies see for them.
+# Macros: each gets the items, with the variables bound for the bodies.
 
 _Items = Iterable[tuple[Any, Scope]]
 

@@ -1,7 +1,7 @@
-"""The values of CEL, and what its operators do with them.
+"""CEL values and operators.
 
-CEL's values are Python's: bool, int, float, str, list, dict, None, datetime and timedelta, and `Quantity`. `Type` is
-what `type(…)` returns. Nothing is converted by itself: 1 + 1.0 is an error, while 1 == 1.0 is true.
+CEL values are Python values: bool, int, float, str, list, dict, None, datetime, timedelta and `Quantity`. `Type` is the
+result of `type(…)`. There are no implicit conversions: 1 + 1.0 is an error, while 1 == 1.0 is true.
 """
 
 from collections.abc import Callable
@@ -28,12 +28,12 @@ MISSING = object()
 
 
 class CelError(Exception):
-    """An evaluation that failed."""
+    """The evaluation failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type, by its name in CEL."""
+    """A type, by its CEL name."""
 
     name: str
 
@@ -42,31 +42,30 @@ TYPES = {name: Type(name) for name in ("bool", "int", "double", "string", "list"
 
 
 def no_overload() -> CelError:
-    """Say that the operator or function is not for such values."""
+    """Return the error for operands of unsupported types."""
     return CelError("no such overload")
 
 
 def type_of(value: Any) -> Type:
-    """Return the type of a value."""
     if isinstance(value, Type):
         return TYPES["type"]
     return Type(next((name for kind, name in _TYPE_NAMES if isinstance(value, kind)), "dyn"))
 
 
 def require_boolean(value: Any) -> bool:
-    """Return true or false, which is what the value must be."""
+    """Return the value; raise `CelError` if it is not a boolean."""
     if not isinstance(value, bool):
         raise no_overload()
     return value
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether this is a number; true and false are none."""
+    """Return whether the value is a number; booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Return what `==` does: values of different types are just not equal."""
+    """Return the result of `==`: values of different types are not equal, which is no error."""
     if is_number(one) and is_number(other):
         return bool(one == other)
     if isinstance(one, list) and isinstance(other, list):
@@ -77,21 +76,20 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def contains(items: Any, item: Any) -> bool:
-    """Tell whether `item` is in a list, or a key of a map."""
+    """Return whether a list contains `item`, or a map has it as a key."""
     if not isinstance(items, list | dict):
         raise no_overload()
     return any(equal(each, item) for each in items)
 
 
 def less(one: Any, other: Any) -> bool:
-    """Return what `<` does."""
     if (is_number(one) and is_number(other)) or (type(one) is type(other) and isinstance(one, _ORDERED)):
         return bool(one < other)
     raise no_overload()
 
 
 def lookup(operand: Any, key: Any) -> Any:
-    """Return what is at `key`, or `MISSING`; what is no map has no keys."""
+    """Return the value at `key`, or `MISSING`; a value that is not a map has no keys."""
     if isinstance(operand, dict):
         return operand.get(key, MISSING)
     if not isinstance(operand, list):
@@ -102,7 +100,7 @@ def lookup(operand: Any, key: Any) -> Any:
 
 
 def index(operand: Any, key: Any) -> Any:
-    """Return what `operand[key]` and `operand.key` do."""
+    """Return the result of `operand[key]` and `operand.key`."""
     found = lookup(operand, key)
     if found is MISSING:
         raise CelError(f"{'index out of bounds' if isinstance(operand, list) else 'no such key'}: {key}")
@@ -126,7 +124,7 @@ def _subtract(one: Any, other: Any) -> Any:
 
 
 def _divide(one: Any, other: Any) -> Any:
-    """Divide, whole numbers towards zero."""
+    """Divide; integers are truncated towards zero."""
     if isinstance(one, float) and isinstance(other, float):
         return one / other if other else one * float("inf")
     if not other and is_number(other):
@@ -135,7 +133,7 @@ def _divide(one: Any, other: Any) -> Any:
 
 
 def _remainder(one: Any, other: Any) -> Any:
-    """Return what a division leaves; the sign is that of the left side."""
+    """Return the remainder, with the sign of the left operand."""
     if isinstance(one, float) or isinstance(other, float):
         raise no_overload()
     if not other and is_number(other):

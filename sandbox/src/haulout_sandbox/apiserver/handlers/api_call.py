@@ -1,4 +1,4 @@
-"""A request about a resource, taken apart: what the parts of the server hand to each other."""
+"""A parsed request about a resource, which the parts of the API server pass to each other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from haulout_sandbox.apiserver.serializer.decoder import FeatureDecoder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCall:
-    """A request about a resource, taken apart."""
+    """A parsed request about a resource."""
 
     request: Request
     target: Target
     user: User
     query: Mapping[str, str]
-    attempt: int  # how often the server has already said NotYet
-    as_of: int | None  # a stale server: the revision its reads show
-    feature_decoder: FeatureDecoder  # what the server reads of an object that others do not know
+    attempt: int  # how often the server has raised RetryLater for this request
+    as_of: int | None  # for a stale server: the resource version that its reads return
+    feature_decoder: FeatureDecoder  # decodes the parts of an object that belong to optional features
 
     @property
     def selection(self) -> Selection:
-        """Return what the selectors of the query select."""
+        """Return the selection of the query's label and field selectors."""
         labels, fields = self.query.get("labelSelector", ""), self.query.get("fieldSelector", "")
         return selection(self.target.kind, self.target.namespace, labels=labels, fields=fields)

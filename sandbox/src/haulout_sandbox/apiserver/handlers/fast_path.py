@@ -1,14 +1,14 @@
-"""The lane of the cluster's own components: what they write every second, without what cannot be wrong with it.
+"""A fast path for frequent requests of the cluster's own components, which skips validation that cannot fail.
 
-A request from a client may be anything, and is looked at from all sides. Kubelets, scheduler and controllers send the
-same few kinds of requests again and again, well-formed ones, about objects that were checked when they were made. Of
-these the lane asks only what depends on the state of the cluster: whether the object is there, whether it is the one
-that is meant, and in the state that was seen. What it writes is to the byte what the usual way writes; tests compare
+A request from an ordinary client may contain anything and is validated completely. Kubelets, scheduler and controllers
+send the same few kinds of well-formed requests again and again, about objects that were validated when they were
+created. For these the fast path checks only what depends on the state of the cluster: whether the object exists, and
+whether its uid and resource version match. What it writes is byte for byte what the regular path writes; tests compare
 the two.
 
-`try_handle` returns None for all that is not such a request, and for such ones as would be refused: then the request
-goes the usual way, which has the words for it. So also while webhooks or policies have a say, and where fields are
-managed.
+`try_handle` returns None for every other request, and for every request that the server would refuse. The regular path
+then answers it with the right error message. The same happens while webhooks or policies are in force, and for objects
+with managed fields.
 """
 
 import re
@@ -37,7 +37,7 @@ _PATH = re.compile(
 )
 _STATUS = "status"
 _MAX_CONDITIONS = 64
-# What is done to which condition: its type is tested, then it is replaced.
+# Maps a JSON patch operation to a condition's index: the patch tests the type, then replaces the condition.
 _CONDITION_OPERATIONS = {("test", f"/status/conditions/{number}/type"): number for number in range(_MAX_CONDITIONS)} | {
     ("replace", f"/status/conditions/{number}"): number for number in range(_MAX_CONDITIONS)
 }
@@ -47,7 +47,7 @@ _MAX_SAMPLES = 1_000
 
 
 class _Resource(NamedTuple):
-    """What a path names."""
+    """The parts of a request path."""
 
     kind: Kind
     namespace: str
@@ -56,19 +56,19 @@ class _Resource(NamedTuple):
     key: str
 
     def target(self, username: str, verb: str) -> Target:
-        """Return how the writer names it."""
+        """Return the target as the writer takes it."""
         return Target(kind=self.kind, namespace=self.namespace, name=self.name, username=username, verb=verb)
 
 
 class _NewPod(msgspec.Struct):
-    """A pod as controllers send it: what replicas have in common stays bytes."""
+    """A pod as controllers send it. The part that replicas share stays undecoded bytes."""
 
     metadata: JsonObject
     spec: msgspec.Raw
 
 
 class FastPath:
-    """Answers what the cluster's own components ask for most."""
+    """Answers the most frequent requests of the cluster's own components."""
 
     def __init__(
         self, store: Store, writer: Writer, rest_mapper: RestMapper, *, feature_decoder: FeatureDecoder
@@ -77,7 +77,7 @@ class FastPath:
         self._store = store
         self._writer = writer
         self._rest_mapper = rest_mapper
-        self._samples: dict[bytes, JsonObject] = {}  # pods as they were made, by the spec that was sent
+        self._samples: dict[bytes, JsonObject] = {}  # created pods by the spec that was sent
         self._samples_revision = store.revision
         self._handlers: dict[tuple[str, str], Callable[[_Resource, Request, str], Response | None]] = {
             ("PATCH", MERGE_PATCH): self._merge_patch,
@@ -87,7 +87,7 @@ class FastPath:
         }
 
     def try_handle(self, request: Request, *, username: str) -> Response | None:
-        """Return the answer; None if the request must go the usual way."""
+        """Return the response, or None if the request must take the regular path."""
         if request.method == "GET" or not _has_default_options(request) or self._writer.admission.has_webhooks:
             return None
         resource = self._parse_path(request.path)
@@ -95,7 +95,7 @@ class FastPath:
         return None if resource is None or handle is None else handle(resource, request, username)
 
     def _parse_path(self, path: str) -> _Resource | None:
-        """Return what a path of a built-in kind names."""
+        """Return the parts of a path of a built-in kind."""
         match = _PATH.fullmatch(path)
         if match is None:
             return None
@@ -106,7 +106,7 @@ class FastPath:
         return _Resource(kind, namespace, name, subresource, kind.key(namespace, name))
 
     def _merge_patch(self, resource: _Resource, request: Request, username: str) -> Response | None:
-        """Merge into a status, which is most of all writes; renew a lease, or scale."""
+        """Merge into a status (most writes), renew a lease, or scale."""
         kind, section, current = resource.kind, _patchable_section(resource), self._modifiable(resource)
         if not section or current is None:
             return None
@@ -126,7 +126,7 @@ class FastPath:
         )
 
     def _replace_conditions(self, resource: _Resource, request: Request, username: str) -> Response | None:
-        """Replace conditions of a node, each in its place."""
+        """Replace conditions of a node by index."""
         current = self._modifiable(resource) if resource.kind is NODE and resource.subresource == _STATUS else None
         if current is None:
             return None
@@ -144,11 +144,11 @@ class FastPath:
         return self._write_section(resource, current, current["metadata"], _STATUS, status, username)
 
     def _modifiable(self, resource: _Resource) -> JsonObject | None:
-        """Return the object, unless its fields are managed, or it may go because it is changed."""
+        """Return the object, unless it has managed fields or the change could complete its deletion."""
         current = self._store.get(resource.kind, resource.key)
         meta = current["metadata"] if current else {"managedFields": ()}
-        is_going_away = "deletionTimestamp" in meta and not meta.get("deletionGracePeriodSeconds")
-        return None if is_going_away or "managedFields" in meta else current
+        is_being_deleted = "deletionTimestamp" in meta and not meta.get("deletionGracePeriodSeconds")
+        return None if is_being_deleted or "managedFields" in meta else current
 
     def _write_section(
         self,
@@ -159,7 +159,7 @@ class FastPath:
         content: JsonObject,
         username: str,
     ) -> Response:
-        """Write another content of a section, and perhaps other metadata."""
+        """Write new content of one section, and new metadata if given."""
         kind = resource.kind
         new = current | {"metadata": meta, section: kind.normalize_section(section, content)}
         if equal_json(new, current):
@@ -183,7 +183,7 @@ class FastPath:
         return None if resource.name else self._create(resource, request, username)
 
     def _create(self, resource: _Resource, request: Request, username: str) -> Response | None:
-        """Create a pod; from the second on, those of one template share with the first all that they have in common."""
+        """Create a pod. From the second pod of a template on, pods share their common parts with the first one."""
         body = request.body or b""
         sent = msgspec.json.decode(body, type=_NewPod)
         spec, meta, target = bytes(sent.spec), sent.metadata, resource.target(username, "create")
@@ -214,7 +214,7 @@ class FastPath:
         )
 
     def _find_sample(self, spec: bytes) -> JsonObject | None:
-        """Return a pod that was made of such a spec, if it would be made the same way now."""
+        """Return a pod created from the same spec, if defaulting would have the same result now."""
         if self._store.has_changed(PRIORITY_CLASS, since=self._samples_revision):
             self._samples.clear()
         self._samples_revision = self._store.revision
@@ -222,14 +222,14 @@ class FastPath:
 
     def _add_sample(self, spec: bytes, created: JsonObject) -> None:
         if "nodeName" in created["spec"] or "conditions" in created[_STATUS]:
-            return  # what becomes of such a one depends on the node, and on the time
+            return  # its defaults depend on the node and on the time
         if len(self._samples) >= _MAX_SAMPLES:
             del self._samples[next(iter(self._samples))]
         self._samples[spec] = created
 
 
 def _has_default_options(request: Request) -> bool:
-    """Tell whether a request says nothing beside its path and its body but who sends it."""
+    """Return whether the only option of a request is its field manager."""
     query = request.query
     return (
         (not query or (len(query) == 1 and query[0][0] == "fieldManager"))
@@ -239,7 +239,7 @@ def _has_default_options(request: Request) -> bool:
 
 
 def _patchable_section(resource: _Resource) -> str:
-    """Return the one section that a merge may change there; none if more than the merge follows from it."""
+    """Return the one section that a merge patch may change here; empty if the patch has further effects."""
     kind = resource.kind
     if resource.subresource == _STATUS and kind.has_status and not has_defaults(kind, subresource=_STATUS):
         return _STATUS
@@ -247,7 +247,7 @@ def _patchable_section(resource: _Resource) -> str:
 
 
 def _changes_only(change: JsonObject, section: str, meta: JsonObject) -> bool:
-    """Tell whether a merge patch changes one section and annotations, of the object with this metadata, as it is."""
+    """Return whether a merge patch changes only one section and annotations of the object with this metadata."""
     changed_metadata = change.get("metadata", {})
     return (
         section in change

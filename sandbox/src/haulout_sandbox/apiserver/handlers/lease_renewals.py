@@ -1,12 +1,12 @@
-"""Lease renewals: the requests that a cluster with controllers gets most, answered without the checks that they repeat.
+"""Fast path for lease renewals, the most frequent requests in a cluster with controllers.
 
-A leader patches its Lease every 1.5 s, for as long as it leads. Such a patch differs from the one before it in the
-renewTime and in the resourceVersion, and everything else in it was checked when it was first written. `json_response`
-checks the difference, and writes to the byte what `Writer.update` writes; tests compare the two.
+A leader patches its Lease every 1.5 s for as long as it leads. Such a patch differs from the previous one only in
+renewTime and resourceVersion; everything else was validated when it was first written. `try_handle` validates the
+difference, and writes byte for byte what `Writer.update` writes; tests compare the two.
 
-It returns None for every other request, and for each renewal that the server would refuse: `Server` then answers them
-the usual way. It does the same with all renewals while a webhook or a policy is in force, and with those of a Lease
-that has managed fields. The caller must authorize the request first.
+It returns None for every other request, and for each renewal that the server would refuse: `RequestHandler` then
+answers on the regular path. The same happens while a webhook or a policy is in force, and for a Lease with managed
+fields. The caller must authorize the request first.
 """
 
 import re
@@ -24,7 +24,7 @@ from haulout_sandbox.apiserver.status import JSON, json_response
 from haulout_sandbox.apiserver.storage.store import Store
 
 _PATH = re.compile(r"/apis/coordination\.k8s\.io/v1/namespaces/([^/%]+)/leases/([^/%]+)")
-_MANAGER = re.compile(r"[a-z0-9._-]{1,128}")  # any other field manager is checked by the usual way
+_MANAGER = re.compile(r"[a-z0-9._-]{1,128}")  # the regular path validates any other field manager
 
 
 class _Metadata(msgspec.Struct, forbid_unknown_fields=True):
@@ -50,14 +50,14 @@ _DECODER = msgspec.json.Decoder(_Renewal)
 
 
 class LeaseRenewals:
-    """Answers merge patches that do nothing but renew a Lease."""
+    """Answers merge patches that only renew a Lease."""
 
     def __init__(self, store: Store, writer: Writer) -> None:
         self._store = store
         self._writer = writer
 
     def try_handle(self, request: Request, *, username: str) -> Response | None:
-        """Return the answer; None if the request must go the usual way."""
+        """Return the response, or None if the request must take the regular path."""
         if request.method != "PATCH" or request.content_type != MERGE_PATCH or not _has_default_options(request):
             return None
         path = _PATH.fullmatch(request.path)
@@ -73,7 +73,7 @@ class LeaseRenewals:
 
 
 def _has_default_options(request: Request) -> bool:
-    """Tell whether a request has no option but a field manager, and wants JSON."""
+    """Return whether the only option of a request is its field manager, and the response is JSON."""
     query = request.query
     has_valid_query = not query or (
         len(query) == 1 and query[0][0] == "fieldManager" and _MANAGER.fullmatch(query[0][1])
@@ -82,7 +82,7 @@ def _has_default_options(request: Request) -> bool:
 
 
 def _decode_renewal(body: bytes) -> _Renewal | None:
-    """Return the renewal; None if `body` is anything else, for example one with a key that comes twice."""
+    """Return the renewal, or None if `body` is anything else, for example JSON with a duplicate key."""
     try:
         renewal = _DECODER.decode(body)
     except msgspec.DecodeError:
@@ -91,7 +91,7 @@ def _decode_renewal(body: bytes) -> _Renewal | None:
 
 
 def _is_valid_renewal(renewal: _Renewal, lease: JsonObject) -> bool:
-    """Tell whether it is a valid renewal of this state of the Lease, and changes nothing but the renewTime."""
+    """Return whether the renewal is valid for this state of the Lease and changes only the renewTime."""
     meta, spec, sent = lease["metadata"], lease["spec"], renewal.spec
     if "managedFields" in meta or "deletionTimestamp" in meta:
         return False

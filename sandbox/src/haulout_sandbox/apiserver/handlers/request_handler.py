@@ -1,8 +1,8 @@
-"""The sandbox's API server: a request and the store in, an answer out, at once.
+"""The request handler of the API server: takes a request and the store, returns a response at once.
 
-It never waits and knows no faults; transports do. Where the real server would wait and look again it raises
-`RetryLater`. It finds out what a request is about and who may answer: `reader` and `writer`, or one of the modules
-about subresources.
+It never waits and knows no faults; both are up to the transports. Where the real server waits and tries again, the
+handler raises `RetryLater`. It authorizes and routes a request, then passes it to `reader`, `writer` or one of the
+modules in `subresources`.
 """
 
 import copy
@@ -89,7 +89,7 @@ class RequestHandler:
         self.kinds = RestMapper([*CORE_KINDS, *BUILTIN_KINDS])
         self.writer = Writer(store, clock, random, defaulting=defaulting)
         self._reader = Reader(store, clock, random, watch_lists=watch_lists)
-        self.is_down = False  # it answers nobody then: transports see to that
+        self.is_down = False  # transports then drop requests unanswered
         self._namespaces = tuple(namespaces)
         self._is_bootstrapped = False
         self._store = store
@@ -114,7 +114,7 @@ class RequestHandler:
         self._is_bootstrapped = False
 
     def ensure_bootstrapped(self) -> None:
-        """Have what every cluster has from its first moment: the one in which somebody first looks."""
+        """Create the objects that every cluster has from the start, at the first request."""
         if self._is_bootstrapped:
             return
         self._is_bootstrapped = True
@@ -134,9 +134,10 @@ class RequestHandler:
         state: AdmissionState | None = None,
         is_trusted: bool = False,
     ) -> Response | Watch:
-        """Return the answer; raises only `RetryLater`, and `WebhookCallsNeeded` with the `state` to come back with.
+        """Return the response.
 
-        Who is `is_trusted` sends nothing that must be looked at from all sides (`fast_path`).
+        Raise only `RetryLater`, or `WebhookCallsNeeded` with the `state` to pass to the next attempt. Requests of a
+        trusted transport may take the fast path, which validates less (`fast_path`).
         """
         self.ensure_bootstrapped()
         self._store.expire_objects()
@@ -157,7 +158,7 @@ class RequestHandler:
             return Response(404, {"content-type": _TEXT}, b"404 page not found\n")
         except (RetryLater, WebhookCallsNeeded):
             raise
-        except Exception:  # the real server survives its bugs, too, and says as much
+        except Exception:  # the real server also survives its bugs and answers 500
             log.exception("%s %s", request.method, request.path)
             return json_response(500, status.generic_status(500))
 
@@ -182,12 +183,12 @@ class RequestHandler:
         return self._handle_resource(call, collection=collection)
 
     def _handle_resource(self, call: ApiCall, *, collection: bool) -> Response | Watch:
-        """Answer, or refuse, with what there is to warn of."""
+        """Answer or refuse, and add warnings to the response."""
         try:
             response = self._handle_collection(call) if collection else self._handle_object(call)
         except StatusError as error:
             response = json_response(error.status["code"], error.status)
-        except RecursionError:  # deeper than we can follow; the real server gives up at ten thousand levels
+        except RecursionError:  # deeper than Python can recurse; the real server's limit is ten thousand levels
             response = json_response(400, bad_request("exceeded max depth").status)
         return with_warnings(response, call.target.warnings) if isinstance(response, Response) else response
 
@@ -210,7 +211,7 @@ class RequestHandler:
         )
 
     def _handle_review(self, request: Request, parts: list[str], user: User) -> Response | None:
-        """Answer what is asked rather than stored: may I, who am I, whose is this token."""
+        """Answer reviews, which are evaluated and not stored: SubjectAccessReviews, SelfSubjectReview, TokenReview."""
         match parts:
             case ["apis", group, "v1", plural] if (group, plural) in _REVIEWS:
                 kind = _REVIEWS[group, plural]
@@ -236,7 +237,7 @@ class RequestHandler:
         return self._store.get(kind, kind.key(namespace, name)) if kind else None
 
     def _route(self, request: Request, parts: list[str], user: User, state: AdmissionState) -> tuple[Target, bool]:
-        """Return what the path names, and whether that is a collection."""
+        """Return the target of a path, and whether it is a collection."""
         match parts:
             case ["api", version, *rest]:
                 group = ""
@@ -312,7 +313,7 @@ class RequestHandler:
                 raise StatusError(status.generic_status(405))
 
     def _subresource_handler(self, target: Target) -> Callable[[ApiCall], Response] | None:
-        """Return who answers for a subresource that is no part of its object."""
+        """Return the handler of a subresource that is not part of its object."""
         kind, subresource = target.kind, target.subresource
         if (kind, subresource) == (SERVICE_ACCOUNT, "token"):
             return self._issue_token
@@ -323,7 +324,7 @@ class RequestHandler:
     def _delete(self, call: ApiCall) -> Response:
         target, deletion = call.target, request_options.delete_options(call.request)
         deleted = self.writer.delete(replace(target, dry_run=is_dry_run(deletion)), deletion)
-        # Only who asked in the old way not to orphan is told that it will take time.
+        # Only the deprecated `orphanDependents: false` answers that deletion is pending.
         is_pending = deletion.get("orphanDependents") is False and self._store.get(target.kind, target.key) is not None
         return json_response(202 if is_pending else 200, deleted)
 
@@ -356,7 +357,7 @@ class RequestHandler:
         return json_response(200, scale_of(kind, changed))
 
     def _scale_change(self, call: ApiCall, change: Change) -> Change:
-        """Return what `change` of its Scale makes of an object, if those who have a say agree to the Scale."""
+        """Return the change of the object that `change` of its Scale means, after admission of the Scale."""
 
         def admitted_change(scale: JsonObject) -> JsonObject:
             changed = change(scale)
@@ -387,7 +388,7 @@ class RequestHandler:
         return json_response(201, evict(self.writer, evict_target, body, attempt=call.attempt))
 
     def _issue_token(self, call: ApiCall) -> Response:
-        """Give a service account a token."""
+        """Issue a token for a service account."""
         if call.request.method != "POST":
             raise StatusError(status.generic_status(405))
         account, sent = self.writer.read(call.target), call.request.body or b""
@@ -399,7 +400,7 @@ class RequestHandler:
         return json_response(201, issued)
 
     def _check_may_create(self, call: ApiCall) -> None:
-        """Refuse an update that would create, from somebody who may only update."""
+        """Refuse an update that would create the object if the user has no permission to create."""
         target = call.target
         if not target.subresource and self._store.get(target.kind, target.key) is None:
             self.access_control.check_may_create(call.user, call.request)
@@ -447,7 +448,7 @@ class RequestHandler:
 
 
 class _UnknownPath(Exception):
-    """Not even a group."""
+    """The path names no known group."""
 
 
 _TEXT = "text/plain; charset=utf-8"
@@ -459,7 +460,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 
 def _admission_context(request: Request, user: User, state: AdmissionState) -> AdmissionContext:
-    """Return who asks for a write, with its options as webhooks see them."""
+    """Return the user and options of a write, as webhooks receive them."""
     query = query_parameters(request)
     admission_options: JsonObject = {"dryRun": ["All"]} if query.get("dryRun") == "All" else {}
     admission_options |= {name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)}
@@ -467,11 +468,11 @@ def _admission_context(request: Request, user: User, state: AdmissionState) -> A
 
 
 def _dry_run_target(kind: Kind, name: str) -> Target:
-    """Return how to have an object made without storing it."""
+    """Return a target for a dry run, which creates an object without storing it."""
     return Target(kind=kind, namespace="", name=name, username="", verb="create", dry_run=True)
 
 
 def _check_path_names(call: ApiCall) -> None:
-    """Refuse names and namespaces that can be none."""
+    """Refuse invalid names and namespaces in the path."""
     check_path_segment(call.target.name)
     check_path_segment(call.target.namespace)

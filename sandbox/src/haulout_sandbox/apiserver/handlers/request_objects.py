@@ -1,4 +1,4 @@
-"""What a request sends: an object to be stored, a patch, or something to be done."""
+"""Decoding of request bodies: an object to store, a patch, or the argument of a subresource."""
 
 from haulout_sandbox.apiserver import status
 from haulout_sandbox.apiserver.apiextensions.custom_resource_version import custom_version_of
@@ -17,9 +17,9 @@ _PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
 
 
 def decode_body(call: ApiCall, *, kind: str, expected_version: str | None = "") -> JsonObject:
-    """Return what is asked for.
+    """Return the decoded body.
 
-    `expected_version` is the API version it may name, the target's by default, None for any.
+    `expected_version` is the API version that the body may name: by default the target's, None for any.
     """
     version = call.target.kind.api_version if expected_version == "" else expected_version
     request_options.check_write_options(call.request)
@@ -35,7 +35,7 @@ def decode_body(call: ApiCall, *, kind: str, expected_version: str | None = "") 
 
 
 def decode_sent_object(call: ApiCall, *, content_type: str = "") -> JsonObject:
-    """Return the object to be stored, as far as its kind knows what it has."""
+    """Return the object to store, without unknown fields."""
     request, kind, version = call.request, call.target.kind, custom_version_of(call.target.kind)
     request_options.check_write_options(request)
     body, content_type = request.body or b"", content_type or request.content_type
@@ -50,7 +50,7 @@ def decode_sent_object(call: ApiCall, *, content_type: str = "") -> JsonObject:
 
 
 def decode_applied_configuration(call: ApiCall) -> JsonObject:
-    """Return the configuration to be applied, in JSON, and no part of the object that is not written here."""
+    """Return the applied configuration as JSON, without the fields that are not written here."""
     kind, is_status = call.target.kind, call.target.subresource == "status"
     applied = decode_sent_object(call, content_type=status.JSON)
     applied |= {"apiVersion": kind.api_version, "kind": kind.kind}
@@ -68,7 +68,7 @@ def _check_api_version(body: JsonObject, version: str | None) -> None:
 
 
 def apply_sent_patch(call: ApiCall, obj: JsonObject) -> JsonObject:
-    """Return what the patch that was sent makes of `obj`."""
+    """Return `obj` with the patch of the request applied."""
     is_strategic, sent = content_type_of(call) == STRATEGIC_MERGE_PATCH, call.request.body or b""
     if is_strategic:
         schema = (
@@ -82,7 +82,7 @@ def apply_sent_patch(call: ApiCall, obj: JsonObject) -> JsonObject:
     if version := custom_version_of(call.target.kind):
         return version.decode(result, query=call.query, warnings=call.target.warnings)
     _check_api_version(result, call.target.kind.api_version)
-    # A merge patch shares what it leaves alone, which was looked at when it was written.
+    # A merge patch leaves untouched parts shared with the old object, and those were validated when they were written.
     is_merge_patch = content_type_of(call) == MERGE_PATCH
     changed = {name: part for name, part in result.items() if not is_merge_patch or part is not obj.get(name)}
     decoded = decode_with_field_validation(
@@ -94,17 +94,16 @@ def apply_sent_patch(call: ApiCall, obj: JsonObject) -> JsonObject:
 
 
 def content_type_of(call: ApiCall) -> str:
-    """Return what the body is said to be."""
     return call.request.content_type.partition(";")[0]
 
 
 def unsupported_media_type() -> StatusError:
-    """Say that nobody takes a body of this type."""
+    """Return the error for a body with an unsupported media type."""
     return StatusError(status.failure_status(415, "UnsupportedMediaType", "415: Unsupported Media Type", {}))
 
 
 def check_patch(call: ApiCall) -> None:
-    """Refuse a patch that cannot be one."""
+    """Refuse a malformed patch."""
     if content_type_of(call) not in _PATCHES:
         raise unsupported_media_type()
     request_body.check_size(call.request.body or b"")

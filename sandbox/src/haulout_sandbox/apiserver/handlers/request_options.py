@@ -1,4 +1,4 @@
-"""What a request says beside its object: the options of creates, updates, patches and deletes, checked."""
+"""Decoding and validation of CreateOptions, UpdateOptions, PatchOptions and DeleteOptions."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def check_write_options(request: Request) -> None:
-    """Refuse a create, update or patch whose options make no sense."""
+    """Refuse a create, update or patch with invalid options."""
     query, problems = query_parameters(request), []
     is_apply = request.method == "PATCH" and media_type(request.content_type) == APPLY_PATCH
     if is_apply and not query.get("fieldManager"):
@@ -39,7 +39,7 @@ def check_write_options(request: Request) -> None:
 
 
 def delete_options(request: Request) -> JsonObject:
-    """Return the options of a delete, from its body or, if that is empty, from its query."""
+    """Return the DeleteOptions from the body or, if that is empty, from the query."""
     query = query_parameters(request)
     if request.body:
         options = decode_delete_options(request.body, request.content_type)
@@ -56,7 +56,7 @@ def delete_options(request: Request) -> JsonObject:
 
 
 def check_delete_options(options: JsonObject) -> None:
-    """Refuse options of a delete that make no sense."""
+    """Refuse invalid DeleteOptions."""
     policy, problems = options.get("propagationPolicy"), _dry_run_problems(options.get("dryRun") or [])
     if policy is not None and options.get("orphanDependents") is not None:
         problems.append(field_errors.forbidden("propagationPolicy", "may not be set together with orphanDependents"))
@@ -66,7 +66,7 @@ def check_delete_options(options: JsonObject) -> None:
 
 
 def integer_parameter(query: Mapping[str, str], name: str) -> int:
-    """Return a parameter that is a number; 0 if it is not there."""
+    """Return an integer parameter, or 0 if it is absent."""
     text = query.get(name)
     if text is None:
         return 0

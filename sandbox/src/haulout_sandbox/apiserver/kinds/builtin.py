@@ -1,6 +1,6 @@
-"""The remaining built-in kinds that daily life and node maintenance meet: one row for each.
+"""The built-in kinds that `kind` does not define: one entry each, as far as users and node maintenance need them.
 
-`kind` has those that the server itself knows more about. The facts are those of Kubernetes 1.36
+`kind` has the kinds that the server treats specially. The facts are those of Kubernetes 1.36
 (`pkg/registry/*/*/strategy.go` and `…/storage`).
 """
 
@@ -29,7 +29,7 @@ def _with_status(
     omit_empty: tuple[str, ...] = ("status",),
     **kwargs: Any,
 ) -> Kind:
-    """Return a kind with spec and status; `status` is what a new object has."""
+    """Return a kind with spec and status; `status` is the initial status of a new object."""
     fields: JsonObject = {
         "initial_status": status or {},
         "always_present": ("spec", "status"),
@@ -47,7 +47,7 @@ def _admission_configuration(kind: str, **kwargs: Any) -> Kind:
     return _kind(_ADMISSION, kind, namespaced=False, **common, **kwargs)
 
 
-# What runs pods
+# Workloads
 
 DEPLOYMENT = _workload("apps/v1", "Deployment", short="deploy", scale_paths=ScalePaths())
 REPLICA_SET = _workload("apps/v1", "ReplicaSet", short="rs", scale_paths=ScalePaths(), status={"replicas": 0})
@@ -136,7 +136,7 @@ VOLUME_ATTACHMENT = _with_status(
     omit_empty=(),
 )
 
-# What extends the API
+# API extension
 
 CUSTOM_RESOURCE_DEFINITION = _with_status(
     "apiextensions.k8s.io/v1",

@@ -1,15 +1,14 @@
-"""EvictionRequest and Eviction (`lifecycle.k8s.io/v1alpha1`), which Kubernetes 1.37 has behind a feature gate.
+"""EvictionRequest and Eviction (`lifecycle.k8s.io/v1alpha1`), behind a feature gate in Kubernetes 1.37.
 
     ApiServer(clock, features=[EVICTION_REQUEST_API])
 
-They are built in as far as clients can see, but noted as a definition of custom resources would note them: a schema
-and its rules say all that matters here. So `crd_controller()` can also be installed in a real cluster that does not
-have the API yet. They follow the 1.37 code (`pkg/apis/lifecycle/validation/validation.go`), with three liberties:
-refusals are in the words of a schema, no strategic merge patch is taken, and responders' times are not compared with
-the clock.
+To clients they are built-in kinds, but they are declared as CustomResourceDefinitions: a schema and its rules cover all
+that matters here. So `definitions()` can also be installed in a real cluster that does not have the API yet. They
+follow the 1.37 code (`pkg/apis/lifecycle/validation/validation.go`), with three differences: errors are worded as
+schema errors, strategic merge patch is not supported, and timestamps of responders are not compared with the clock.
 
-With the feature pods have `spec.evictionResponders`, which the types of Kubernetes 1.36 lack:
-`decode_eviction_responders` lets it pass.
+With the feature, pods have `spec.evictionResponders`, which the types of Kubernetes 1.36 lack:
+`decode_eviction_responders` accepts it.
 """
 
 from collections.abc import Iterable
@@ -22,14 +21,15 @@ from haulout_sandbox.apiserver.serializer.decoder import Decoded
 EVICTION_REQUEST_API = "EvictionRequestAPI"
 
 _POD_FIELD = "evictionResponders"
-_MAX_RESPONDERS = 11  # ten of the pod and the last one
+_MAX_RESPONDERS = 11  # ten of the pod, and the imperative evictor
 _NAME = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 _UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-_API_APPROVAL = "https://github.com/kubernetes/kubernetes/pull/137050"  # a definition in this group needs such a mark
+# definitions in a *.k8s.io group need this annotation
+_API_APPROVAL = "https://github.com/kubernetes/kubernetes/pull/137050"
 
 
 def definitions(*, requester: str = "requester") -> list[JsonObject]:
-    """Return the definitions of both kinds; `requester` is what the field is called, which was not always the same."""
+    """Return the definitions of both kinds; `requester` is the name of that field, which has changed upstream."""
     return [
         _definition("evictionrequests", "EvictionRequest", _request_spec(requester), _request_status()),
         _definition("evictions", "Eviction", _eviction_spec(), _eviction_status()),
@@ -37,7 +37,7 @@ def definitions(*, requester: str = "requester") -> list[JsonObject]:
 
 
 def decode_eviction_responders(decoded: Decoded, sent: Any) -> Decoded:
-    """Return what was read of an object with the field that its type does not have yet."""
+    """Return the decoded object with `evictionResponders`, a field that its type does not have yet."""
     paths = [path for path in decoded.unknown if path == _POD_FIELD or path.endswith(f".{_POD_FIELD}")]
     if not paths:
         return decoded
@@ -52,7 +52,7 @@ def _copy_field(obj: JsonObject, sent: JsonObject, path: list[str]) -> JsonObjec
     return obj | {name: _copy_field(obj[name], sent[name], rest) if rest else sent[name]}
 
 
-# The schemas
+# Schemas
 
 
 def _definition(plural: str, kind: str, spec: JsonObject, status: JsonObject) -> JsonObject:

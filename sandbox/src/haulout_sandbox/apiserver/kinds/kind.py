@@ -1,11 +1,11 @@
-"""What the sandbox's API server knows: one row for each kind.
+"""`Kind`: how the API server treats each kind of object, and the kinds that it treats specially.
 
-A row says how the real server treats the kind where kinds differ: whether a PUT creates, whether it needs a
-resourceVersion, what a delete answers, which fields can be selected. The facts are those of Kubernetes 1.36
-(`pkg/registry/*/strategy.go`). A further kind is one more row: `ApiServer.know(Kind(…))`.
+A `Kind` says where kinds differ: whether a PUT creates, whether it needs a resourceVersion, what a delete returns,
+which fields can be selected. The facts are those of Kubernetes 1.36 (`pkg/registry/*/strategy.go`). Tests add kinds
+with `ApiServer.add_kind(Kind(…))`.
 
-A version of a custom resource is a row, too, made from its definition, and has `custom_resource`. All versions of a
-resource are stored as one: what lies in the store has one identity, and each version shows it in its own way.
+A version of a custom resource is a `Kind` too, created from its definition, with `custom_resource`. All versions of a
+resource share their stored objects: an object has one identity, and each version shows it in its own form.
 """
 
 import sys
@@ -26,30 +26,24 @@ _META_FIELDS = ("metadata.name", "metadata.namespace")
 
 
 class CustomResource(Protocol):
-    """What the definition of a custom resource says about one of its versions, now: it follows the definition."""
+    """One version of a custom resource, as its current definition has it; it follows changes of the definition."""
 
     is_served: bool
 
-    def from_storage(self, stored: JsonObject) -> JsonObject:
-        """Return what is stored as an object of this version."""
-        ...
+    def from_storage(self, stored: JsonObject) -> JsonObject: ...
 
-    def to_storage(self, obj: JsonObject) -> JsonObject:
-        """Return an object of this version as it is stored."""
-        ...
+    def to_storage(self, obj: JsonObject) -> JsonObject: ...
 
-    def with_defaults(self, obj: JsonObject) -> JsonObject:
-        """Return the object with its defaults."""
-        ...
+    def with_defaults(self, obj: JsonObject) -> JsonObject: ...
 
     def validate(self, new: JsonObject, old: JsonObject | None, *, subresource: str) -> None:
-        """Refuse an object, or a change of it, that is wrong."""
+        """Refuse an invalid object or an invalid change."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StorageConversion:
-    """How a built-in kind is stored that is shown otherwise, or that shares its objects with another kind."""
+    """How a built-in kind is stored if that differs from how it is served, or if two kinds share objects."""
 
     name: str
     from_storage: Callable[[JsonObject], JsonObject] = field(kw_only=True)
@@ -58,16 +52,16 @@ class StorageConversion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePaths:
-    """Where the numbers lie that the scale subresource shows; the selector may be an object or a text."""
+    """The paths of the fields that the scale subresource shows; the selector may be an object or text."""
 
     replicas: str = ".spec.replicas"
     status_replicas: str = ".status.replicas"
-    selector: str = ".spec.selector"  # "": there is none
+    selector: str = ".spec.selector"  # "": no selector
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Kind:
-    """One kind of object and how the server treats it."""
+    """A kind of object and how the server treats it."""
 
     group: str
     version: str
@@ -75,29 +69,29 @@ class Kind:
     kind: str
     namespaced: bool = True
     short_names: tuple[str, ...] = ()
-    singular: str = ""  # by default the kind in lower case
-    list_kind: str = ""  # by default the kind with List
+    singular: str = ""  # default: the kind in lower case
+    list_kind: str = ""  # default: the kind with List
     categories: tuple[str, ...] = ()
-    verbs: tuple[str, ...] = ()  # as discovery lists them; by default all
+    verbs: tuple[str, ...] = ()  # as discovery lists them; default: all
     is_custom: bool = False  # defined by a CRD: list items keep kind and apiVersion
     custom_resource: CustomResource | None = None  # of a custom resource whose definition is in the store
-    storage_conversion: StorageConversion | None = None  # of a built-in kind that is not stored as it is shown
+    storage_conversion: StorageConversion | None = None  # of a built-in kind whose stored form differs
     has_status: bool = False
-    scale_paths: ScalePaths | None = None  # has the subresource
-    initial_status: JsonObject | None = None  # replaces what a POST sends; None keeps that
+    scale_paths: ScalePaths | None = None  # set if the kind has the scale subresource
+    initial_status: JsonObject | None = None  # replaces the status of a POST; None keeps it
     has_generation: bool = False
     allows_create_on_update: bool = False
     requires_version_on_update: bool = False
-    has_graceful_deletion: bool = False  # deletion leaves time to terminate
+    has_graceful_deletion: bool = False  # deletion waits for the grace period
     delete_returns_object: bool = False  # rather than a Status
-    orphans_by_default: bool = False  # what belongs to it stays when it goes, unless a deletion says otherwise
-    is_garbage_collected: bool = True  # knows about what belongs to it at all
-    ttl: timedelta | None = None  # after its last change it goes by itself
+    orphans_by_default: bool = False  # dependents are orphaned unless the DeleteOptions say otherwise
+    is_garbage_collected: bool = True  # supports propagation policies
+    ttl: timedelta | None = None  # objects expire this long after their last change
     selectable_fields: tuple[str, ...] = _META_FIELDS
     field_defaults: JsonObject = field(default_factory=dict)
-    always_present: tuple[str, ...] = ()  # always present in an answer, if only as {}
-    omit_empty: tuple[str, ...] = ()  # sections that never show an empty value ("": the object itself)
-    stored_as: str = field(init=False)  # what the store knows it by, whatever the version
+    always_present: tuple[str, ...] = ()  # sections that a response always has, if only as {}
+    omit_empty: tuple[str, ...] = ()  # sections that omit empty values ("": the object itself)
+    stored_as: str = field(init=False)  # the storage name, shared by all versions
 
     def __post_init__(self) -> None:
         for name, value in (
@@ -118,16 +112,14 @@ class Kind:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def key(self, namespace: str, name: str) -> str:
-        """Return where an object lies among its kind; keys sort as in etcd."""
+        """Return the storage key of an object; keys sort as in etcd."""
         return f"{namespace}/{name}" if self.namespaced else name
 
     def key_of(self, obj: JsonObject) -> str:
-        """Return where `obj` lies among its kind."""
         meta = obj["metadata"]
         return self.key(meta.get("namespace", ""), meta["name"])
 
     def path(self, key: str) -> str:
-        """Return the URL path of the object at `key`."""
         root = f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
         if not self.namespaced:
             return f"{root}/{self.plural}/{key}"
@@ -136,24 +128,22 @@ class Kind:
 
     @property
     def is_converted(self) -> bool:
-        """Tell whether objects of this kind are stored otherwise than they are shown."""
+        """Return whether the stored form of this kind differs from the served one."""
         return self.custom_resource is not None or self.storage_conversion is not None
 
     def from_storage(self, stored: JsonObject) -> JsonObject:
-        """Return what is stored as an object of this kind."""
         conversion = self.custom_resource or self.storage_conversion
         return stored if conversion is None else conversion.from_storage(stored)
 
     def to_storage(self, obj: JsonObject) -> JsonObject:
-        """Return an object of this kind as it is stored."""
         conversion = self.custom_resource or self.storage_conversion
         return obj if conversion is None else conversion.to_storage(obj)
 
     def normalize(self, obj: JsonObject, *, previous: JsonObject | None = None) -> JsonObject:
-        """Return `obj` as the server shows it: without nulls and without the empty values its Go type omits.
+        """Return `obj` as the server shows it: without nulls and without the empty values that its Go type omits.
 
-        It matters to JSON patches: after the last taint is gone, `/spec/taints` is gone too. Of a custom resource only
-        the metadata has a Go type. The parts that it shares with the object `previous` are so already.
+        JSON patches depend on this: when the last taint is removed, `/spec/taints` is removed too. Of a custom resource
+        only the metadata has a Go type. Parts shared with the object `previous` are already normalized.
         """
         result = dict(obj) if self.custom_resource is not None else _without_new_nulls(obj, previous or {})
         result |= {"apiVersion": self.api_version, "kind": self.kind, "metadata": _metadata(result["metadata"])}
@@ -167,7 +157,7 @@ class Kind:
         return result
 
     def normalize_section(self, name: str, content: JsonObject) -> JsonObject:
-        """Return a section, which holds no nulls, as the server shows it."""
+        """Return a section without nulls as the server shows it."""
         return self._without_empty(content) if name in self.omit_empty else content
 
     def _without_empty(self, section: JsonObject) -> JsonObject:
@@ -179,7 +169,7 @@ class Kind:
 
 
 def _without_new_nulls(obj: JsonObject, previous: JsonObject) -> JsonObject:
-    """Return a new object without nulls; most hold none, which is found out much faster than they are rebuilt."""
+    """Return a new object without nulls. Most have none, and finding that out is much faster than a rebuild."""
     changed = {
         name: _changed_part(part, previous.get(name)) for name, part in obj.items() if part is not previous.get(name)
     }
@@ -189,7 +179,7 @@ def _without_new_nulls(obj: JsonObject, previous: JsonObject) -> JsonObject:
 
 
 def _changed_part(part: Any, previous: Any) -> Any:
-    """Return a part without what of it was there before."""
+    """Return the part without what is identical in `previous`."""
     if not isinstance(part, dict) or not isinstance(previous, dict):
         return part
     return {name: value for name, value in part.items() if value is not previous.get(name)}
@@ -208,7 +198,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def without_nulls(value: Any) -> Any:
-    """Return a copy of `value` in which nothing is null."""
+    """Return a copy of `value` without nulls."""
     if isinstance(value, dict):
         return {name: without_nulls(item) for name, item in value.items() if item is not None}
     if isinstance(value, list):

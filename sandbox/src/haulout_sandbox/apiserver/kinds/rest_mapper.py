@@ -1,7 +1,7 @@
-"""Which kinds the server serves now, found by path, by type and by name.
+"""The kinds that the server serves now, by path, by type and by name.
 
-Built-in kinds and those that a test made known stay; those of custom resources come, change and go with their
-definitions. That is rare, and looking one up is not: each change makes the tables anew.
+Built-in kinds and those added by tests stay. Kinds of custom resources come and go with their definitions. Such changes
+are rare and lookups are frequent, so each change rebuilds the tables.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from haulout_sandbox.apiserver.kinds.kind import Kind
 
 
 class RestMapper:
-    """The kinds there are, in the order in which they came; of two with the same name the first is meant."""
+    """An ordered registry of kinds; of two kinds with the same name the first one is found."""
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
         self._kinds: dict[Kind, None] = {}
@@ -23,7 +23,6 @@ class RestMapper:
         return kind in self._kinds
 
     def update(self, *, remove: Iterable[Kind] = (), add: Iterable[Kind] = ()) -> None:
-        """Serve other kinds from now on."""
         for kind in remove:
             del self._kinds[kind]
         self._kinds |= dict.fromkeys(add)
@@ -35,21 +34,19 @@ class RestMapper:
         self._builtin_groups = {kind.group for kind in last_first if not kind.is_custom}
 
     def kind_for_path(self, group: str, version: str, plural: str) -> Kind | None:
-        """Return the kind at a path."""
         return self._by_path.get((group, version, plural))
 
     def kind_for_type(self, api_version: str, kind: str) -> Kind | None:
-        """Return the kind that an object says it is of."""
+        """Return the kind for the apiVersion and kind of an object."""
         return self._by_type.get((api_version, kind))
 
     def kind_for_name(self, plural: str) -> Kind | None:
-        """Return the kind with that plural, or `plural.group` where it is not unique."""
+        """Return the kind with that plural, or with `plural.group` where the plural is ambiguous."""
         return self._by_name.get(plural)
 
     def has_group(self, group: str) -> bool:
-        """Tell whether anything is served in the group."""
         return group in self._groups
 
     def is_builtin_group(self, group: str) -> bool:
-        """Tell whether it is a group of the server itself, rather than one that is there because of a definition."""
+        """Return whether the group belongs to the server itself rather than to custom resources."""
         return group in self._builtin_groups

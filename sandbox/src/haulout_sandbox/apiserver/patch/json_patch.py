@@ -1,7 +1,7 @@
 """JSON patch (RFC 6902) and merge patch (RFC 7386), as the real server applies them.
 
-Its JSON patch library is looser than the RFC in one place, and so is this: `replace` of a key that an object does not
-have sets it. A patch that does not apply, a failed `test` included, is always the same 422, which does not say why.
+Its JSON patch library deviates from the RFC in one point, and so does this: `replace` of a key that an object does not
+have sets it. A patch that does not apply, a failed `test` included, always gets the same 422, which does not say why.
 """
 
 import copy
@@ -23,16 +23,16 @@ class _DoesNotApply(Exception):
 
 
 def equal_json(left: Any, right: Any) -> bool:
-    """Compare as JSON does: true is not 1, 1 is not 1.0, the order of keys is nothing."""
+    """Compare as JSON: true is not 1, 1 is not 1.0, and the order of keys does not matter."""
     if left is right:
         return True
-    if left != right:  # what is the same as JSON is equal as Python, too, and this is found out much faster
+    if left != right:  # values equal as JSON are equal in Python, which is much faster to compare
         return False
     return msgspec.json.encode(left, order="sorted") == msgspec.json.encode(right, order="sorted")
 
 
 def apply_patch(obj: JsonObject, body: bytes, content_type: str) -> JsonObject:
-    """Return what the patch makes of `obj`. A merge patch leaves that as it is, a JSON patch may change it."""
+    """Return `obj` with the patch applied. A merge patch does not change `obj`, a JSON patch may."""
     media_type = content_type.partition(";")[0]
     if media_type not in (JSON_PATCH, MERGE_PATCH):
         raise StatusError(failure_status(415, "UnsupportedMediaType", "415: Unsupported Media Type", {}))
@@ -54,7 +54,6 @@ def _decode_merge_patch(body: bytes) -> JsonObject:
 
 
 def _decode_operations(body: bytes) -> list[JsonObject]:
-    """Return the operations of a JSON patch."""
     patch = decode_json(body)
     if not isinstance(patch, list) or not all(_is_operation(operation) for operation in patch):
         raise bad_request("a JSON patch must be a list of operations")
@@ -66,7 +65,7 @@ def _is_operation(value: Any) -> bool:
 
 
 def apply_merge_patch(target: Any, patch: Any) -> Any:
-    """Return what a merge patch makes of `target`, sharing what it leaves alone."""
+    """Return the result of a merge patch; it shares unchanged parts with `target`."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -79,7 +78,7 @@ def apply_merge_patch(target: Any, patch: Any) -> Any:
 
 
 def _apply_json_patch(obj: JsonObject, operations: list[JsonObject]) -> Any:
-    root = {"": obj}  # so that the whole document has a parent too
+    root = {"": obj}  # gives the whole document a parent, too
     try:
         for operation in operations:
             _OPERATIONS[operation["op"]](root, operation)
@@ -89,7 +88,7 @@ def _apply_json_patch(obj: JsonObject, operations: list[JsonObject]) -> Any:
 
 
 def _resolve_pointer(document: JsonObject, pointer: str) -> tuple[Any, str]:
-    """Return what holds the place that `pointer` names, and the place's name in it."""
+    """Return the container that `pointer` refers into, and the key in it."""
     if pointer and not pointer.startswith("/"):
         raise _DoesNotApply
     *parents, name = (part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/"))

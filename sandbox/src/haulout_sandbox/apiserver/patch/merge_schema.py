@@ -1,16 +1,17 @@
-"""What merging must know about types: which lists merge and by which key, which parts are one piece, what is a map.
+"""Merge schemas: which lists merge and by which key, which values are atomic, which objects are maps.
 
-The facts about built-in types lie in `shapes.json`, taken from the OpenAPI of the real server by `tests/controlplane/
-shapes.py`; those about custom resources come from the schema in their definition. Both become the same small terms:
+Those of built-in types are in `shapes.json`, extracted from the OpenAPI of the real server by
+`tests/controlplane/merge_schemas.py`; those of custom resources come from the schema in their definition. Both are
+written in the same terms:
 
     "string" "number" "boolean" "scalar"    one value; "scalar" is any of them (quantities, times, ports)
-    "any"                                   any value, in one piece
-    "deduced"                               any value: an object is merged by its keys, all else is in one piece
+    "any"                                   any value, atomic
+    "deduced"                               any value: an object is merged by its keys, all else is atomic
     "#core.v1.PodSpec"                      a type by its name; {"ref": name, …} if this use of it differs
     {"list": term, …}                       with "type" and "keys" (server-side apply), "strategy" and "merge_key"
-    {"fields": {name: term}, "map": term}   an object: fields it declares, and what other keys hold, if they may be
+    {"fields": {name: term}, "map": term}   an object: its declared fields, and the values of other keys, if allowed
 
-A `MergeSchema` is a term with its references followed. Shapes are made when asked for and then kept: a type graph has
+A `MergeSchema` is a term with its references resolved. It is built on demand and cached, because the type graph has
 cycles.
 """
 
@@ -37,7 +38,7 @@ _META = "#meta.v1.ObjectMeta"
 
 
 class MergeSchema:
-    """How one value is put together; `kind` is object, list, string, number, boolean, scalar, any or deduced."""
+    """How patches merge a value; `kind` is object, list, string, number, boolean, scalar, any or deduced."""
 
     def __init__(self, term: SchemaTerm, types: Mapping[str, SchemaTerm]) -> None:
         self.name, reference = "", term
@@ -60,26 +61,26 @@ class MergeSchema:
 
     @property
     def items(self) -> "MergeSchema | None":
-        """What a list holds."""
+        """Return the schema of the items of a list."""
         if self.kind in ("any", "deduced"):
             return ANY
         return self._child("", self._attributes["list"]) if self.kind == "list" else None
 
     @property
     def declared_fields(self) -> Mapping[str, SchemaTerm]:
-        """The fields that an object declares; a map declares none."""
+        """Return the fields that an object declares; a map declares none."""
         fields: Mapping[str, SchemaTerm] = self._attributes.get("fields", {})
         return fields
 
     def field(self, name: str) -> "MergeSchema | None":
-        """Return what is under `name`, or None if nothing may be there."""
+        """Return the schema of a field, or None if the field may not exist."""
         if self.kind in ("any", "deduced"):
             return self
         term = self.declared_fields.get(name)
         return self._child("", self._attributes.get("map")) if term is None else self._child(name, term)
 
     def default(self, name: str) -> Any:
-        """Return what a field that is the key in a list has where it is not given."""
+        """Return the default of a field that is a merge key, for items that omit it."""
         return self._attributes.get("defaults", {}).get(name)
 
     def _child(self, name: str, term: SchemaTerm | None) -> "MergeSchema | None":
@@ -93,13 +94,13 @@ DEDUCED = MergeSchema("deduced", {})
 
 
 def merge_schema_of(api_version: str, kind: str) -> MergeSchema | None:
-    """Return the shape of a built-in kind, or None for a kind that is not built in."""
+    """Return the merge schema of a built-in kind, or None for other kinds."""
     name = builtin_types().kinds.get(f"{api_version} {kind}")
     return _builtin_schema(name) if name else None
 
 
 def first_type_mismatch(value: Any, schema: MergeSchema, path: str = "") -> str:
-    """Return the path of the first value that its type does not allow, or nothing; unknown fields may hold anything."""
+    """Return the path of the first value of the wrong type, or nothing; unknown fields may hold anything."""
     children: Iterable[tuple[str, Any, MergeSchema | None]] = ()
     if isinstance(value, dict) and schema.kind == "object":
         children = ((f"{path}.{name}", item, schema.field(name)) for name, item in value.items())
@@ -118,7 +119,7 @@ def first_type_mismatch(value: Any, schema: MergeSchema, path: str = "") -> str:
 
 
 def from_openapi_schema(schema: JsonObject) -> MergeSchema:
-    """Return the shape of a custom resource, given the structural schema of its version."""
+    """Return the merge schema of a custom resource, given the structural schema of its version."""
     term = term_from_openapi(schema, str)
     if not isinstance(term, dict) or "list" in term:
         return DEDUCED
@@ -128,7 +129,7 @@ def from_openapi_schema(schema: JsonObject) -> MergeSchema:
 def term_from_openapi(
     schema: JsonObject, reference: Callable[[str], SchemaTerm], *, is_open: bool = False
 ) -> SchemaTerm:
-    """Return an OpenAPI schema as a term; `reference` says what to make of a `$ref`."""
+    """Return an OpenAPI schema as a term; `reference` resolves a `$ref`."""
     target = _ref(schema)
     if target:
         term = reference(target)
@@ -203,7 +204,7 @@ def _type_and_metadata() -> dict[str, SchemaTerm]:
 
 
 class BuiltinTypes(msgspec.Struct):
-    """Built-in kinds by API version and kind, and the types that they consist of."""
+    """Built-in kinds by API version and kind, and the types that they use."""
 
     kinds: dict[str, str]
     types: dict[str, SchemaTerm]
@@ -211,7 +212,6 @@ class BuiltinTypes(msgspec.Struct):
 
 @functools.cache
 def builtin_types() -> BuiltinTypes:
-    """Return what is known of the built-in types."""
     return msgspec.json.decode(resources.files(__package__).joinpath("shapes.json").read_bytes(), type=BuiltinTypes)
 
 

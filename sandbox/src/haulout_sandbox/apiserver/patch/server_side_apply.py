@@ -1,10 +1,11 @@
-"""Server-side apply: merges an applied configuration into an object and remembers who applied which field.
+"""Server-side apply: merges an applied configuration into an object and tracks field ownership.
 
-An apply adds and changes what it says. It removes what its manager applied before and does not say any more, unless
-another applier has it too. To change a field that another applier owns is a conflict, unless forced.
+An apply adds and changes the fields of its configuration. It removes fields that its manager applied before and no
+longer sends, unless another applier owns them too. Changing a field that another applier owns is a conflict, unless
+forced.
 
-`metadata.managedFields` has one entry for each manager that applied something, in the form of the real server. Only
-appliers own fields: other writes leave the entries as they are, and their changes never conflict.
+`metadata.managedFields` has one entry per manager that applied, in the format of the real server. Only appliers own
+fields here: other writes leave the entries unchanged and never conflict.
 """
 
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def apply(
     force: bool = False,
     subresource: str = "",
 ) -> JsonObject:
-    """Return what `applied` makes of `current` (None: of nothing), managed fields included."""
+    """Return `current` (None: nothing) with `applied` merged into it, managed fields included."""
     if applied["metadata"].get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
     live = current or {}
@@ -108,7 +109,7 @@ def _without_managed_fields(obj: JsonObject) -> JsonObject:
 
 
 def _applied_paths(applied: JsonObject, schema: MergeSchema) -> set[Path]:
-    """Return every field and list item that an applied configuration sets."""
+    """Return the path of every field and list item that an applied configuration sets."""
     return set(_iter_paths(applied, schema, ())) - _UNOWNED
 
 
@@ -127,7 +128,7 @@ def _iter_paths(value: Any, schema: MergeSchema, path: Path) -> Iterator[Path]:
 
 
 def _path_element(item: Any, schema: MergeSchema) -> str:
-    """Return the path element of a list's item."""
+    """Return the path element of a list item."""
     if not schema.map_keys:
         return f"v:{_json(item)}"
     items = schema.items or ANY
@@ -144,7 +145,6 @@ def _path_element(item: Any, schema: MergeSchema) -> str:
 
 
 def _merge(live: Any, applied: Any, schema: MergeSchema) -> Any:
-    """Return `live` with all that `applied` says."""
     if schema.is_atomic:
         return applied
     if isinstance(live, dict) and isinstance(applied, dict):
@@ -169,12 +169,12 @@ def _value_at(value: Any, path: Path, schema: MergeSchema) -> Any:
         else:
             value = value.get(name[2:], _ABSENT) if isinstance(value, dict) else _ABSENT
             schema = _field_schema(schema, name[2:])
-    # Whether an item is there is a field of its own; what it holds are others.
+    # The existence of an item is a field of its own, separate from the fields inside it.
     return None if path and path[-1].startswith("k:") and value is not _ABSENT else value
 
 
 def _remove_path(value: Any, path: Path, schema: MergeSchema) -> Any:
-    """Return `value` without the field at `path`, and without what is empty then."""
+    """Return `value` without the field at `path`, and without parents that become empty."""
     first, *rest = path
     if isinstance(value, list):
         items = schema.items or ANY
@@ -196,7 +196,7 @@ def _field_schema(schema: MergeSchema, name: str) -> MergeSchema:
     return schema.field(name) or DEDUCED
 
 
-# Managed fields on the wire
+# Encoding of managed fields
 
 
 def _new_entry(applied: JsonObject, fields: set[Path], manager: str, now: str, subresource: str) -> JsonObject:
@@ -217,7 +217,7 @@ def _with_fields(entry: JsonObject, fields: set[Path]) -> JsonObject:
 
 
 def _owned_paths(entry: JsonObject) -> set[Path]:
-    """Return what an applier owns; anybody else owns nothing."""
+    """Return the paths that an entry owns if it is an applier's; other entries own nothing."""
     return set(_decode_fields_v1(entry.get("fieldsV1"), ())) if entry.get("operation") == "Apply" else set()
 
 

@@ -1,11 +1,11 @@
-"""Strategic merge patch: a merge patch that knows which lists are sets and which have items with a key.
+"""Strategic merge patch: a merge patch that distinguishes atomic lists, sets and lists with a merge key.
 
 Follows apimachinery's `util/strategicpatch`, directives included:
 
-    $patch: replace | delete            on an object or a list item: take mine, or drop it
-    $retainKeys: [names]                drop all other keys of this object
-    $setElementOrder/<list>: [items]    the order of the items named; others stay behind the items that they follow
-    $deleteFromPrimitiveList/<list>     drop these values
+    $patch: replace | delete            on an object or a list item: replace or remove it
+    $retainKeys: [names]                remove all other keys of this object
+    $setElementOrder/<list>: [items]    the order of these items; others keep their place after their predecessor
+    $deleteFromPrimitiveList/<list>     remove these values
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ _DIRECTIVES = (_PATCH, _RETAIN, _ORDER, _DELETE)
 
 
 def strategic_merge(obj: JsonObject, patch: JsonObject, schema: MergeSchema) -> JsonObject:
-    """Return what the patch makes of `obj`, which stays as it is."""
+    """Return `obj` with the patch applied; `obj` itself is not changed."""
     directive = patch.get(_PATCH)
     if directive not in (None, "replace", "delete"):
         raise bad_request(f"unknown directive {_PATCH}: {directive}")
@@ -46,7 +46,7 @@ def strategic_merge(obj: JsonObject, patch: JsonObject, schema: MergeSchema) -> 
 
 
 def _directive_lists(patch: JsonObject, directive: str) -> list[tuple[str, list[Any]]]:
-    """Return the lists that a directive is about, and what it says of each."""
+    """Return the lists that a directive names, each with the directive's value."""
     return [
         (name.removeprefix(directive), _require_list(value))
         for name, value in patch.items()
@@ -74,7 +74,7 @@ def _merge_list(live: list[Any], patch: list[Any], schema: MergeSchema) -> list[
     items = list(live)
     for item in patch:
         item_key = _item_key(item, key)
-        # Ports of two protocols have the same key: the first is meant, and all are deleted.
+        # Ports of two protocols share a merge key: the first one is merged, and a delete removes all.
         index = next((index for index, existing in enumerate(items) if _item_key(existing, key) == item_key), None)
         if item.get(_PATCH) == "delete":
             items = [existing for existing in items if _item_key(existing, key) != item_key]
@@ -86,7 +86,7 @@ def _merge_list(live: list[Any], patch: list[Any], schema: MergeSchema) -> list[
 
 
 def _reorder(items: list[Any], order: list[Any], key: str) -> list[Any]:
-    """Return the items that `order` has in that order; each of the others follows the one that it follows now."""
+    """Return the items that `order` names in that order; each other item stays after its current predecessor."""
     ranks = {_item_key(item, key): rank for rank, item in reversed(list(enumerate(order)))}
     groups: list[tuple[int, list[Any]]] = [(-1, [])]
     for item in items:
@@ -99,14 +99,14 @@ def _reorder(items: list[Any], order: list[Any], key: str) -> list[Any]:
 
 
 def _item_key(item: Any, key: str) -> str:
-    """Return what tells an item from others: the item itself, or what it has under the merge key."""
+    """Return the identity of an item: the item itself, or its value of the merge key."""
     if key and (not isinstance(item, dict) or key not in item):
         raise StatusError(failure_status(500, "", f"a list item does not contain its merge key: {key}"))
     return msgspec.json.encode(item[key] if key else item, order="sorted").decode()
 
 
 def _without_directives(value: Any) -> Any:
-    """Return a part of the patch that there is nothing to merge with: without nulls and directives."""
+    """Return a part of the patch with no counterpart in the object, without nulls and directives."""
     if isinstance(value, list):
         return [_without_directives(item) for item in value if not _is_deletion(item)]
     if isinstance(value, dict):

@@ -1,9 +1,9 @@
-"""What the server writes into an object where its author said nothing, on every write.
+"""Defaults that the server sets on every write.
 
-    defaulted(DEPLOYMENT, {"spec": {…}})["spec"]["replicas"]        # 1
+    with_defaults(DEPLOYMENT, {"spec": {…}})["spec"]["replicas"]        # 1
 
-Follows `pkg/apis/*/*/defaults.go` of Kubernetes 1.36, and the few conversions that show (a Secret's stringData becomes
-data). What is decided once, when an object is created, is in `strategy`. Nothing here looks at other objects.
+Follows `pkg/apis/*/*/defaults.go` of Kubernetes 1.36, and the few visible conversions (a Secret's stringData becomes
+data). Values that are set once at creation are in `strategy`. Nothing here reads other objects.
 """
 
 import base64
@@ -41,16 +41,15 @@ _MAX_BACKOFF_LIMIT = 2**31 - 1
 
 
 def with_defaults(kind: Kind, obj: JsonObject) -> JsonObject:
-    """Return `obj` with its defaults."""
     result = copy.deepcopy(obj)
     set_defaults(kind, result)
     return result
 
 
 def has_defaults(kind: Kind, *, subresource: str = "") -> bool:
-    """Tell whether anything can be missing in what is written there.
+    """Return whether defaults apply to such a write.
 
-    Of what is written to a status, the server keeps the status alone, and those of most kinds have no defaults.
+    A write to the status subresource changes only the status, and the status of most kinds has no defaults.
     """
     if kind.is_custom:
         return True
@@ -58,7 +57,7 @@ def has_defaults(kind: Kind, *, subresource: str = "") -> bool:
 
 
 def set_defaults(kind: Kind, obj: JsonObject, *, subresource: str = "") -> None:
-    """Write the defaults into `obj`, which nobody else holds."""
+    """Set the defaults in place; `obj` must not be shared."""
     if not has_defaults(kind, subresource=subresource):
         return
     if set_kind_defaults := _DEFAULTS.get((kind.group, kind.kind)):
@@ -76,7 +75,7 @@ def _node(obj: JsonObject) -> None:
     spec, status = section_at(obj, "spec"), ensure_section(obj, "status")
     pod_cidr, pod_cidrs = spec.get("podCIDR"), spec.get("podCIDRs") or []
     if pod_cidr and pod_cidr not in pod_cidrs[:1]:
-        spec["podCIDRs"] = [pod_cidr]  # who sends the old field only, or means something else by it, is right
+        spec["podCIDRs"] = [pod_cidr]  # podCIDR wins where podCIDRs is missing or disagrees
     elif pod_cidrs:
         spec["podCIDR"] = pod_cidrs[0]
     if status.get("allocatable") is None and isinstance(status.get("capacity"), dict):
@@ -150,7 +149,8 @@ def _job(obj: JsonObject) -> None:
     _job_spec(spec)
     labels, meta = section_at(spec, "template", "metadata", "labels"), section_at(obj, "metadata")
     if labels and not meta.get("labels"):
-        meta["labels"] = labels  # the same, not a copy: what `strategy` adds to the template's, the job shows as well
+        # the same dict, not a copy: labels that `strategy` adds to the template then show on the Job, too
+        meta["labels"] = labels
 
 
 def _job_spec(spec: JsonObject) -> None:

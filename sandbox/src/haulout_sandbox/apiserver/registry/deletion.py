@@ -1,8 +1,8 @@
-"""What a deletion is asked to do with what belongs to the object, and what that does to its finalizers.
+"""Propagation policy: how DeleteOptions change the finalizers of an object.
 
-The API server deletes nothing but the object itself. It only leaves word for the garbage collector: the finalizer
-`foregroundDeletion` has the object wait until its dependents are gone, `orphan` until they have forgotten it; without
-either it goes at once, and the collector finds the dependents afterwards.
+The API server deletes only the object itself and leaves the dependents to the garbage collector. With the finalizer
+`foregroundDeletion` the object waits until its dependents are deleted, with `orphan` until they no longer refer to it.
+Without either it is deleted at once, and the collector finds the dependents afterwards.
 
 Follows `apiserver/pkg/registry/generic/registry/store.go` and `…/endpoints/handlers/delete.go` of Kubernetes 1.36.
 """
@@ -16,12 +16,11 @@ ORPHAN = "orphan"
 
 
 def is_dry_run(options: JsonObject) -> bool:
-    """Tell whether nothing is to be changed."""
     return bool(options.get("dryRun"))
 
 
 def finalizers_after(kind: Kind, finalizers: Sequence[str], options: JsonObject) -> list[str]:
-    """Return an object's finalizers once its deletion with these options has begun."""
+    """Return an object's finalizers after the start of its deletion with these options."""
     if not kind.is_garbage_collected:
         added = None
     elif (orphan := options.get("orphanDependents")) is not None:

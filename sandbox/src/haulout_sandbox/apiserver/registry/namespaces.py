@@ -1,9 +1,10 @@
-"""The life of namespaces: some are there from the start, none is made by the way, and they go after all they hold.
+"""Namespace lifecycle: no object is created in a missing or terminating namespace, and some namespaces are permanent.
 
 Follows the admission plugin NamespaceLifecycle (`apiserver/pkg/admission/plugin/namespace/lifecycle`) and
 `pkg/registry/core/namespace` of Kubernetes 1.36. A namespace has two lists of finalizers: that of its metadata, as
-everything has, and that of its spec, which only the finalize subresource changes. Its deletion only marks it, whatever
-the options; who empties it (`controllers.namespaces`) then takes its name off the list of the spec, and it is gone.
+every object, and that of its spec, which only the finalize subresource changes. A delete only marks the namespace,
+whatever the options. The namespace controller (`controllers.namespace`) empties it and removes its finalizer from the
+spec, which deletes the namespace.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ GetObject = Callable[[Kind, str], JsonObject | None]
 
 
 def check_active(get: GetObject, kind: Kind, namespace: str, name: str) -> None:
-    """Refuse to create anything in a namespace that is not there, or is going."""
+    """Refuse to create an object in a namespace that does not exist or is terminating."""
     obj = get(NAMESPACE, namespace)
     if obj is None:
         raise status.not_found(NAMESPACE, namespace)
@@ -39,7 +40,7 @@ def check_active(get: GetObject, kind: Kind, namespace: str, name: str) -> None:
 
 
 def check_deletion(namespace: JsonObject) -> None:
-    """Refuse to delete the namespaces that must stay."""
+    """Refuse to delete a permanent namespace."""
     name = namespace["metadata"]["name"]
     if name in _UNDELETABLE:
         message = f'namespaces "{name}" is forbidden: this namespace may not be deleted'
@@ -49,7 +50,7 @@ def check_deletion(namespace: JsonObject) -> None:
 
 
 def begin_deletion(namespace: JsonObject, options: JsonObject, *, now: str) -> JsonObject | None:
-    """Return a namespace whose deletion begins or waits; None once nothing of the spec holds it any more."""
+    """Return the terminating namespace, or None if no finalizer of the spec is left."""
     meta = namespace["metadata"]
     if "deletionTimestamp" in meta:
         return namespace if namespace["spec"].get("finalizers") else None
@@ -60,12 +61,11 @@ def begin_deletion(namespace: JsonObject, options: JsonObject, *, now: str) -> J
 
 
 def has_spec_finalizers(namespace: JsonObject) -> bool:
-    """Tell whether a namespace has to stay although nothing of its metadata holds it."""
     return bool(namespace.get("spec", {}).get("finalizers"))
 
 
 def _namespace_delete_options(options: JsonObject) -> JsonObject:
-    """Return the options with the one that means something else for namespaces: not to orphan is to wait."""
+    """Return the options as namespaces read them: `orphanDependents: false` means foreground deletion."""
     if options.get("orphanDependents") is not False:
         return options
     return {"propagationPolicy": "Foreground"}

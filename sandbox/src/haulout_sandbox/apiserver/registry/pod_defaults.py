@@ -1,7 +1,7 @@
-"""What the server writes into a pod, or into the template of one, where its author said nothing.
+"""Defaults of pods and pod templates.
 
 Follows `SetDefaults_*` in `pkg/apis/core/v1/{defaults,zz_generated.defaults}.go` of Kubernetes 1.36. All functions
-change what they are given, and pass over parts that are not of the right type: refusing those is not their task.
+change their argument in place and skip parts of the wrong type, which validation refuses.
 """
 
 from collections.abc import Iterator
@@ -26,28 +26,28 @@ _VOLUME_DEFAULTS: tuple[tuple[str, JsonObject], ...] = (
 
 
 def fill(part: JsonObject, **values: Any) -> None:
-    """Set the fields of `part` that say nothing."""
+    """Set those fields of `part` that are absent or empty."""
     for name, value in values.items():
         if part.get(name) in (None, ""):
             part[name] = value
 
 
 def fill_absent(part: JsonObject, **values: Any) -> None:
-    """Set the fields of `part` that are not there: those that are pointers in Go, where empty is not the same."""
+    """Set those fields of `part` that are absent: in Go these are pointers, where empty differs from absent."""
     for name, value in values.items():
         if part.get(name) is None:
             part[name] = value
 
 
 def ensure_section(part: JsonObject, name: str) -> JsonObject:
-    """Return a section that is there from now on; one of another type is left alone."""
+    """Return a section, created if absent; one of the wrong type is left alone."""
     if part.get(name) is None:
         part[name] = {}
     return found if isinstance(found := part[name], dict) else {}
 
 
 def section_at(part: JsonObject, *path: str) -> JsonObject:
-    """Return the section at `path`, or an empty one that belongs to nothing."""
+    """Return the section at `path`, or an empty one that is not part of the object."""
     for name in path:
         inner = part.get(name)
         if not isinstance(inner, dict):
@@ -57,20 +57,20 @@ def section_at(part: JsonObject, *path: str) -> JsonObject:
 
 
 def existing_section(part: JsonObject, *path: str) -> Iterator[JsonObject]:
-    """Yield the section at `path` if it is there, however empty."""
+    """Yield the section at `path` if it exists, even if empty."""
     parent = section_at(part, *path[:-1])
     if isinstance(section := parent.get(path[-1]), dict):
         yield section
 
 
 def objects_in(part: JsonObject, name: str) -> Iterator[JsonObject]:
-    """Return the objects in a list, as far as they are objects."""
+    """Return the objects in a list, without items of other types."""
     items = part.get(name)
     return (item for item in (items if isinstance(items, list) else ()) if isinstance(item, dict))
 
 
 def canonicalize_quantities(quantities: JsonObject) -> None:
-    """Write quantities as the server does: `1000m` is `1`, and so is the number 1."""
+    """Write quantities in canonical form: `1000m` becomes `1`, and so does the number 1."""
     for name, value in quantities.items():
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             quantities[name] = _canonical_quantity(str(value))
@@ -85,7 +85,6 @@ def _canonical_quantity(text: str) -> str:
 
 
 def set_pod_defaults(pod: JsonObject) -> None:
-    """Complete a pod."""
     spec = ensure_section(pod, "spec")
     set_pod_spec_defaults(spec)
     fill(spec, enableServiceLinks=True)
@@ -99,14 +98,13 @@ def set_pod_defaults(pod: JsonObject) -> None:
 
 
 def set_template_defaults(owner: JsonObject, name: str = "template") -> None:
-    """Complete the pod template that `owner` carries."""
     template = ensure_section(owner, name)
     ensure_section(template, "metadata")
     set_pod_spec_defaults(ensure_section(template, "spec"))
 
 
 def set_pod_spec_defaults(spec: JsonObject) -> None:
-    """Complete what a pod and its template have in common."""
+    """Set the defaults that a pod and a pod template share."""
     fill(
         spec,
         dnsPolicy="ClusterFirst",
@@ -116,7 +114,7 @@ def set_pod_spec_defaults(spec: JsonObject) -> None:
     )
     ensure_section(spec, "securityContext")
     if account := spec.get("serviceAccountName") or spec.get("serviceAccount"):
-        spec["serviceAccountName"] = spec["serviceAccount"] = account  # the latter is its old name
+        spec["serviceAccountName"] = spec["serviceAccount"] = account  # the latter is the deprecated name
     for section_name in _CONTAINERS:
         for container in objects_in(spec, section_name):
             _set_container_defaults(
@@ -129,13 +127,12 @@ def set_pod_spec_defaults(spec: JsonObject) -> None:
 
 
 def set_claim_spec_defaults(spec: JsonObject) -> None:
-    """Complete what a claim asks for."""
     fill_absent(spec, volumeMode="Filesystem")
     _canonicalize_resources(ensure_section(spec, "resources"))
 
 
 def pull_policy(image: str) -> str:
-    """Return when to pull `image`: always, if its tag may be moved at any time."""
+    """Return the default pull policy: Always if the tag is `latest`, otherwise IfNotPresent."""
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
     return "Always" if tag == "latest" or not (tag or digest) else "IfNotPresent"
@@ -143,7 +140,7 @@ def pull_policy(image: str) -> str:
 
 def _set_container_defaults(container: JsonObject, *, has_resources: bool) -> None:
     image = container.get("image")
-    # What cannot be read as the name of an image has no tag in Go, hence none that moves.
+    # An invalid image reference has no tag in Go, hence not `latest`.
     policy = pull_policy(image) if isinstance(image, str) and image else "IfNotPresent"
     fill(
         container,

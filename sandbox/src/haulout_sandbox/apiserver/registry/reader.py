@@ -1,7 +1,7 @@
-"""How the sandbox's API server reads: one object, lists in pages, and where watches begin.
+"""Reads of the API server: get, paged lists, and the start of watches.
 
-Follows `apiserver/pkg/storage/cacher` of Kubernetes 1.36: a list is exact, not older than, or latest by its
-resourceVersion, resourceVersionMatch and limit, and its further pages show the revision of the first.
+Follows `apiserver/pkg/storage/cacher` of Kubernetes 1.36: resourceVersion, resourceVersionMatch and limit determine
+whether a list is exact, not older than, or latest. Further pages show the revision of the first page.
 """
 
 import base64
@@ -34,11 +34,11 @@ _TOO_OLD_CONTINUE = (
 _CONTINUE_VERSION = "meta.k8s.io/v1"
 _MAX_DIGITS = 19  # of a resource version
 
-Items = list[JsonObject]  # where a method has the name
+Items = list[JsonObject]  # an alias, because `Reader.list` shadows the type
 
 
 class Reader:
-    """Reads from a store. Without `watch_lists` it is that of an older server."""
+    """Reads from a store. Without `watch_lists` it behaves as an older server."""
 
     def __init__(self, store: Store, clock: Clock, random: Random, *, watch_lists: bool) -> None:
         self._store = store
@@ -47,7 +47,6 @@ class Reader:
         self._watch_lists = watch_lists
 
     def get(self, call: ApiCall) -> JsonObject:
-        """Return one object."""
         target = call.target
         self._wait_for_revision(call, _parse_revision(call.query.get("resourceVersion", "")))
         if call.as_of is None:
@@ -66,7 +65,7 @@ class Reader:
         raise status.resource_version_too_large(revision, self._store.revision)
 
     def list(self, call: ApiCall) -> JsonObject:
-        """Return a list, or a page of one."""
+        """Return a list, or one page of it."""
         query, kind, selected = call.query, call.target.kind, call.selection
         _check_list_options(query)
         revision, start = self._page_start(call)
@@ -81,7 +80,8 @@ class Reader:
         for count, (key, obj) in enumerate(objects, start=1):
             if selected.matches(obj):
                 items.append(obj if kind.is_custom else _without_type(obj))
-            # As in the real server more objects, matching or not, make more pages: the last may be empty.
+            # As in the real server, remaining objects make another page even if none matches: the last page may be
+            # empty.
             if limit and len(items) == limit and count < len(objects):
                 meta["continue"] = _continue_token(revision, f"{key}\0")
                 if not selected.has_selectors:
@@ -90,7 +90,7 @@ class Reader:
         return {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": meta, "items": items}
 
     def _page_start(self, call: ApiCall) -> tuple[int, str]:
-        """Return the revision that the list shows, and the key it starts at."""
+        """Return the revision that the list shows, and the key at which the page starts."""
         query, version = call.query, call.query.get("resourceVersion", "")
         if query.get("continue"):
             revision, start = _parse_continue_token(query["continue"])
@@ -138,7 +138,7 @@ class Reader:
                 watch.fail(error.status)
                 return watch
             objects = self._store.objects_at(selected.kind, current_revision).values()
-            # Without watch lists there are legacy initial events, but their end is not marked.
+            # Without watch lists there are legacy initial events, and no bookmark marks their end.
             watch.send_initial_events(
                 (obj for obj in objects if selected.matches(obj)), mark_end=bookmarks and self._watch_lists
             )
@@ -203,5 +203,5 @@ def _invalid_token(detail: str) -> StatusError:
 
 
 def _without_type(obj: JsonObject) -> JsonObject:
-    """Return a list item as built-in kinds have it: their kind is told once, by the list."""
+    """Return a list item without apiVersion and kind, as lists of built-in kinds have it."""
     return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}

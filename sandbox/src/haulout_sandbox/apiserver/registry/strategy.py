@@ -1,10 +1,10 @@
-"""What the server decides once, when an object is created, and keeps when it is updated.
+"""Fields that the server sets once at creation, and keeps on updates.
 
-Follows the strategies (`PrepareForCreate`, `PrepareForUpdate` in `pkg/registry`) and those admission plugins of
-Kubernetes 1.36 that are on by default and that people see: Priority, DefaultTolerationSeconds, TaintNodesByCondition,
-PodTopologyLabels. Of ServiceAccount there is only the name of the account: no pod is refused for want of it, and none
-gets a token. Left out is what needs a controller that the sandbox does not have: protection of volumes and claims in
-use (a finalizer), node ports.
+Follows the strategies (`PrepareForCreate`, `PrepareForUpdate` in `pkg/registry`) and those default admission plugins of
+Kubernetes 1.36 whose effects users see: Priority, DefaultTolerationSeconds, TaintNodesByCondition, PodTopologyLabels.
+Of ServiceAccount only the account's name is set: no pod is refused because the account is missing, and none gets a
+token. Left out is what needs controllers that the sandbox does not have: the in-use protection finalizers of volumes
+and claims, and node ports.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ from haulout_sandbox.apiserver.registry.pod_defaults import ensure_section, obje
 ListObjects = Callable[[str], Iterable[JsonObject]]
 """Returns the objects of the kind with that plural."""
 
-_MIRROR_POD = "kubernetes.io/config.mirror"  # on a pod that stands for a static one
+_MIRROR_POD = "kubernetes.io/config.mirror"  # the annotation of a static pod's mirror pod
 _NOT_READY = "node.kubernetes.io/not-ready"
 _UNREACHABLE = "node.kubernetes.io/unreachable"
 _TOLERATION_SECONDS = 300
@@ -30,7 +30,7 @@ _QOS_RESOURCES = ("cpu", "memory")
 
 
 def prepare_for_create(kind: Kind, obj: JsonObject, list_objects: ListObjects) -> None:
-    """Write into a new object, which has its name, uid and defaults, what is decided once."""
+    """Set the creation-time fields of a new object that has its name, uid and defaults."""
     match kind.group, kind.kind:
         case "", "Pod":
             _prepare_pod(kind, obj, list_objects)
@@ -49,7 +49,7 @@ def prepare_for_create(kind: Kind, obj: JsonObject, list_objects: ListObjects) -
 
 
 def apply_admission_plugins(kind: Kind, obj: JsonObject, list_objects: ListObjects) -> None:
-    """Write into a new object what the built-in admission plugins do: all that a mutating webhook already sees."""
+    """Apply the built-in admission plugins to a new object, before validating webhooks see it."""
     match kind.group, kind.kind:
         case "", "Pod":
             spec = ensure_section(obj, "spec")
@@ -60,7 +60,7 @@ def apply_admission_plugins(kind: Kind, obj: JsonObject, list_objects: ListObjec
 
 
 def prepare_for_update(kind: Kind, new: JsonObject, old: JsonObject) -> None:
-    """Put back into an updated object what was decided before and what the update leaves out."""
+    """Restore fields that an update must not change or leave out."""
     spec, old_spec = section_at(new, "spec"), section_at(old, "spec")
     match kind.group, kind.kind:
         case "", "Pod":
@@ -111,7 +111,7 @@ def _prepare_pod(kind: Kind, pod: JsonObject, list_objects: ListObjects) -> None
 
 
 def topology_labels(node: JsonObject | None) -> JsonObject:
-    """Return where a node is, as its pods are labelled."""
+    """Return the topology labels of a node, which its pods get."""
     labels = node["metadata"].get("labels", {}) if node else {}
     return {name: labels[name] for name in _TOPOLOGY if name in labels}
 
@@ -156,7 +156,7 @@ def _forbidden(kind: Kind, obj: JsonObject, detail: str) -> status.StatusError:
 
 
 def _add_default_tolerations(spec: JsonObject) -> None:
-    """Let the pod stay for a while on a node that fails, unless it says something about that itself."""
+    """Add the default tolerations for not-ready and unreachable nodes, unless the pod has its own."""
     tolerations = list(objects_in(spec, "tolerations"))
     for key in (_NOT_READY, _UNREACHABLE):
         if not any(
@@ -173,7 +173,7 @@ def _add_default_tolerations(spec: JsonObject) -> None:
 
 
 def qos_class(spec: JsonObject) -> str:
-    """Return a pod's class of service: what it is guaranteed decides who goes first when a node runs short."""
+    """Return the QoS class of a pod."""
     containers = (
         [spec]
         if section_at(spec, "resources")
@@ -211,7 +211,7 @@ def _add_quantities(total: dict[str, Quantity], amounts: dict[str, Quantity]) ->
 
 
 def _add_not_ready_taint(spec: JsonObject) -> None:
-    """Keep pods away from a node until somebody has seen it ready."""
+    """Taint a new node as not ready, until the node lifecycle controller sees it ready."""
     if not any(
         (taint.get("key"), taint.get("effect")) == (_NOT_READY, "NoSchedule") for taint in objects_in(spec, "taints")
     ):
@@ -237,7 +237,7 @@ def _allocate_cluster_ip(list_objects: ListObjects) -> str:
 
 
 def _prepare_job(job: JsonObject) -> None:
-    """Let the job find its pods by its own uid, unless its author wants to see to that."""
+    """Generate the job's selector and labels from its uid, unless `manualSelector` is set."""
     meta, spec = job["metadata"], ensure_section(job, "spec")
     if spec.get("manualSelector"):
         return

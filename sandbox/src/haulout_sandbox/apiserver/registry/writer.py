@@ -1,8 +1,7 @@
-"""How the sandbox's API server changes objects: create, update, delete.
+"""Writes of the API server: create, update, delete.
 
-The rules are those of `apiserver/pkg/registry/generic/registry/store.go` and `…/rest/{create,update,delete}.go` of
-Kubernetes 1.36.
-Everything happens at once: between reading an object and writing it nothing else runs, as etcd's transactions ensure.
+Follows `apiserver/pkg/registry/generic/registry/store.go` and `…/rest/{create,update,delete}.go` of Kubernetes 1.36.
+Each write is atomic: nothing else runs between reading an object and writing it, as etcd's transactions ensure.
 """
 
 import copy
@@ -37,7 +36,7 @@ __all__ = ["Change", "Target", "Writer", "check_preconditions", "format_timestam
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _NAME_ATTEMPTS = 8
-_DEFAULT_GRACE_SECONDS = 30  # what defaulting writes into a pod that names none
+_DEFAULT_GRACE_SECONDS = 30  # the default of a pod's terminationGracePeriodSeconds
 
 
 Change = Callable[[JsonObject], JsonObject]
@@ -45,7 +44,7 @@ Change = Callable[[JsonObject], JsonObject]
 
 
 class Writer:
-    """Changes objects in a store; without `defaulting` it stores what it is given and adds nothing."""
+    """Changes objects in a store; without `defaulting` it stores objects as they are sent."""
 
     def __init__(
         self,
@@ -62,15 +61,14 @@ class Writer:
         self._random = random
 
     def now(self) -> str:
-        """Return the time as objects show it."""
+        """Return the current time as an RFC 3339 timestamp."""
         return format_timestamp(self._clock.now())
 
     def new_uid(self) -> str:
-        """Return a uid nobody has."""
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
     def apply_defaults(self, kind: Kind, obj: JsonObject, *, subresource: str = "") -> None:
-        """Write the defaults into `obj`, if this server has any."""
+        """Set the defaults in place, unless this server has no defaulting."""
         if self._defaulting and kind.custom_resource is None:
             set_defaults(kind, obj, subresource=subresource)
         elif self._defaulting and kind.custom_resource is not None:
@@ -84,7 +82,7 @@ class Writer:
         return obj
 
     def create(self, target: Target, body: JsonObject) -> JsonObject:
-        """Create what `body` describes; its name may be generated."""
+        """Create the object in `body`; its name may be generated."""
         kind, meta = target.kind, body["metadata"]
         _check_namespace(target, meta)
         self.check_namespace_active(target, meta)
@@ -118,7 +116,7 @@ class Writer:
         return new if target.dry_run else self.store.write(kind, key, new, username=target.username, verb=target.verb)
 
     def check_namespace_active(self, target: Target, meta: JsonObject) -> None:
-        """Refuse to create something where nothing may be created."""
+        """Refuse to create an object in a namespace that does not exist or is terminating."""
         if target.kind.namespaced:
             name = target.name or meta.get("name") or meta.get("generateName", "")
             namespaces.check_active(self.store.get, target.kind, target.namespace, name)
@@ -126,7 +124,7 @@ class Writer:
     def put(self, target: Target, body: JsonObject, *, change: Change | None = None) -> tuple[JsonObject, bool]:
         """Replace the object; return the result and whether it was created (some kinds allow that).
 
-        `change` is what the body means, where it is not the object itself.
+        `change` is the change that the body means, where the body is not the object itself.
         """
         kind, meta = target.kind, body["metadata"]
         _check_namespace(target, meta)
@@ -145,10 +143,10 @@ class Writer:
         return self.update(target, change or (lambda _: body)), False
 
     def update(self, target: Target, change: Change, *, in_place: bool = True) -> JsonObject:
-        """Store what `change` makes of the object, if the rules allow it; what changes nothing is not a write.
+        """Store the result of `change` if it is valid; a change without effect is not a write.
 
-        Unless `change` works `in_place`, what it returns may share parts with what it was given: so does what is stored
-        then.
+        Unless `change` works `in_place`, its result may share parts with its argument, and the stored object then does
+        too.
         """
         current = self.read(target)
         new = change(copy.deepcopy(current)) if in_place else self._copy_for_write(target, change(current))
@@ -175,21 +173,21 @@ class Writer:
         return self.store.write(target.kind, target.key, new, username=target.username, verb=target.verb)
 
     def _validate_custom(self, target: Target, new: JsonObject, old: JsonObject | None) -> None:
-        """Refuse what is wrong with a custom resource, or with a change of it."""
+        """Refuse an invalid custom resource, or an invalid change of one."""
         if target.kind.custom_resource is not None:
             target.kind.custom_resource.validate(new, old, subresource=target.subresource)
 
     def _copy_for_write(self, target: Target, obj: JsonObject) -> JsonObject:
-        """Return `obj` as something that may be changed on its way into the store.
+        """Return a copy of `obj` that may be changed before it is stored.
 
-        What is written to a status, which is most of all writes, is not completed: there the parts may stay shared.
+        Writes to the status subresource, the most frequent ones, get no defaults: their parts may stay shared.
         """
         if target.subresource == "status" and not has_defaults(target.kind, subresource=target.subresource):
             return obj | {"metadata": dict(obj["metadata"])}
         return copy.deepcopy(StoredObject(obj))
 
     def _validate_builtin(self, target: Target, new: JsonObject, old: JsonObject | None) -> None:
-        """Refuse what is wrong with an object of a built-in kind, or with a change of it, as it would be stored."""
+        """Refuse an invalid object of a built-in kind, or an invalid change of one, as it would be stored."""
         if target.kind.custom_resource is not None:
             return
         if causes := self._validation_causes(target, new, old):
@@ -211,7 +209,7 @@ class Writer:
         return self.store.objects_at(kind, self.store.revision).values()
 
     def delete(self, target: Target, options: JsonObject) -> JsonObject:
-        """Delete, or begin to; return what the server answers."""
+        """Delete the object, or start its deletion; return the response body."""
         kind, current = target.kind, self.read(target)
         check_preconditions(kind, current, options)
         if kind is NAMESPACE:
@@ -227,7 +225,7 @@ class Writer:
         return status.success_status(details=details)
 
     def _begin_deletion(self, target: Target, current: JsonObject, options: JsonObject) -> tuple[JsonObject, bool]:
-        """Return an object whose deletion has begun, and whether it stays for now."""
+        """Return the object with its deletion started, and whether it stays for now."""
         kind = target.kind
         if terminating := self._begin_deletion_of_kind(kind, current, options):
             if terminating is not current:
@@ -251,14 +249,14 @@ class Writer:
         self.admission.admit_deletion(target, current, options)
         is_pending = bool(finalizers or options["gracePeriodSeconds"])
         if not (is_pending or target.dry_run):
-            # The real server asks again about the object as it is marked, right before it goes.
+            # The real server runs admission again for the marked object right before it deletes it.
             now = target.memoize(f"deleted {target.key}", self._clock.now)
             terminating = self._with_grace_period(current, 0, now) or terminating
             self.admission.admit_deletion(target, _with_finalizers(terminating, finalizers), options)
         return self._write_terminating(target, _with_finalizers(terminating, finalizers)), is_pending
 
     def _begin_deletion_of_kind(self, kind: Kind, obj: JsonObject, options: JsonObject) -> JsonObject | None:
-        """Return `obj` as its deletion begins, or waits, if its kind has its own way for that."""
+        """Return `obj` with its deletion started or pending, if its kind has its own rules for that."""
         if kind is NAMESPACE:
             return namespaces.begin_deletion(obj, options, now=self.now())
         if kind is CUSTOM_RESOURCE_DEFINITION and "deletionTimestamp" not in obj["metadata"]:
@@ -271,7 +269,7 @@ class Writer:
         return self.store.write(target.kind, target.key, terminating, username=target.username, verb=target.verb)
 
     def _with_grace_period(self, pod: JsonObject, requested: int | None, now: datetime) -> JsonObject | None:
-        """Return `pod` with its time to terminate, or None if one that is not longer is already running."""
+        """Return `pod` with its grace period, or None if one that is not longer is already running."""
         meta = pod["metadata"]
         if "deletionTimestamp" not in meta:
             period = _grace_seconds(pod, requested)
@@ -301,19 +299,18 @@ class Writer:
         return "".join(self._random.choice(_SUFFIX_LETTERS) for _ in range(5))
 
 
-@lru_cache(maxsize=256)  # much is written at one and the same instant
+@lru_cache(maxsize=256)  # many writes have the same timestamp
 def format_timestamp(time: datetime) -> str:
     """Return an instant as Kubernetes writes it: RFC 3339, whole seconds."""
     return f"{time.isoformat()[:19]}Z"
 
 
 def parse_timestamp(text: str) -> datetime:
-    """Return the instant that `format_timestamp` wrote."""
     return datetime.fromisoformat(text)
 
 
 def check_preconditions(kind: Kind, obj: JsonObject, options: JsonObject) -> None:
-    """Refuse unless `obj` is the one that the DeleteOptions mean."""
+    """Refuse if the preconditions of the DeleteOptions do not match `obj`."""
     meta, preconditions = obj["metadata"], options.get("preconditions") or {}
     for name, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         if preconditions.get(name) is not None and preconditions[name] != meta[name]:
@@ -350,7 +347,7 @@ def _check_url(target: Target, meta: JsonObject) -> None:
 
 
 def _check_is_new(meta: JsonObject) -> None:
-    """Refuse what says that it was stored before; what is no revision says nothing."""
+    """Refuse a new object with a resourceVersion; an invalid one is ignored."""
     resource_version = meta.get("resourceVersion", "")
     if resource_version.isdecimal() and int(resource_version):
         raise status.StatusError(
@@ -359,7 +356,7 @@ def _check_is_new(meta: JsonObject) -> None:
 
 
 def _sent_version(meta: JsonObject) -> str:
-    """Return the revision that an object says it is of; refuses what is none."""
+    """Return the resourceVersion that was sent; refuse an invalid one."""
     sent: str = meta.get("resourceVersion") or "0"
     if not sent.isdecimal():
         message = f'strconv.ParseUint: parsing "{sent}": invalid syntax'
@@ -378,9 +375,10 @@ def _check_version(target: Target, meta: JsonObject, old: JsonObject) -> None:
 
 
 def _restore_server_fields(target: Target, new: JsonObject, current: JsonObject) -> None:
-    """Put back what this request may not change. As in the real server, /status also takes labels and annotations.
+    """Restore fields that this request may not change.
 
-    Not so that of a custom resource: it changes nothing but the status.
+    As in the real server, a write to /status may also change labels and annotations, except for custom resources, where
+    it changes only the status.
     """
     kind, meta, old = target.kind, new["metadata"], current["metadata"]
     if kind.custom_resource is not None and target.subresource == "status":
@@ -392,7 +390,7 @@ def _restore_server_fields(target: Target, new: JsonObject, current: JsonObject)
     for name in ("resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
         _restore(name, meta, old)
     if kind.has_status:
-        for section in dict.fromkeys((*new, *current)):  # not a set: its order would show
+        for section in dict.fromkeys((*new, *current)):  # not a set: the order of the sections is visible
             if section != "metadata" and (section == "status") is (target.subresource != "status"):
                 _restore(section, new, current)
     _restore("generation", meta, old)
@@ -407,15 +405,15 @@ def _restore_server_fields(target: Target, new: JsonObject, current: JsonObject)
 
 
 def _restore_managed_fields(meta: JsonObject, old: JsonObject) -> None:
-    """Leave the managed fields as they were, unless the client sent others, or clears them."""
+    """Keep the managed fields, unless the client sent others or cleared them."""
     if "managedFields" in old or "managedFields" in meta:
         meta["managedFields"] = [entry for entry in meta.get("managedFields", old.get("managedFields")) or () if entry]
 
 
 def _generation_content(kind: Kind, obj: JsonObject) -> JsonObject:
-    """Return what a generation counts the changes of: the spec, or what a kind without one has instead.
+    """Return the part of an object whose changes increase its generation: the spec, or what the kind has instead.
 
-    Of a custom resource without a status subresource, the status is like any other part of it.
+    Without a status subresource, the status of a custom resource counts, too.
     """
     excluded = {"apiVersion", "kind", "metadata", "status"}
     if kind.custom_resource is not None and not kind.has_status:
@@ -431,7 +429,7 @@ def _restore(name: str, new: JsonObject, old: JsonObject) -> None:
 
 
 def _is_last_finalizer_removed(kind: Kind, new: JsonObject, old: JsonObject) -> bool:
-    """Tell whether an update took away the last thing that an object, which is being deleted, had to wait for."""
+    """Return whether an update removed the last finalizer of an object that is being deleted."""
     if "deletionTimestamp" not in old or old.get("deletionGracePeriodSeconds") or new["metadata"].get("finalizers"):
         return False
     return kind is not NAMESPACE or not namespaces.has_spec_finalizers(new)

@@ -1,13 +1,13 @@
-"""Whether what a client sent is an object of its kind: fields of another type are refused, unknown ones dropped.
+"""Decoding of sent objects: fields of the wrong type are refused, unknown fields are dropped.
 
-    fitted(POD, {"spec": {"hostNetwork": "yes"}})       # Misfit: spec.hostNetwork: expected `bool`, got `str`
-    fitted(POD, {"spec": {"foo": 1}}).unknown           # ["spec.foo"]; the object comes without it
+    decode(POD, {"spec": {"hostNetwork": "yes"}})       # DecodeError: spec.hostNetwork: expected `bool`, got `str`
+    decode(POD, {"spec": {"foo": 1}}).unknown           # ["spec.foo"]; the object comes without it
 
-`fieldValidation` says what becomes of unknown fields: `Ignore` drops them silently, `Warn` (the default) answers with
-warnings, `Strict` refuses. Custom resources have a schema instead (`custom_requests`).
+`fieldValidation` determines what happens with unknown fields: `Ignore` drops them silently, `Warn` (the default) adds
+warnings, `Strict` refuses. Custom resources have a schema instead (`apiextensions.schema`).
 
-Nearly all objects fit. msgspec tells that in a few microseconds, with structs that are made of the facts in
-`protobuf.json` when a kind is met first; only what it does not accept is walked, value by value.
+Nearly all objects are valid. msgspec confirms that in a few microseconds, with structs that are generated from
+`protobuf.json` at the first use of a kind. Only an object that msgspec does not accept is walked value by value.
 """
 
 import functools
@@ -31,11 +31,11 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"
 
 
 class DecodeError(Exception):
-    """A value is not of the type that its field has."""
+    """A value is not of its field's type."""
 
 
 class Decoded(NamedTuple):
-    """An object without what its type does not have, and the paths of that."""
+    """An object without its unknown fields, and the paths of these."""
 
     obj: JsonObject
     unknown: list[str]
@@ -46,23 +46,23 @@ FeatureDecoder = Callable[[Decoded, Any], Decoded]
 
 
 def without_features(decoded: Decoded, _sent: Any) -> Decoded:
-    """Add nothing."""
+    """Return the decoded object unchanged."""
     return decoded
 
 
 def decode(kind: Kind, obj: JsonObject) -> Decoded:
-    """Return `obj` as far as its kind knows it; raises `DecodeError`."""
+    """Return `obj` without its unknown fields; raise `DecodeError`."""
     return Decoded(obj, []) if kind.is_custom else decode_as(kind.api_version, kind.kind, obj)
 
 
 def decode_as(api_version: str, kind: str, obj: JsonObject) -> Decoded:
-    """Return `obj` as far as that kind knows it; one that is not built in stays as it is."""
+    """Return `obj` without its unknown fields; an object of a kind that is not built in is returned unchanged."""
     message = message_name(api_version, kind)
     return Decoded(obj, []) if message is None else _decode(message, obj, "")
 
 
 def decode_metadata(meta: Any) -> Decoded:
-    """Return the metadata of an object, as far as metadata is known."""
+    """Return an object's metadata without unknown fields."""
     return _decode(_OBJECT_META, {} if meta is None else meta, "metadata")
 
 
@@ -74,7 +74,7 @@ def decode_with_field_validation(
     warnings: list[str],
     feature_decoder: FeatureDecoder = without_features,
 ) -> JsonObject:
-    """Return the object that was sent, or that a patch made, as far as its kind knows it."""
+    """Return a sent or patched object without its unknown fields, which are reported as `fieldValidation` says."""
     try:
         decoded = feature_decoder(decode(kind, obj), obj)
     except DecodeError as error:
@@ -84,7 +84,7 @@ def decode_with_field_validation(
 
 
 def report_unknown_fields(kind: Kind, unknown: Iterable[str], query: Mapping[str, str], warnings: list[str]) -> None:
-    """Say nothing about unknown fields, warn of them, or refuse: as the request wants."""
+    """Ignore unknown fields, warn of them, or refuse, as `fieldValidation` says."""
     messages, directive = [f'unknown field "{path}"' for path in unknown], query.get("fieldValidation", "")
     if directive == "Strict" and messages:
         raise decode_refusal(kind, f"strict decoding error: {', '.join(messages)}")
@@ -93,7 +93,7 @@ def report_unknown_fields(kind: Kind, unknown: Iterable[str], query: Mapping[str
 
 
 def decode_refusal(kind: Kind, detail: str) -> status.StatusError:
-    """Say no to an object that cannot be read."""
+    """Return the error for an object that cannot be decoded."""
     return status.bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {detail}')
 
 
@@ -103,7 +103,7 @@ def _decode(message: str, obj: Any, path: str) -> Decoded:
     except DecodeError:
         pass
     else:
-        if not message.endswith(".CustomResourceDefinition"):  # of its schemas the quick look sees nothing
+        if not message.endswith(".CustomResourceDefinition"):  # msgspec does not look into the schemas of definitions
             return Decoded(obj, [])
     unknown: list[str] = []
     known = _known_fields(obj, message, path, unknown)
@@ -112,7 +112,7 @@ def _decode(message: str, obj: Any, path: str) -> Decoded:
 
 
 def _known_fields(value: Any, message: str, path: str, unknown: list[str]) -> Any:
-    """Return a value without the fields that its type does not have; null as a label or the like is an empty text."""
+    """Return a value without its unknown fields; null as the value of a label or the like becomes an empty string."""
     if not isinstance(value, dict) or message in _OPAQUE:
         return value
     fields = json_fields(_SCHEMA if message.startswith(_SCHEMA) else message)
@@ -139,7 +139,6 @@ def _known_fields(value: Any, message: str, path: str, unknown: list[str]) -> An
 
 @functools.cache
 def json_fields(message: str) -> Mapping[str, Field]:
-    """Return the fields of a message by their names in JSON."""
     if message in _SCALARS:
         return {}
     type_fields = _TYPE_META if is_kind_message(message) else {}
@@ -154,7 +153,7 @@ def _flattened_fields(message: str) -> Iterator[Field]:
             yield from _flattened_fields(field.type)
 
 
-# Types, checked by msgspec
+# Types for msgspec
 
 
 def _convert(message: str, obj: Any, path: str) -> None:
@@ -199,7 +198,7 @@ class _Time:
 
 
 def _dec_hook(kind: type, value: Any) -> Any:
-    """Return something of that type if `value` is one; msgspec wants to have that."""
+    """Return an instance of the type if `value` is valid, as msgspec requires."""
     if isinstance(value, str):
         return _check_text(kind, value)
     if kind is _Quantity and isinstance(value, int | float) and not isinstance(value, bool):
@@ -207,7 +206,7 @@ def _dec_hook(kind: type, value: Any) -> Any:
     raise ValueError("expected a quantity" if kind is _Quantity else "expected a time")
 
 
-@functools.lru_cache(8192)  # objects repeat most of their quantities and instants each time they are written
+@functools.lru_cache(8192)  # most quantities and timestamps of an object repeat in each write
 def _check_text(kind: type, text: str) -> Any:
     if kind is _Quantity:
         quantity.parse(text)

@@ -1,4 +1,4 @@
-"""What clients send, decoded: JSON, or the protobuf in which kubectl creates objects."""
+"""Decoding of request bodies: JSON, or the protobuf that kubectl sends."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +10,12 @@ from haulout_sandbox.apiserver.serializer import protobuf
 from haulout_sandbox.apiserver.serializer.decoder import DecodeError, decode_as
 from haulout_sandbox.apiserver.status import JSON, StatusError, bad_request, failure_status
 
-MAX_BODY_BYTES = 3 << 20  # bytes, as the real server: MaxRequestBodyBytes in apiserver/pkg/server/config.go
-MAX_DEPTH = 150  # levels; no real object comes near, and all that the sandbox does with an object it does by recursion
+MAX_BODY_BYTES = 3 << 20  # as in the real server: MaxRequestBodyBytes in apiserver/pkg/server/config.go
+MAX_DEPTH = 150  # levels; no real object comes near, and the sandbox handles objects recursively
 
 
 def decode_object(body: bytes, content_type: str, *, api_version: str, kind: str) -> JsonObject:
-    """Return the object in `body`, which must be of `kind` if it says of which it is."""
+    """Return the object in `body`; refuse one of a kind other than `kind`."""
     check_body(body, content_type)
     if media_type(content_type) == protobuf.MEDIA_TYPE:
         try:
@@ -33,7 +33,7 @@ def decode_object(body: bytes, content_type: str, *, api_version: str, kind: str
 
 
 def decode_delete_options(body: bytes, content_type: str) -> JsonObject:
-    """Return the DeleteOptions in `body`, of whatever version."""
+    """Return the DeleteOptions in `body`, of any API version."""
     options = decode_object(body, content_type, api_version="v1", kind="DeleteOptions")
     try:
         return decode_as("v1", "DeleteOptions", options).obj
@@ -42,7 +42,7 @@ def decode_delete_options(body: bytes, content_type: str) -> JsonObject:
 
 
 def check_body(body: bytes, content_type: str) -> None:
-    """Refuse what is of an unknown kind or too large."""
+    """Refuse an unsupported media type or a body that is too large."""
     if media_type(content_type) not in (JSON, protobuf.MEDIA_TYPE):
         message = f"the body must be of type {JSON} or {protobuf.MEDIA_TYPE}"
         raise StatusError(failure_status(415, "UnsupportedMediaType", message))
@@ -50,7 +50,7 @@ def check_body(body: bytes, content_type: str) -> None:
 
 
 def check_size(body: bytes) -> None:
-    """Refuse what is too large."""
+    """Refuse a body that is too large."""
     if len(body) > MAX_BODY_BYTES:
         raise StatusError(
             failure_status(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY_BYTES}")
@@ -58,12 +58,11 @@ def check_size(body: bytes) -> None:
 
 
 def media_type(content_type: str) -> str:
-    """Return the type without its parameters; nothing means JSON."""
+    """Return the media type without parameters; an empty one means JSON."""
     return content_type.partition(";")[0].strip().lower() if content_type else JSON
 
 
 def decode_json_object(body: bytes) -> JsonObject:
-    """Return the object in `body`."""
     decoded = decode_json(body)
     if not isinstance(decoded, dict):
         raise bad_request("the body is no JSON object")
@@ -71,7 +70,6 @@ def decode_json_object(body: bytes) -> JsonObject:
 
 
 def decode_json(body: bytes) -> Any:
-    """Return the value in `body`, which is JSON."""
     try:
         decoded = msgspec.json.decode(body)
     except (ValueError, RecursionError) as problem:

@@ -1,1 +1,1 @@
-"""The store: one revision counter, every write remembered, watches."""
+"""The store: one revision counter, a record of every write, and watches."""

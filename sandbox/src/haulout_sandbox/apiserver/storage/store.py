@@ -1,11 +1,11 @@
-"""The etcd of the sandbox's API server: one revision counter, every write remembered.
+"""The etcd of the API server: one revision counter, and every write is recorded.
 
-An object in the store is a value: it is never changed in place, so history and watches share it, and so does everybody
-who wants its JSON, which is made once. All writes are kept for tests to look at, unless the store is told to keep only
-those that clients may still ask for; that is bounded by `compacted_revision`, as etcd's compaction does.
+A stored object is immutable: history, watches and readers share it, and its JSON is encoded once. Tests can inspect all
+writes, unless the store is told to keep only those that clients may still ask for. `compacted_revision` is that limit,
+as after an etcd compaction.
 
-A custom resource is stored in one version and read in any, and so are events: readers get what the kind they name
-shows, while the writes of the history hold what is stored.
+A custom resource is stored in one version and read in any, and so are Events: readers get the version they ask for,
+while the writes in the history hold the stored form.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -31,7 +31,7 @@ _write_time = attrgetter("written_at")
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
-    """One write, one revision. `verb` is what was asked (create, patch, evict, …); do not change the objects."""
+    """One write, with its revision. `verb` is the request (create, patch, evict, …); do not change the objects."""
 
     revision: int
     written_at: datetime
@@ -44,39 +44,38 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """Return the URL path of the object written."""
+        """Return the URL path of the object."""
         return self.kind.path(self.key)
 
     @property
     def type(self) -> Literal["ADDED", "MODIFIED", "DELETED"]:
-        """Return what a watcher of everything sees."""
+        """Return the type of the event in an unfiltered watch."""
         if self.after is None:
             return "DELETED"
         return "MODIFIED" if self.before else "ADDED"
 
 
 class _Expiry(NamedTuple):
-    """The latest write to an object, perhaps, and when the object goes if it was."""
+    """When an object expires, if this is still its latest write."""
 
-    due_at: float  # on the clock's `monotonic`
+    due_at: float  # in seconds of the clock's `monotonic`
     write: Write
 
 
 class Listeners:
-    """Calls whoever wants to hear of something, in the order in which they came."""
+    """Calls its subscribers in the order in which they subscribed."""
 
     def __init__(self) -> None:
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._next_id = 0
 
     def notify(self) -> None:
-        """Call all."""
         for callback in tuple(self._callbacks.values()):
             callback()
 
     @contextmanager
     def subscribe(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Call `callback` at every ring while the context lasts."""
+        """Call `callback` at every `notify` while the context lasts."""
         callback_id = self._next_id
         self._next_id += 1
         self._callbacks[callback_id] = callback
@@ -93,52 +92,52 @@ class _KindStorage:
     objects: dict[str, StoredObject] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)  # sorted
     writes: list[Write] = field(default_factory=list)
-    forgotten_revision: int = FIRST_REVISION  # writes up to this revision may not be remembered any more
+    forgotten_revision: int = FIRST_REVISION  # writes up to this revision may be dropped from the history
     listeners: Listeners = field(default_factory=Listeners)
 
 
 class Store:
-    """Objects by kind and key, at every revision; without `keep_history`, at those of the last `window` writes."""
+    """Objects by kind and key at every revision; without `keep_history`, only at those of the last `window` writes."""
 
     def __init__(self, clock: Clock, *, window: int, keep_history: bool = True) -> None:
         self._clock = clock
         self._window = window
         self._keep_history = keep_history
-        self._kinds: defaultdict[str, _KindStorage] = defaultdict(_KindStorage)  # by what kinds are stored as
+        self._kinds: defaultdict[str, _KindStorage] = defaultdict(_KindStorage)  # by the name that kinds are stored as
         self._pool = PartPool()
         self.revision = FIRST_REVISION
         self.compacted_revision = FIRST_REVISION
         self._restart_revision = FIRST_REVISION
         self.history: list[Write] = []
-        self._expiries: deque[_Expiry] = deque()  # those of one kind die in the order in which they were written
-        self.observers: list[Callable[[Write], None]] = []  # hear of each write at once, and may write themselves
+        # per kind in the order of expiry, since all objects of a kind have the same ttl
+        self._expiries: deque[_Expiry] = deque()
+        # called synchronously after each write; may write themselves
+        self.observers: list[Callable[[Write], None]] = []
 
     def seed(self, kind: Kind, obj: JsonObject) -> None:
-        """Let the object have been there before the first revision."""
+        """Store an object as if it existed before the first revision."""
         storage, key = self._kinds[kind.stored_as], kind.key_of(obj)
         insort(storage.keys, key)
         storage.objects[key] = StoredObject(with_resource_version(kind.to_storage(obj), FIRST_REVISION))
 
     def get(self, kind: Kind, key: str) -> JsonObject | None:
-        """Return the object, or None."""
         stored = self._kinds[kind.stored_as].objects.get(key)
         return None if stored is None else kind.from_storage(stored)
 
     def is_unchanged(self, kind: Kind, key: str, obj: JsonObject) -> bool:
-        """Tell whether to write `obj` would change nothing, not even how the object is stored."""
+        """Return whether writing `obj` changes nothing, not even the stored form."""
         stored = self._kinds[kind.stored_as].objects.get(key)
         return stored is not None and equal_json(kind.to_storage(obj), stored)
 
     def keys(self, kind: Kind) -> list[str]:
-        """Return where the objects of the kind lie."""
         return list(self._kinds[kind.stored_as].keys)
 
     def current_objects(self, kind: Kind) -> Mapping[str, JsonObject]:
-        """Return all objects of the kind as they are stored now, in no order, to look at and not to keep."""
+        """Return all objects of the kind as stored, unordered. Do not change or keep the mapping."""
         return self._kinds[kind.stored_as].objects
 
     def objects_at(self, kind: Kind, revision: int) -> dict[str, JsonObject]:
-        """Return all objects of the kind as they were at `revision`, in the order of their keys."""
+        """Return all objects of the kind at `revision`, sorted by key."""
         storage = self._kinds[kind.stored_as]
         later = self.writes_since(kind, revision)
         if not later and not kind.is_converted:
@@ -163,19 +162,19 @@ class Store:
         return writes[bisect_right(writes, revision, key=_revision) :]
 
     def has_changed(self, kind: Kind, *, since: int) -> bool:
-        """Tell whether objects of the kind may have been written after the revision `writes_since`."""
+        """Return whether objects of the kind may have been written after the revision `since`."""
         return not self.has_writes_since(kind, since) or bool(self.writes_since(kind, since))
 
     def has_writes_since(self, kind: Kind, revision: int) -> bool:
-        """Tell whether all writes to objects of the kind after `revision` are known."""
+        """Return whether all writes to objects of the kind after `revision` are still recorded."""
         return revision >= self._kinds[kind.stored_as].forgotten_revision
 
     @contextmanager
     def subscribe(self, kind: Kind, callback: Callable[[], None]) -> Iterator[None]:
-        """Call `callback` at each write that a watch of the kind must know of, while the context lasts."""
+        """Call `callback` at each write that a watch of the kind must see, while the context lasts."""
         with ExitStack() as stack:
             stack.enter_context(self._kinds[kind.stored_as].listeners.subscribe(callback))
-            if kind.custom_resource is not None:  # whether it is still served, its definition says
+            if kind.custom_resource is not None:  # the definition determines whether the kind is still served
                 stack.enter_context(self._kinds[_DEFINITIONS].listeners.subscribe(callback))
             yield
 
@@ -185,21 +184,21 @@ class Store:
         return max(self.compacted_revision, self._restart_revision)
 
     def revision_at(self, instant: datetime) -> int:
-        """Return the revision that was the latest at `instant`."""
+        """Return the latest revision at `instant`."""
         count = bisect_right(self.history, instant, key=_write_time)
         return self.history[count - 1].revision if count else FIRST_REVISION
 
     def restart(self) -> None:
-        """Forget what a server that starts does not know: its memory of recent events, from which watches are told."""
+        """Forget what a restarted server does not know: the recent events that serve watches of older revisions."""
         self._restart_revision = self.revision
 
     def compact(self) -> None:
-        """Forget every revision that anyone has seen: also the latest, since compaction takes a revision itself."""
+        """Drop all revisions so far, the latest included, since compaction increases the revision itself."""
         self.revision += 1
         self.compacted_revision = self.revision
 
     def expire_objects(self) -> None:
-        """Delete what has outlived its time, counted from its last change, as the leases of etcd do."""
+        """Delete objects whose ttl since their last change has passed, as etcd's leases do."""
         while self._expiries and self._expiries[0].due_at <= self._clock.monotonic():
             last = self._expiries.popleft().write
             if self._kinds[last.kind.stored_as].objects.get(last.key) is last.after:
@@ -208,9 +207,9 @@ class Store:
     def write(
         self, kind: Kind, key: str, obj: JsonObject | None, *, username: str, verb: str, has_shared_parts: bool = False
     ) -> JsonObject:
-        """Store `obj`, which now belongs to the store, or delete; return the object as it now is, or last was.
+        """Store `obj`, which then belongs to the store, or delete; return the object as stored, or as it last was.
 
-        A new one shares its parts with others that are alike; one that `has_shared_parts` does so already.
+        A new object shares its parts with similar ones; one with `has_shared_parts` already does.
         """
         storage = self._kinds[kind.stored_as]
         before = storage.objects.get(key)
@@ -250,7 +249,7 @@ class Store:
         return kind.from_storage(result)
 
     def _forget_writes(self) -> None:
-        """Forget the writes that no client may ask for any more; many at a time, since each time takes a while."""
+        """Drop writes that no client may ask for any more, in batches, since each batch is expensive."""
         del self.history[: bisect_right(self.history, self.compacted_revision, key=_revision)]
         for storage in self._kinds.values():
             if outdated := bisect_right(storage.writes, self.compacted_revision, key=_revision):
@@ -259,5 +258,5 @@ class Store:
 
 
 def with_resource_version(obj: JsonObject, revision: int) -> JsonObject:
-    """Return `obj` with another resourceVersion, sharing the rest."""
+    """Return `obj` with another resourceVersion, sharing the other parts."""
     return obj | {"metadata": obj["metadata"] | {"resourceVersion": str(revision)}}

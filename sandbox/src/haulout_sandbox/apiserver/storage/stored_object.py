@@ -1,7 +1,7 @@
-"""Objects as values: what is in the store is never changed, so its JSON is made once, for all who read it.
+"""Immutable stored objects, whose JSON is encoded once for all readers.
 
-Whoever wants to change something changes a copy. `copy.deepcopy` of a stored object is a plain object, and takes a
-fraction of the usual time: it is made from the JSON.
+To change an object, change a copy. `copy.deepcopy` of a stored object returns a plain object and is several times
+faster than usual, because it decodes the JSON.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from haulout_sandbox.apiserver.kinds.kind import JsonObject
 
 
 class StoredObject(dict[str, Any]):
-    """An object as the store keeps it; it remembers its JSON, its copies do not."""
+    """An object in the store; it caches its JSON, its copies do not."""
 
     __slots__ = ("_json",)
 
@@ -20,7 +20,6 @@ class StoredObject(dict[str, Any]):
 
     @property
     def json(self) -> bytes:
-        """Return its JSON."""
         try:
             return self._json
         except AttributeError:
@@ -28,7 +27,7 @@ class StoredObject(dict[str, Any]):
             return self._json
 
     def drop_json(self) -> None:
-        """Free the memory that its JSON takes: it is not the latest state any more, which is what most ask for."""
+        """Drop the cached JSON of an object that is no longer the latest state, which most readers want."""
         if hasattr(self, "_json"):
             del self._json
 
@@ -41,14 +40,14 @@ class StoredObject(dict[str, Any]):
 
 
 class PartPool:
-    """Lets objects that are alike share their parts, as the replicas of a workload do: values may be shared."""
+    """Lets similar objects share equal parts, as the replicas of a workload do."""
 
     def __init__(self, *, limit: int = 20_000) -> None:
         self._limit = limit
         self._parts: dict[bytes, Any] = {}
 
     def share_parts(self, obj: JsonObject) -> JsonObject:
-        """Return an object that is the same; what is in its sections may be in other objects, too."""
+        """Return an equal object whose sections may be shared with other objects."""
         return {
             name: {inner: self._share(part) for inner, part in section.items()}
             if isinstance(section, dict)
@@ -65,5 +64,4 @@ class PartPool:
 
 
 def encode_json(obj: Any) -> bytes:
-    """Return the JSON of anything."""
     return obj.json if isinstance(obj, StoredObject) else msgspec.json.encode(obj)

@@ -1,10 +1,9 @@
-"""One watch as the server keeps it: what it has to say next, and when it must look again.
+"""One watch on the server's side: its next event, and when to check again.
 
-It does not wait; a transport pulls lines out of it and lets the time pass. The real rules it follows
-(`apiserver/pkg/storage/cacher`): an object that starts to match is ADDED, one that stops is DELETED with its old
-content and the new revision; bookmarks come each minute and two seconds before the end, and only once the revision
-has moved past the one the watch started from. A watch of a custom resource ends with what is watched: when its version
-is not served any more.
+A watch does not wait; a transport pulls lines from it and lets time pass. It follows `apiserver/pkg/storage/cacher`: an
+object that starts to match is ADDED, one that stops matching is DELETED with its old content and the new revision.
+Bookmarks are sent each minute and two seconds before the end, and only after the revision has moved past the one at
+which the watch started. A watch of a custom resource ends when its version is no longer served.
 """
 
 from collections import deque
@@ -23,7 +22,7 @@ _BOOKMARK_BEFORE_END = 2.0
 
 
 class Watch:
-    """A watch from one revision on. Times are seconds of the clock's `monotonic`."""
+    """A watch that starts at a revision. Times are seconds of the clock's `monotonic`."""
 
     def __init__(
         self,
@@ -46,40 +45,40 @@ class Watch:
         self._start_revision = self._current_revision = since
         self._ends_at = ends_at
         self._bookmark_at = self._next_bookmark(now) if bookmarks else None
-        self.next_check_at = self._next_check()  # if nothing is written before: to say something, or to end
+        self.next_check_at = self._next_check()  # the next bookmark or the end, if nothing is written before
         self._events: deque[DecodedEvent] = deque()
         self._may_have_events = True
         self.is_ended = False
 
     def send_initial_events(self, objects: Iterable[JsonObject], *, mark_end: bool) -> None:
-        """Start with what there is."""
+        """Send the existing objects first."""
         self._events.extend(self._new_event("ADDED", obj) for obj in objects)
         if mark_end:
             self._events.append(self._bookmark(self._current_revision, annotations={INITIAL_EVENTS_END: "true"}))
 
     def fail(self, status: JsonObject) -> None:
-        """Say why not, and end."""
+        """Send an ERROR event with this Status, and end."""
         self._events.append(DecodedEvent("ERROR", status))
         self.is_ended = True
 
     @property
     def may_have_events(self) -> bool:
-        """Tell whether there is, or may be, something to say, however much time has passed."""
+        """Return whether there may be events to send, regardless of time."""
         return self._may_have_events or bool(self._events)
 
     def pull(self, now: float) -> DecodedEvent | None:
-        """Return what the next line says, if there is one now."""
+        """Return the next event, if there is one now."""
         self._check_if_due(now)
         return self._events.popleft() if self._events else None
 
     def pull_all(self, now: float) -> Iterable[DecodedEvent]:
-        """Return what all lines say that there are now."""
+        """Return all events that there are now."""
         self._check_if_due(now)
         events, self._events = self._events, deque()
         return events
 
     def notify(self) -> None:
-        """Note that something was written that may have to be told; until then there is nothing to look for."""
+        """Note that an object of this kind was written; until then no check is needed."""
         self._may_have_events = True
 
     def _next_check(self) -> float:
@@ -92,7 +91,7 @@ class Watch:
     def _read_writes(self, now: float) -> None:
         self._store.expire_objects()
         if not self._store.has_writes_since(self.kind, self._current_revision):
-            # We were not asked for so long that we missed writes: a real server ends such watches, too.
+            # The client read so slowly that writes it needs are compacted; a real server ends such watches, too.
             self.fail(
                 expired(f"too old resource version: {self._current_revision} ({self._store.compacted_revision})").status
             )
@@ -143,5 +142,5 @@ class Watch:
 
 
 def encode_event(event: DecodedEvent) -> bytes:
-    """Return what is told as a line."""
+    """Return an event as a line."""
     return b'{"type":"%b","object":%b}' % (event.type.encode(), encode_json(event.object))

@@ -1,7 +1,7 @@
-"""The binding subresource of pods in the sandbox's API server: how a scheduler puts a pod on a node.
+"""The binding subresource of pods, with which a scheduler assigns a pod to a node.
 
-A pod is bound once and for all; whether the node exists is not looked at. As in Kubernetes the pod gets the labels of
-zone and region that its node has.
+A pod is bound once; whether the node exists is not checked. As in Kubernetes, the pod gets the zone and region labels
+of its node.
 """
 
 from haulout_sandbox.apiserver import status
@@ -11,7 +11,7 @@ from haulout_sandbox.apiserver.registry.writer import Target, Writer, check_prec
 
 
 def bind(writer: Writer, target: Target, body: JsonObject) -> JsonObject:
-    """Put the pod on the node that the binding names; return the Status of success."""
+    """Bind the pod to the node that the binding names; return the Status of success."""
     meta, node = body["metadata"], str((body.get("target") or {}).get("name", ""))
     if not node or meta.get("name") != target.name:
         raise status.bad_request("a binding needs a node as its target, and the name of the pod")
@@ -41,7 +41,7 @@ def _refusal(pod: JsonObject) -> str:
 
 
 def _bound_metadata(pod: JsonObject, binding: JsonObject, *, topology: JsonObject) -> JsonObject:
-    """Return the metadata of a pod with what its binding says, and with the place of its node."""
+    """Return the pod's metadata with those of the binding and the topology labels of the node."""
     metadata = pod | {"generation": pod.get("generation", 0)}
     labels = (binding.get("labels") or {}) | topology
     for name, values in (("labels", labels), ("annotations", binding.get("annotations") or {})):

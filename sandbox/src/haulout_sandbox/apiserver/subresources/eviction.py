@@ -1,8 +1,9 @@
-"""The eviction subresource of pods in the sandbox's API server.
+"""The eviction subresource of pods.
 
-Follows `pkg/registry/core/pod/storage/eviction.go` of Kubernetes 1.36, whose order can surprise: the budget is charged
-before the uid precondition is looked at, and is not paid back when that fails. `disruptionsAllowed` is taken from the
-budget's status as it stands: no disruption controller runs here.
+Follows `pkg/registry/core/pod/storage/eviction.go` of Kubernetes 1.36, whose order can surprise: it charges the
+PodDisruptionBudget before it checks the uid precondition, and does not refund it when that check fails.
+`disruptionsAllowed` is read from the status of the PodDisruptionBudget, which the disruption controller maintains
+elsewhere.
 """
 
 import copy
@@ -22,7 +23,7 @@ _MAX_DISRUPTED_PODS = 2000
 
 
 def evict(writer: Writer, target: Target, body: JsonObject, *, attempt: int) -> JsonObject:
-    """Evict the pod if its budget allows it; return the Status of success."""
+    """Evict the pod if its PodDisruptionBudget allows it; return the Status of success."""
     if body["metadata"].get("name") != target.name:
         raise status.bad_request("name in URL does not match name in Eviction object")
     options = body.get("deleteOptions") or {}
@@ -68,7 +69,7 @@ def _pdb_of(writer: Writer, pod: JsonObject) -> JsonObject | None:
 
 
 def _is_unhealthy_and_exempt(pod: JsonObject, pdb: JsonObject) -> bool:
-    """Tell whether the pod is not ready, and the budget lets such pods go without being charged."""
+    """Return whether the pod is not ready and the budget lets such pods be evicted without being charged."""
     conditions = pod["status"].get("conditions", [])
     if any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions):
         return False
@@ -83,7 +84,7 @@ def _healthy_counts(pdb: JsonObject) -> tuple[int, int]:
 
 
 def _check_and_decrement(writer: Writer, target: Target, pdb: JsonObject) -> None:
-    """Take one of the disruptions allowed, or refuse."""
+    """Decrement `disruptionsAllowed`, or refuse."""
     meta, pdb_status = pdb["metadata"], pdb["status"]
     allowed = pdb_status.get("disruptionsAllowed", 0)
     if pdb_status.get("observedGeneration", 0) < meta.get("generation", 0):
@@ -139,7 +140,7 @@ def _forbidden(pdb: JsonObject, detail: str) -> StatusError:
 
 
 def _add_condition_and_delete(writer: Writer, target: Target, options: JsonObject) -> None:
-    """Write the DisruptionTarget condition, then delete; preconditions hold for the pod as it was before."""
+    """Set the DisruptionTarget condition, then delete; preconditions apply to the pod before the condition."""
     pod = writer.read(target)
     check_preconditions(target.kind, pod, options)
     check_delete_options(options)

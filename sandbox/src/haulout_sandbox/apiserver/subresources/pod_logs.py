@@ -1,7 +1,7 @@
-"""What people ask of the containers of a pod: their logs, and to get into them. In the sandbox they run nothing.
+"""Container subresources of pods: log, exec, attach, portforward. Containers of the sandbox run no processes.
 
-So a log tells what is known of the container: when it started and how it ended. Whoever wants to execute something, to
-attach, or to forward a port is told why that cannot be.
+So a log lists what is known of the container: when it started and how it ended. Requests for exec, attach and
+portforward are refused with that explanation.
 """
 
 from collections.abc import Mapping
@@ -26,21 +26,20 @@ _SECTIONS = (
 
 
 class LogLine(NamedTuple):
-    """What happened to a container, and when."""
+    """An event in the life of a container, with its time."""
 
     time: str
     text: str
 
 
 def is_container_subresource(subresource: str) -> bool:
-    """Tell whether this is about the containers of a pod."""
+    """Return whether the subresource is about the containers of a pod."""
     return subresource == LOG or subresource in _STREAM_ACTIONS
 
 
 def handle_container_request(
     pod: JsonObject, method: str, subresource: str, query: Mapping[str, str], *, now: datetime
 ) -> Response:
-    """Answer a request about the containers of `pod`."""
     if method not in (("GET",) if subresource == LOG else ("GET", "POST")):
         raise status.StatusError(status.generic_status(405))
     if subresource == LOG:
@@ -72,7 +71,7 @@ def _log_response(pod: JsonObject, query: Mapping[str, str], now: datetime) -> R
 
 
 def _container_name(pod: JsonObject, query: Mapping[str, str]) -> str:
-    """Return the container that is meant."""
+    """Return the name of the requested container."""
     spec, name = pod["spec"], pod["metadata"]["name"]
     known = [each["name"] for section, _ in _SECTIONS for each in spec.get(section) or ()]
     requested = query.get("container", "")

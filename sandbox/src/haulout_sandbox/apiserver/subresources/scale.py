@@ -1,8 +1,8 @@
-"""The scale subresource: how many replicas there should be and are, in the same words for every kind that has some.
+"""The scale subresource: desired and current replicas, in the same form for every scalable kind.
 
-A kind says where its numbers lie (`Kind.scale_paths`); a Scale is a view of the object, made when asked for. Writing
-one moves its number, and the resourceVersion it names, into the object, which is then updated as by anybody else. A
-Scale cannot be applied.
+`Kind.scale_paths` says where a kind has these fields. A Scale is a view that is computed from the object. Writing a
+Scale copies its replicas, and its resourceVersion, into the object, which is then updated as usual. Server-side apply
+of a Scale is not supported.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _METADATA_FIELDS = ("name", "namespace", "uid", "resourceVersion", "creationTime
 
 
 def scale_of(kind: Kind, obj: JsonObject) -> JsonObject:
-    """Return the Scale of an object; a custom resource that does not say how many it wants has none."""
+    """Return the Scale of an object; refuse for a custom resource without the number of desired replicas."""
     paths = _scale_paths(kind)
     desired = _value_at(obj, paths.replicas)
     if desired is None and kind.is_custom:
@@ -32,11 +32,11 @@ def scale_of(kind: Kind, obj: JsonObject) -> JsonObject:
 
 
 def apply_scale_change(kind: Kind, obj: JsonObject, change: Change) -> JsonObject:
-    """Return `obj` as it is after `change` of its Scale; refuses a Scale that makes no sense."""
+    """Return `obj` after `change` of its Scale; refuse an invalid Scale."""
     paths, metadata = _scale_paths(kind), obj["metadata"]
     scale = change(_new_scale(paths, obj, _value_at(obj, paths.replicas)))
     _validate(kind, metadata["name"], scale, paths)
-    # An absent number is zero, but not in a custom resource, which has been checked for it.
+    # An absent number means zero, except in a custom resource, where validation has refused it.
     updated = _set_at(obj, paths.replicas.strip(".").split("."), (scale.get("spec") or {}).get("replicas", 0))
     metadata = dict(metadata)
     if version := scale["metadata"].get("resourceVersion"):
@@ -65,7 +65,7 @@ def _new_scale(paths: ScalePaths, obj: JsonObject, desired: int | None) -> JsonO
 
 
 def _selector_text(value: Any) -> str:
-    """Return a selector as text: a custom resource has it so."""
+    """Return a selector as text; a custom resource already has it as text."""
     return value if isinstance(value, str) else format_selector(value)
 
 
@@ -78,7 +78,7 @@ def _validate(kind: Kind, name: str, scale: JsonObject, paths: ScalePaths) -> No
         raise status.invalid(SCALE.group, SCALE.kind, name, [cause])
 
 
-# Paths that only name fields
+# Simple field paths
 
 
 def _value_at(obj: JsonObject, path: str) -> Any:

@@ -1,1 +1,1 @@
-"""Tables, as `kubectl get` asks for them."""
+"""Tables for `kubectl get`."""

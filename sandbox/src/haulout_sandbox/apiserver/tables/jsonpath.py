@@ -1,8 +1,8 @@
-r"""JSONPath, as printer columns use it: `.spec.nodeName`, `.metadata.labels.example\.com/a`, `.entries[-1:].time`.
+r"""JSONPath as printer columns use it: `.spec.nodeName`, `.metadata.labels.example\.com/a`, `.entries[-1:].time`.
 
     find(".status.conditions[?(@.type=='Ready')].status", node)       # ["True"]
 
-Missing keys find nothing. Filters compare with `==` or `!=`; a path that is none of these finds nothing, too.
+Missing keys find nothing. Filters compare with `==` or `!=`. Any other path finds nothing, too.
 """
 
 import functools
@@ -27,7 +27,7 @@ Step = Callable[[list[Any]], list[Any]]
 
 
 def find(path: str, value: Any) -> list[Any]:
-    """Return all that `path` leads to."""
+    """Return all values at `path`."""
     values = [value]
     for step in _compile(path):
         values = step(values)

@@ -1,8 +1,8 @@
-"""What `kubectl get` shows of the built-in kinds that a person meets; others get a name and an age.
+"""Columns of `kubectl get` for the most used built-in kinds; other kinds show name and age.
 
-A printer has columns, and makes the cells of one object: those of `-o wide` come last in both. It sees a stored object,
-or the empty one of a bookmark, and must survive both. The columns are those of
-`pkg/printers/internalversion/printers.go` in Kubernetes 1.36.
+A printer has columns and returns the cells of one object; those of `-o wide` come last in both. It must handle a stored
+object and the empty object of a bookmark. The columns are those of `pkg/printers/internalversion/printers.go` in
+Kubernetes 1.36.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ NONE, UNSET, UNKNOWN = "<none>", "<unset>", "<unknown>"
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """One column of a table."""
+    """A column of a table."""
 
     name: str
     type: str = "string"
@@ -34,7 +34,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class PrinterColumn:
-    """A printer column of a custom resource: `additionalPrinterColumns` in its definition."""
+    """A printer column of a custom resource: an item of `additionalPrinterColumns` of its definition."""
 
     name: str
     type: str
@@ -45,32 +45,31 @@ class PrinterColumn:
 
     @classmethod
     def of(cls, definition: Mapping[str, Any]) -> Self:
-        """Return the column that an item of `additionalPrinterColumns` defines."""
         options = {name: definition[name] for name in ("priority", "format", "description") if definition.get(name)}
         return cls(definition["name"], definition["type"], definition["jsonPath"], **options)
 
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """How one kind is shown."""
+    """How a table shows one kind."""
 
     headers: tuple[Header, ...]
     cells: PrintCells
 
 
 NAME = Header("Name", format="name")
-AGE_COLUMN = PrinterColumn("Age", "date", ".metadata.creationTimestamp")  # of custom resources that name no columns
+AGE_COLUMN = PrinterColumn("Age", "date", ".metadata.creationTimestamp")  # for custom resources without columns
 PRINTERS: dict[tuple[str, str], Printer] = {}
 """By group and kind."""
 
 
 def printer_of(group: str, kind: str) -> Printer:
-    """Return how a built-in kind is shown."""
+    """Return the printer of a built-in kind."""
     return PRINTERS.get((group, kind), _DEFAULT_PRINTER)
 
 
 def custom_printer(columns: Sequence[PrinterColumn]) -> Printer:
-    """Return the printer of a custom resource that has these columns."""
+    """Return the printer of a custom resource with these columns."""
     headers = (Header(item.name, item.type, item.format, item.priority, item.description) for item in columns)
 
     def cells(obj: JsonObject, now: datetime) -> Cells:
@@ -81,34 +80,34 @@ def custom_printer(columns: Sequence[PrinterColumn]) -> Printer:
 
 
 def _cell(kind: str, value: Any, now: datetime) -> Any:
-    """Return a value as its column's type shows it."""
+    """Return a value formatted for its column's type."""
     if kind == "date" and isinstance(value, str):
         try:
             return age_since(value, now)
-        except (ValueError, TypeError):  # no time, or one without a zone
+        except (ValueError, TypeError):  # not a timestamp, or one without a zone
             return "<invalid>"
     if kind == "string" and not isinstance(value, str):
         return msgspec.json.encode(value, order="sorted").decode()
     return value
 
 
-# What printers are made of
+# Helpers for printers
 
 
 def section_at(obj: Mapping[str, Any], *path: str) -> Any:
-    """Return what lies at `path`, an empty dict if nothing does."""
+    """Return the value at `path`, or an empty dict."""
     for name in path:
         obj = obj.get(name) or {}
     return obj
 
 
 def name_of(obj: JsonObject) -> str:
-    """Return the name, as a bookmark's object has it too."""
+    """Return the name; the object of a bookmark has an empty one."""
     return str(section_at(obj, "metadata").get("name", ""))
 
 
 def format_selector(selector: JsonObject | None) -> str:
-    """Return a LabelSelector as a command line would say it."""
+    """Return a LabelSelector in the form of a command line."""
     selector = selector or {}
     terms = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
     for expression in selector.get("matchExpressions") or ():
@@ -122,12 +121,11 @@ def format_selector(selector: JsonObject | None) -> str:
 
 
 def age_since(timestamp: str | None, now: datetime) -> str:
-    """Return how long ago `timestamp` was."""
     return human_duration(now - datetime.fromisoformat(timestamp)) if timestamp else UNKNOWN
 
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86400, 365 * 86400
-_AGE_UNITS = (  # below this many seconds: the unit, and the smaller one that is told if it is not zero
+_AGE_UNITS = (  # below this many seconds: the unit, and the smaller unit that is added if it is not zero
     (2 * _MINUTE, (1, "s"), None),
     (10 * _MINUTE, (_MINUTE, "m"), (1, "s")),
     (3 * _HOUR, (_MINUTE, "m"), None),
@@ -152,9 +150,9 @@ def human_duration(elapsed: timedelta) -> str:
 
 
 def _printer(group: str, kind: str, columns: str, *, wide: str = "") -> Callable[[PrintCells], PrintCells]:
-    """Make the function below the printer of a kind; it returns the cells but those of name and age.
+    """Register the decorated function as the printer of a kind; it returns the cells without name and age.
 
-    `columns` are separated by commas. `Age` among them is filled in, the name comes first always.
+    `columns` are separated by commas. `Age` among them is filled in, and the name always comes first.
     """
     names = columns.split(",")
     headers = (
@@ -182,7 +180,7 @@ def _age(obj: JsonObject, now: datetime) -> str:
 _DEFAULT_PRINTER = Printer((NAME, Header("Age")), lambda obj, now: [name_of(obj), _age(obj, now)])
 
 
-# Nodes, namespaces and what configures a cluster
+# Nodes, namespaces and cluster configuration
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 
@@ -299,7 +297,7 @@ def _pod(pod: JsonObject, _: datetime) -> Cells:
 
 
 def _pod_status(pod: JsonObject) -> str:
-    """Return the phase, unless something tells more: the deletion, then init containers, then other containers."""
+    """Return the phase, or a more specific reason: of the deletion, of init containers, then of other containers."""
     status = section_at(pod, "status")
     phase = str(status.get("reason") or status.get("phase") or "")
     if section_at(pod, "metadata").get("deletionTimestamp") and status.get("phase") not in ("Succeeded", "Failed"):
@@ -318,7 +316,7 @@ def _pod_status(pod: JsonObject) -> str:
 
 
 def _reason(container: Mapping[str, Any]) -> str:
-    """Return why a container waits or has ended."""
+    """Return why a container waits or has terminated."""
     waiting, terminated = section_at(container, "state", "waiting"), section_at(container, "state", "terminated")
     if terminated:
         return str(terminated.get("reason") or f"ExitCode:{terminated.get('exitCode', 0)}")
@@ -401,13 +399,13 @@ def _ready(owner: JsonObject) -> str:
 
 
 def _replicas(owner: JsonObject) -> int:
-    # Whoever stores objects without defaulting them means one; a bookmark's empty object means none.
+    # Objects stored without defaulting mean one; the empty object of a bookmark means none.
     spec = section_at(owner, "spec")
     return int(spec.get("replicas", 1 if spec.get("selector") else 0))
 
 
 def _template(owner: JsonObject) -> Cells:
-    """Return the wide columns of what has pods: containers, images and selector."""
+    """Return the wide columns of a workload: containers, images and selector."""
     containers = section_at(owner, "spec", "template", "spec").get("containers") or ()
     texts = [",".join(str(container.get(name, "")) for container in containers) for name in ("name", "image")]
     return [*texts, format_selector(section_at(owner, "spec").get("selector")) or NONE]
@@ -470,7 +468,7 @@ def _storage_class(storage: JsonObject, _: datetime) -> Cells:
 
 
 def _event(event: JsonObject, now: datetime) -> Cells:
-    """Show an event of either API; they have different names for the same fields."""
+    """Return the cells of an event of either API version; their fields have different names."""
     involved_object = section_at(event, "involvedObject") or section_at(event, "regarding")
     source = section_at(event, "source") or section_at(event, "deprecatedSource")
     first = event.get("firstTimestamp") or event.get("deprecatedFirstTimestamp") or event.get("eventTime")

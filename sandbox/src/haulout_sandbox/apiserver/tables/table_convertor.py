@@ -1,7 +1,7 @@
-"""Tables, as `kubectl get` asks for them: `Accept: application/json;as=Table;v=v1;g=meta.k8s.io`.
+"""Tables for `kubectl get`: `Accept: application/json;as=Table;v=v1;g=meta.k8s.io`.
 
-A watch sends a table for each event and describes the columns only in the first. Built-in kinds are shown by
-`printers`; custom resources by the columns that their definition names.
+A watch sends a table per event and describes the columns only in the first one. `printers` has the columns of built-in
+kinds; definitions have those of custom resources.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,13 +14,13 @@ from haulout_sandbox.apiserver.kinds.kind import JsonObject, Kind
 from haulout_sandbox.apiserver.tables.printers import AGE_COLUMN, Cells, Header, custom_printer, printer_of, section_at
 
 META = "meta.k8s.io/v1"
-_ROW_CONDITIONS = {  # rows that are over, which a client may hide
+_ROW_CONDITIONS = {  # conditions of rows that are completed, which clients may hide
     phase: [{"type": "Completed", "status": "True", "reason": phase}] for phase in ("Succeeded", "Failed")
 }
 
 
 def convert_object(call: ApiCall, obj: JsonObject, *, now: datetime) -> JsonObject:
-    """Return the object as the caller wants to see it: as it is, or as a row of a table."""
+    """Return the object as requested: unchanged, or as a table with one row."""
     if not accepts_table(call.request.accept):
         return obj
     version = section_at(obj, "metadata").get("resourceVersion")
@@ -28,7 +28,7 @@ def convert_object(call: ApiCall, obj: JsonObject, *, now: datetime) -> JsonObje
 
 
 def convert_list(call: ApiCall, object_list: JsonObject, *, now: datetime) -> JsonObject:
-    """Return a list likewise."""
+    """Return a list as requested: unchanged, or as a table."""
     if not accepts_table(call.request.accept):
         return object_list
     type_meta = {"apiVersion": call.target.kind.api_version, "kind": call.target.kind.kind}
@@ -37,7 +37,7 @@ def convert_list(call: ApiCall, object_list: JsonObject, *, now: datetime) -> Js
 
 
 def event_converter(call: ApiCall, *, clock: Clock) -> Callable[[JsonObject], JsonObject] | None:
-    """Return how a watch shows objects; columns are told in its first event only."""
+    """Return the conversion of a watch's objects to tables, if requested; only the first event has columns."""
     if not accepts_table(call.request.accept):
         return None
     first = iter((True,))
@@ -69,7 +69,7 @@ def _table(
 
 
 def accepts_table(accept: str) -> bool:
-    """Tell whether the first media type in an Accept header that we serve is a Table."""
+    """Return whether the first supported media type of an Accept header is a Table."""
     for clause in accept.split(","):
         media_type, *parameters = (part.strip() for part in clause.split(";"))
         options = dict(part.split("=", 1) for part in parameters if "=" in part)

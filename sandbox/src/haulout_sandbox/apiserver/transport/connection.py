@@ -1,7 +1,7 @@
-"""The state of one client's connection to the sandbox's API server, and how requests under way wait on it.
+"""The state of one client's connection to the API server, and how requests in flight wait on it.
 
-Waiting is what a simulated day consists of, so it costs as little as can be: one future and one timer. Who waits is
-woken early only when the line changes.
+Simulated time consists mostly of waiting, so a wait costs only one future and one timer. A waiter is woken early only
+when the state of the connection changes.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from haulout_sandbox.apiserver.storage.store import Listeners
 
 
 class ConnectionBroken(Exception):
-    """The line broke while somebody waited on it."""
+    """The connection broke while a request waited on it."""
 
 
 def _never() -> bool:
@@ -21,17 +21,17 @@ def _never() -> bool:
 
 
 class Connection:
-    """The connection. `break_count` counts: what began before a break is broken, also after it is mended."""
+    """A connection. `break_count` marks requests: one started before a break stays broken after `mend`."""
 
     def __init__(self) -> None:
         self.is_cut = False
         self.is_frozen = False
         self.break_count = 0
         self.listeners = Listeners()
-        self._waiters: dict[asyncio.Future[bool], None] = {}  # a set with an order, so that runs repeat themselves
+        self._waiters: dict[asyncio.Future[bool], None] = {}  # an ordered set, so that runs are reproducible
 
     def set_state(self, *, is_cut: bool | None = None, is_frozen: bool | None = None) -> None:
-        """Change state and wake whoever waits on the line."""
+        """Change the state and wake all waiters."""
         if is_cut is not None:
             self.break_count += is_cut
             self.is_cut = is_cut
@@ -41,18 +41,18 @@ class Connection:
         self.listeners.notify()
 
     def break_requests(self) -> None:
-        """Break what is under way; what begins from now on is not concerned."""
+        """Break requests in flight; later ones are not affected."""
         self.break_count += 1
         self.wake_waiters()
         self.listeners.notify()
 
     def wake_waiters(self) -> None:
-        """Have whoever waits for something look whether it has come."""
+        """Wake all waiters, so that they check their condition."""
         for waiter in self._waiters:
             _wake(waiter, by_change=True)
 
     async def wait(self, seconds: float | None, *, break_count: int, until: Callable[[], bool] = _never) -> bool:
-        """Let time pass (None: for ever) unless `until` comes before; return False if the line broke."""
+        """Wait (None: without limit) unless `until` becomes true before; return False if the connection broke."""
         loop = asyncio.get_running_loop()
         ends_at = None if seconds is None else loop.time() + seconds
         remaining = seconds
@@ -63,7 +63,7 @@ class Connection:
         return self.break_count == break_count
 
     async def _sleep(self, loop: asyncio.AbstractEventLoop, seconds: float | None) -> bool:
-        """Return when the line changes or the time is up, and whether it was the former."""
+        """Return True if woken by a change, False if the time is over."""
         waiter: asyncio.Future[bool] = loop.create_future()
         timer = None if seconds is None else loop.call_later(seconds, _wake, waiter)
         self._waiters[waiter] = None
@@ -86,20 +86,20 @@ def _yield_to_others() -> Generator[None, None, None]:
 
 
 class InFlightRequest(NamedTuple):
-    """One request under way: it ends when the line breaks, or its time is up."""
+    """A request in flight: it ends when the connection breaks or its deadline passes."""
 
     connection: Connection
     break_count: int
-    deadline: float  # on the loop's clock
+    deadline: float  # in seconds of the loop's clock
 
     async def yield_once(self) -> None:
-        """Let others run; raises `ConnectionBroken` if one of them broke the line."""
+        """Let other tasks run; raise `ConnectionBroken` if one of them broke the connection."""
         await _yield_to_others()
         if self.connection.break_count != self.break_count:
             raise ConnectionBroken
 
     async def wait(self, seconds: float | None, *, until: Callable[[], bool] = _never) -> None:
-        """Let time pass (None: for ever) unless `until` comes before; raises `ConnectionBroken` or `TimeoutError`."""
+        """Wait (None: without limit) unless `until` becomes true before; raise `ConnectionBroken` or `TimeoutError`."""
         remaining = max(self.deadline - asyncio.get_running_loop().time(), 0)
         in_time = seconds is not None and seconds < remaining
         if not await self.connection.wait(seconds if in_time else remaining, break_count=self.break_count, until=until):

@@ -1,12 +1,12 @@
-"""What can go wrong between a client and the sandbox's API server, told in advance.
+"""Faults that tests inject between a client and the API server.
 
-    transport.faults.before(method="PUT", path="leases", answer=503, times=2)
-    transport.faults.after(method="PATCH", path="nodes")           # it took effect, but nobody heard of it
-    transport.faults.drop(path="pods", times=3)                    # of a watch
+    transport.faults.fail_before_effect(method="PUT", path="leases", response=503, times=2)
+    transport.faults.fail_after_effect(method="PATCH", path="nodes")   # it took effect, but the response is lost
+    transport.faults.drop(path="pods", times=3)                        # events of a watch
 
-A rule counts the requests (or lines of watches) it matches: it lets `skip` pass, strikes `times` (None: always), and is
-spent. Every matching rule strikes; where two want different answers the first told wins. `FaultRule.hits` tells a test
-that its fault happened.
+A rule counts the requests (or lines of watches) that it matches: it skips the first `skip`, applies to the next `times`
+(None: all), and is then spent. All matching rules apply; of several different responses that of the first rule wins.
+`FaultRule.hits` tells a test that its fault occurred.
 """
 
 from collections.abc import Callable
@@ -26,10 +26,10 @@ Outcome = Response | KubeError
 
 
 class RequestMatch(TypedDict, total=False):
-    """Which requests, or watches, a rule is about; all of them by default."""
+    """Which requests or watches a rule applies to; all by default."""
 
     method: str
-    path: str  # a part of it
+    path: str  # a substring of the path
     where: Callable[[Request], bool]
     skip: int
     times: int | None
@@ -37,11 +37,11 @@ class RequestMatch(TypedDict, total=False):
 
 @dataclass(slots=True)
 class RequestFaults:
-    """What happens to one request."""
+    """The faults of one request."""
 
     delay: timedelta = timedelta()
     before_effect: Outcome | None = None  # instead of the effect
-    after_effect: Outcome | None = None  # instead of the answer
+    after_effect: Outcome | None = None  # instead of the response
     never_arrives: bool = False
     never_responds: bool = False
     arrives_after: timedelta | None = None
@@ -51,13 +51,13 @@ class RequestFaults:
 
 @dataclass(slots=True)
 class EventFaults:
-    """What happens to one line of a watch."""
+    """The faults of one line of a watch."""
 
     delay: timedelta = timedelta()
     transform: Callable[[bytes], list[bytes]] | None = None
     swap: bool = False
     error: KubeError | None = None  # instead of the line
-    error_after: KubeError | None = None  # after it
+    error_after: KubeError | None = None  # after the line
 
 
 _NO_REQUEST_FAULTS = RequestFaults()
@@ -66,7 +66,7 @@ _NO_EVENT_FAULTS = EventFaults()
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FaultRule(Generic[FaultPlan]):
-    """One fault and whom it strikes."""
+    """A fault, and the requests or lines that it applies to."""
 
     matches: Callable[[Request], bool]
     inject: Callable[[FaultPlan], None]
@@ -75,7 +75,7 @@ class FaultRule(Generic[FaultPlan]):
     hits: int = field(default=0, init=False)
 
     def apply(self, request: Request, faults: FaultPlan) -> None:
-        """Strike if it is this one's turn."""
+        """Apply the fault if `skip` and `times` say so."""
         if self.times is not None and self.hits >= self.times:
             return
         if not self.matches(request):
@@ -96,21 +96,19 @@ class Faults:
 
     @property
     def affects_events(self) -> bool:
-        """Whether something may happen to the lines of watches."""
+        """Return whether any rule is about lines of watches."""
         return bool(self._event_rules)
 
     def clear(self) -> None:
-        """Forget all rules."""
         self._request_rules.clear()
         self._event_rules.clear()
 
     def remove(self, *rules: FaultRule[RequestFaults] | FaultRule[EventFaults]) -> None:
-        """Forget these rules, spent or not."""
+        """Remove these rules, spent or not."""
         self._request_rules = [rule for rule in self._request_rules if rule not in rules]
         self._event_rules = [rule for rule in self._event_rules if rule not in rules]
 
     def for_request(self, request: Request) -> RequestFaults:
-        """Return what happens to `request`."""
         if not self._request_rules:
             return _NO_REQUEST_FAULTS
         faults = RequestFaults()
@@ -119,7 +117,7 @@ class Faults:
         return faults
 
     def for_event(self, request: Request) -> EventFaults:
-        """Return what happens to the next line of the watch that `request` opened."""
+        """Return the faults of the next line of the watch that `request` opened."""
         if not self._event_rules:
             return _NO_EVENT_FAULTS
         faults = EventFaults()
@@ -130,7 +128,7 @@ class Faults:
     def fail_before_effect(
         self, *, response: int | Outcome | None = None, retry_after: int = 0, **match: Unpack[RequestMatch]
     ) -> FaultRule[RequestFaults]:
-        """Have no effect: answer with a code's usual Status or a whole `Response`, or raise (by default: refused)."""
+        """Fail without effect: return a status code's Status or a `Response`, or raise (default: refuse connection)."""
         outcome = _outcome_of(response, retry_after, Unreachable("connection refused", sent=False))
 
         def inject(faults: RequestFaults) -> None:
@@ -141,7 +139,7 @@ class Faults:
     def fail_after_effect(
         self, *, response: int | Outcome | None = None, retry_after: int = 0, **match: Unpack[RequestMatch]
     ) -> FaultRule[RequestFaults]:
-        """Let it take effect, then answer something else: by default the connection breaks."""
+        """Let the request take effect, then return another response; by default the connection breaks."""
         outcome = _outcome_of(response, retry_after, Unreachable("connection reset by peer", sent=True))
 
         def inject(faults: RequestFaults) -> None:
@@ -150,7 +148,7 @@ class Faults:
         return self._add_request_rule(inject, match)
 
     def delay(self, by: timedelta, **match: Unpack[RequestMatch]) -> FaultRule[RequestFaults]:
-        """Take longer on the way to the server."""
+        """Delay a request on its way to the server."""
 
         def inject(faults: RequestFaults) -> None:
             faults.delay += by
@@ -158,7 +156,7 @@ class Faults:
         return self._add_request_rule(inject, match)
 
     def hang(self, *, takes_effect: bool = False, **match: Unpack[RequestMatch]) -> FaultRule[RequestFaults]:
-        """Never answer."""
+        """Never respond."""
 
         def inject(faults: RequestFaults) -> None:
             faults.never_arrives, faults.never_responds = not takes_effect, True
@@ -166,7 +164,7 @@ class Faults:
         return self._add_request_rule(inject, match)
 
     def delay_effect(self, by: timedelta, **match: Unpack[RequestMatch]) -> FaultRule[RequestFaults]:
-        """Never answer, and take effect only `by` later, even if the client gave up long ago."""
+        """Never respond, and take effect after `by`, even if the client has given up."""
 
         def inject(faults: RequestFaults) -> None:
             faults.arrives_after = by
@@ -174,10 +172,7 @@ class Faults:
         return self._add_request_rule(inject, match)
 
     def stale(self, as_of: int | timedelta, **match: Unpack[RequestMatch]) -> FaultRule[RequestFaults]:
-        """Serve reads, and the first events of watches that start with all objects, as they were.
-
-        That is at an older revision, or so long ago.
-        """
+        """Serve reads, and the initial events of watches, from the past: an older revision, or so long ago."""
 
         def inject(faults: RequestFaults) -> None:
             if isinstance(as_of, timedelta):
@@ -190,7 +185,7 @@ class Faults:
     def transform_event(
         self, transform: Callable[[bytes], list[bytes]], **match: Unpack[RequestMatch]
     ) -> FaultRule[EventFaults]:
-        """Deliver what `transform` makes of a line."""
+        """Replace a line by the lines that `transform` returns."""
 
         def inject(faults: EventFaults) -> None:
             faults.transform = faults.transform or transform
@@ -206,12 +201,12 @@ class Faults:
         return self.transform_event(lambda line: [line, line], **match)
 
     def expire_watch(self, **match: Unpack[RequestMatch]) -> FaultRule[EventFaults]:
-        """Say in the middle of a watch, instead of an event, that its revision is too old (410)."""
+        """Send an ERROR event with 410 Gone in the middle of a watch, instead of an event."""
         error = msgspec.json.encode({"type": "ERROR", "object": generic_status(410)})
         return self.transform_event(lambda _: [error], **match)
 
     def delay_event(self, by: timedelta, **match: Unpack[RequestMatch]) -> FaultRule[EventFaults]:
-        """Hold up an event, and all that follow it."""
+        """Delay an event, and all that follow it."""
 
         def inject(faults: EventFaults) -> None:
             faults.delay += by
@@ -227,7 +222,7 @@ class Faults:
         return self._add_event_rule(inject, match)
 
     def break_stream(self, *, after_lines: int = 0, **match: Unpack[RequestMatch]) -> FaultRule[EventFaults]:
-        """Break a watch once `after_effect` more lines came through; with 0, instead of the next line."""
+        """Break a watch after `after_lines` more lines; with 0, instead of the next line."""
         error = Unreachable("the stream broke off", sent=True)
 
         def inject(faults: EventFaults) -> None:
@@ -239,7 +234,7 @@ class Faults:
         return self._add_event_rule(inject, {**match, "skip": match.get("skip", 0) + max(after_lines - 1, 0)})
 
     def truncate(self, **match: Unpack[RequestMatch]) -> FaultRule[EventFaults]:
-        """End a watch in the middle of a line, which the HTTP transport also reports as a break."""
+        """End a watch in the middle of a line, which the HTTP transport also reports as a broken stream."""
         error = Unreachable("the stream broke off in the middle of a line", sent=True)
 
         def inject(faults: EventFaults) -> None:
@@ -261,7 +256,7 @@ class Faults:
 
 
 def matches(request: Request, *, method: str = "", path: str = "") -> bool:
-    """Tell whether `request` has this method and `path` in its path; empty means any."""
+    """Return whether `request` has this method, and `path` in its path; empty means any."""
     return method in ("", request.method) and path in request.path
 
 

@@ -1,8 +1,8 @@
-"""The way from one client process to the sandbox's API server, and everything that can happen on it.
+"""The transport from one client process to the API server, with latency and faults.
 
-Each transport is a process of its own: it has a name in the history, its own faults, and can be cut off or frozen
-without the others noticing. Half of a request's latency passes before it takes effect and half after, so that a
-client that gives up in between does not know what happened.
+Each transport stands for a process: it has a name in the history and its own faults, and can be cut off or frozen
+without effect on the others. Half of a request's latency passes before it takes effect and half after, so that a client
+that gives up in between does not know the outcome.
 """
 
 import asyncio
@@ -34,14 +34,14 @@ DEFAULT_LATENCY = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class SentRequest:
-    """A request that was made, and when."""
+    """A request, and when it was sent."""
 
     sent_at: datetime
     request: Request
 
 
 class InProcessTransport:
-    """A `haulout.kube.transport.Transport` to a `ApiServer`."""
+    """A `haulout.kube.transport.Transport` to an `ApiServer`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class InProcessTransport:
         self.faults = Faults()
         self.request_log_size = request_log_size
         self.is_trusted = False  # belongs to the cluster itself (`fast_path`)
-        self.requests: list[SentRequest] = []  # the latest
+        self.requests: list[SentRequest] = []  # the latest ones
         self._server = server
         self._store = store
         self._clock = clock
@@ -71,33 +71,33 @@ class InProcessTransport:
         self._is_closed = False
 
     def sent_requests(self, *, method: str = "", path: str = "") -> list[Request]:
-        """Return the requests made so far, of this method and with `path` in their path."""
+        """Return the requests so far with this method and `path` in their path."""
         return [sent.request for sent in self.requests if matches(sent.request, method=method, path=path)]
 
     def acting_as(self, user: User) -> "InProcessTransport":
-        """Return the same line for somebody else: its faults and its fate are one with this one's."""
+        """Return a transport for another user that shares this one's connection and faults."""
         other = copy.copy(self)
         other.user = user
         return other
 
     def cut(self) -> None:
-        """Partition: requests fail at once, those under way and all streams break."""
+        """Partition the network: requests fail at once, those in flight and all streams break."""
         self._connection.set_state(is_cut=True)
 
     def disconnect(self) -> None:
-        """Break requests under way and all streams; new ones go through."""
+        """Break requests in flight and all streams; new ones succeed."""
         self._connection.break_requests()
 
     def silence(self) -> None:
-        """Freeze: the server accepts requests and says nothing any more, on streams neither."""
+        """Freeze: the server accepts requests but sends nothing, also on streams."""
         self._connection.set_state(is_frozen=True)
 
     def mend(self) -> None:
-        """End both. What broke stays broken; what was only silent goes on."""
+        """End `cut` and `silence`. Broken streams stay broken; silenced ones continue."""
         self._connection.set_state(is_cut=False, is_frozen=False)
 
     async def send(self, request: Request) -> Response:
-        """Send `request` and read the whole answer."""
+        """Send `request` and read the complete response."""
         response = await self._exchange(request)
         if isinstance(response, Response):
             return response
@@ -111,22 +111,22 @@ class InProcessTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """Send `request` and read the answer as it comes."""
+        """Send `request` and read the response as it arrives."""
         response = await self._exchange(request)
         with self._streaming(request, response) as stream:
             yield stream
 
     async def close(self) -> None:
-        """Give up all connections, for good."""
+        """Close all connections for good."""
         self.close_permanently()
 
     def close_permanently(self) -> None:
-        """Cut it off for good: it cannot be mended."""
+        """Cut the transport off; `mend` has no effect any more."""
         self._is_closed = True
         self.cut()
 
     async def _exchange_for(self, token: Token, request: Request) -> Response | Watch:
-        """Ask for whoever holds a token."""
+        """Handle the request for the user of a bearer token."""
         try:
             user = self._server.access_control.authenticate(f"Bearer {token.value}", now=self._clock.now())
         except StatusError as error:
@@ -201,8 +201,8 @@ class InProcessTransport:
     async def _call_webhooks(
         self, calls: Sequence[WebhookCall], in_flight: InFlightRequest
     ) -> dict[str, WebhookResult]:
-        """Return what webhooks say, unless the line breaks first: then nobody waits for it."""
-        # So that even a webhook that always changes the object comes to an end: the timeout.
+        """Return the results of webhooks, unless the connection breaks first."""
+        # Time passes, so that a webhook that changes the object in each run reaches the timeout.
         await in_flight.wait(self.latency.total_seconds())
         failure: ConnectionBroken | TimeoutError | None = None
         async with asyncio.TaskGroup() as group:
@@ -222,7 +222,7 @@ class InProcessTransport:
             try:
                 self._server.handle(request, user=self.user)
             except (RetryLater, WebhookCallsNeeded):
-                return  # the server would look again, or ask, but nobody waits for it any more
+                return  # the server would try again or call webhooks, but the client has gone
 
         asyncio.get_running_loop().call_later(delay.total_seconds(), deliver)
 
@@ -242,7 +242,7 @@ class InProcessTransport:
 
 
 class _WatchFeed:
-    """Pulls the lines of a watch over a line, with their faults."""
+    """Pulls lines from a watch over a connection, with their faults."""
 
     def __init__(
         self, watch: Watch, connection: Connection, faults: Faults, request: Request, clock: Clock, latency: timedelta
@@ -254,19 +254,19 @@ class _WatchFeed:
         self._clock = clock
         self._latency = latency.total_seconds()
         self._break_count = connection.break_count
-        self.encodes = True  # lines, rather than to tell what they would say
+        self.encodes = True  # encode lines, rather than return decoded events
         self._next_line: tuple[bytes | DecodedEvent, EventFaults] | None = (
-            None  # survives a reader that is cancelled and comes back
+            None  # kept for a reader that is cancelled and returns
         )
         self._swapped: list[bytes | DecodedEvent] = []
         self._failure: KubeError | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._delivery_timer: asyncio.TimerHandle | None = None  # is on its way to the sleeper
-        self._watch_timer: asyncio.TimerHandle | None = None  # for when the watch wants to be looked at, whoever sleeps
+        self._delivery_timer: asyncio.TimerHandle | None = None  # wakes the sleeper when a line has arrived
+        self._watch_timer: asyncio.TimerHandle | None = None  # wakes the sleeper when the watch has a bookmark or ends
 
     @contextmanager
     def subscribed(self, store: Store) -> Iterator[None]:
-        """Hear of what is written, and of the line, while the context lasts."""
+        """Subscribe to writes and to the connection while the context lasts."""
         with (
             self._connection.listeners.subscribe(self._on_connection_change),
             store.subscribe(self._watch.kind, self._on_write),
@@ -279,9 +279,9 @@ class _WatchFeed:
                         timer.cancel()
 
     def ready_lines(self) -> Iterable[bytes | DecodedEvent]:
-        """Return lines that are there and to which nothing happens: one, or all to those who are trusted.
+        """Return lines that are available and have no fault: one, or all for trusted transports.
 
-        Whoever is told reads on without waiting for anything, so nothing can happen between one line and the next.
+        A trusted reader consumes all lines without waiting, so nothing can happen between two of them.
         """
         if (
             not self._watch.may_have_events
@@ -300,14 +300,14 @@ class _WatchFeed:
 
     def _pull(self) -> bytes | DecodedEvent | None:
         event = self._watch.pull(self._clock.monotonic())
-        # What may befall a line befalls the text of it.
+        # Faults apply to the encoded line.
         return encode_event(event) if event is not None and (self.encodes or self._faults.affects_events) else event
 
     async def next_lines(self) -> list[bytes | DecodedEvent] | None:
         """Return the next lines, perhaps none yet, or None at the end."""
         self._check()
         if self._next_line is None:
-            # Until the alarm rings there is nothing to say but what is written.
+            # Until the watch timer fires, only writes produce events.
             is_quiet = self._watch_timer is not None and not self._watch.may_have_events and not self._watch.is_ended
             line = None if is_quiet or self._connection.is_frozen else self._pull()
             if line is None and self._watch.is_ended and not self._connection.is_frozen:
@@ -330,7 +330,7 @@ class _WatchFeed:
             raise self._failure.with_traceback(None)
 
     async def _wait(self) -> None:
-        """Return when there may be something to read."""
+        """Return when there may be lines to read."""
         loop = asyncio.get_running_loop()
         if self._watch_timer is None and not self._connection.is_frozen:
             self._watch_timer = loop.call_later(
@@ -343,7 +343,7 @@ class _WatchFeed:
             self._waiter = None
 
     def _on_write(self) -> None:
-        """Note that something was written; it takes its time to get here."""
+        """Note a write; it arrives after the latency."""
         self._watch.notify()
         if self._waiter is None or self._delivery_timer is not None or self._connection.is_frozen:
             return
@@ -386,7 +386,7 @@ class _WatchFeed:
 
 
 class InProcessStream:
-    """A `haulout.kube.transport.Stream`; nothing is left over if a reader stops half-way."""
+    """A `haulout.kube.transport.Stream`; a reader may stop at any time without leaking resources."""
 
     def __init__(
         self, status: int, headers: Mapping[str, str], *, first: bytes = b"", feed: _WatchFeed | None = None
@@ -397,11 +397,10 @@ class InProcessStream:
         self._feed = feed
 
     def lines(self) -> AsyncIterator[bytes]:
-        """Yield each line as it arrives."""
         return _EncodedLines(self)
 
     def events(self) -> AsyncIterator[bytes | DecodedEvent]:
-        """Yield what each line says, to those who are trusted; to others the line."""
+        """Yield decoded events to trusted clients, and lines to others."""
         return self
 
     def __aiter__(self) -> AsyncIterator[bytes | DecodedEvent]:
@@ -422,7 +421,7 @@ class InProcessStream:
 
 
 class _EncodedLines:
-    """The lines of a stream, written."""
+    """The encoded lines of a stream."""
 
     def __init__(self, stream: InProcessStream) -> None:
         self._stream = stream

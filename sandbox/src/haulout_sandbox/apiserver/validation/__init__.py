@@ -1,12 +1,12 @@
-"""What the API server refuses: objects of built-in kinds that are understood, and wrong.
+"""Validation of objects of built-in kinds.
 
-    causes = validation.of_new(POD, pod)
-    causes = validation.of_update(NODE, node, as_it_was, subresource="status")
+    causes = validation.validate_create(POD, pod)
+    causes = validation.validate_update(NODE, node, old_node, subresource="status")
 
-Both return the causes of an Invalid; none if all is well. They are called with objects that have their types
-(`decoding`), their defaults (`defaults`) and what is decided once (`creation`). What is checked is what a controller
-would stumble over and what people get wrong most; the real server refuses more. Kinds without a row have their metadata
-checked; custom resources have a schema.
+Both return the causes of an Invalid error, none if the object is valid. They require objects with decoded types
+(`serializer.decoder`), defaults (`registry.defaults`) and the fields set at creation (`registry.strategy`). They check
+what would break a controller and what users get wrong most; the real server checks more. Kinds without validation here
+have only their metadata checked; custom resources have a schema.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,6 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 def validate_create(kind: Kind, obj: JsonObject) -> Causes:
-    """Return what is wrong with a new object."""
     name_rule = dns1123_subdomain_problems if kind.is_custom else _NAME_RULES.get(kind.kind, dns1123_subdomain_problems)
     causes = metadata.validate_create(obj["metadata"], namespaced=kind.namespaced, name_rule=name_rule)
     return (
@@ -46,7 +45,7 @@ def validate_create(kind: Kind, obj: JsonObject) -> Causes:
 
 
 def validate_update(kind: Kind, new: JsonObject, old: JsonObject, *, subresource: str = "") -> Causes:
-    """Return what is wrong with an object, or may not be changed in it."""
+    """Return what is invalid in an object, and which changes are forbidden."""
     causes = metadata.validate_update(new["metadata"], old["metadata"])
     if kind.is_custom:
         return causes
@@ -54,23 +53,22 @@ def validate_update(kind: Kind, new: JsonObject, old: JsonObject, *, subresource
     if subresource == "status" and kind.kind == "PodDisruptionBudget":
         return causes + workloads.validate_pod_disruption_budget_status(new["status"])
     if subresource or _has_same_content(new, old):
-        return causes  # what was right is right, and nothing is changed that may not be
+        return causes  # an unchanged object is valid
     return causes + _validate_content(kind, new, old)
 
 
 def invalid_object(kind: Kind, name: str, causes: Causes) -> status.StatusError:
-    """Say no to an object."""
     return status.invalid(kind.group, kind.kind, name, causes)
 
 
 def validate_name(kind: Kind, obj: JsonObject) -> Causes:
-    """Return what is wrong with a name: all that a server without defaults looks at."""
+    """Return what is wrong with a name; a server without defaulting checks nothing else."""
     meta = {name: obj["metadata"][name] for name in ("name", "namespace") if name in obj["metadata"]}
     return metadata.validate_create(meta, namespaced=kind.namespaced, name_rule=segment_problems)
 
 
 def validate_metadata_update(new: JsonObject, old: JsonObject) -> Causes:
-    """Return which changes of the metadata no server allows."""
+    """Return the forbidden changes of metadata."""
     return metadata.validate_update(new["metadata"], old["metadata"])
 
 

@@ -1,6 +1,6 @@
-"""What the checks of many kinds have in common: numbers, labels, selectors, values that may not change.
+"""Validation shared by many kinds: numbers, labels, selectors, immutable fields.
 
-All functions return causes of an Invalid, none if all is well.
+All functions return causes of an Invalid error, none if the value is valid.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -22,28 +22,26 @@ _ZERO = Quantity.of(0)
 
 
 def required_name(path: str, name: str, problems: Callable[[str], list[str]]) -> Causes:
-    """Return what is wrong with a name that must be there."""
     return [invalid(path, name, problem) for problem in problems(name)] if name else [required(path)]
 
 
 def required_fields(part: JsonObject, path: str, *names: str) -> Causes:
-    """Return which of these fields say nothing."""
+    """Return an error for each of these fields that is empty."""
     return [required(child_path(path, name)) for name in names if not part.get(name)]
 
 
 def non_negative(part: JsonObject, path: str, *names: str) -> Causes:
-    """Return which of these numbers are below zero."""
+    """Return an error for each of these numbers that is negative."""
     return [invalid(child_path(path, name), part[name], _NEGATIVE) for name in names if (part.get(name) or 0) < 0]
 
 
 def one_of(part: JsonObject, path: str, name: str, supported: Collection[str]) -> Causes:
-    """Say that a value is none of those allowed."""
     value = part.get(name, "")
     return [] if value in supported else [not_supported(child_path(path, name), value, supported)]
 
 
 def immutable_fields(new: JsonObject, old: JsonObject, path: str, *names: str) -> Causes:
-    """Return which of these values are not what they were."""
+    """Return an error for each of these fields that has changed."""
     return [
         invalid(child_path(path, name), new.get(name), _IMMUTABLE)
         for name in names
@@ -52,7 +50,7 @@ def immutable_fields(new: JsonObject, old: JsonObject, path: str, *names: str) -
 
 
 def mutable_fields(new: JsonObject, old: JsonObject, path: str, *names: str) -> Causes:
-    """Say that something other than these values is not what it was."""
+    """Return an error if fields other than these have changed."""
     immutable = [name for name in sorted(new.keys() | old.keys()) if name not in names]
     changed = [name for name in immutable if not is_semantically_equal(new.get(name), old.get(name))]
     if not changed:
@@ -61,7 +59,7 @@ def mutable_fields(new: JsonObject, old: JsonObject, path: str, *names: str) -> 
 
 
 def is_semantically_equal(new: Any, old: Any) -> bool:
-    """Compare as the server does: an empty list or map is the same as none."""
+    """Compare as the server does: an empty list or map equals an absent one."""
     return bool(new == old) or _without_empty(new) == _without_empty(old)
 
 
@@ -81,7 +79,7 @@ def enumerate_items(part: JsonObject, path: str, name: str) -> Iterable[tuple[st
 
 
 def validate_int_or_percent(part: JsonObject, path: str, name: str) -> Causes:
-    """Return what is wrong with a number of things, or a share of them, if it is there."""
+    """Return what is wrong with a number or percentage, if present."""
     value = part.get(name)
     if value is None:
         return []
@@ -97,18 +95,18 @@ def validate_int_or_percent(part: JsonObject, path: str, name: str) -> Causes:
 
 
 def is_zero(value: int | str | None) -> bool:
-    """Tell whether a number or a percentage is none at all."""
+    """Return whether a number or percentage is zero."""
     return value is None or str(value).removesuffix("%") == "0"
 
 
 @lru_cache(4096)
 def parse_quantity(value: str | float) -> Quantity:
-    """Return a quantity; decoding has made sure that it is one."""
+    """Return a quantity that decoding has already validated."""
     return parse(str(value))
 
 
 def non_negative_quantities(amounts: Mapping[str, Any] | None, path: str) -> Causes:
-    """Return which amounts are below zero."""
+    """Return an error for each negative quantity."""
     return [
         invalid(f"{path}[{name}]", value, _NEGATIVE)
         for name, value in (amounts or {}).items()
@@ -120,7 +118,6 @@ def non_negative_quantities(amounts: Mapping[str, Any] | None, path: str) -> Cau
 
 
 def validate_labels(labels: Mapping[str, str] | None, path: str) -> Causes:
-    """Return what is wrong with labels."""
     causes: Causes = []
     for key, value in (labels or {}).items():
         causes += [invalid(path, key, problem) for problem in qualified_name_problems(key)]
@@ -129,7 +126,7 @@ def validate_labels(labels: Mapping[str, str] | None, path: str) -> Causes:
 
 
 def validate_label_selector(selector: JsonObject | None, path: str) -> Causes:
-    """Return what is wrong with a selector; there may be none."""
+    """Return what is wrong with a selector; it may be absent."""
     try:
         from_label_selector(selector or {})
     except SelectorError as error:
@@ -138,7 +135,7 @@ def validate_label_selector(selector: JsonObject | None, path: str) -> Causes:
 
 
 def validate_template_selector(spec: JsonObject, path: str) -> Causes:
-    """Return what is wrong with the selector of a workload, which must select its pods."""
+    """Return what is wrong with the selector of a workload, which must match its pod template."""
     selector = spec.get("selector") or {}
     if not (selector.get("matchLabels") or selector.get("matchExpressions")):
         return [required(f"{path}.selector", "it must have at least one requirement")]

@@ -1,4 +1,4 @@
-"""Metadata of all kinds: names, labels, annotations, owners, finalizers, and what may not change."""
+"""Validation of metadata: names, labels, annotations, owners, finalizers, and immutable fields."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,7 +26,6 @@ _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestam
 def validate_create(
     meta: JsonObject, *, namespaced: bool, name_rule: Callable[[str], list[str]] = dns1123_subdomain_problems
 ) -> Causes:
-    """Return what is wrong with the metadata of a new object."""
     causes = required_name("metadata.name", meta.get("name", ""), name_rule)
     if namespaced:
         causes += required_name("metadata.namespace", meta.get("namespace", ""), dns1123_label_problems)
@@ -36,9 +35,9 @@ def validate_create(
 
 
 def validate_update(new: JsonObject, old: JsonObject) -> Causes:
-    """Return what is wrong with metadata, or may not be changed in it."""
+    """Return what is wrong with the metadata, and which changes are forbidden."""
     if new == old:
-        return []  # it was right
+        return []  # it was validated when it was written
     causes = immutable_fields(new, old, "metadata", *_IMMUTABLE)
     if not new.get("resourceVersion"):
         causes.append(required("metadata.resourceVersion", "must be specified for an update"))
@@ -50,7 +49,7 @@ def validate_update(new: JsonObject, old: JsonObject) -> Causes:
 
 
 def unqualified_finalizers(meta: JsonObject) -> Causes:
-    """Return which finalizers do not tell whose they are, which only custom resources may have."""
+    """Return an error for each finalizer without a domain; only custom resources may have such finalizers."""
     path, names = "metadata.finalizers", meta.get("finalizers") or ()
     detail = "must be of the form example.com/name"
     return [invalid(path, name, detail) for name in names if "/" not in name and name not in _STANDARD_FINALIZERS]
@@ -73,7 +72,7 @@ def _validate_annotations(annotations: dict[str, str]) -> Causes:
     for key, value in annotations.items():
         size += len(key) + len(value)
         causes += [invalid(path, key, problem) for problem in qualified_name_problems(key.lower())]
-    # Counted in characters it is never too much: only then the bytes are worth counting.
+    # A character has at most four bytes: count the bytes only if their upper bound exceeds the limit.
     if size * 4 > _MAX_ANNOTATIONS_BYTES:
         size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
         if size > _MAX_ANNOTATIONS_BYTES:

@@ -1,4 +1,4 @@
-"""Kinds that make no pods: nodes, services, configuration, storage, roles, leases, events."""
+"""Validation of kinds other than pods and workloads: nodes, services, configuration, storage, roles, leases, events."""
 
 import re
 
@@ -28,7 +28,6 @@ _IMMUTABLE_IN_EVENTS = ("regarding", "reason", "note", "type", "eventTime", "act
 
 
 def validate_node(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a node, or may not be changed in it."""
     causes = validate_taints(new["spec"], "spec")
     for section in ("capacity", "allocatable"):
         causes += non_negative_quantities(new["status"].get(section), f"status.{section}")
@@ -40,7 +39,6 @@ def validate_node(new: JsonObject, old: JsonObject | None) -> Causes:
 
 
 def validate_service(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a Service, or may not be changed in it."""
     spec, kind = new["spec"], new["spec"].get("type", "")
     causes = one_of(spec, "spec", "type", _SERVICE_TYPES) + validate_labels(spec.get("selector"), "spec.selector")
     ports = list(enumerate_items(spec, "spec", "ports"))
@@ -57,7 +55,6 @@ def validate_service(new: JsonObject, old: JsonObject | None) -> Causes:
 
 
 def validate_config_map(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a ConfigMap or a Secret, or may not be changed in it."""
     causes: Causes = []
     size = 0
     for name in ("data", "binaryData"):
@@ -72,7 +69,6 @@ def validate_config_map(new: JsonObject, old: JsonObject | None) -> Causes:
 
 
 def validate_persistent_volume_claim(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a PersistentVolumeClaim, or may not be changed in it."""
     if old is None:
         return validate_claim_spec(new["spec"], "spec")
     bound = () if old["spec"].get("volumeName") else ("volumeName",)
@@ -81,12 +77,10 @@ def validate_persistent_volume_claim(new: JsonObject, old: JsonObject | None) ->
 
 
 def validate_priority_class(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what may not be changed in a PriorityClass."""
     return [] if old is None else immutable_fields(new, old, "", "value", "preemptionPolicy")
 
 
 def validate_lease(new: JsonObject, old: JsonObject | None) -> Causes:  # noqa: ARG001 - nothing in it is immutable
-    """Return what is wrong with a Lease."""
     spec = new.get("spec") or {}
     causes = non_negative(spec, "spec", "leaseTransitions")
     if spec.get("leaseDurationSeconds", 1) <= 0:
@@ -95,7 +89,6 @@ def validate_lease(new: JsonObject, old: JsonObject | None) -> Causes:  # noqa: 
 
 
 def validate_role(new: JsonObject, old: JsonObject | None) -> Causes:  # noqa: ARG001 - nothing in it is immutable
-    """Return what is wrong with a Role or a ClusterRole."""
     causes: Causes = []
     for rule_path, rule in enumerate_items(new, "", "rules"):
         causes += required_fields(rule, rule_path, "verbs")
@@ -104,7 +97,6 @@ def validate_role(new: JsonObject, old: JsonObject | None) -> Causes:  # noqa: A
 
 
 def validate_binding(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a RoleBinding or a ClusterRoleBinding, or may not be changed in it."""
     reference = new.get("roleRef") or {}
     kinds = ("Role", "ClusterRole") if new["kind"] == "RoleBinding" else ("ClusterRole",)
     causes = one_of(reference, "roleRef", "kind", kinds) + required_fields(reference, "roleRef", "name")
@@ -116,12 +108,11 @@ def validate_binding(new: JsonObject, old: JsonObject | None) -> Causes:
 
 
 def validate_event(new: JsonObject, old: JsonObject | None) -> Causes:  # noqa: ARG001 - nothing in it is immutable
-    """Return what is wrong with an Event of the core group: it must be where the object is that it is about."""
+    """Return what is wrong with a core Event: it must be in the namespace of its involved object."""
     return _validate_namespace(new, new.get("involvedObject") or {}, "involvedObject")
 
 
 def validate_events_v1_event(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with an Event of events.k8s.io, or may not be changed in it."""
     if old is not None:
         return immutable_fields(new, old, "", *_IMMUTABLE_IN_EVENTS)
     causes = _validate_namespace(new, new.get("regarding") or {}, "regarding")

@@ -1,4 +1,4 @@
-"""Pods and the templates of pods: what is wrong with new ones, and what may change in one that is there."""
+"""Validation of pods and pod templates."""
 
 from typing import Any
 
@@ -32,7 +32,6 @@ _MUTABLE_WHILE_GATED = ("nodeSelector", "affinity")
 
 
 def validate_pod(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a pod, or may not be changed in it."""
     spec = new["spec"]
     causes = validate_pod_spec(spec, "spec")
     if old is not None:
@@ -43,7 +42,6 @@ def validate_pod(new: JsonObject, old: JsonObject | None) -> Causes:
 
 
 def validate_template(owner: JsonObject, path: str, *, restart_policies: tuple[str, ...] = ("Always",)) -> Causes:
-    """Return what is wrong with the template of pods that `owner` has."""
     template, path = owner.get("template") or {}, f"{path}.template"
     spec = template.get("spec") or {}
     causes = validate_labels((template.get("metadata") or {}).get("labels"), f"{path}.metadata.labels")
@@ -55,7 +53,7 @@ def validate_template(owner: JsonObject, path: str, *, restart_policies: tuple[s
 
 
 def validate_pod_spec(spec: JsonObject, path: str) -> Causes:
-    """Return what is wrong with what a pod and its template have in common."""
+    """Return what is wrong with the spec of a pod or a pod template."""
     causes = required_fields(spec, path, "containers")
     causes += _validate_volumes(spec, path)
     volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
@@ -81,7 +79,6 @@ def validate_pod_spec(spec: JsonObject, path: str) -> Causes:
 
 
 def validate_tolerations(spec: JsonObject, path: str) -> Causes:
-    """Return what is wrong with tolerations."""
     causes: Causes = []
     for item_path, toleration in enumerate_items(spec, path, "tolerations"):
         key, operator = toleration.get("key", ""), toleration.get("operator") or "Equal"
@@ -95,7 +92,6 @@ def validate_tolerations(spec: JsonObject, path: str) -> Causes:
 
 
 def validate_taints(spec: JsonObject, path: str) -> Causes:
-    """Return what is wrong with taints."""
     causes: Causes = []
     previous: set[Any] = set()
     for item_path, taint in enumerate_items(spec, path, "taints"):
@@ -106,7 +102,6 @@ def validate_taints(spec: JsonObject, path: str) -> Causes:
 
 
 def validate_port(part: JsonObject, path: str, name: str) -> Causes:
-    """Say that a number is no port."""
     number = part.get(name, 0)
     return [] if 0 < number <= _MAX_PORT else [invalid(f"{path}.{name}", number, f"must be 1 to {_MAX_PORT}")]
 

@@ -1,4 +1,4 @@
-"""Workloads, which make pods from a template, and PodDisruptionBudgets."""
+"""Validation of workloads and PodDisruptionBudgets."""
 
 from haulout_sandbox.apiserver.field_errors import forbidden, invalid, required
 from haulout_sandbox.apiserver.kinds.kind import JsonObject
@@ -32,7 +32,6 @@ _JOB_COUNTS = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLi
 
 
 def validate_deployment(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a Deployment, or may not be changed in it."""
     spec = new["spec"]
     causes = validate_replica_set(new, old) + non_negative(
         spec, "spec", "revisionHistoryLimit", "progressDeadlineSeconds"
@@ -44,7 +43,6 @@ def validate_deployment(new: JsonObject, old: JsonObject | None) -> Causes:
 
 
 def validate_replica_set(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a ReplicaSet, or may not be changed in it."""
     spec = new["spec"]
     causes = non_negative(spec, "spec", "replicas", "minReadySeconds")
     causes += validate_template_selector(spec, "spec") + validate_template(spec, "spec")
@@ -52,7 +50,6 @@ def validate_replica_set(new: JsonObject, old: JsonObject | None) -> Causes:
 
 
 def validate_stateful_set(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a StatefulSet, or may not be changed in it."""
     spec = new["spec"]
     causes = non_negative(spec, "spec", "replicas", "minReadySeconds")
     claims = [
@@ -68,7 +65,6 @@ def validate_stateful_set(new: JsonObject, old: JsonObject | None) -> Causes:
 
 
 def validate_daemon_set(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a DaemonSet, or may not be changed in it."""
     spec = new["spec"]
     rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
     causes = validate_replica_set(new, old) + _validate_strategy(spec, "updateStrategy", "OnDelete")
@@ -79,7 +75,6 @@ def validate_daemon_set(new: JsonObject, old: JsonObject | None) -> Causes:
 
 
 def validate_job(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a Job, or may not be changed in it."""
     spec = new["spec"]
     causes = validate_template_selector(spec, "spec") + _validate_job_spec(spec, "spec")
     if old is None:
@@ -91,7 +86,7 @@ def validate_job(new: JsonObject, old: JsonObject | None) -> Causes:
 
 
 def validate_cron_job(new: JsonObject, old: JsonObject | None) -> Causes:  # noqa: ARG001 - nothing in it is immutable
-    """Return what is wrong with a CronJob. No controller reads its schedule."""
+    """Return what is wrong with a CronJob. Its schedule is not parsed: no controller uses it."""
     spec = new["spec"]
     causes = required_fields(spec, "spec", "schedule")
     causes += one_of(spec, "spec", "concurrencyPolicy", ("Allow", "Forbid", "Replace"))
@@ -99,7 +94,6 @@ def validate_cron_job(new: JsonObject, old: JsonObject | None) -> Causes:  # noq
 
 
 def validate_pod_disruption_budget(new: JsonObject, old: JsonObject | None) -> Causes:  # noqa: ARG001 - nothing in it is immutable
-    """Return what is wrong with a PodDisruptionBudget."""
     spec = new["spec"]
     causes = validate_int_or_percent(spec, "spec", "minAvailable") + validate_int_or_percent(
         spec, "spec", "maxUnavailable"
@@ -112,13 +106,11 @@ def validate_pod_disruption_budget(new: JsonObject, old: JsonObject | None) -> C
 
 
 def validate_pod_disruption_budget_status(status: JsonObject) -> Causes:
-    """Return what is wrong with the status of a PodDisruptionBudget."""
     counts = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
     return non_negative(status, "status", *counts)
 
 
 def validate_claim_spec(spec: JsonObject, path: str) -> Causes:
-    """Return what is wrong with what a claim asks for."""
     requests = (spec.get("resources") or {}).get("requests") or {}
     causes = required_fields(spec, path, "accessModes") + non_negative_quantities(
         requests, f"{path}.resources.requests"
@@ -138,7 +130,7 @@ def _validate_job_spec(spec: JsonObject, path: str) -> Causes:
 
 
 def _with_volumes(spec: JsonObject, volumes: list[JsonObject]) -> JsonObject:
-    """Return a spec whose pods have these volumes, too."""
+    """Return a spec with these volumes added to its pod template."""
     template = spec.get("template") or {}
     inner = template.get("spec") or {}
     names = {volume["name"] for volume in volumes}

@@ -1,4 +1,4 @@
-"""Auto Scaling groups with lifecycle hooks: an instance goes when somebody says so, or when nobody asks to wait."""
+"""Auto Scaling groups with lifecycle hooks: an instance continues when its action is completed or times out."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ _MAX_HEARTBEATS = 100
 
 @dataclass(slots=True)
 class LifecycleAction:
-    """Auto Scaling waits to terminate an instance, or to put it into service."""
+    """A lifecycle action: Auto Scaling waits to terminate an instance, or to put it into service."""
 
     instance: str
     group: str
@@ -28,7 +28,7 @@ class LifecycleAction:
 
 @dataclass(slots=True)
 class AutoScaling:
-    """All groups; `on_released` is told of instances that are let go."""
+    """All groups; `on_released` is called for instances whose action has ended."""
 
     clock: Clock
     on_released: Callable[[LifecycleAction], object]
@@ -39,7 +39,6 @@ class AutoScaling:
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def start_action(self, instance: str, *, group: str, hook: str, transition: str) -> LifecycleAction:
-        """Have Auto Scaling wait."""
         timeout = self.hooks.setdefault((group, hook), timedelta(minutes=2))
         now = self.clock.now()
         token = f"00000000-0000-4000-8000-{next(self._numbers):012}"
@@ -49,12 +48,11 @@ class AutoScaling:
         return action
 
     def heartbeat(self, instance: str, *, group: str, hook: str, token: str) -> None:
-        """Wait longer."""
+        """Extend the timeout of an action."""
         action = self._active_action(instance, token, hook)
         action.expires_at = min(self.clock.now() + self.hooks[group, hook], action.latest_end)
 
     def complete(self, instance: str, *, group: str, hook: str, token: str) -> None:
-        """Wait no longer."""
         del group
         action = self._active_action(instance, token, hook)
         self.completed.append(action.token)
@@ -62,11 +60,10 @@ class AutoScaling:
         self.on_released(action)
 
     def heartbeat_timeout(self, *, group: str, hook: str) -> timedelta | None:
-        """Return how long is waited for a heartbeat."""
         return self.hooks.get((group, hook))
 
     def termination_hooks(self, instance: str) -> tuple[str, list[str]]:
-        """Return the group of an instance and the hooks that its termination waits for."""
+        """Return the group of an instance and its termination hooks."""
         self.expire_actions()
         waiting_actions = [
             action
@@ -76,7 +73,7 @@ class AutoScaling:
         return waiting_actions[0].group if waiting_actions else "", [action.hook for action in waiting_actions]
 
     def expire_actions(self) -> None:
-        """Let go what nobody has asked to wait for."""
+        """End all actions whose timeout has passed."""
         for action in [candidate for candidate in self.actions.values() if candidate.expires_at <= self.clock.now()]:
             self.expired.append(action.token)
             del self.actions[action.token]

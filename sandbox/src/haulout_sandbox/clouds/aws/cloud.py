@@ -1,4 +1,4 @@
-"""One account of AWS in one region, with a queue that hears of all maintenance: what happens, and calls it answers."""
+"""One AWS account in one region, with a queue for all maintenance events: simulated events, and the API calls."""
 
 import hashlib
 import itertools
@@ -19,7 +19,7 @@ _SPOT_NOTICE_PERIOD = timedelta(minutes=2)
 
 
 class AwsCloud:
-    """A cloud; what happens is told on the queue, unless it is `silent`. Clouds of other realms have other names."""
+    """An AWS account; events are sent to the queue unless `silent`. Accounts of other partitions have other names."""
 
     def __init__(self, clock: Clock, *, id_seed: str = "") -> None:
         self.clock = clock
@@ -31,10 +31,10 @@ class AwsCloud:
         self.metadata_services = MetadataServices(clock, self.ec2_instances, self.faults)
         self._event_numbers = itertools.count(1)
 
-    # What happens
+    # Simulated events
 
     def launch(self, *, tags: dict[str, str] | None = None, instance_id: str = "") -> str:
-        """Return a new instance that runs; `instance_id`: under the name that somebody else has for it."""
+        """Launch an instance and return its id; `instance_id` sets the id."""
         return self.ec2_instances.launch(tags or {}, instance_id=instance_id)
 
     def schedule(
@@ -48,7 +48,7 @@ class AwsCloud:
         description: str = "The host needs maintenance",
         silent: bool = False,
     ) -> str:
-        """Plan an event; return its name."""
+        """Schedule an event; return its name."""
         event: Document = {"Code": code, "Description": description, "NotBefore": start}
         event |= {} if duration is None else {"NotAfter": start + duration}
         event |= {} if deadline is None else {"NotBeforeDeadline": deadline}
@@ -57,7 +57,7 @@ class AwsCloud:
         return event_id
 
     def reschedule(self, instance: str, event: str, *, start: datetime, silent: bool = False) -> None:
-        """Have AWS itself move an event."""
+        """Reschedule an event, as AWS itself does."""
         current = self.ec2_instances.by_id[instance].events[event]
         offset = start - current["NotBefore"]
         moved = {key: current[key] + offset for key in ("NotBefore", "NotAfter") if key in current}
@@ -65,19 +65,17 @@ class AwsCloud:
         self._send_health_event(instance, event, "upcoming", silent=silent)
 
     def cancel_event(self, instance: str, event: str, *, silent: bool = False) -> None:
-        """Cancel an event."""
         self._close_event(instance, event, "[Canceled] ", silent=silent)
 
     def complete_event(self, instance: str, event: str, *, silent: bool = False) -> None:
-        """Say that an event is over."""
         self._close_event(instance, event, "[Completed] ", silent=silent)
 
     def forget_event(self, instance: str, event: str) -> None:
-        """Have EC2 list an event no more."""
+        """Remove an event from the responses of EC2."""
         self.ec2_instances.by_id[instance].events.pop(event, None)
 
     def set_state(self, instance: str, state: str, *, silent: bool = False) -> None:
-        """Have an instance be stopped, say, or run again."""
+        """Set the state of an instance, for example stopped or running."""
         self.ec2_instances.by_id[instance].state = state
         self._send_event(
             "aws.ec2",
@@ -87,13 +85,12 @@ class AwsCloud:
         )
 
     def forget_instance(self, instance: str) -> None:
-        """Have EC2 know nothing of an instance any more."""
         del self.ec2_instances.by_id[instance]
 
     def interrupt_spot(self, instance: str, action: str = "terminate", *, silent: bool = False) -> None:
-        """Tell that a spot instance is taken back."""
+        """Announce the interruption of a spot instance."""
         interruption_time = self.clock.now() + _SPOT_NOTICE_PERIOD
-        if instance in self.ec2_instances.by_id:  # others share the queue
+        if instance in self.ec2_instances.by_id:  # other instances share the queue
             self.ec2_instances.by_id[instance].spot_action = {
                 "action": action,
                 "time": f"{interruption_time:%Y-%m-%dT%H:%M:%SZ}",
@@ -102,7 +99,7 @@ class AwsCloud:
         self._send_event("aws.ec2", "EC2 Spot Instance Interruption Warning", detail, silent=silent)
 
     def recommend_rebalance(self, instance: str, *, silent: bool = False) -> None:
-        """Tell that a spot instance is likely to be taken back."""
+        """Announce a rebalance recommendation for a spot instance."""
         if instance in self.ec2_instances.by_id:
             self.ec2_instances.by_id[instance].rebalance = {"noticeTime": f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"}
         detail = {"instance-id": instance}
@@ -117,7 +114,7 @@ class AwsCloud:
         launch: bool = False,
         silent: bool = False,
     ) -> LifecycleAction:
-        """Have Auto Scaling take an instance out of service, or into it, when we agree."""
+        """Start a lifecycle action, after which Auto Scaling terminates an instance, or puts it into service."""
         transition = "LAUNCHING" if launch else "TERMINATING"
         if instance in self.ec2_instances.by_id:
             self.ec2_instances.by_id[instance].target_lifecycle_state = "InService" if launch else "Terminated"
@@ -138,23 +135,20 @@ class AwsCloud:
         return action
 
     def metadata(self, instance: str) -> InstanceMetadataFetch:
-        """Return how an instance asks its metadata service."""
+        """Return a client of the instance's metadata service."""
         return InstanceMetadataFetch(self.metadata_services, instance)
 
-    # What it answers
+    # API calls
 
     async def statuses(self, instances: Sequence[str], *, page: str = "") -> tuple[Sequence[Document], str]:
-        """Return how instances are."""
         return await self.faults.call(
             "DescribeInstanceStatus", lambda: self.ec2_instances.statuses(instances, page=page)
         )
 
     async def instances(self, instances: Sequence[str]) -> Sequence[Document]:
-        """Return instances, with their tags."""
         return await self.faults.call("DescribeInstances", lambda: self.ec2_instances.describe(instances))
 
     async def move_event(self, instance: str, event: str, *, to: datetime) -> Document:
-        """Have an event begin at another time."""
         return await self.faults.call(
             "ModifyInstanceEventStartTime", lambda: self.ec2_instances.move_event(instance, event, to=to)
         )
@@ -168,37 +162,33 @@ class AwsCloud:
         )
 
     async def change_visibility(self, receipt: str, *, visibility_timeout: timedelta) -> None:
-        """Hide a message for some time."""
         await self.faults.call(
             "ChangeMessageVisibility",
             lambda: self.queue.change_visibility(receipt, visibility_timeout=visibility_timeout),
         )
 
     async def delete(self, receipt: str) -> None:
-        """Delete a message."""
         await self.faults.call("DeleteMessage", lambda: self.queue.delete(receipt))
 
     async def heartbeat(self, instance: str, *, group: str, hook: str, token: str) -> None:
-        """Have Auto Scaling wait longer."""
+        """Extend the timeout of a lifecycle action."""
         await self.faults.call(
             "RecordLifecycleActionHeartbeat",
             lambda: self.auto_scaling.heartbeat(instance, group=group, hook=hook, token=token),
         )
 
     async def complete(self, instance: str, *, group: str, hook: str, token: str) -> None:
-        """Have Auto Scaling go on."""
         await self.faults.call(
             "CompleteLifecycleAction", lambda: self.auto_scaling.complete(instance, group=group, hook=hook, token=token)
         )
 
     async def termination_hooks(self, instance: str) -> tuple[str, Sequence[str]]:
-        """Return the group of an instance and the hooks that its termination waits for."""
+        """Return the group of an instance and its termination hooks."""
         return await self.faults.call(
             "DescribeAutoScalingInstances", lambda: self.auto_scaling.termination_hooks(instance)
         )
 
     async def heartbeat_timeout(self, *, group: str, hook: str) -> timedelta | None:
-        """Return how long Auto Scaling waits for a heartbeat."""
         return await self.faults.call(
             "DescribeLifecycleHooks", lambda: self.auto_scaling.heartbeat_timeout(group=group, hook=hook)
         )

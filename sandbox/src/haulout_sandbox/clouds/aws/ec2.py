@@ -1,6 +1,6 @@
-"""Instances of EC2 with their scheduled events.
+"""EC2 instances with their scheduled events.
 
-An event that is moved is shown at its new time only a little later, as EC2 does.
+A rescheduled event shows its new time only after a delay, as in EC2.
 """
 
 import itertools
@@ -31,10 +31,10 @@ class Ec2Instance:
     events: dict[str, Document] = field(default_factory=dict)
     pending_moves: list[tuple[datetime, str, datetime]] = field(
         default_factory=list
-    )  # when shown, of which event, to when
-    spot_action: Document | None = None  # what its metadata service shows, besides events
+    )  # when to show which event's new time
+    spot_action: Document | None = None  # shown by the metadata service, besides events
     rebalance: Document | None = None
-    target_lifecycle_state: str = "InService"  # what Auto Scaling wants it to be; empty: it is in no group
+    target_lifecycle_state: str = "InService"  # the target state of Auto Scaling; empty if in no group
 
 
 @dataclass(slots=True)
@@ -42,26 +42,25 @@ class Ec2Instances:
     """All instances of an account in a region."""
 
     clock: Clock
-    id_prefix: str = "0" * 8  # tells its names from those of other clouds, in hexadecimal digits
+    id_prefix: str = "0" * 8  # distinguishes ids from those of other clouds; hexadecimal digits
     move_visible_after: timedelta = timedelta(minutes=1)
     page_size: int = _MAX_INSTANCES_PER_CALL
     by_id: dict[str, Ec2Instance] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def launch(self, tags: dict[str, str], *, instance_id: str = "") -> str:
-        """Return a new instance."""
         instance_id = instance_id or f"i-{self.id_prefix}{next(self._numbers):09x}"
         self.by_id[instance_id] = Ec2Instance(instance_id, tags=tags)
         return instance_id
 
     def schedule_event(self, instance: str, event: Document) -> str:
-        """Plan an event; return its name."""
+        """Schedule an event; return its name."""
         event_id = f"instance-event-{self.id_prefix}{next(self._numbers):09x}"
         self.by_id[instance].events[event_id] = {"InstanceEventId": event_id, **event}
         return event_id
 
     def statuses(self, instances: Sequence[str], *, page: str) -> tuple[list[Document], str]:
-        """Return how instances are, whatever their state; how all are, if none is named."""
+        """Return the statuses of instances in any state; of all instances if none is named."""
         if len(instances) > _MAX_INSTANCES_PER_CALL:
             raise _client_error(
                 "InvalidParameterValue", f"at most {_MAX_INSTANCES_PER_CALL} instances can be asked about"
@@ -74,12 +73,12 @@ class Ec2Instances:
         return documents, str(next_index) if next_index < len(requested) else ""
 
     def describe(self, instances: Sequence[str]) -> list[Document]:
-        """Return instances with their tags; all, if none is named."""
+        """Return instances with their tags; all instances if none is named."""
         self._check_known(instances)
         return [self._instance_document(self.by_id[instance_id]) for instance_id in instances or tuple(self.by_id)]
 
     def move_event(self, instance: str, event: str, *, to: datetime) -> Document:
-        """Move an event, if that is allowed."""
+        """Reschedule an event, if that is allowed."""
         self._check_known([instance])
         current = self.by_id[instance].events.get(event)
         if current is None:
@@ -133,7 +132,6 @@ class Ec2Instances:
 
 
 def address_of(instance: str) -> str:
-    """Return the private address of an instance."""
     number = int(instance[-6:], 16)
     return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
 

@@ -1,4 +1,4 @@
-"""What EventBridge writes to the queue when something happens."""
+"""Messages that EventBridge puts on the queue."""
 
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,6 @@ _EVENT_TYPE_CODES = {
 
 
 def eventbridge_event(source: str, detail_type: str, detail: dict[str, Any], *, event_id: str, at: datetime) -> str:
-    """Return an event of EventBridge."""
     event = {
         "version": "0",
         "id": event_id,
@@ -33,7 +32,7 @@ def eventbridge_event(source: str, detail_type: str, detail: dict[str, Any], *, 
 
 
 def health_event_detail(instance: str, event: dict[str, Any], *, status: str, at: datetime) -> dict[str, Any]:
-    """Return the detail of an event of AWS Health about a scheduled event of EC2."""
+    """Return the detail of an AWS Health event about a scheduled event of EC2."""
     code = _EVENT_TYPE_CODES[event["Code"]]
     times = {"startTime": _format_rfc1123(event["NotBefore"])}
     if "NotAfter" in event:

@@ -1,7 +1,7 @@
-"""The metadata service of each instance: IMDSv2 only, as far as it tells of maintenance.
+"""The instance metadata service: IMDSv2 only, as far as maintenance needs it.
 
-A token is good for the time that was asked for, and refused with 401 afterwards; so is a question without one. What is
-not there is a 404. Without an answer, as a hop limit has it: `cloud.faults.hang("PutToken")`.
+A token is valid for the requested time; a request with an expired token or without one gets 401. An unknown path gets
+404. `cloud.faults.hang("PutToken")` simulates a hop limit, behind which no response arrives.
 """
 
 import asyncio
@@ -36,16 +36,16 @@ _TIMEOUT = timedelta(seconds=10)
 
 @dataclass(slots=True)
 class MetadataServices:
-    """Those of all instances."""
+    """The metadata services of all instances."""
 
     clock: Clock
     ec2_instances: Ec2Instances
     faults: Faults
-    tokens: dict[str, tuple[str, datetime]] = field(default_factory=dict)  # of which instance, and until when
+    tokens: dict[str, tuple[str, datetime]] = field(default_factory=dict)  # instance and expiry
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     async def handle(self, instance: str, method: str, target: str, headers: Mapping[str, str]) -> FetchedResponse:
-        """Answer an instance; raises `CloudError` with the status 0 where no answer comes."""
+        """Answer a request of an instance; raise `CloudError` with status 0 if no response arrives."""
         lower_headers = {name.lower(): value for name, value in headers.items()}
         path = target.partition("?")[0]
         operation = (
@@ -104,7 +104,7 @@ class InstanceMetadataFetch:
         body: bytes | None = None,
         within: timedelta = _TIMEOUT,
     ) -> FetchedResponse:
-        """Answer, within a time."""
+        """Send a request, with a timeout."""
         del body
         try:
             async with asyncio.timeout(within.total_seconds()):

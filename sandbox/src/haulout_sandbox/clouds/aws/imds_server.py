@@ -1,4 +1,4 @@
-"""The metadata services of all instances over HTTP, under one address: in life each has its own at the same one.
+"""The metadata services of all instances over HTTP, on one address; in AWS each instance has its own.
 
 HAULOUT_AWS_METADATA=http://127.0.0.1:PORT/aws/INSTANCE haulout agent …
 """
@@ -12,7 +12,7 @@ PREFIX = "/aws"
 
 
 def add_routes(app: web.Application, cloud: AwsCloud) -> None:
-    """Have an application answer for the instances of a cloud."""
+    """Add the routes for the instances of a cloud."""
 
     async def handle(request: web.Request) -> web.Response:
         target = f"/latest/{request.match_info['path']}"

@@ -1,9 +1,9 @@
-"""The model of AWS over HTTP, as boto3 speaks to it: EC2 and Auto Scaling by the query protocol, SQS by the JSON one.
+"""The AWS model over HTTP, for boto3: the query protocol of EC2 and Auto Scaling, and the JSON protocol of SQS.
 
-    async with serving(cloud, host="127.0.0.1") as port:
+    async with serve(cloud, host="127.0.0.1") as port:
         ec2 = boto3.client("ec2", endpoint_url=f"http://127.0.0.1:{port}", …)
 
-One address serves all of them. Requests have to be signed; whether the signature is right is not looked at.
+One address serves all of them. Requests must be signed; signatures are not verified.
 """
 
 import itertools
@@ -35,7 +35,7 @@ _EC2_ELEMENT_NAMES = {
 
 @asynccontextmanager
 async def serve(cloud: AwsCloud, *, host: str, port: int = 0) -> AsyncIterator[int]:
-    """Answer while the context lasts; yields the port."""
+    """Serve while the context lasts; yields the port."""
     app = web.Application()
     add_routes(app, cloud)
     async with serve_app(app, listen(host, port)) as bound_port:
@@ -43,7 +43,7 @@ async def serve(cloud: AwsCloud, *, host: str, port: int = 0) -> AsyncIterator[i
 
 
 def add_routes(app: web.Application, cloud: AwsCloud) -> None:
-    """Have an application answer whatever is posted to it, wherever that is not for others."""
+    """Add the AWS routes, which take every POST that no other route takes."""
     app.router.add_post("/{path:.*}", _RequestHandler(cloud).handle)
 
 
@@ -81,7 +81,7 @@ class _RequestHandler:
             )
         if not error.status:
             if request.transport is not None:
-                request.transport.abort()  # no answer at all
+                request.transport.abort()  # close the connection without a response
             return web.Response()
         headers = {"Retry-After": str(int(error.retry_after.total_seconds()))} if error.retry_after else {}
         text = protocol.encode_error(error, request_id)

@@ -1,4 +1,4 @@
-"""A standard queue of SQS: at least once, in no order, and with messages that are hidden while somebody has them."""
+"""A standard SQS queue: at-least-once delivery, no order, visibility timeouts."""
 
 import asyncio
 import itertools
@@ -34,12 +34,11 @@ class SqsQueue:
     _messages_available: asyncio.Event = field(default_factory=asyncio.Event)
 
     def send(self, body: str) -> None:
-        """Put a message in."""
         self.messages.append(SqsMessage(f"m-{next(self._numbers)}", body, self.clock.now()))
         self._messages_available.set()
 
     async def wait(self, max_wait: timedelta) -> None:
-        """Return when there is a message for somebody, or when this has lasted long enough."""
+        """Return when a message is visible, or after the timeout."""
         end = self.clock.now() + max_wait
         while (now := self.clock.now()) < end and not self._visible_messages():
             self._messages_available.clear()
@@ -51,7 +50,7 @@ class SqsQueue:
                 continue
 
     def receive(self, *, max_messages: int, visibility_timeout: timedelta) -> list[dict[str, Any]]:
-        """Return some messages, and hide them."""
+        """Return some messages and hide them."""
         messages = self._visible_messages()[:max_messages]
         for message in messages:
             message.receive_count += 1
@@ -68,12 +67,10 @@ class SqsQueue:
         ]
 
     def change_visibility(self, receipt: str, *, visibility_timeout: timedelta) -> None:
-        """Hide a message for some time from now on."""
         self._message_by_receipt(receipt).visible_at = self.clock.now() + visibility_timeout
         self._messages_available.set()
 
     def delete(self, receipt: str) -> None:
-        """Take a message out."""
         self.messages.remove(self._message_by_receipt(receipt))
 
     def _visible_messages(self) -> list[SqsMessage]:

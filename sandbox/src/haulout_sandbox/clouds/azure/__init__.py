@@ -1,11 +1,11 @@
-"""Azure, as far as a machine's own metadata service tells of its maintenance.
+"""Azure, as far as the metadata service of a machine announces its maintenance.
 
 cloud = AzureCloud(clock)
 cloud.launch("aks-np1-0", group="np1")
 event = cloud.schedule(["aks-np1-0"], "Reboot", start=clock.now() + timedelta(minutes=15))
-cloud.finish(event)
+cloud.remove_event(event)
 
-fetch = cloud.metadata("aks-np1-0")     # what that machine asks, in this process and on any clock; `server`: over HTTP
+fetch = cloud.metadata("aks-np1-0")     # requests of that machine, in-process; `server` serves them over HTTP
 """
 
 from haulout_sandbox.clouds.azure.cloud import AzureCloud

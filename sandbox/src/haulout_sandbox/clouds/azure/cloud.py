@@ -1,7 +1,7 @@
-"""Machines of Azure, what is planned for them, and the metadata service that each of them asks.
+"""Azure machines, their scheduled events, and their metadata services.
 
-All machines of a group see the same document, with the events of all of them. An event begins at its time, or when one
-of its machines approves it; it is shown until somebody finishes or cancels it.
+All machines of a group see the same document, with the events of all of them. An event starts at its time, or when one
+of its machines approves it. It is shown until it ends or is cancelled.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from haulout_sandbox.clouds.faults import Faults
 EVENTS_PATH, INSTANCE_PATH = "/metadata/scheduledevents", "/metadata/instance"
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_COLD_AFTER = timedelta(days=1)  # without a call scheduled events are switched off
+_COLD_AFTER = timedelta(days=1)  # without a request for this long, Azure disables scheduled events
 SUBSCRIPTION = "00000000-0000-4000-8000-000000000000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledEvent:
-    """One event."""
+    """A scheduled event."""
 
     event_id: str
     event_type: str
@@ -43,29 +43,28 @@ class ScheduledEvent:
 
 
 class AzureCloud:
-    """A cloud. `warm_up` is how long the first call of a machine takes, and one after a day without any."""
+    """An Azure cloud. `warm_up` is how long the first request of a machine takes, and one after a day without any."""
 
     def __init__(self, clock: Clock, *, warm_up: timedelta = timedelta(), id_seed: str = "sandbox") -> None:
         self.clock = clock
         self.faults = Faults(clock)
         self.warm_up = warm_up
         self.events: dict[str, ScheduledEvent] = {}
-        self.groups: dict[str, str] = {}  # of machines
-        self.approvals: list[tuple[str, str]] = []  # who approved what, in their order
+        self.groups: dict[str, str] = {}  # groups of machines
+        self.approvals: list[tuple[str, str]] = []  # machine and event of each approval, in order
         self._random = Random(id_seed)
         self._incarnations: dict[str, int] = {}  # by group
-        self._last_called: dict[str, datetime] = {}  # when a machine last asked
+        self._last_called: dict[str, datetime] = {}  # the last request of each machine
 
-    # What happens
+    # Simulated events
 
     def launch(self, name: str, *, group: str = "default") -> str:
-        """Return a new machine of a group."""
+        """Add a machine to a group; return its name."""
         self.groups[name] = group
         self._incarnations.setdefault(group, 1)
         return name
 
     def delete(self, name: str) -> None:
-        """Have a machine gone."""
         self.groups.pop(name, None)
 
     def schedule(
@@ -78,7 +77,7 @@ class AzureCloud:
         source: str = "Platform",
         description: str = "Host server is undergoing maintenance.",
     ) -> str:
-        """Plan an event for machines of one group; return its id."""
+        """Schedule an event for machines of one group; return its id."""
         group = self.groups[machines[0]]
         event_id = str(uuid.UUID(int=self._random.getrandbits(128), version=4)).upper()
         self._store_event(
@@ -96,22 +95,21 @@ class AzureCloud:
         return event_id
 
     def fail_host(self, machine: str) -> str:
-        """Have the host of a machine fail: its event has begun when it is first seen."""
+        """Fail the host of a machine: the event has already started when it is first shown."""
         event = self.schedule([machine], "Reboot", start=self.clock.now(), description="Host server has failed.")
         self.start_event(event)
         return event
 
     def reschedule(self, event_id: str, start: datetime) -> None:
-        """Move an event."""
         self._store_event(replace(self.events[event_id], start=start.replace(microsecond=0)))
 
     def start_event(self, event_id: str) -> None:
-        """Begin an event; nothing happens if it has."""
+        """Start an event, if it has not started."""
         if not self.events[event_id].has_started:
             self._store_event(replace(self.events[event_id], has_started=True))
 
     def remove_event(self, event_id: str) -> None:
-        """Have an event over, or called off: it is not shown any more."""
+        """End or cancel an event, so that it is no longer shown."""
         removed = self.events.pop(event_id, None)
         if removed is not None:
             self._incarnations[removed.group] += 1
@@ -120,16 +118,16 @@ class AzureCloud:
         self.events[event.event_id] = event
         self._incarnations[event.group] += 1
 
-    # What a machine asks
+    # Requests of machines
 
     def metadata(self, machine: str) -> "MetadataFetch":
-        """Return how a machine asks its metadata service."""
+        """Return a client of the machine's metadata service."""
         return MetadataFetch(self, machine)
 
     async def handle(
         self, machine: str, method: str, target: str, *, headers: Mapping[str, str], body: bytes | None
     ) -> FetchedResponse:
-        """Answer a machine; raises `CloudError` with the status 0 where no answer comes."""
+        """Answer a request of a machine; raise `CloudError` with status 0 if no response arrives."""
         path, _, query = target.partition("?")
         operation = {
             (EVENTS_PATH, "GET"): "GetEvents",
@@ -175,7 +173,7 @@ class AzureCloud:
         return _json_response(self.events_document(machine))
 
     def events_document(self, machine: str) -> dict[str, Any]:
-        """Return what a machine is shown."""
+        """Return the document that a machine sees."""
         group = self.groups[machine]
         for event in [candidate for candidate in self.events.values() if candidate.group == group]:
             if self.clock.now() >= event.start:
@@ -214,7 +212,7 @@ class MetadataFetch:
         body: bytes | None = None,
         within: timedelta = timedelta(seconds=10),
     ) -> FetchedResponse:
-        """Answer, within a time."""
+        """Send a request, with a timeout."""
         try:
             async with asyncio.timeout(within.total_seconds()):
                 return await self._cloud.handle(self._machine, method, target, headers=headers, body=body)
@@ -237,7 +235,6 @@ def _event_document(event: ScheduledEvent) -> dict[str, Any]:
 
 
 def format_rfc1123(at: datetime) -> str:
-    """Return an instant as RFC 1123 has it."""
     return f"{_DAYS[at.weekday()]}, {at.day:02} {_MONTHS[at.month - 1]} {at.year} {at:%H:%M:%S} GMT"
 
 

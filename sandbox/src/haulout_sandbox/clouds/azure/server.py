@@ -1,4 +1,4 @@
-"""The metadata services of all machines over HTTP, under one address: in life each machine has its own at the same one.
+"""The metadata services of all machines over HTTP, on one address; in Azure each machine has its own.
 
 HAULOUT_AZURE_METADATA=http://127.0.0.1:PORT/azure/MACHINE haulout agent …
 """
@@ -12,7 +12,7 @@ PREFIX = "/azure"
 
 
 def add_routes(app: web.Application, cloud: AzureCloud) -> None:
-    """Have an application answer for a cloud."""
+    """Add the routes for the machines of a cloud."""
 
     async def handle(request: web.Request) -> web.Response:
         target = f"/metadata/{request.match_info['path']}?{request.query_string}"

@@ -1,4 +1,4 @@
-"""One project of Google Cloud: what happens to its machines, and the requests that it answers."""
+"""One Google Cloud project: simulated events of its machines, and the requests that it answers."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ _NO_EVENT = "NONE"
 
 
 class GcpCloud:
-    """A cloud. The metadata server of a machine is under /machines/NAME, before its own paths."""
+    """A project. The metadata server of a machine has the path prefix /machines/NAME."""
 
     def __init__(self, clock: Clock, *, project: str = PROJECT) -> None:
         self.clock = clock
@@ -27,7 +27,7 @@ class GcpCloud:
         self.operations = Operations(clock)
         self._handler = RequestHandler(self.instances, operations=self.operations, oauth=self.oauth, faults=self.faults)
 
-    # What happens
+    # Simulated events
 
     def launch(
         self,
@@ -38,13 +38,13 @@ class GcpCloud:
         live_migrates: bool = False,
         is_spot: bool = False,
     ) -> str:
-        """Return the name of a new instance that runs; another machine than any that had this name."""
+        """Launch an instance and return its name; an instance of that name is replaced."""
         return self.instances.launch(
             name, zone=zone, labels=labels or {}, live_migrates=live_migrates, is_spot=is_spot
         ).name
 
     def provider_id(self, name: str) -> str:
-        """Return what the node of an instance says of it."""
+        """Return the providerID of an instance's node."""
         instance = self.instances.by_name[name]
         return f"gce://{instance.project}/{instance.zone}/{instance.name}"
 
@@ -59,7 +59,7 @@ class GcpCloud:
         maintenance_type: str = "SCHEDULED",
         reasons: tuple[str, ...] = ("PLANNED_UPDATE",),
     ) -> None:
-        """Plan a maintenance; there is one at most."""
+        """Schedule a maintenance; an instance has at most one."""
         upcoming = new_upcoming_maintenance(
             start,
             duration=duration,
@@ -71,22 +71,21 @@ class GcpCloud:
         self.instances.by_name[name].set_upcoming(upcoming)
 
     def reschedule(self, name: str, *, start: datetime, duration: timedelta = _WINDOW_LENGTH) -> None:
-        """Have Google itself move a maintenance."""
+        """Reschedule a maintenance, as Google itself does."""
         moved = {"windowStartTime": format_time(start), "windowEndTime": format_time(start + duration)}
         self.instances.by_name[name].update_upcoming(**moved)
 
     def cancel_maintenance(self, name: str) -> None:
-        """Have a maintenance not take place."""
         self.instances.by_name[name].set_upcoming(None)
 
     def start_maintenance(self, name: str) -> None:
-        """Have a maintenance begin: the machine is told so as well."""
+        """Start a maintenance, which the metadata server then shows as well."""
         instance = self.instances.by_name[name]
         instance.update_upcoming(maintenanceStatus="ONGOING", canReschedule=False)
         instance.set_maintenance_event(instance.maintenance_event_value)
 
     def end_maintenance(self, name: str, *, on_new_host: bool = False) -> None:
-        """Have a maintenance be over; `on_new_host`: the metadata server of its new host has heard of nothing."""
+        """End a maintenance; with `on_new_host`, the metadata server of the new host knows of none."""
         instance = self.instances.by_name[name]
         instance.status = "RUNNING"
         instance.set_upcoming(None)
@@ -94,31 +93,30 @@ class GcpCloud:
         instance.set_maintenance_event(_NO_EVENT)
 
     def announce_live_migration(self, name: str) -> None:
-        """Tell a machine that it is about to move, which nobody had planned."""
+        """Announce an unplanned live migration to a machine."""
         self.instances.by_name[name].set_maintenance_event("MIGRATE_ON_HOST_MAINTENANCE")
 
     def clear_maintenance_event(self, name: str) -> None:
-        """Have nothing happen to a machine any more."""
+        """Clear the maintenance event of a machine."""
         self.instances.by_name[name].set_maintenance_event(_NO_EVENT)
 
     def preempt(self, name: str) -> None:
-        """Tell a machine that it is taken back."""
+        """Announce preemption to a machine."""
         instance = self.instances.by_name[name]
         instance.is_preempted = True
         instance.notify()
 
     def set_status(self, name: str, status: str) -> None:
-        """Have an instance be TERMINATED, say, or RUNNING again; one that runs again is not taken back."""
+        """Set the status of an instance, for example TERMINATED; RUNNING clears a preemption."""
         instance = self.instances.by_name[name]
         instance.status, instance.is_preempted = status, False
         instance.notify()
 
     def remove(self, name: str) -> None:
-        """Have an instance be gone."""
         self.instances.by_name.pop(name).notify()
 
-    # What it answers
+    # Requests
 
     async def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> HttpResponse:
-        """Answer a request; raises `CloudError` with the status 0 if no answer is to come."""
+        """Answer a request; raise `CloudError` with status 0 if no response must be sent."""
         return await self._handler.handle(method, target, headers, body)

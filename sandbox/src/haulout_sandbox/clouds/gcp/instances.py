@@ -1,4 +1,4 @@
-"""The instances of a project, as the Compute API writes them, and what is planned for each."""
+"""The instances of a project as the Compute API shows them, with their upcoming maintenance."""
 
 import asyncio
 import itertools
@@ -16,7 +16,7 @@ _NOT_FOUND = 404
 
 @dataclass(slots=True)
 class Instance:
-    """A machine, and what its metadata server knows."""
+    """A machine and the values of its metadata server."""
 
     numeric_id: str
     name: str
@@ -27,14 +27,14 @@ class Instance:
     is_spot: bool
     status: str = "RUNNING"
     upcoming_maintenance: Document | None = None
-    has_notifications: bool = False  # of any maintenance that was planned, since it came to its host
+    has_notifications: bool = False  # any maintenance was announced since it is on this host
     maintenance_event: str = "NONE"
     is_preempted: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def scheduling(self) -> Document:
-        """What is to become of it when its host needs maintenance."""
+        """Return the scheduling document: what host maintenance does to the instance."""
         return {
             "onHostMaintenance": "MIGRATE" if self.live_migrates else "TERMINATE",
             "automaticRestart": not self.is_spot,
@@ -42,7 +42,6 @@ class Instance:
         }
 
     def to_document(self, root: str) -> Document:
-        """Return it as the Compute API shows it."""
         maintenance_fields = (
             {} if self.upcoming_maintenance is None else {"upcomingMaintenance": self.upcoming_maintenance}
         )
@@ -59,51 +58,49 @@ class Instance:
 
     @property
     def maintenance_event_value(self) -> str:
-        """What its metadata server says while its host is maintained."""
+        """Return the value of the metadata server during host maintenance."""
         return f"{self.scheduling['onHostMaintenance']}_ON_HOST_MAINTENANCE"
 
     def set_upcoming(self, upcoming: Document | None) -> None:
-        """Have something be planned, or nothing."""
+        """Set or clear the upcoming maintenance."""
         self.upcoming_maintenance, self.has_notifications = upcoming, True
         self.notify()
 
     def update_upcoming(self, **changes: Any) -> None:
-        """Change what is planned."""
         if self.upcoming_maintenance is None:
             raise ValueError(f"nothing is planned for {self.name}")
         self.set_upcoming(self.upcoming_maintenance | changes)
 
     def set_maintenance_event(self, event: str) -> None:
-        """Have its metadata server say that something happens."""
         self.maintenance_event = event
         self.notify()
 
     def notify(self) -> None:
-        """Wake those who wait for a change."""
+        """Wake requests that wait for a change."""
         self.changed.set()
         self.changed = asyncio.Event()
 
 
 class Instances:
-    """All of them, by name: here a name is not given twice, in whatever zone."""
+    """All instances by name; unlike in Google Cloud, a name is unique across zones."""
 
     def __init__(self, *, project: str, zone: str) -> None:
         self.project = project
         self.by_name: dict[str, Instance] = {}
-        self.unreachable: set[str] = set()  # zones that do not answer
+        self.unreachable: set[str] = set()  # zones that do not respond
         self.page_size = _PAGE_SIZE
         self._zone = zone
         self._numbers = itertools.count(4_100_000_000_000_000_001)
 
     def launch(self, name: str, *, zone: str, labels: dict[str, str], live_migrates: bool, is_spot: bool) -> Instance:
-        """Return a new one; one of this name that was there is gone."""
+        """Add an instance; one with the same name is replaced."""
         numeric_id = str(next(self._numbers))
         instance = Instance(numeric_id, name, self.project, zone or self._zone, labels, live_migrates, is_spot)
         self.by_name[name] = instance
         return instance
 
     def get(self, project: str, zone: str, name: str) -> Instance:
-        """Return one; raises `CloudError`."""
+        """Return an instance; raise `CloudError` if there is none."""
         instance = self.by_name.get(name)
         if instance is None or (instance.project, instance.zone) != (project, zone):
             resource_path = f"projects/{project}/zones/{zone}/instances/{name}"
@@ -111,7 +108,7 @@ class Instances:
         return instance
 
     def list_page(self, project: str, *, limit: int, page: str, root: str) -> Document:
-        """Return a page of all of a project, by zone."""
+        """Return one page of all instances of a project, by zone."""
         if project != self.project:
             message = f"The resource 'projects/{project}' was not found"
             raise api_error(message, status=_NOT_FOUND, code="notFound")
@@ -139,7 +136,6 @@ def new_upcoming_maintenance(
     maintenance_type: str,
     reasons: list[str],
 ) -> Document:
-    """Return a maintenance that is planned."""
     document: Document = {
         "canReschedule": can_start_early,
         "windowStartTime": format_time(start),
@@ -153,10 +149,9 @@ def new_upcoming_maintenance(
 
 
 def format_time(instant: datetime) -> str:
-    """Return an instant as Google writes it."""
     return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def api_error(message: str, *, status: int, code: str) -> CloudError:
-    """Return a no of the Compute API."""
+    """Return an error of the Compute API."""
     return CloudError(message, doing="Compute", status=status, code=code)

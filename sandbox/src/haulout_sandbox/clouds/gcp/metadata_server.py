@@ -1,7 +1,7 @@
 """The metadata server of an instance: keys, etags, and requests that wait for a change.
 
-Each value has an etag that is the same as long as the value is. What is planned is not known (503) before anything was
-planned; after that it is an empty object when nothing is.
+The etag of a value changes with the value. Upcoming maintenance returns 503 until the first maintenance is announced;
+after that it is an empty object when there is none.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _NO_NOTIFICATIONS_BODY = '{ "error": "no notifications have been received yet, t
 
 
 async def get_value(instance: Instance, key: str, query: Mapping[str, str]) -> tuple[str, str]:
-    """Return the value of a key and its etag, now or when it is another; raises `CloudError`."""
+    """Return the value of a key and its etag, now or after a change; raise `CloudError`."""
     value = value_of(instance, key)
     if query.get("wait_for_change") == "true":
         seconds = min(float(query.get("timeout_sec", _MAX_WAIT_SECONDS)), _MAX_WAIT_SECONDS)
@@ -34,17 +34,15 @@ async def get_value(instance: Instance, key: str, query: Mapping[str, str]) -> t
                     await instance.changed.wait()
                     value = value_of(instance, key)
         except TimeoutError:
-            pass  # it says the same as before
+            pass  # the value is unchanged
     return value, etag(value)
 
 
 def etag(value: str) -> str:
-    """Return what tells one value from another."""
     return hashlib.sha256(value.encode()).hexdigest()[:16]
 
 
 def value_of(instance: Instance, key: str) -> str:
-    """Return the value of a key."""
     if key == "instance/upcoming-maintenance":
         return _upcoming_maintenance(instance)
     values = {

@@ -1,6 +1,6 @@
-"""Who may ask the Compute API: tokens that are given and that expire, keys of service accounts, and foreign tokens.
+"""Authentication for the Compute API: expiring access tokens, service account keys, and external tokens.
 
-A foreign token is exchanged for one of ours, which may be used to speak for a service account.
+An external token is exchanged for an access token, which may impersonate a service account.
 """
 
 import base64
@@ -25,42 +25,39 @@ _ACCESS_TOKEN_TYPE = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S1
 
 
 class OAuthServer:
-    """Gives tokens, and knows those that are good."""
+    """Issues and checks access tokens."""
 
     def __init__(self, clock: Clock) -> None:
         self.token_lifetime = _TOKEN_LIFETIME
         self.keys: dict[str, rsa.RSAPublicKey] = {}  # by service account
-        self.external_tokens: dict[str, str] = {}  # tokens of others that are believed, by audience
-        self.impersonatable_accounts: set[str] = set()  # accounts that whoever has such a token may speak for
+        self.external_tokens: dict[str, str] = {}  # accepted external tokens, by audience
+        self.impersonatable_accounts: set[str] = set()  # service accounts that external tokens may impersonate
         self._clock = clock
         self._numbers = itertools.count(1)
         self._expires_at: dict[str, float] = {}
 
     def add_service_account_key(self, account: str, public_key_pem: bytes) -> None:
-        """Let a service account ask with a key."""
         key = serialization.load_pem_public_key(public_key_pem)
         if not isinstance(key, rsa.RSAPublicKey):
             raise TypeError("expected an RSA key")
         self.keys[account] = key
 
     def issue_access_token(self) -> Document:
-        """Return a new token."""
         token = f"ya29.sandbox-{next(self._numbers)}"
         self._expires_at[token] = self._clock.monotonic() + self.token_lifetime.total_seconds()
         return {"access_token": token, "expires_in": int(self.token_lifetime.total_seconds()), "token_type": "Bearer"}
 
     def revoke_all(self) -> None:
-        """Have no token be good any more."""
         self._expires_at.clear()
 
     def check_token(self, authorization: str) -> None:
-        """Raise `CloudError` unless a token is good."""
+        """Raise `CloudError` unless the token is valid."""
         expires_at = self._expires_at.get(authorization.removeprefix("Bearer "), 0.0)
         if self._clock.monotonic() >= expires_at:
             raise api_error("Request had invalid authentication credentials.", status=401, code="authError")
 
     def handle_token_request(self, form: bytes) -> Document:
-        """Return a new token for a signed request."""
+        """Return an access token for a signed JWT."""
         fields = dict(parse_qsl(form.decode()))
         if fields.get("grant_type") == "refresh_token" and fields.get("refresh_token"):
             return self.issue_access_token()
@@ -71,7 +68,7 @@ class OAuthServer:
         return self.issue_access_token()
 
     def exchange_token(self, form: bytes) -> Document:
-        """Return a new token for a foreign one."""
+        """Return an access token for an external token."""
         fields = dict(parse_qsl(form.decode()))
         is_valid = (
             fields.get("grant_type") == _TOKEN_EXCHANGE_GRANT
@@ -85,7 +82,7 @@ class OAuthServer:
         return {**self.issue_access_token(), "issued_token_type": _ACCESS_TOKEN_TYPE}
 
     def generate_access_token(self, account: str, authorization: str, body: bytes) -> Document:
-        """Return a new token of a service account."""
+        """Return an access token for a service account."""
         self.check_token(authorization)
         request = msgspec.json.decode(body, type=dict[str, Any])
         if account not in self.impersonatable_accounts or not request.get("scope"):

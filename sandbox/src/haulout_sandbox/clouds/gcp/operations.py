@@ -1,4 +1,4 @@
-"""What the Compute API does when it is asked to, and tells of by operations."""
+"""Actions of the Compute API, and their operations."""
 
 import itertools
 from collections.abc import Mapping
@@ -10,18 +10,18 @@ PERFORM_MAINTENANCE, SIMULATE_MAINTENANCE_EVENT = "performMaintenance", "simulat
 
 
 class Operations:
-    """Begins maintenance. An operation runs until it is asked for."""
+    """Starts maintenance on request. An operation is RUNNING until it is read."""
 
     def __init__(self, clock: Clock) -> None:
-        self.performed: list[str] = []  # instances whose maintenance somebody asked for
-        self.failure_message = ""  # with which those end that begin from now on
+        self.performed: list[str] = []  # instances whose maintenance was started by request
+        self.failure_message = ""  # if set, new operations fail with this message
         self._clock = clock
         self._operations: dict[str, Document] = {}
         self._operations_by_request: dict[str, Document] = {}  # by requestId
         self._numbers = itertools.count(1)
 
     def start_operation(self, instance: Instance, operation_type: str, query: Mapping[str, str]) -> Document:
-        """Do something with an instance; the same request again is not done again."""
+        """Start an action on an instance; a repeated request has no further effect."""
         request_id = query.get("requestId", "")
         if request_id in self._operations_by_request:
             return self._operations_by_request[request_id]

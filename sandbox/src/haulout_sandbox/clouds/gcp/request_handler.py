@@ -1,4 +1,4 @@
-"""Requests that the model of Google Cloud answers: of the Compute API, for tokens, and of metadata servers."""
+"""Routing of requests to the Compute API, the token endpoints and the metadata servers."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from haulout_sandbox.clouds.gcp.operations import PERFORM_MAINTENANCE, SIMULATE_
 _API_ROOT = "https://www.googleapis.com/compute/v1"
 _PROJECTS_PREFIX, _TOKEN_PATH, _TOKEN_EXCHANGE_PATH = "/compute/v1/projects/", "/token", "/v1/token"
 _SERVICE_ACCOUNTS_PREFIX, _GENERATE_TOKEN_SUFFIX = "/v1/projects/-/serviceAccounts/", ":generateAccessToken"
-_MACHINES_PREFIX = "/machines/"  # before the paths of a metadata server: whose it is
+_MACHINES_PREFIX = "/machines/"  # followed by the machine and the paths of its metadata server
 _METADATA_TOKEN_KEY = "/instance/service-accounts/default/token"  # noqa: S105 - a path
 _METADATA_HEADERS = {"metadata-flavor": "Google", "server": "Metadata Server for VM"}
 _DEFAULT_LIMIT = 500
@@ -26,7 +26,7 @@ StringMap = Mapping[str, str]
 
 
 class HttpResponse(NamedTuple):
-    """What is answered; names of headers are lower-case."""
+    """A response; header names are lower-case."""
 
     status: int
     headers: StringMap
@@ -34,7 +34,7 @@ class HttpResponse(NamedTuple):
 
 
 class RequestHandler:
-    """Answers requests."""
+    """Routes and answers requests."""
 
     def __init__(self, instances: Instances, *, operations: Operations, oauth: OAuthServer, faults: Faults) -> None:
         self._instances = instances
@@ -43,7 +43,7 @@ class RequestHandler:
         self._faults = faults
 
     async def handle(self, method: str, target: str, headers: StringMap, body: bytes) -> HttpResponse:
-        """Answer a request; raises `CloudError` with the status 0 if no answer is to come."""
+        """Answer a request; raise `CloudError` with status 0 if no response must be sent."""
         url = urlsplit(target)
         query = dict(parse_qsl(url.query, keep_blank_values=True))
         lower_headers = {name.lower(): value for name, value in headers.items()}
@@ -58,7 +58,8 @@ class RequestHandler:
             if metadata_server.BASE_PATH in url.path:
                 return await self._handle_metadata(url.path, query, lower_headers)
             if url.path.startswith(_MACHINES_PREFIX):
-                return HttpResponse(_OK, _METADATA_HEADERS, b"computeMetadata/\n")  # by which it is known
+                # the response by which clients detect a metadata server
+                return HttpResponse(_OK, _METADATA_HEADERS, b"computeMetadata/\n")
             if url.path in (_TOKEN_PATH, _TOKEN_EXCHANGE_PATH) or url.path.startswith(_SERVICE_ACCOUNTS_PREFIX):
                 return _json_response(await self._handle_token(url.path, lower_headers, body))
             return _json_response(await self._handle_compute(f"{method} {url.path}", query, lower_headers))

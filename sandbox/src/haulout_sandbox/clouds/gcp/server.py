@@ -1,8 +1,8 @@
-"""The model of Google Cloud over HTTP: the Compute API, tokens, and a metadata server for each machine.
+"""The Google Cloud model over HTTP: the Compute API, tokens, and a metadata server per machine.
 
-    async with serving(cloud, host="127.0.0.1") as port: …
+    async with serve(cloud, host="127.0.0.1") as port: …
 
-The metadata server of a machine is at /machines/NAME/computeMetadata/v1/, as everybody here has the same address.
+The metadata server of a machine is at /machines/NAME/computeMetadata/v1/, because all machines share one address.
 """
 
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ _PATHS = (
 
 @asynccontextmanager
 async def serve(cloud: GcpCloud, *, host: str, port: int = 0) -> AsyncIterator[int]:
-    """Answer while the context lasts; yields the port."""
+    """Serve while the context lasts; yields the port."""
     app = web.Application()
     add_routes(app, cloud)
     async with serve_app(app, listen(host, port)) as bound_port:
@@ -35,12 +35,12 @@ async def serve(cloud: GcpCloud, *, host: str, port: int = 0) -> AsyncIterator[i
 
 
 def add_routes(app: web.Application, cloud: GcpCloud) -> None:
-    """Have an application answer these calls."""
+    """Add the routes of a cloud."""
 
     async def handle(request: web.Request) -> web.Response:
         try:
             answer = await cloud.answer(request.method, request.path_qs, request.headers, await request.read())
-        except CloudError:  # no answer is to come
+        except CloudError:  # no response must be sent
             if request.transport is not None:
                 request.transport.abort()
             return web.Response()

@@ -1,4 +1,4 @@
-"""One tenancy of OCI with a stream that hears of all maintenance: what happens in it, and the calls that it answers."""
+"""One OCI tenancy with a stream of all maintenance events: simulated events, and the API calls."""
 
 import base64
 import itertools
@@ -18,14 +18,14 @@ COMPARTMENT = "ocid1.compartment.oc1..sandbox"
 STREAM = f"ocid1.stream.oc1.{REGION}.sandbox"
 _COMPUTE_EVENT_PREFIX = "com.oraclecloud.computeapi."
 _MAINTENANCE_EVENT_TYPE = f"{_COMPUTE_EVENT_PREFIX}instancemaintenance"
-_EVENT_STATES = {"SUCCEEDED": "SUCCESSFUL"}  # events spell this one differently
+_EVENT_STATES = {"SUCCEEDED": "SUCCESSFUL"}  # the Events service spells this one differently
 _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 
 
 class OciCloud:
-    """A cloud; what happens is told on the stream, unless it is `silent`.
+    """A tenancy; events are sent to the stream unless `silent`.
 
-    Two of different realms have no name in common.
+    Tenancies of different realms share no OCIDs.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class OciCloud:
         self.faults = Faults(clock)
         self.stream = Stream("node-maintenance-stream", clock, partitions=partitions, retention=retention)
         self.compute_service = ComputeService(clock)
-        self._id_seed = id_seed  # with which all names end
+        self._id_seed = id_seed  # suffix of all OCIDs
         self._numbers = itertools.count(1)
 
-    # What happens
+    # Simulated events
 
     def launch(self, name: str, *, compartment: str = COMPARTMENT) -> str:
-        """Return a new instance that people call so."""
+        """Launch an instance with this display name; return its OCID."""
         instance = f"ocid1.instance.oc1.{REGION}.{self._id_seed}{next(self._numbers):06}"
         self.compute_service.instances[instance] = {
             "id": instance,
@@ -56,7 +56,7 @@ class OciCloud:
         return instance
 
     def terminate(self, instance: str, *, forget: bool = False) -> None:
-        """End an instance; some time later nobody knows of it any more."""
+        """Terminate an instance; with `forget`, it is no longer listed."""
         if forget:
             del self.compute_service.instances[instance]
         else:
@@ -65,7 +65,7 @@ class OciCloud:
             }
 
     def preempt(self, instance: str) -> None:
-        """Say that an instance will be terminated in two minutes, since others need the room."""
+        """Announce that an instance is terminated in two minutes because its capacity is reclaimed."""
         instance_document = self.compute_service.instances[instance]
         self.publish(
             self._envelope(
@@ -74,7 +74,7 @@ class OciCloud:
         )
 
     def fail_host(self, instance: str) -> None:
-        """Say that the host of an instance has failed."""
+        """Announce that the host of an instance has failed."""
         instance_document = self.compute_service.instances[instance]
         self.publish(self._envelope(f"{_COMPUTE_EVENT_PREFIX}instancefailed", instance_document, {}))
 
@@ -90,7 +90,7 @@ class OciCloud:
         can_reschedule: bool = True,
         silent: bool = False,
     ) -> str:
-        """Plan a maintenance; return its OCID."""
+        """Schedule a maintenance; return its OCID."""
         event = f"ocid1.instancemaintenanceevent.oc1.{REGION}.{self._id_seed}{next(self._numbers):06}"
         instance_document = self.compute_service.instances.get(instance, {})
         self.compute_service.patch_event(
@@ -120,26 +120,24 @@ class OciCloud:
         return event
 
     def reschedule(self, event: str, start: datetime, *, silent: bool = False) -> None:
-        """Move a maintenance."""
         self.compute_service.patch_event(event, timeWindowStart=format_time(start))
         self._publish_event(event, "", silent=silent)
 
     def start_maintenance(self, event: str, *, silent: bool = False) -> None:
-        """Begin a maintenance."""
         self.compute_service.patch_event(event, lifecycleState="STARTED", timeStarted=format_time(self.clock.now()))
         self._publish_event(event, ".begin", silent=silent)
 
     def end_maintenance(self, event: str, *, state: str = "SUCCEEDED", silent: bool = False) -> None:
-        """End a maintenance; also as FAILED or CANCELED."""
+        """End a maintenance as SUCCEEDED, FAILED or CANCELED."""
         self.compute_service.patch_event(event, lifecycleState=state, timeFinished=format_time(self.clock.now()))
         self._publish_event(event, ".end", silent=silent)
 
     def forget_event(self, event: str) -> None:
-        """Have a maintenance never been there, as after a long time."""
+        """Remove a maintenance, as after a long time."""
         del self.compute_service.events[event]
 
     def event_document(self, event: str, suffix: str = "") -> Document:
-        """Return what the Events service says about a maintenance now."""
+        """Return the Events service's document about the current state of a maintenance."""
         maintenance = self.compute_service.events[event]
         excluded = ("id", "compartmentId", "displayName", "definedTags", "freeformTags", "timeCreated", "createdBy")
         details = {
@@ -175,56 +173,54 @@ class OciCloud:
         self.publish_bytes(msgspec.json.encode(document))
 
     def publish_bytes(self, content: bytes) -> None:
-        """Put anything on the stream."""
+        """Put arbitrary bytes on the stream."""
         self.stream.put_messages([{"key": None, "value": base64.b64encode(content).decode()}])
 
     def _publish_event(self, event: str, suffix: str, *, silent: bool) -> None:
         if not silent:
             self.publish(self.event_document(event, suffix))
 
-    # The calls
+    # API calls
 
     @property
     def compartments(self) -> tuple[str, ...]:
-        """The compartments in which instances are launched if nobody says otherwise."""
+        """Return the compartments of instances that are launched without one."""
         return (COMPARTMENT,)
 
     def streaming(self) -> "StreamingClient":
-        """Return the calls of the stream."""
         return StreamingClient(self)
 
     def compute(self) -> "ComputeClient":
-        """Return the calls of Compute."""
         return ComputeClient(self)
 
 
 class StreamingClient:
-    """What a consumer asks Streaming for."""
+    """The calls of a stream consumer."""
 
     def __init__(self, cloud: OciCloud) -> None:
         self._stream = cloud.stream
         self._faults = cloud.faults
 
     async def group_cursor(self, *, group: str, instance: str) -> str:
-        """Return a cursor for a member of a group that commits by itself."""
+        """Return a cursor for a member of a group that commits automatically."""
         details = {"type": "TRIM_HORIZON", "groupName": group, "instanceName": instance, "commitOnGet": False}
         return await self._faults.call("CreateGroupCursor", lambda: self._stream.create_group_cursor(details))
 
     async def messages(self, cursor: str, *, limit: int) -> tuple[list[Document], str]:
-        """Return the next messages, and the cursor to go on with."""
+        """Return the next messages, and the next cursor."""
         return await self._faults.call("GetMessages", lambda: self._stream.get_messages(cursor, limit))
 
     async def commit(self, cursor: str) -> str:
-        """Commit how far a cursor is."""
+        """Commit the position of a cursor."""
         return await self._faults.call("ConsumerCommit", lambda: self._stream.commit(cursor))
 
     async def heartbeat(self, cursor: str) -> str:
-        """Keep what a cursor has reserved."""
+        """Extend the reservations of a cursor."""
         return await self._faults.call("ConsumerHeartbeat", lambda: self._stream.heartbeat(cursor))
 
 
 class ComputeClient:
-    """What a reconciler asks Compute for."""
+    """The calls of a client of Compute."""
 
     def __init__(self, cloud: OciCloud) -> None:
         self._compute_service = cloud.compute_service
@@ -238,11 +234,11 @@ class ComputeClient:
         )
 
     async def maintenance_event(self, event: str) -> tuple[Document, str]:
-        """Return one, and its etag."""
+        """Return a maintenance event and its etag."""
         return await self._faults.call("GetInstanceMaintenanceEvent", lambda: self._compute_service.get_event(event))
 
     async def move_event(self, event: str, *, start: datetime, etag: str, token: str) -> None:
-        """Move one."""
+        """Reschedule a maintenance event."""
         details = {"timeWindowStart": format_time(start)}
 
         def apply_update() -> None:
@@ -251,5 +247,4 @@ class ComputeClient:
         await self._faults.call("UpdateInstanceMaintenanceEvent", apply_update)
 
     async def instance(self, instance: str) -> Document:
-        """Return an instance."""
         return await self._faults.call("GetInstance", lambda: self._compute_service.get_instance(instance))

@@ -1,4 +1,4 @@
-"""Compute of OCI: instances, and the maintenance that is planned for them."""
+"""Compute of OCI: instances, and their maintenance events."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,19 +15,19 @@ Document = dict[str, Any]
 
 @dataclass(slots=True)
 class ComputeService:
-    """All instances and their maintenance events, by OCID."""
+    """All instances and maintenance events, by OCID."""
 
     clock: Clock
     page_size: int = _PAGE_SIZE
     instances: dict[str, Document] = field(default_factory=dict)
     events: dict[str, Document] = field(default_factory=dict)
     _event_versions: dict[str, int] = field(default_factory=dict)
-    _applied_tokens: dict[str, str] = field(default_factory=dict)  # tokens of requests, and what they were about
+    _applied_tokens: dict[str, str] = field(default_factory=dict)  # retry tokens, and what they were used for
 
-    # The four calls
+    # API calls
 
     def list_events(self, query: dict[str, str]) -> tuple[list[Document], str]:
-        """Return a page of maintenance events, and the name of the next page if there is one."""
+        """Return a page of maintenance events, and the next page, if any."""
         compartment = query.get("compartmentId")
         if not compartment:
             raise CloudError("compartmentId is required", doing="list", status=400, code="MissingParameter")
@@ -41,14 +41,14 @@ class ComputeService:
         return summaries, str(first + size) if first + size < len(matching) else ""
 
     def get_event(self, event: str) -> tuple[Document, str]:
-        """Return one, and its etag."""
+        """Return a maintenance event and its etag."""
         document = self.events.get(event)
         if document is None:
             raise _not_found(event)
         return dict(document), self._etag(event)
 
     def update_event(self, event: str, details: Document, *, etag: str = "", token: str = "") -> None:
-        """Move one, if that is allowed; the same request again, by its token, changes nothing."""
+        """Reschedule an event if allowed; a request repeated with the same retry token changes nothing."""
         current, current_etag = self.get_event(event)
         if token and self._applied_tokens.get(token) == event:
             return
@@ -62,13 +62,12 @@ class ComputeService:
             self._applied_tokens[token] = event
 
     def get_instance(self, instance_id: str) -> Document:
-        """Return an instance."""
         document = self.instances.get(instance_id)
         if document is None:
             raise _not_found(instance_id)
         return dict(document)
 
-    # What happens
+    # Simulated events
 
     def patch_event(self, event: str, **changed: Any) -> Document:
         """Change an event; return it."""

@@ -1,9 +1,9 @@
-"""The model of OCI over HTTP: eight calls of Streaming and four of Compute, as Oracle's SDK makes them.
+"""The OCI model over HTTP: eight calls of Streaming and four of Compute, as Oracle's SDK makes them.
 
-    async with serving(cloud, host="127.0.0.1") as port:
+    async with serve(cloud, host="127.0.0.1") as port:
         client = oci.streaming.StreamClient({}, f"http://127.0.0.1:{port}", signer=…)
 
-Requests have to be signed; whether the signature is right is not looked at.
+Requests must be signed; signatures are not verified.
 """
 
 import itertools
@@ -29,7 +29,7 @@ Handler = Callable[[web.Request], Awaitable[Respond]]
 
 @asynccontextmanager
 async def serve(cloud: OciCloud, *, host: str, port: int = 0) -> AsyncIterator[int]:
-    """Answer while the context lasts; yields the port."""
+    """Serve while the context lasts; yields the port."""
     app = web.Application()
     add_routes(app, cloud)
     async with serve_app(app, listen(host, port)) as bound_port:
@@ -37,7 +37,7 @@ async def serve(cloud: OciCloud, *, host: str, port: int = 0) -> AsyncIterator[i
 
 
 def add_routes(app: web.Application, cloud: OciCloud) -> None:
-    """Have an application answer these calls."""
+    """Add the routes of a cloud."""
     request_handler = _RequestHandler(cloud)
     for method, path, operation, handler in request_handler.routes():
         app.router.add_route(method, path, request_handler.wrap(operation, handler))

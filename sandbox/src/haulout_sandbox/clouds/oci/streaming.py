@@ -1,9 +1,9 @@
-"""A stream of OCI: partitions of messages, and groups of consumers that share them.
+"""An OCI stream: partitions of messages, and consumer groups that share them.
 
-A group has committed offsets, which outlive its consumers. Each partition is reserved for one consumer at a time, for
-as long as that one reads, commits or sends heartbeats. A consumer that goes silent loses its partitions; whoever gets
-one begins at what was committed. A cursor is all that a consumer knows: how far it has read, and under which
-reservations. It expires after five minutes.
+A group has committed offsets, which outlive its consumers. Each partition is reserved for one consumer at a time, as
+long as that one reads, commits or sends heartbeats. A silent consumer loses its partitions; the next one starts at the
+committed offset. A cursor holds the complete state of a consumer: its positions and its reservations. It expires after
+five minutes.
 """
 
 import base64
@@ -24,7 +24,7 @@ INSTANCE_TIMEOUT = timedelta(seconds=30)
 MAX_LIMIT = 10_000
 MAX_MESSAGE_BYTES = 1 << 20
 _MAX_GETS_PER_SECOND = 5
-_OFFSET_GAP_INTERVAL = 5  # offsets are not dense: so often one is left out
+_OFFSET_GAP_INTERVAL = 5  # offsets are not dense: every fifth is skipped
 
 Document = dict[str, Any]
 
@@ -41,10 +41,10 @@ class Message:
 
 @dataclass(slots=True)
 class Reservation:
-    """Who reads a partition."""
+    """The reservation of a partition by a consumer."""
 
     instance: str
-    generation: int  # which tells it from an earlier one of the same instance
+    generation: int  # distinguishes reservations of the same consumer
 
 
 @dataclass(slots=True)
@@ -54,13 +54,13 @@ class ConsumerGroup:
     committed: dict[int, int]  # the next offset of each partition
     expiry_by_instance: dict[str, datetime] = field(
         default_factory=dict
-    )  # instances, and until when without hearing of them
+    )  # instances, and when they expire without a heartbeat
     reservations: dict[int, Reservation] = field(default_factory=dict)
     recent_gets: list[datetime] = field(default_factory=list)
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """What a cursor says; consumers see it as an opaque text."""
+    """The content of a cursor; for consumers it is opaque."""
 
     issued: datetime
     next: dict[int, int]
@@ -85,10 +85,10 @@ class Stream:
         self._groups: dict[str, ConsumerGroup] = {}
         self._numbers = itertools.count(1)
 
-    # The eight calls
+    # API calls
 
     def put_messages(self, messages: list[Document]) -> Document:
-        """Take messages in; each is answered by itself."""
+        """Store messages; the response has an entry for each."""
         entries = [self._append(message.get("key"), message.get("value")) for message in messages]
         return {"failures": sum("error" in message for message in entries), "entries": entries}
 
@@ -102,7 +102,7 @@ class Stream:
         return self._encode_cursor(Cursor(self._clock.now(), {partition: start}))
 
     def create_group_cursor(self, details: Document) -> str:
-        """Return a cursor for a member of a group, which begins to exist with its first."""
+        """Return a cursor for a member of a group, which is created with its first member."""
         name = details.get("groupName") or ""
         if not name:
             raise _invalid_parameter("groupName is required")
@@ -123,7 +123,7 @@ class Stream:
             commit_on_get=details.get("commitOnGet", True) is not False,
             timeout_ms=details.get("timeoutInMs") or 30_000,
         )
-        # Whoever asks for a cursor has forgotten how far it had read.
+        # A consumer that asks for a cursor has lost its position.
         for partition in [
             partition_number
             for partition_number, reservation in group.reservations.items()
@@ -133,7 +133,7 @@ class Stream:
         return self._encode_cursor(self._join_group(group, cursor))
 
     def get_messages(self, value: str, limit: int) -> tuple[list[Document], str]:
-        """Return the next messages, and the cursor to go on with."""
+        """Return the next messages, and the next cursor."""
         cursor = self._decode_cursor(value)
         if not 1 <= limit <= MAX_LIMIT:
             raise _invalid_parameter(f"limit must be from 1 to {MAX_LIMIT}")
@@ -155,7 +155,7 @@ class Stream:
         return result, self._encode_cursor(msgspec.structs.replace(cursor, next=next_offsets))
 
     def commit(self, value: str) -> str:
-        """Commit how far a cursor is, and return it renewed."""
+        """Commit the position of a cursor, and return the renewed cursor."""
         cursor = self._decode_cursor(value)
         group = self._get_group(cursor.group)
         if not self._commit_positions(group, cursor):
@@ -168,12 +168,12 @@ class Stream:
         return self._encode_cursor(self._join_group(group, cursor))
 
     def heartbeat(self, value: str) -> str:
-        """Keep reservations, and return the cursor renewed."""
+        """Extend the reservations, and return the renewed cursor."""
         cursor = self._decode_cursor(value)
         return self._encode_cursor(self._join_group(self._get_group(cursor.group), cursor))
 
     def get_group(self, name: str) -> Document:
-        """Return how far a group is, and who reads what until when."""
+        """Return the committed offsets of a group, and the reservations with their expiry."""
         group = self._get_group(name)
         self._expire_members(group)
         reservations = []
@@ -190,7 +190,7 @@ class Stream:
         return {"groupName": name, "reservations": reservations}
 
     def update_group(self, name: str, details: Document) -> None:
-        """Set all positions of a group anew."""
+        """Reset all offsets of a group."""
         group = self._get_group(name)
         cursor_type = details.get("type")
         group.committed = {
@@ -198,7 +198,7 @@ class Stream:
         }
         group.reservations.clear()
 
-    # How
+    # Helpers
 
     def _append(self, key: object, value: object) -> Document:
         if not isinstance(value, str) or len(value) > MAX_MESSAGE_BYTES:
@@ -282,7 +282,7 @@ class Stream:
                 del group.reservations[partition]
 
     def _commit_positions(self, group: ConsumerGroup, cursor: Cursor) -> bool:
-        """Commit what the cursor's reservations allow; tell whether that was all of it."""
+        """Commit the offsets of reserved partitions; return whether these were all."""
         self._expire_members(group)
         all_committed = True
         for partition, position in cursor.next.items():

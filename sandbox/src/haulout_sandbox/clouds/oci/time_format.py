@@ -1,4 +1,4 @@
-"""How OCI writes instants and durations."""
+"""Formats of timestamps and durations in OCI."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -7,12 +7,11 @@ from haulout.errors import CloudError
 
 
 def format_time(at: datetime) -> str:
-    """Return an instant, with milliseconds and a Z."""
+    """Return an instant with milliseconds and a Z."""
     return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 def parse_time(text: object) -> datetime:
-    """Return the instant that a caller wrote."""
     try:
         return gotime.parse(str(text)).instant
     except ValueError as error:
@@ -20,7 +19,7 @@ def parse_time(text: object) -> datetime:
 
 
 def format_duration(duration: timedelta | None) -> str | None:
-    """Return a duration as ISO 8601 writes it."""
+    """Return a duration in ISO 8601 format."""
     if duration is None:
         return None
     days, seconds = duration.days, duration.seconds

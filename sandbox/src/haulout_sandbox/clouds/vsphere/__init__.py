@@ -1,11 +1,11 @@
-"""A stand-in of vCenter: ESX hosts, the virtual machines on them, and the SOAP that its SDKs speak.
+"""A simulated vCenter: ESX hosts, their virtual machines, and the calls of its SOAP API.
 
     cloud = VsphereCloud(clock)
     cloud.add_host("esx-1")
     cloud.add_machine("n1", on="esx-1")
-    cloud.enter_maintenance("esx-1")            # over when nothing runs there any more
+    cloud.enter_maintenance("esx-1")            # completes when no machine runs there
 
-`front` answers over HTTPS.
+Tests serve it over HTTPS with `support.clouds.vsphere.http_server`.
 """
 
 from haulout_sandbox.clouds.vsphere.cloud import VsphereCloud

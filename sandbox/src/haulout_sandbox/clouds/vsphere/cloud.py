@@ -1,7 +1,7 @@
-"""What a vCenter knows, what happens in it, and the calls that it answers.
+"""The state of a vCenter, simulated events, and its API calls.
 
-Putting a host into maintenance is a task that runs for as long as machines run on the host. A guest that is asked to
-shut down takes its time. Both go by the injected clock.
+Entering maintenance mode is a task that runs as long as machines run on the host. The shutdown of a guest takes time.
+Both use the injected clock.
 """
 
 import itertools
@@ -26,7 +26,7 @@ TaskState = Literal["queued", "running", "success", "error"]
 
 @dataclass(slots=True)
 class Task:
-    """Something that takes its time."""
+    """A task of vCenter."""
 
     moref: str
     name: str
@@ -41,11 +41,11 @@ class VirtualMachine:
 
     moref: str
     name: str
-    host: str  # how the host is called
+    host: str  # the id of the host
     power: str = POWERED_ON
     has_tools: bool = True
-    ignores_shutdown: bool = False  # its guest does not care
-    power_generation: int = 0  # counts, so that only the last request to the guest counts
+    ignores_shutdown: bool = False  # the guest ignores shutdown requests
+    power_generation: int = 0  # incremented at each power change, so that only the latest shutdown request counts
 
 
 @dataclass(slots=True)
@@ -56,13 +56,13 @@ class Host:
     name: str
     version: str = "8.0.3"
     in_maintenance: bool = False
-    is_connected: bool = True  # else nobody knows of its version
-    alarms: list[str] = field(default_factory=list)  # names of alarms
+    is_connected: bool = True  # if not, its version is unknown
+    alarms: list[str] = field(default_factory=list)  # ids of alarms
     tasks: list[str] = field(default_factory=list)
 
 
 class VsphereCloud:
-    """One vCenter. `on_power_change` hears of machines that go off or on."""
+    """One vCenter. `on_power_change` is called for machines that are powered off or on."""
 
     def __init__(
         self,
@@ -78,14 +78,14 @@ class VsphereCloud:
         self.users = {"maintenance": "secret"} if users is None else users
         self.guest_shutdown_delay, self.task_duration = guest_shutdown_delay, task_duration
         self.on_power_change = on_power_change
-        self.hosts: dict[str, Host] = {}  # by how they are called
+        self.hosts: dict[str, Host] = {}  # by id
         self.machines: dict[str, VirtualMachine] = {}
         self.tasks: dict[str, Task] = {}
-        self.alarms: dict[str, str] = {}  # how definitions of alarms are called, by name
+        self.alarms: dict[str, str] = {}  # ids of alarm definitions, by name
         self.sessions: set[str] = set()
         self._numbers: Iterator[int] = itertools.count(1)
 
-    # What happens
+    # Simulated events
 
     def add_host(self, name: str, *, version: str = "8.0.3") -> Host:
         """Add a host; names need not be unique."""
@@ -94,32 +94,29 @@ class VsphereCloud:
         return host
 
     def add_machine(self, name: str, *, on: str) -> VirtualMachine:
-        """Add a machine that runs."""
+        """Add a running machine."""
         machine = VirtualMachine(f"vm-{next(self._numbers)}", name, self.host_by_name(on).moref)
         self.machines[machine.moref] = machine
         return machine
 
     def remove_machine(self, name: str) -> None:
-        """Have a machine be no more."""
         self.machines.pop(self.machine_by_name(name).moref)
 
     def host_by_name(self, name: str) -> Host:
-        """Return a host by its name."""
         return next(candidate for candidate in self.hosts.values() if candidate.name == name)
 
     def machine_by_name(self, name: str) -> VirtualMachine:
-        """Return a machine by its name."""
         return next(candidate for candidate in self.machines.values() if candidate.name == name)
 
     def enter_maintenance(self, name: str) -> Task:
-        """Put a host into maintenance, as soon as nothing runs on it."""
+        """Put a host into maintenance mode as soon as no machine runs on it."""
         host = self.host_by_name(name)
         task = self._start_task(ENTER_MAINTENANCE, host.moref)
         self._finish_enter_tasks(host)
         return task
 
     def exit_maintenance(self, name: str) -> Task:
-        """Take a host out of maintenance, or call that off which would put it there."""
+        """Take a host out of maintenance mode, or cancel the task that would put it there."""
         host = self.host_by_name(name)
         for task in self._enter_tasks(host):
             task.state, task.fault = "error", "RequestCanceled"
@@ -129,19 +126,17 @@ class VsphereCloud:
         return task
 
     def raise_alarm(self, name: str, alarm: str) -> None:
-        """Have an alarm be triggered on a host."""
         self.alarms.setdefault(alarm, f"alarm-{next(self._numbers)}")
         self.host_by_name(name).alarms.append(alarm)
 
     def clear_alarm(self, name: str, alarm: str) -> None:
-        """Have it be over."""
         self.host_by_name(name).alarms.remove(alarm)
 
     def set_power(self, name: str, power: str) -> None:
-        """Have somebody turn a machine on or off."""
+        """Set the power state of a machine, as a user of vCenter does."""
         self._apply_power(self.machine_by_name(name), power)
 
-    # What it answers
+    # API calls
 
     async def log_in(self, username: str, password: str) -> str:
         """Return a new session."""
@@ -155,27 +150,26 @@ class VsphereCloud:
         return session
 
     async def log_out(self, session: str) -> None:
-        """End a session."""
         self.check_session(session)
         await self.faults.call("Logout", lambda: self.sessions.discard(session))
 
     def check_session(self, session: str) -> None:
-        """Refuse who is not logged in."""
+        """Refuse a request without a valid session."""
         if session not in self.sessions:
             raise vim_fault("NotAuthenticated", "The session is not authenticated.")
 
     async def read(self, session: str) -> None:
-        """Let somebody read."""
+        """Authorize a read."""
         self.check_session(session)
         await self.faults.call("RetrievePropertiesEx", lambda: None)
 
     async def power_on(self, session: str, machine: str) -> Task:
-        """Begin to turn a machine on."""
+        """Start a task that powers a machine on."""
         self.check_session(session)
         return await self.faults.call(POWER_ON, lambda: self._start_power_task(machine, POWER_ON, POWERED_ON))
 
     async def power_off(self, session: str, machine: str) -> Task:
-        """Begin to turn a machine off."""
+        """Start a task that powers a machine off."""
         self.check_session(session)
         return await self.faults.call(POWER_OFF, lambda: self._start_power_task(machine, POWER_OFF, POWERED_OFF))
 
@@ -225,14 +219,14 @@ class VsphereCloud:
         self._finish_enter_tasks(self.hosts[machine.host])
 
     def _finish_enter_tasks(self, host: Host) -> None:
-        """Have a host be in maintenance that is to be, when nothing runs on it."""
+        """Complete the maintenance tasks of a host if no machine runs on it."""
         if any(machine.host == host.moref and machine.power == POWERED_ON for machine in self.machines.values()):
             return
         for task in self._enter_tasks(host):
             task.state, host.in_maintenance = "success", True
 
     def is_entering_maintenance(self, called: str) -> bool:
-        """Tell whether a task runs that puts a host into maintenance."""
+        """Return whether a task runs that puts a host into maintenance mode."""
         return bool(self._enter_tasks(self.hosts[called]))
 
     def _enter_tasks(self, host: Host) -> list[Task]:
@@ -257,5 +251,4 @@ class VsphereCloud:
 
 
 def vim_fault(fault: str, message: str) -> CloudError:
-    """Return a fault."""
     return CloudError(message, doing="vCenter", status=_SERVER_ERROR, code=fault)

@@ -1,1 +1,1 @@
-"""The DaemonSet controller: one pod on each node where it belongs."""
+"""The DaemonSet controller: one pod on each eligible node."""

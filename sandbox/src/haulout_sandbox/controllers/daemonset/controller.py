@@ -1,8 +1,8 @@
-"""Daemon sets: one pod on each node where it belongs.
+"""DaemonSet controller: one pod on each eligible node.
 
-Follows `pkg/controller/daemon` of Kubernetes 1.36. A pod is pinned to its node by affinity and bound by the scheduler.
-A node that is cordoned or drained keeps its daemons, and one that comes gets them at once. Updates replace pods on at
-most `maxUnavailable` nodes at a time, or make the new one first on at most `maxSurge` nodes.
+Follows `pkg/controller/daemon` of Kubernetes 1.36. Node affinity pins a pod to its node, and the scheduler binds it. A
+cordoned or drained node keeps its daemon pods, and a new node gets them at once. Updates replace pods on at most
+`maxUnavailable` nodes at a time, or create the new pod first on at most `maxSurge` nodes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,12 +31,12 @@ from haulout_sandbox.controllers.replicaset import next_available_at
 REVISION_HASH_LABEL = "controller-revision-hash"
 
 _BACKOFF = Backoff(first=timedelta(seconds=1), factor=2, limit=timedelta(minutes=15), jitter=0)
-# A look at a set goes over all nodes: with a thousand of them, one for each pod that becomes ready would take minutes.
+# A pass reads all nodes: with a thousand of them, one pass per pod that becomes ready would take minutes.
 _BATCH_PERIOD = timedelta(seconds=1)
 
 
 class DaemonSetController(OwningController):
-    """Keeps each daemon set's pods on its nodes."""
+    """Keeps the pods of each daemon set on its nodes."""
 
     name = "daemonsets"
     reporting_controller = "daemonset-controller"
@@ -45,14 +45,15 @@ class DaemonSetController(OwningController):
         super().__init__(informers, random)
         self._daemon_sets, self._pods, self._nodes = informers.daemon_sets, informers.pods, informers.nodes
         self._revisions = informers.controller_revisions
-        self._failed_pod_backoffs: dict[str, _FailedPodBackoff] = {}  # by the set's key
-        self._eligibility_cache: dict[str, tuple[object, dict[str, tuple[Node, tuple[bool, bool]]]]] = {}  # likewise
+        self._failed_pod_backoffs: dict[str, _FailedPodBackoff] = {}  # by the key of the daemon set
+        # by the key of the daemon set
+        self._eligibility_cache: dict[str, tuple[object, dict[str, tuple[Node, tuple[bool, bool]]]]] = {}
         self.watch(self._daemon_sets)
         self._pods.subscribe(self._on_pod_change)
         self._nodes.subscribe(self._on_node_change)
 
     def _on_pod_change(self, old: Pod | None, new: Pod | None) -> None:
-        """Look at a set when one of its pods changed; not at once for one that comes up, since all do so at a time."""
+        """Enqueue the daemon set of a changed pod; batched for a pod that starts, since many start together."""
         if new is not None and new.controller is None:
             for daemon_set in in_namespace(self._daemon_sets, new.namespace):
                 if daemon_set.spec.selector.matches(new.labels):
@@ -75,7 +76,7 @@ class DaemonSetController(OwningController):
             self.queue.add(daemon_set.key)
 
     async def sync(self, key: str) -> datetime | None:
-        """Make, delete and replace pods, and tell how many there are."""
+        """Create, delete and replace pods, and update the status."""
         daemon_set = self._daemon_sets.get(key)
         if daemon_set is None or daemon_set.is_being_deleted or daemon_set.spec.selector.selects_all:
             self._failed_pod_backoffs.pop(key, None)
@@ -144,7 +145,7 @@ class DaemonSetController(OwningController):
                     backoff.record_failure(target_node(pod), self.clock.now(), self.random)
 
     def _eligible_nodes(self, daemon_set: DaemonSet) -> "NodeEligibility":
-        """Return on which nodes pods belong; nodes that have not changed since the last time are not asked again."""
+        """Return the eligibility of each node; unchanged nodes are cached."""
         cached = self._eligibility_cache.get(daemon_set.key)
         if cached is None or cached[0] != (daemon_set.uid, daemon_set.metadata.generation):
             cached = ((daemon_set.uid, daemon_set.metadata.generation), {})
@@ -183,48 +184,49 @@ class DaemonSetController(OwningController):
 
 
 class _FailedPodBackoff:
-    """How long nodes on which a pod failed are left alone: a kubelet that refuses a pod would refuse it again."""
+    """Backoff for nodes on which pods failed: a kubelet that rejects a pod would reject it again."""
 
     def __init__(self) -> None:
         self.retry_at: dict[str, datetime] = {}
         self._counts: dict[str, int] = {}
 
     def record_failure(self, node: str, now: datetime, random: Random) -> None:
-        """Note that a failed pod on `node` was taken away."""
+        """Note that a failed pod on `node` was deleted."""
         last = self.retry_at.get(node)
         is_expired = last is None or now - last > 2 * _BACKOFF.limit
         self._counts[node] = 1 if is_expired else self._counts[node] + 1
         self.retry_at[node] = now + _BACKOFF.delay(self._counts[node], random)
 
 
-NodeEligibility = Mapping[str, tuple[bool, bool]]  # by node: whether a pod belongs there, and whether one may stay
+# by node: whether a pod should run there, and whether an existing one may continue
+NodeEligibility = Mapping[str, tuple[bool, bool]]
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonPodPlacement:
-    """Where pods are, and where they belong."""
+    """Where pods run, and where they should run."""
 
     revision_hash: str
-    should_run: Mapping[str, bool]  # by node: whether a pod belongs there
-    should_continue_running: Mapping[str, bool]  # by node: whether a pod that is there may stay
-    pods_by_node: Mapping[str, list[Pod]]  # by node, those that are bound first, then the oldest
+    should_run: Mapping[str, bool]  # by node: whether a pod should run there
+    should_continue_running: Mapping[str, bool]  # by node: whether an existing pod may continue
+    pods_by_node: Mapping[str, list[Pod]]  # by node; bound pods first, then the oldest
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonSetDecision:
-    """On which nodes to make pods, and which to delete."""
+    """The nodes on which to create pods, and the pods to delete."""
 
     create: list[str] = field(default_factory=list)
     delete: list[Pod] = field(default_factory=list)
-    requeue_times: list[datetime] = field(default_factory=list)  # when to look again
+    requeue_times: list[datetime] = field(default_factory=list)  # when to requeue
 
 
 def place_pods(eligibility: NodeEligibility, pods: Iterable[Pod], *, revision_hash: str) -> DaemonPodPlacement:
-    """Compare where pods are with where they belong."""
+    """Compare where pods run with where they should run."""
     by_node: dict[str, list[Pod]] = {}
     for pod in sorted(pods, key=lambda pod: (not pod.spec.node_name, pod.creation_order)):
         node = target_node(pod)
-        # One that has ended and is being deleted waits for somebody else's finalizer: it is none of ours.
+        # A finished pod that is being deleted waits only for another finalizer: ignore it.
         if node and not (pod.is_finished and pod.is_being_deleted):
             by_node.setdefault(node, []).append(pod)
     return DaemonPodPlacement(
@@ -238,14 +240,15 @@ def place_pods(eligibility: NodeEligibility, pods: Iterable[Pod], *, revision_ha
 def decide(
     daemon_set: DaemonSet, placement: DaemonPodPlacement, retry_times: Mapping[str, datetime], now: datetime
 ) -> DaemonSetDecision:
-    """Decide what brings one pod to each node; if that is so, decide the next step of an update."""
+    """Decide how to get one pod on each node; if there is one, decide the next step of an update."""
     decision = DaemonSetDecision()
     has_surge = _has_surge(daemon_set)
     for node in placement.should_run:
         _decide_for_node(decision, daemon_set, placement, node, retry_times.get(node, now), now, has_surge=has_surge)
     for node, pods in placement.pods_by_node.items():
         if node not in placement.should_run:
-            # Without its node an unbound pod is never bound; one that was bound is left to the pod collector.
+            # A pod without an existing node is never bound if pending; a bound one is left to the pod garbage
+            # collector.
             decision.delete.extend(pod for pod in pods if not pod.spec.node_name and not pod.is_being_deleted)
     if decision.create or decision.delete or daemon_set.spec.update_strategy.type != "RollingUpdate":
         return decision
@@ -265,7 +268,7 @@ def _decide_for_node(
     *,
     has_surge: bool,
 ) -> None:
-    """Add to `decision` what brings one pod to a node on which failed ones are left alone `retry_at` then."""
+    """Add to `decision` what leads to one pod on a node; failed pods there are in backoff until `retry_at`."""
     pods = placement.pods_by_node.get(node, [])
     remaining = [pod for pod in pods if not pod.is_being_deleted]
     if not placement.should_continue_running[node]:
@@ -305,7 +308,7 @@ def _surge_and_unavailable(daemon_set: DaemonSet, nodes: int) -> tuple[int, int]
 def _excess_pods(
     daemon_set: DaemonSet, placement: DaemonPodPlacement, running: Sequence[Pod], now: datetime
 ) -> list[Pod]:
-    """Return which pods on a node are too many where a new one may run beside an old one for a while."""
+    """Return surplus pods on a node where a new pod may run beside an old one during a surge."""
     new = [pod for pod in running if pod.labels.get(REVISION_HASH_LABEL) == placement.revision_hash]
     old = [pod for pod in running if pod.labels.get(REVISION_HASH_LABEL) != placement.revision_hash]
     excess = new[1:] + old[1:]
@@ -315,7 +318,7 @@ def _excess_pods(
 
 
 def _old_and_new_pods(placement: DaemonPodPlacement) -> Iterable[tuple[str, Pod | None, Pod | None]]:
-    """Yield each node with its new and its old pod, not counting those that are being deleted."""
+    """Yield each node with its new and its old pod, ignoring pods that are being deleted."""
     for node, pods in placement.pods_by_node.items():
         remaining = [pod for pod in pods if not pod.is_being_deleted]
         new = next((pod for pod in remaining if pod.labels.get(REVISION_HASH_LABEL) == placement.revision_hash), None)
@@ -324,7 +327,7 @@ def _old_and_new_pods(placement: DaemonPodPlacement) -> Iterable[tuple[str, Pod 
 
 
 def _pods_to_replace(daemon_set: DaemonSet, placement: DaemonPodPlacement, now: datetime) -> list[Pod]:
-    """Return the old pods that may go now."""
+    """Return the old pods that may be deleted now."""
     min_ready_seconds = daemon_set.spec.min_ready_seconds
     unavailable = 0
     unavailable_pods: list[Pod] = []
@@ -343,7 +346,7 @@ def _pods_to_replace(daemon_set: DaemonSet, placement: DaemonPodPlacement, now: 
 
 
 def _surge_step(daemon_set: DaemonSet, placement: DaemonPodPlacement, now: datetime) -> tuple[list[str], list[Pod]]:
-    """Return the nodes that get a new pod beside the old one, and the old ones that have been made up for."""
+    """Return the nodes that get a new pod beside the old one, and the old pods whose replacement is available."""
     min_ready_seconds = daemon_set.spec.min_ready_seconds
     surging = 0
     unavailable_nodes: list[str] = []
@@ -365,7 +368,6 @@ def _surge_step(daemon_set: DaemonSet, placement: DaemonPodPlacement, now: datet
 
 
 def daemon_set_status(daemon_set: DaemonSet, placement: DaemonPodPlacement, now: datetime) -> RawObject:
-    """Return what the status should be."""
     min_ready_seconds = daemon_set.spec.min_ready_seconds
     scheduled_pods = [
         placement.pods_by_node[node][0]

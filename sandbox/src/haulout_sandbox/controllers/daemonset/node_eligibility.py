@@ -1,8 +1,8 @@
-"""On which nodes a daemon set's pods belong.
+"""Which nodes are eligible for the pods of a daemon set.
 
-Follows `NodeShouldRunDaemonPod` of `pkg/controller/daemon` in Kubernetes 1.36. Daemons stay where others must leave:
-they tolerate a cordon, pressure and a node that is not ready. A taint that they do not tolerate keeps new ones away;
-only one that evicts takes those that run.
+Follows `NodeShouldRunDaemonPod` of `pkg/controller/daemon` in Kubernetes 1.36. Daemon pods stay where others must
+leave: they tolerate a cordon, pressure and a node that is not ready. A taint that they do not tolerate prevents new
+pods; only one with NoExecute removes running ones.
 """
 
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ _HOST_NETWORK_TAINT = ("node.kubernetes.io/network-unavailable", "NoSchedule")
 
 
 class PodSchedulingSpec(Base, frozen=True):
-    """What a pod's spec says about where it runs."""
+    """The parts of a pod spec that affect scheduling."""
 
     node_name: str = ""
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
@@ -35,14 +35,14 @@ class PodSchedulingSpec(Base, frozen=True):
 
 
 def scheduling_spec_of(daemon_set: DaemonSet) -> PodSchedulingSpec:
-    """Return where a daemon set's pods may run, what all daemons tolerate included."""
+    """Return the scheduling constraints of a daemon set's pods, default daemon tolerations included."""
     spec = dict(daemon_set.spec.template.get("spec", {}))
     spec["tolerations"] = with_daemon_tolerations(spec)
     return msgspec.convert(spec, PodSchedulingSpec)
 
 
 def with_daemon_tolerations(spec: RawObject) -> list[RawObject]:
-    """Return the tolerations of a pod's spec, and those that all daemons have."""
+    """Return the tolerations of a pod spec with the default daemon tolerations added."""
     own_tolerations: list[RawObject] = list(spec.get("tolerations", ()))
     daemon_taints = [*_DAEMON_TAINTS, _HOST_NETWORK_TAINT] if spec.get("hostNetwork") else _DAEMON_TAINTS
     daemon_tolerations = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in daemon_taints]
@@ -50,7 +50,7 @@ def with_daemon_tolerations(spec: RawObject) -> list[RawObject]:
 
 
 def node_should_run(spec: PodSchedulingSpec, node: Node) -> tuple[bool, bool]:
-    """Return whether a pod belongs on `node`, and whether one that runs there may stay."""
+    """Return whether a pod should run on `node`, and whether one that runs there may continue."""
     if spec.node_name not in ("", node.name) or not _matches_node(spec, node):
         return False, False
     untolerated = {taint.effect for taint in node.spec.taints if not _tolerates(spec.tolerations, taint)}
@@ -59,7 +59,7 @@ def node_should_run(spec: PodSchedulingSpec, node: Node) -> tuple[bool, bool]:
 
 
 def node_name_affinity(pod_spec: RawObject, node: str) -> RawObject:
-    """Return the affinity that binds a pod to `node`; its other affinities stay."""
+    """Return the affinity of a pod that is pinned to `node`; other affinities are kept."""
     affinity = dict(pod_spec.get("affinity") or {})
     node_affinity = dict(affinity.get("nodeAffinity") or {})
     term = {"matchFields": [{"key": _NODE_NAME_FIELD, "operator": "In", "values": [node]}]}
@@ -68,7 +68,7 @@ def node_name_affinity(pod_spec: RawObject, node: str) -> RawObject:
 
 
 def target_node(pod: Pod) -> str:
-    """Return the node that a daemon pod is on, or is meant for; empty if neither is known."""
+    """Return the node that a daemon pod is bound or pinned to; empty if neither."""
     if pod.spec.node_name:
         return pod.spec.node_name
     for term in _node_selector_terms(pod.spec.affinity) or ():

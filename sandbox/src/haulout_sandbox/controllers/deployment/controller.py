@@ -1,9 +1,9 @@
-"""Deployments: replica sets, of which one has the template that is wanted now.
+"""Deployment controller: replica sets, one of which has the current template.
 
-Follows `pkg/controller/deployment` of Kubernetes 1.36; `rollouts` has the arithmetic, `progress` the status. A change
-of the template (also the annotation that `kubectl rollout restart` writes) makes a new replica set, named after the
-template's hash, so that making it twice is impossible. Old ones stay, empty, as what `kubectl rollout undo` goes back
-to.
+Follows `pkg/controller/deployment` of Kubernetes 1.36; `rollouts` computes replica counts, `progress` the status. A
+change of the template (also the annotation of `kubectl rollout restart`) creates a new replica set, named after the
+template's hash, so that it cannot be created twice. Old replica sets are kept at zero replicas for `kubectl rollout
+undo`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
 REVISION_HISTORY_ANNOTATION = "deployment.kubernetes.io/revision-history"
 POD_TEMPLATE_HASH_LABEL = "pod-template-hash"
 
-_DEPLOYMENT_METADATA = DEPLOYMENTS.with_model(OwnedObject)  # of the answer to a status only metadata is read
+_DEPLOYMENT_METADATA = DEPLOYMENTS.with_model(OwnedObject)  # of the response to a status update only metadata is read
 
 _NOT_COPIED_ANNOTATIONS = {
     "kubectl.kubernetes.io/last-applied-configuration",
@@ -41,7 +41,7 @@ _MAX_HISTORY_LENGTH = 2000
 
 
 class DeploymentController(OwningController):
-    """Brings each deployment's replica sets to what its template and size ask for."""
+    """Brings the replica sets of each deployment to its template and size."""
 
     name = "deployments"
     reporting_controller = "deployment-controller"
@@ -63,7 +63,7 @@ class DeploymentController(OwningController):
         self._pods.subscribe(self._on_pod_change)
 
     def _on_pod_change(self, old: Pod | None, new: Pod | None) -> None:
-        """Look at a deployment that recreates its pods when one has ended: its sets count only those that run."""
+        """Enqueue a deployment with strategy Recreate when a pod has ended: its replica sets count only active pods."""
         if old is None or (new is not None and new.is_finished is old.is_finished):
             return
         owner = old.controller
@@ -76,7 +76,7 @@ class DeploymentController(OwningController):
             self.queue.add(deployment.key)
 
     async def sync(self, key: str) -> datetime | None:
-        """Make, size and delete replica sets, and tell how far it is."""
+        """Create, scale and delete replica sets, and update the status."""
         deployment = self._deployments.get(key)
         if deployment is None or deployment.spec.selector.selects_all:
             return None
@@ -110,13 +110,13 @@ class DeploymentController(OwningController):
                     self.client, REPLICA_SETS, replica_set, propagation="Background", only_if_unchanged=True
                 )
         if decision.patches and deployment.status.get("observedGeneration") == deployment.metadata.generation:
-            # The sets that were changed bring us back at once. The counts are told when the step is done.
+            # Changes of the replica sets requeue the deployment. The status is updated when the step is done.
             return decision.requeue_at
         await self._update_status(deployment, decision.status, revision=decision.revision)
         return decision.requeue_at
 
     async def _create(self, deployment: Deployment, body: RawObject, writes: object_control.WriteBarrier) -> bool:
-        """Create a replica set; if another has its name, say that names must be other ones from now on."""
+        """Create a replica set; if the name is taken, increase the collision count, which changes later names."""
         try:
             created = await object_control.create(self.client, REPLICA_SETS, body)
             writes.record(created)
@@ -141,7 +141,7 @@ class DeploymentController(OwningController):
     async def _update_status(
         self, deployment: Deployment, status: RawObject, *, revision: str = "", is_final: bool = True
     ) -> None:
-        """Write the status; if it `is_final` there is to do now, seeing it written is no reason to look again."""
+        """Write the status; with `is_final`, the event of that write needs no further pass."""
         async with object_control.WriteBarrier(self._deployments) as writes:
             annotations = {REVISION_ANNOTATION: revision} if revision else {}
             written = await object_control.update_status(
@@ -160,7 +160,7 @@ class DeploymentDecision:
     """What to do about a deployment."""
 
     create: RawObject | None = None
-    patches: Mapping[str, RawObject] = field(default_factory=dict)  # merge patches by the replica set's name
+    patches: Mapping[str, RawObject] = field(default_factory=dict)  # merge patches by name of the replica set
     delete: tuple[ReplicaSet, ...] = ()
     status: RawObject
     revision: str = ""
@@ -170,7 +170,7 @@ class DeploymentDecision:
 def decide(
     deployment: Deployment, replica_sets: Sequence[ReplicaSet], pods: Sequence[Pod], now: datetime
 ) -> DeploymentDecision:
-    """Decide the next step of a deployment; `pods` count only for one that recreates them."""
+    """Decide the next step of a deployment; `pods` are used only with strategy Recreate."""
     oldest_first = sorted(replica_sets, key=lambda replica_set: replica_set.creation_order)
     new = _new_replica_set(oldest_first, deployment)
     old = [replica_set for replica_set in oldest_first if replica_set is not new]
@@ -220,9 +220,9 @@ def _must_wait_for_old_pods(old: Sequence[ReplicaSet], pods: Iterable[Pod]) -> b
 
 
 def _new_replica_set(replica_sets: Iterable[ReplicaSet], deployment: Deployment) -> ReplicaSet | None:
-    """Return the first of the sets that has the template that is wanted now."""
+    """Return the first replica set with the current template."""
     template = _without_hash(deployment.spec.template)
-    annotations = _annotations(template)  # most old ones differ in these already, by which a restart is asked for
+    annotations = _annotations(template)  # the restart annotation differs in most old ones, and is quick to compare
     candidates = (replica_set for replica_set in replica_sets if _annotations(replica_set.spec.template) == annotations)
     return next(
         (replica_set for replica_set in candidates if _without_hash(replica_set.spec.template) == template), None
@@ -274,7 +274,7 @@ def _replica_set_body(deployment: Deployment, old: Sequence[ReplicaSet]) -> RawO
 def _replica_set_patches(
     deployment: Deployment, old: Sequence[ReplicaSet], new: ReplicaSet | None, sizes: rollouts.ReplicaCounts
 ) -> dict[str, RawObject]:
-    """Return the patches that give the sets their sizes and the new one what it takes over from the deployment."""
+    """Return the patches that scale the replica sets, and copy annotations of the deployment to the new one."""
     patches: dict[str, RawObject] = {}
     for replica_set in [*old, *([] if new is None else [new])]:
         annotations: dict[str, str] = {}
@@ -308,7 +308,7 @@ def _copied_annotations(deployment: Deployment) -> dict[str, str]:
 
 
 def _revision_annotations(new: ReplicaSet, old: Sequence[ReplicaSet]) -> dict[str, str]:
-    """Return the annotations of a set that is in use again: its new revision, and those that it had before."""
+    """Return the annotations of a replica set that is used again: its new revision, and its earlier ones."""
     current, revision = _revision(new), _new_revision(new, old)
     if current == revision:
         return {}

@@ -1,8 +1,8 @@
-"""How far a deployment is: its status, by which `kubectl rollout status` and people tell.
+"""Status of a deployment, which `kubectl rollout status` reads.
 
-Follows `pkg/controller/deployment/{progress,sync}.go` of Kubernetes 1.36. The condition Progressing is renewed whenever
-something moves; when nothing has for as long as the deployment allows, it says that the rollout is late. Nothing is
-undone then: whoever looks decides.
+Follows `pkg/controller/deployment/{progress,sync}.go` of Kubernetes 1.36. The condition Progressing is renewed at each
+progress. Without progress for progressDeadlineSeconds it turns to ProgressDeadlineExceeded. There is no automatic
+rollback.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ def replica_counts(
     status_conditions: list[RawObject],
     now: datetime,
 ) -> RawObject:
-    """Return the status, but for what is known of the rollout's progress."""
+    """Return the status without the conditions of the rollout's progress."""
     replica_sets = [*old, *([] if new is None else [new])]
     available = _sum_status(replica_sets, "availableReplicas")
     return {
@@ -58,7 +58,7 @@ def _with_availability(
 
 
 def is_complete(deployment: Deployment, status: RawObject) -> bool:
-    """Tell whether all pods are of the wanted template, and available."""
+    """Return whether all pods have the current template and are available."""
     replicas = deployment.spec.replicas
     names = ("updatedReplicas", "replicas", "availableReplicas")
     return all((status.get(name) or 0) == replicas for name in names)
@@ -83,7 +83,7 @@ def _progressing_condition(deployment: Deployment, status: str, reason: str, mes
 def with_new_replica_set_created(
     deployment: Deployment, new: ReplicaSet, status_conditions: list[RawObject], now: datetime
 ) -> list[RawObject]:
-    """Return the conditions after a new replica set was made."""
+    """Return the conditions after a new replica set was created."""
     condition = _progressing_condition(
         deployment, "True", "NewReplicaSetCreated", f'Created new replica set "{new.name}"'
     )
@@ -93,7 +93,7 @@ def with_new_replica_set_created(
 def with_new_replica_set_found(
     deployment: Deployment, new: ReplicaSet, status_conditions: list[RawObject], now: datetime
 ) -> list[RawObject]:
-    """Return the conditions after a replica set was found that has the template already."""
+    """Return the conditions after an existing replica set with the template was found."""
     condition = _progressing_condition(deployment, "True", "FoundNewReplicaSet", f'Found new replica set "{new.name}"')
     return _with_progress(status_conditions, condition, now)
 
@@ -101,7 +101,7 @@ def with_new_replica_set_found(
 def with_paused_or_resumed(
     deployment: Deployment, status_conditions: list[RawObject], now: datetime
 ) -> list[RawObject]:
-    """Restart the progress clock at a resumption: the time that it was paused is no lack of progress."""
+    """Restart the progress deadline when a deployment is resumed: the pause does not count."""
     current = conditions.find(deployment.status, "Progressing")
     reason = "" if current is None else current.get("reason", "")
     if reason == "ProgressDeadlineExceeded" or deployment.spec.paused is (reason == "DeploymentPaused"):
@@ -116,7 +116,7 @@ def with_paused_or_resumed(
 def rollout_conditions(
     deployment: Deployment, status: RawObject, old: Sequence[ReplicaSet], new: ReplicaSet | None, now: datetime
 ) -> list[RawObject]:
-    """Return the conditions of a `status` with what is known of the rollout's progress, and of failures."""
+    """Return the conditions of `status` with those for progress and replica failures."""
     status_conditions: list[RawObject] = status["conditions"]
     if not _has_deadline(deployment):
         status_conditions = conditions.without(status_conditions, "Progressing")
@@ -138,7 +138,7 @@ def rollout_conditions(
 def _with_estimated_progress(
     deployment: Deployment, status: RawObject, status_conditions: list[RawObject], new: ReplicaSet | None, now: datetime
 ) -> list[RawObject]:
-    """Return the conditions with what is known of the rollout's progress."""
+    """Return the conditions with the progress of the rollout."""
     current = conditions.find({"conditions": status_conditions}, "Progressing")
     reason = "" if current is None else current.get("reason", "")
     if reason == "NewReplicaSetAvailable" and status["replicas"] == status["updatedReplicas"]:
@@ -150,7 +150,7 @@ def _with_estimated_progress(
         )
         return _with_progress(status_conditions, complete, now)
     if _has_progressed(deployment.status, status):
-        # Put anew even if it says the same: its lastUpdateTime is what the deadline counts from.
+        # Replace the condition even if it says the same: the deadline counts from its lastUpdateTime.
         since = (
             current["lastTransitionTime"] if current and current["status"] == "True" else conditions.format_time(now)
         )
@@ -188,7 +188,7 @@ def _deadline(deployment: Deployment, current: RawObject) -> datetime:
 
 
 def deadline_check_at(deployment: Deployment, status: RawObject) -> datetime | None:
-    """Return when to look whether the rollout is late."""
+    """Return when to check the progress deadline."""
     current = conditions.find(status, "Progressing")
     if current is None or is_complete(deployment, status):
         return None

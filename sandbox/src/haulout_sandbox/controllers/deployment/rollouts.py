@@ -1,9 +1,10 @@
-"""How many pods each replica set of a deployment gets next: pure arithmetic.
+"""The replica counts of a deployment's replica sets for the next step of a rollout: pure arithmetic.
 
-Follows `pkg/controller/deployment/{rolling,recreate,sync}.go` of Kubernetes 1.36. A rolling update keeps between
-`replicas - maxUnavailable` available and `replicas + maxSurge` existing pods: it first grows the new set as far as that
-allows, then shrinks the old ones by what is not available anyway, then by what the new set has made up for. A change of
-the size in the middle of it is spread over all sets in proportion, so that it does not speed the rollout up.
+Follows `pkg/controller/deployment/{rolling,recreate,sync}.go` of Kubernetes 1.36. A rolling update keeps at least
+`replicas - maxUnavailable` pods available and at most `replicas + maxSurge` in existence. It first scales up the new
+replica set as far as that allows, then scales down the old ones by pods that are unavailable anyway, then by what the
+new one has made available. Scaling the deployment during a rollout is distributed over all replica sets in proportion,
+so that it does not speed up the rollout.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +14,11 @@ from haulout_sandbox.controllers.pod_template import scaled_value
 
 DESIRED_REPLICAS_ANNOTATION = "deployment.kubernetes.io/desired-replicas"
 MAX_REPLICAS_ANNOTATION = "deployment.kubernetes.io/max-replicas"
-ReplicaCounts = Mapping[str, int]  # by the name of the replica set: only those that change
+ReplicaCounts = Mapping[str, int]  # by name of the replica set; only those that change
 
 
 def surge_and_unavailable(deployment: Deployment) -> tuple[int, int]:
-    """Return how many pods there may be too many, and how many may be unavailable."""
+    """Return maxSurge and maxUnavailable as numbers of pods."""
     spec = deployment.spec
     if spec.strategy.type != "RollingUpdate":
         return 0, 0
@@ -25,12 +26,12 @@ def surge_and_unavailable(deployment: Deployment) -> tuple[int, int]:
     surge = scaled_value(rolling.max_surge, spec.replicas, round_up=True)
     unavailable = scaled_value(rolling.max_unavailable, spec.replicas, round_up=False)
     if not surge and not unavailable:
-        unavailable = 1  # rounded down to nothing, the update could never begin
+        unavailable = 1  # with both rounded to zero, the update could never begin
     return surge, min(unavailable, spec.replicas)
 
 
 def is_scaling_event(deployment: Deployment, replica_sets: Iterable[ReplicaSet]) -> bool:
-    """Tell whether the deployment's size was changed since its sets were last sized."""
+    """Return whether the deployment was scaled since its replica sets were last sized."""
     return any(
         desired is not None and desired != deployment.spec.replicas
         for desired in (
@@ -42,7 +43,6 @@ def is_scaling_event(deployment: Deployment, replica_sets: Iterable[ReplicaSet])
 
 
 def next_rolling_update(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> ReplicaCounts:
-    """Return the next step of a rolling update."""
     replicas = deployment.spec.replicas
     if new.spec.replicas > replicas:
         return {new.name: replicas}
@@ -53,7 +53,7 @@ def next_rolling_update(deployment: Deployment, new: ReplicaSet, old: Sequence[R
 
 
 def initial_replicas(deployment: Deployment, old: Sequence[ReplicaSet]) -> int:
-    """Return with how many pods a new set begins."""
+    """Return the initial replicas of a new replica set."""
     if deployment.spec.strategy.type != "RollingUpdate":
         return deployment.spec.replicas
     capacity = deployment.spec.replicas + surge_and_unavailable(deployment)[0] - _total_replicas(old)
@@ -63,7 +63,7 @@ def initial_replicas(deployment: Deployment, old: Sequence[ReplicaSet]) -> int:
 def next_recreate(
     deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet], pods: Iterable[Pod]
 ) -> ReplicaCounts:
-    """Return the next step when all old pods must be gone before a new one is made."""
+    """Return the next step of strategy Recreate: all old pods must be gone before the new ones are created."""
     if scaled_down := {replica_set.name: 0 for replica_set in old if replica_set.spec.replicas}:
         return scaled_down
     if new is None or new.spec.replicas == deployment.spec.replicas or are_old_pods_running(new, old, pods):
@@ -72,7 +72,7 @@ def next_recreate(
 
 
 def are_old_pods_running(new: ReplicaSet | None, old: Iterable[ReplicaSet], pods: Iterable[Pod]) -> bool:
-    """Tell whether a pod of an old set may still run, if only to its end."""
+    """Return whether a pod of an old replica set may still run, even if it is terminating."""
     if any(replica_set.status.get("replicas") for replica_set in old):
         return True
     current = "" if new is None else new.uid
@@ -80,7 +80,7 @@ def are_old_pods_running(new: ReplicaSet | None, old: Iterable[ReplicaSet], pods
 
 
 def scaled_replicas(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet]) -> ReplicaCounts:
-    """Return the sizes after the deployment's own was changed, or while it is paused."""
+    """Return the sizes after the deployment was scaled, or while it is paused."""
     replicas = deployment.spec.replicas
     replica_sets = [*old, *([] if new is None else [new])]
     active = [candidate for candidate in replica_sets if candidate.spec.replicas]
@@ -97,7 +97,7 @@ def scaled_replicas(deployment: Deployment, new: ReplicaSet | None, old: Sequenc
 
 
 def replica_annotations(deployment: Deployment) -> dict[str, str]:
-    """Return the annotations that tell for which size of the deployment a set was sized."""
+    """Return the annotations that record the deployment's size when the replica set was sized."""
     replicas = deployment.spec.replicas
     return {
         DESIRED_REPLICAS_ANNOTATION: str(replicas),
@@ -106,7 +106,6 @@ def replica_annotations(deployment: Deployment) -> dict[str, str]:
 
 
 def available_replicas(replica_set: ReplicaSet) -> int:
-    """Return how many of a set's pods are available."""
     return int(replica_set.status.get("availableReplicas", 0))
 
 
@@ -118,7 +117,7 @@ def _scale_up_capacity(deployment: Deployment, new: ReplicaSet, old: Sequence[Re
 
 def _scale_down_old(deployment: Deployment, new: ReplicaSet, old: Sequence[ReplicaSet]) -> ReplicaCounts:
     min_available = deployment.spec.replicas - surge_and_unavailable(deployment)[1]
-    # Pods of the new set that are not available yet are no reason to shrink the old ones any further.
+    # Unavailable pods of the new replica set are no reason to scale down the old ones further.
     removable = _total_replicas([*old, new]) - min_available - (new.spec.replicas - available_replicas(new))
     if removable <= 0:
         return {}
@@ -143,7 +142,7 @@ def _scale_down_old(deployment: Deployment, new: ReplicaSet, old: Sequence[Repli
 def _scale_proportionally(deployment: Deployment, active: Sequence[ReplicaSet]) -> ReplicaCounts:
     replicas = deployment.spec.replicas
     change = (replicas + surge_and_unavailable(deployment)[0] if replicas else 0) - _total_replicas(active)
-    # The largest takes what rounding leaves; of two alike the newer grows first, and the older shrinks first.
+    # The largest gets the rounding remainder. Among equals the newer grows first, and the older shrinks first.
     by_age = sorted(active, key=lambda replica_set: replica_set.creation_order, reverse=change > 0)
     largest_first = sorted(by_age, key=lambda replica_set: -replica_set.spec.replicas)
     sizes: dict[str, int] = {}
@@ -155,7 +154,7 @@ def _scale_proportionally(deployment: Deployment, active: Sequence[ReplicaSet]) 
         sizes[replica_set.name] = replica_set.spec.replicas + fraction
         remaining -= fraction
     sizes[largest_first[0].name] = max(sizes[largest_first[0].name] + remaining, 0)
-    return sizes  # also those whose number stays: their marks must tell the new size
+    return sizes  # also those whose number is unchanged: their annotations must record the new size
 
 
 def _proportional_change(deployment: Deployment, replica_set: ReplicaSet) -> int:

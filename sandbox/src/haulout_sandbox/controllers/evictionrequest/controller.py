@@ -1,7 +1,7 @@
-"""EvictionRequests: makes one Eviction of all requests for a pod, and has its responders act in turn.
+"""EvictionRequest controller: combines all requests for a pod into one Eviction, whose responders act in turn.
 
-Its keys are the pods that are meant (`namespace/uid`), not the requests: so what is decided about a pod is decided in
-one place. How is in `decision`. An Eviction belongs to its requests, and is garbage when the last of them is gone.
+Its keys are pods (`namespace/uid`), not requests, so that everything about a pod is decided in one pass. The rules are
+in `decision`. An Eviction is owned by its requests, and is garbage collected after the last of them is deleted.
 """
 
 from datetime import datetime
@@ -47,7 +47,7 @@ class EvictionRequestController(Controller[str]):
             self.queue.add(f"{pod.namespace}/{pod.uid}")
 
     async def sync(self, key: str) -> datetime | None:
-        """Look after one pod that is to leave."""
+        """Reconcile the requests and Evictions of one pod."""
         requests = sorted(self._requests.by_index("target", key), key=lambda element: element.creation_order)
         pod_evictions = list(self._evictions.by_index("target", key))
         if not requests and not pod_evictions:
@@ -74,7 +74,7 @@ class EvictionRequestController(Controller[str]):
     async def _reject_invalid(
         self, requests: list[EvictionRequest], pod: Pod | None, *, has_evictions: bool
     ) -> list[EvictionRequest]:
-        """Tell requests that make no sense so; return the others."""
+        """Mark invalid requests as failed; return the others."""
         valid = []
         for request in requests:
             if decision.is_final(request):
@@ -136,7 +136,7 @@ class EvictionRequestController(Controller[str]):
         desired: dict[str, object],
         writes: object_control.WriteBarrier,
     ) -> Eviction:
-        """See to the labels and owners of an Eviction."""
+        """Update the labels and owners of an Eviction."""
         targets = desired.get("targetResponders")
         names = [element["name"] for element in targets] if isinstance(targets, list) else []
         labels = decision.eviction_labels(requests, names)

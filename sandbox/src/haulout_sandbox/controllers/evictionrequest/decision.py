@@ -1,8 +1,8 @@
-"""What EvictionRequests and Evictions look like to their controllers, and how those decide: pure functions.
+"""Types and decisions of the EvictionRequest and Eviction controllers, as pure functions.
 
-Follows what is to be `pkg/controller/evictionrequest` of Kubernetes (KEP-4563): 1.37 has the API, and no controller for
-it yet. A request that is wrong fails for good. All others share one Eviction for each pod: the newest that succeeded,
-or the oldest that is under way, or else a new one. Its responders have their turn one after the other.
+Follows the planned `pkg/controller/evictionrequest` of Kubernetes (KEP-4563): 1.37 has the API, but no controller yet.
+An invalid request fails for good. All other requests for a pod share one Eviction: the newest that succeeded, or the
+oldest in progress, or else a new one. Its responders take turns, one after the other.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,8 @@ from haulout.api.objects import EvictionResponder, RawObject
 from haulout_sandbox.controllers import conditions
 from haulout_sandbox.controllers.objects import OwnedObject, Pod
 
-COMPLETION_GRACE_PERIOD = timedelta(seconds=5)  # for a responder to say that it is done after its pod went
+# how long a responder may take to report completion after the pod is deleted
+COMPLETION_GRACE_PERIOD = timedelta(seconds=5)
 
 _MAX_REQUESTERS = 100
 _MAX_NAME_LENGTH = 253
@@ -34,38 +35,37 @@ _PENDING_STATES = (ResponderState.INACTIVE, ResponderState.ACTIVE)
 
 
 class EvictionRequestSpec(evictionrequest.EvictionRequestSpec, frozen=True):
-    """Who wants what to leave; the field was called `requesterName` before."""
+    """The spec of a request; `requester` was called `requesterName` before."""
 
     requester: str = ""
     requester_name: str = ""
 
 
 class EvictionRequest(OwnedObject, frozen=True):
-    """A wish that a pod may leave."""
+    """A request to evict a pod."""
 
     spec: EvictionRequestSpec = EvictionRequestSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
     @property
     def requester(self) -> str:
-        """Whose wish it is."""
         return self.spec.requester or self.spec.requester_name
 
     @property
     def wants_eviction(self) -> bool:
-        """Whether it still is one."""
+        """Return whether the request has not been withdrawn."""
         return not self.is_being_deleted and self.spec.intent == Intent.EVICTION
 
 
 class Eviction(OwnedObject, frozen=True):
-    """A pod on its way."""
+    """The eviction of a pod, for all its requests."""
 
     spec: evictionrequest.EvictionSpec = evictionrequest.EvictionSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
     @property
     def is_finished(self) -> bool:
-        """Whether it succeeded or failed, which is final."""
+        """Return whether it succeeded or failed, which is final."""
         return conditions.is_true(self.status, EVICTED) or conditions.is_true(self.status, FAILED)
 
 
@@ -74,7 +74,7 @@ EVICTIONS = evictionrequest.EVICTIONS.with_model(Eviction)
 
 
 def target_key(obj: EvictionRequest | Eviction) -> str:
-    """Return what tells the pod that is meant from all others."""
+    """Return a key that identifies the target pod."""
     return f"{obj.namespace}/{obj.spec.target.pod.uid}"
 
 
@@ -82,7 +82,7 @@ def target_key(obj: EvictionRequest | Eviction) -> str:
 
 
 def validation_problem(request: EvictionRequest, pod: Pod | None, *, has_evictions: bool) -> str:
-    """Return what makes a request invalid for good; empty if nothing does."""
+    """Return why a request is invalid for good; empty if it is valid."""
     uid = request.spec.target.pod.uid
     if not has_evictions and pod is None:
         return "Target pod not found."
@@ -94,14 +94,13 @@ def validation_problem(request: EvictionRequest, pod: Pod | None, *, has_evictio
 
 
 def is_final(request: EvictionRequest) -> bool:
-    """Tell whether nothing more becomes of a request."""
+    """Return whether the request's status is final."""
     failed = conditions.find(request.status, FAILED) or {}
     invalid = (failed.get("status"), failed.get("reason")) == ("True", Reason.INVALID)
     return invalid or conditions.is_true(request.status, EVICTED)
 
 
 def invalid_status(request: EvictionRequest, problem: str, now: datetime) -> RawObject:
-    """Return the status of a request that is invalid."""
     return _request_status(
         request,
         _condition(FAILED, is_true=True, reason=Reason.INVALID, message=problem),
@@ -111,7 +110,7 @@ def invalid_status(request: EvictionRequest, problem: str, now: datetime) -> Raw
 
 
 def request_status(request: EvictionRequest, eviction: Eviction | None, now: datetime) -> RawObject:
-    """Return the status of a request: its Eviction's conditions."""
+    """Return the status of a request: the conditions of its Eviction."""
     eviction_status = {} if eviction is None else eviction.status
     message = "waiting for an Eviction to report on progress"
     status_conditions = [
@@ -131,7 +130,7 @@ def _request_status(request: EvictionRequest, failed: RawObject, evicted: RawObj
 
 
 def current_eviction(evictions: Iterable[Eviction]) -> Eviction | None:
-    """Return the Eviction that counts for a pod: one that succeeded, the oldest under way, or the last that failed."""
+    """Return the current Eviction of a pod: one that succeeded, the oldest in progress, or the last that failed."""
     oldest_first = sorted(evictions, key=lambda eviction: eviction.creation_order)
     succeeded = [eviction for eviction in oldest_first if conditions.is_true(eviction.status, EVICTED)]
     active = [eviction for eviction in oldest_first if not eviction.is_finished]
@@ -140,7 +139,7 @@ def current_eviction(evictions: Iterable[Eviction]) -> Eviction | None:
 
 
 def new_eviction(name: str, request: EvictionRequest) -> RawObject:
-    """Return the Eviction to be made because of a request."""
+    """Return the Eviction to create for a request."""
     pod = request.spec.target.pod
     return {
         "apiVersion": EVICTIONS.api_version,
@@ -156,7 +155,7 @@ def new_eviction(name: str, request: EvictionRequest) -> RawObject:
 
 
 def unused_eviction_name(pod: str, existing_names: Iterable[str]) -> str:
-    """Return a name for an Eviction of a pod that none has: `pod-1-NAME`, `pod-2-NAME`."""
+    """Return an unused name for an Eviction of a pod: `pod-1-NAME`, `pod-2-NAME`."""
     existing_names, number = set(existing_names), 1
     while (name := f"pod-{number}-{pod}"[:_MAX_NAME_LENGTH]) in existing_names:
         number += 1
@@ -164,41 +163,41 @@ def unused_eviction_name(pod: str, existing_names: Iterable[str]) -> str:
 
 
 def owner_reference(request: EvictionRequest) -> RawObject:
-    """Return how an Eviction names a request that it belongs to."""
+    """Return the owner reference of an Eviction to one of its requests."""
     resource = EVICTION_REQUESTS
     return {"apiVersion": resource.api_version, "kind": resource.kind, "name": request.name, "uid": request.uid}
 
 
 def eviction_labels(requests: Iterable[EvictionRequest], responders: Iterable[str]) -> dict[str, str]:
-    """Return the labels by which requesters and responders find their Evictions."""
+    """Return the labels with which requesters and responders find their Evictions."""
     labels = dict.fromkeys((request.requester for request in requests), "requester")
     return labels | {name: "requester-responder" if name in labels else "responder" for name in responders}
 
 
 def responders_in_order(pod: Pod) -> list[EvictionResponder]:
-    """Return who helps a pod to leave, in the order of their turns, the last resort included."""
+    """Return the responders of a pod in the order of their turns, the imperative evictor last."""
     imperative = EvictionResponder(name=IMPERATIVE_EVICTION_RESPONDER, priority=IMPERATIVE_EVICTION_PRIORITY)
     return sorted((*pod.spec.eviction_responders, imperative), key=_responder_sort_key)
 
 
 def _responder_sort_key(responder: EvictionResponder) -> tuple[int, list[str], str]:
-    """Sort the highest priority first, and then by domain, of which the top comes first."""
+    """Sort by descending priority, then by domain, starting with the top-level domain."""
     domain, _, key = responder.name.partition("/")
     return -responder.priority, domain.split(".")[::-1], key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionObservation:
-    """What is known of an Eviction's pod and requests at one moment."""
+    """The state of an Eviction's pod and requests at one moment."""
 
-    pod: Pod | None  # None: it is gone
+    pod: Pod | None  # None: deleted
     requests: Sequence[EvictionRequest]
-    waits_for_responder: bool = False  # the pod has just gone, and the responder may want to say so
+    waits_for_responder: bool = False  # the pod was just deleted, and the responder may still report completion
     now: datetime
 
 
 def next_status(eviction: Eviction, observation: EvictionObservation) -> tuple[RawObject, datetime | None]:
-    """Return the status that an Eviction should have, and when to look again."""
+    """Return the status that an Eviction should have, and when to requeue it."""
     end_reason = _pod_end_reason(observation)
     if end_reason and observation.waits_for_responder and _has_unreported_completion(eviction):
         return {}, None
@@ -223,12 +222,12 @@ def next_status(eviction: Eviction, observation: EvictionObservation) -> tuple[R
 
 
 def find_responder(responders: Iterable[RawObject], name: str) -> RawObject:
-    """Return the entry of a responder; an empty one if there is none."""
+    """Return the status entry of a responder, or an empty one."""
     return next((responder for responder in responders if responder["name"] == name), {})
 
 
 def active_responder(status: RawObject) -> str:
-    """Return whose turn it is; empty if it is nobody's."""
+    """Return the name of the active responder, or an empty string."""
     target_responders = status.get("targetResponders") or []
     return next((str(target["name"]) for target in target_responders if target["state"] == ResponderState.ACTIVE), "")
 
@@ -261,7 +260,7 @@ def _finish_active(targets: list[RawObject], status: RawObject, *, canceled: boo
 
 
 def _advance_responders(targets: list[RawObject], status: RawObject, now: datetime) -> datetime | None:
-    """Let the next responder have its turn if the one before has completed, or has been silent for too long."""
+    """Activate the next responder if the active one has completed, or has not reported for too long."""
     responders = status.get("responders") or []
     for target in targets:
         if target["state"] not in _PENDING_STATES:
@@ -277,7 +276,7 @@ def _advance_responders(targets: list[RawObject], status: RawObject, now: dateti
             return heartbeat_deadline
         done = "completionTime" in responder
         target["state"] = str(ResponderState.COMPLETED if done else ResponderState.INTERRUPTED)
-    return now  # all had their turn: the next look says so
+    return now  # all have had their turn; the next pass reports that
 
 
 def _responder_entries(targets: Iterable[RawObject], status: RawObject, now: datetime) -> list[RawObject]:

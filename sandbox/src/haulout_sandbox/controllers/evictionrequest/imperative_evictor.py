@@ -1,7 +1,7 @@
-"""The last responder of every Eviction: it calls the classic eviction, to which disruption budgets may say no.
+"""The imperative evictor: the last responder of every Eviction, which calls the eviction subresource.
 
-Then it tries again, ever more rarely, up to every quarter of an hour, and says in its message what stands in the way.
-It does not touch pods of DaemonSets and static pods: it says so, and has done what it can.
+PodDisruptionBudgets may refuse that call. The evictor then retries with growing intervals, up to 15 minutes, and
+reports the obstacle in its message. It does not evict pods of DaemonSets and static pods: it reports so and completes.
 """
 
 from datetime import datetime, timedelta
@@ -26,14 +26,14 @@ _ENDING_MESSAGE = "The pod has been evicted and is ending."
 
 
 class ImperativeEvictor(Controller[str]):
-    """Evicts the pods of Evictions that are its turn."""
+    """Evicts the pods of Evictions whose active responder it is."""
 
     name = "imperative-evictor"
 
     def __init__(self, informers: InformerFactory, random: Random) -> None:
         super().__init__(informers, random)
         self._evictions, self._pods = informers.informer_for(EVICTIONS), informers.pods
-        self._rejections: dict[str, tuple[int, datetime]] = {}  # by uid: how many in a row, when to try again
+        self._rejections: dict[str, tuple[int, datetime]] = {}  # by uid: consecutive refusals, and when to retry
         self._evictions.subscribe(self._on_eviction_change)
         self._pods.subscribe(self._on_pod_change)
 
@@ -49,7 +49,7 @@ class ImperativeEvictor(Controller[str]):
                 self.queue.add(eviction.key)
 
     async def sync(self, key: str) -> datetime | None:
-        """Do what is to be done about one Eviction."""
+        """Reconcile one Eviction."""
         eviction = self._evictions.get(key)
         if eviction is None or not _is_active_responder(eviction):
             return None
@@ -81,17 +81,17 @@ class ImperativeEvictor(Controller[str]):
         return retry_at
 
     async def _evict(self, pod: Pod) -> str:
-        """Evict a pod; return why it does not go."""
+        """Evict a pod; return the reason if the eviction is refused."""
         try:
             await self.client.evict(pod.name, namespace=pod.namespace, uid=pod.uid)
         except (NotFound, Conflict):
-            return ""  # it is gone, or is another one: the watch tells
+            return ""  # deleted or replaced: a watch event follows
         except ApiError as error:
             return " ".join((error.message, *(cause.message for cause in error.causes)))
         return ""
 
     async def _heartbeat(self, eviction: Eviction, message: str) -> datetime:
-        """Say that it is at work, if it has not said so for a while."""
+        """Update the heartbeat if the last one is old."""
         responder = decision.find_responder(eviction.status.get("responders") or [], IMPERATIVE_EVICTION_RESPONDER)
         last_heartbeat = responder.get("heartbeatTime")
         next_heartbeat = None if last_heartbeat is None else conditions.parse_time(last_heartbeat) + _HEARTBEAT
@@ -118,7 +118,7 @@ def _is_active_responder(eviction: Eviction) -> bool:
 
 
 async def update_responder(client: Client, eviction: Eviction, responder: str, fields: RawObject) -> Eviction | None:
-    """Write what a responder says of itself, if the Eviction still is as it was seen."""
+    """Write a responder's status fields, if the Eviction is unchanged."""
     responders = eviction.status.get("responders") or []
     desired = {"responders": [entry | fields if entry["name"] == responder else entry for entry in responders]}
     return await object_control.update_status(client, EVICTIONS, eviction, current=eviction.status, desired=desired)

@@ -1,1 +1,1 @@
-"""The garbage collector: deletes dependents whose owner is gone."""
+"""The garbage collector: deletes dependents whose owners no longer exist."""

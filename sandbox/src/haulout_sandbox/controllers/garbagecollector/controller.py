@@ -1,12 +1,12 @@
-"""Garbage: what belongs to something that is gone goes too.
+"""Garbage collector: deletes dependents whose owners no longer exist.
 
-Follows `pkg/controller/garbagecollector` of Kubernetes 1.36. An object all of whose owners are gone is deleted; one
-that has another owner left only forgets those that are gone. An owner that is deleted in the foreground stays until
-those dependents are gone that block it; one that orphans its dependents stays until they have forgotten it.
+Follows `pkg/controller/garbagecollector` of Kubernetes 1.36. An object whose owners are all absent is deleted; one with
+another owner left only loses the references to absent ones. An owner in foreground deletion stays until its blocking
+dependents are deleted; one that orphans its dependents stays until they no longer refer to it.
 
-That an owner is gone is not taken from a cache alone, which may be behind: the API server is asked. All kinds that are
-served are followed, custom ones too; an owner of another kind is taken for there. Only leases are not followed, which
-are written all the time: those of a node are looked for when it goes.
+A cache alone never proves that an owner is absent, because it may be stale: the collector asks the API server. All
+served kinds are watched, custom ones included; an owner of any other kind counts as present. Only leases are not
+watched, because they are written all the time: the leases of a node are looked up when the node is deleted.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from haulout_sandbox.controllers.objects import (
 
 FOREGROUND_FINALIZER = "foregroundDeletion"
 ORPHAN_FINALIZER = "orphan"
-# Those whose caches others have, too.
+# Kinds whose informers other controllers use, too.
 BUILTIN_RESOURCES: tuple[Resource[Any], ...] = (
     PODS,
     REPLICA_SETS,
@@ -64,18 +64,18 @@ _SYNC_RETRY_INTERVAL = timedelta(seconds=1)
 
 
 class ObjectIdentity(NamedTuple):
-    """Where an object is: its kind (`replicasets.apps`) and key."""
+    """Identity of an object: its kind (`replicasets.apps`) and key."""
 
     resource: str
     key: str
 
 
-_RESYNC_RESOURCES = ObjectIdentity("", "")  # what is served may have changed
+_RESYNC_RESOURCES = ObjectIdentity("", "")  # the queue key for a change of the served kinds
 _SWEEP_NODE_LEASES = ObjectIdentity(str(LEASES), "")
 
 
 class GarbageCollector(Controller[ObjectIdentity]):
-    """Deletes what has lost its owners, and lets owners go that wait for that."""
+    """Deletes objects without owners, and completes foreground and orphaning deletions."""
 
     name = "garbage"
 
@@ -86,12 +86,12 @@ class GarbageCollector(Controller[ObjectIdentity]):
         self._resources = {str(resource): resource for resource in resources}
         self._resources_by_type = {(resource.api_version, resource.kind): resource for resource in resources}
         self._identities: dict[str, ObjectIdentity] = {}  # by uid
-        self._absent_owners: dict[str, None] = {}  # uids of owners that are gone for certain, the latest last
-        self._shared_resources = set(self._resources)  # others see to it that their caches run
+        self._absent_owners: dict[str, None] = {}  # uids of owners that are known to be absent, the latest last
+        self._shared_resources = set(self._resources)  # their informers are run by the manager
         self._tasks: asyncio.TaskGroup | None = None
-        self._monitor_tasks: dict[str, asyncio.Task[None]] = {}  # the caches that only we have
+        self._monitor_tasks: dict[str, asyncio.Task[None]] = {}  # the informers that only this controller uses
         self._has_discovered = False
-        self._informers: dict[str, Informer[Any]] = {}  # by the name of the kind
+        self._informers: dict[str, Informer[Any]] = {}  # by name of the kind
         for resource in resources:
             self._informers[str(resource)] = informers.informer_for(resource)
             informers.informer_for(resource).subscribe(self._change_handler(resource))
@@ -99,7 +99,7 @@ class GarbageCollector(Controller[ObjectIdentity]):
         self._definitions.subscribe(lambda _, __: self.queue.add(_RESYNC_RESOURCES))
 
     async def run(self) -> None:
-        """Work until cancelled; may be run again after that."""
+        """Run until cancelled; may run again after that."""
         for name in list(self._monitor_tasks):
             self._stop_monitor(name)
         self._has_discovered = False
@@ -121,7 +121,7 @@ class GarbageCollector(Controller[ObjectIdentity]):
         self._has_discovered = True
 
     def _is_graph_complete(self) -> bool:
-        """Tell whether no dependent can be missing from our caches only because they have just begun."""
+        """Return whether all informers are complete, so that no dependent can be missing."""
         return self._has_discovered and all(
             self.informers.informer_for(self._resources[name]).health().has_synced for name in self._monitor_tasks
         )
@@ -178,14 +178,14 @@ class GarbageCollector(Controller[ObjectIdentity]):
             self._enqueue_waiting_owner(owner)
 
     def _enqueue_waiting_owner(self, owner: OwnerReference) -> None:
-        """Look whether an owner that waits for its dependents still has some."""
+        """Enqueue an owner in deletion, which may have no dependents left."""
         identity = self._identities.get(owner.uid)
         obj = None if identity is None else self._cached_object(identity)
         if identity is not None and obj is not None and obj.is_being_deleted:
             self.queue.add(identity)
 
     async def sync(self, key: ObjectIdentity) -> datetime | None:
-        """Delete or free an object, or let an owner go."""
+        """Delete or orphan an object, or complete the deletion of an owner."""
         if key == _RESYNC_RESOURCES:
             await self._sync_monitors()
             return None
@@ -208,7 +208,7 @@ class GarbageCollector(Controller[ObjectIdentity]):
         return None
 
     async def _attempt_to_delete(self, resource: Resource[Any], obj: OwnedObject) -> None:
-        """Delete what has lost its owners; if it has one left, it forgets the others."""
+        """Delete an object without owners; if an owner is left, remove the references to absent ones."""
         present: list[OwnerReference] = []
         absent: list[OwnerReference] = []
         for owner in obj.metadata.owner_references:
@@ -220,7 +220,7 @@ class GarbageCollector(Controller[ObjectIdentity]):
             await object_control.delete(self.client, resource, obj, propagation=propagation, only_if_unchanged=True)
 
     async def _is_owner_present(self, obj: OwnedObject, owner: OwnerReference) -> bool:
-        """Tell whether an owner is there and keeps what it owns."""
+        """Return whether an owner exists and keeps its dependents."""
         if owner.uid in self._identities:
             return self._is_owner_cached(owner)
         resource = self._resources_by_type.get((owner.api_version, owner.kind))
@@ -239,13 +239,13 @@ class GarbageCollector(Controller[ObjectIdentity]):
         return False
 
     def _is_owner_cached(self, owner: OwnerReference) -> bool:
-        """Tell whether the caches show an owner that keeps what it owns."""
+        """Return whether the informers show an owner that keeps its dependents."""
         identity = self._identities.get(owner.uid)
         obj = None if identity is None else self._cached_object(identity)
         return obj is not None and not (obj.is_being_deleted and FOREGROUND_FINALIZER in obj.metadata.finalizers)
 
     def _must_delete_in_foreground(self, obj: OwnedObject, absent: Iterable[OwnerReference]) -> bool:
-        """Tell whether an owner waits for `obj`, and it has dependents that must go first."""
+        """Return whether an owner waits for `obj`, and `obj` has dependents that must be deleted first."""
         owner_waits = any(owner.uid in self._identities for owner in absent)
         return owner_waits and next(iter(self._dependents(obj.uid)), None) is not None
 

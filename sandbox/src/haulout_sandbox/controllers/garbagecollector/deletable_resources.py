@@ -1,7 +1,7 @@
-"""Every kind of object that a cluster serves, for controllers that care for all of them.
+"""All deletable kinds that a cluster serves, for controllers that handle every kind.
 
-Built-in kinds are asked of the server. Custom ones follow their definitions, which say sooner when one comes or goes.
-What is written all the time is left out, and so is what cannot be watched or deleted.
+Built-in kinds are discovered from the server. Custom ones come from their definitions, which show changes sooner. Kinds
+that are written all the time are excluded, and so are kinds that cannot be watched or deleted.
 """
 
 from collections.abc import Collection, Iterable
@@ -17,14 +17,14 @@ _REQUIRED_VERBS = {"delete", "list", "patch", "watch"}
 
 
 class CustomResourceDefinitionNames(Base, frozen=True):
-    """What a custom resource is called."""
+    """The names of a custom resource."""
 
     plural: str = ""
     kind: str = ""
 
 
 class CustomResourceDefinitionVersion(Base, frozen=True):
-    """One of its versions."""
+    """A version of a custom resource."""
 
     name: str = ""
     served: bool = False
@@ -32,7 +32,7 @@ class CustomResourceDefinitionVersion(Base, frozen=True):
 
 
 class CustomResourceDefinitionSpec(Base, frozen=True):
-    """What a custom resource is."""
+    """The spec of a CustomResourceDefinition, as far as it is read here."""
 
     group: str = ""
     names: CustomResourceDefinitionNames = CustomResourceDefinitionNames()
@@ -41,7 +41,7 @@ class CustomResourceDefinitionSpec(Base, frozen=True):
 
 
 class CustomResourceDefinitionStatus(Base, frozen=True):
-    """Whether it is served."""
+    """The status of a CustomResourceDefinition: whether it is served."""
 
     conditions: tuple[Condition, ...] = ()
 
@@ -54,7 +54,7 @@ class CustomResourceDefinition(OwnedObject, frozen=True):
 
     @property
     def resource(self) -> Resource[OwnedObject] | None:
-        """The resource it defines, if that is served."""
+        """Return the resource that it defines, if that is served."""
         spec = self.spec
         served_versions = sorted(
             (element for element in spec.versions if element.served), key=lambda element: not element.storage
@@ -81,7 +81,7 @@ CUSTOM_RESOURCE_DEFINITIONS = resources.CUSTOM_RESOURCE_DEFINITIONS.with_model(C
 def deletable_resources(
     discovery: Discovery, definitions: Iterable[CustomResourceDefinition], *, excluded: Collection[str]
 ) -> dict[str, Resource[Any]]:
-    """Return the kinds that are served, by name (`replicasets.apps`), in the order of their names."""
+    """Return the served kinds by name (`replicasets.apps`), sorted by name."""
     custom_resources = {
         f"{element.spec.names.plural}.{element.spec.group}": element.resource for element in definitions
     }

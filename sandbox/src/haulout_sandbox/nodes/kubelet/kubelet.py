@@ -1,16 +1,14 @@
-"""The sandbox's kubelets: one component that stands in for the kubelets of all its machines.
+"""The sandbox's kubelets: one component that simulates the kubelets of all machines.
 
-It registers their nodes, renews their leases, posts their conditions, and leads the pods that are bound to them through
-their lives (`pod_lifecycle`), with delays from a seeded distribution or as a pod's annotations say (`delays`). All
-machines share one copy of the pods, and one queue of instants at which there is something to do: an idle machine costs
-its heartbeats and nothing else, and these come as rarely as `heartbeat` says. A lease lasts four of them, as a
-kubelet's.
+It registers nodes, renews their leases, posts their conditions, and runs the pods that are bound to them
+(`pod_lifecycle`), with delays from a seeded distribution or from a pod's annotations (`delays`). All machines share one
+informer of pods and one delaying queue: an idle machine costs only its heartbeats, which are as rare as `heartbeat`
+says. A lease lasts four heartbeats, like a kubelet's.
 
-What happens to machines is told by methods: `kill` makes a kubelet fall silent (its containers go on), `revive` brings
-it back, `reboot` silences the machine for a while and loses its containers, `set_not_ready` has it say that it is not
-ready, and `remove` takes the machine away. That much is remembered here only. Everything else is in the cluster, so a
-successor of this component goes on where it stopped. A node that somebody deletes is not registered again until
-`revive`.
+Methods simulate events of machines: `kill` stops a kubelet (its containers continue), `revive` starts it again,
+`reboot` stops the machine for a while and loses its containers, `set_not_ready` makes it report NotReady, and `remove`
+removes the machine. Only this much is kept in memory. Everything else is in the cluster, so a restarted component
+continues. A node that a client deletes is not registered again until `revive`.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -44,56 +42,56 @@ _LEASE_DURATION_PERIODS = 4  # heartbeats
 _NODES, _LEASES = (
     NODES.with_model(WrittenObject),
     LEASES.with_model(WrittenObject),
-)  # the answers to heartbeats are not read
+)  # the responses to heartbeats are not read
 HEARTBEAT_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
-Key = tuple[str, str]  # what (node, lease, pod, mirror) and which
+Key = tuple[str, str]  # what (node, lease, pod, mirror), and the key of that object
 
 
 @dataclass(slots=True)
 class _Kubelet:
-    """One machine, and how it is."""
+    """One machine and its state."""
 
     machine: Machine
     addresses: MachineAddresses
     boot_id: str = ""
     booted_at: datetime | None = None
     is_up: bool = True
-    restarts_at: datetime | None = None  # when a machine that reboots is up again
+    restarts_at: datetime | None = None  # when a rebooting machine is up again
     problem: str = ""
     problem_ends_at: datetime | None = None
-    may_register: bool = True  # not after somebody deleted the node
-    is_started: bool = False  # to renew its lease and to mirror its static pods
+    may_register: bool = True  # False after a client deleted the node
+    is_started: bool = False  # renews its lease and mirrors its static pods
     status_posted_at: datetime | None = None  # when it last posted its conditions
     pod_ips: dict[str, str] = field(default_factory=dict)  # of its pods, by uid
     _host: HostStatus | None = None
 
     @property
     def host(self) -> HostStatus:
-        """What its pods must know; the same until the machine is started again."""
+        """Return what its pods need to know of the host; constant until the next boot."""
         if self._host is None or self._host.booted_at is not self.booted_at:
             self._host = HostStatus(ip=self.addresses.ip, booted_at=self.booted_at)
         return self._host
 
     def reset(self) -> None:
-        """Forget what a kubelet that starts does not know."""
+        """Clear what a kubelet loses at a restart."""
         self.is_up, self.restarts_at, self.status_posted_at = True, None, None
         self.may_register, self.is_started = True, False
 
 
 @dataclass(frozen=True, slots=True)
 class _StaticPod:
-    """A pod that only its kubelet decides about."""
+    """A static pod, which only its kubelet controls."""
 
     node: str
     manifest: RawObject
 
 
 class Kubelets:
-    """The kubelets of all machines, while `run` runs; somebody must run `informers`, which may be shared.
+    """The kubelets of all machines, active while `run` runs. The caller runs `informers`, which may be shared.
 
-    Heartbeats are counted from `heartbeat_epoch`: a successor keeps the beat, and a run that begins there repeats
-    itself.
+    Heartbeats are counted from `heartbeat_epoch`: a restarted component keeps their phase, and a run that begins there
+    is reproducible.
     """
 
     def __init__(
@@ -119,7 +117,7 @@ class Kubelets:
         self._kubelets: dict[str, _Kubelet] = {}
         self._last_number = 0
         self._own_writes = OwnWrites()
-        self._static_pods: dict[str, _StaticPod] = {}  # by the key of the pod that mirrors it
+        self._static_pods: dict[str, _StaticPod] = {}  # by the key of the mirror pod
         self._queue: WorkQueue[Key] = WorkQueue(
             self._reconcile, clock=client.clock, random=client.random, workers=workers, backoff=_BACKOFF, name="kubelet"
         )
@@ -131,7 +129,7 @@ class Kubelets:
         }
 
     async def run(self) -> None:
-        """Be the kubelets until cancelled."""
+        """Run the kubelets until cancelled."""
         await self._informers.wait_synced()
         unsubscribes = [
             self._informers.nodes.subscribe(self._on_node_change),
@@ -145,10 +143,10 @@ class Kubelets:
             for unsubscribe in unsubscribes:
                 unsubscribe()
 
-    # What happens to machines
+    # Events of machines
 
     def add(self, machine: Machine, *, static_pods: Iterable[RawObject] = ()) -> None:
-        """Put a machine into the cluster, with the static pods of these manifests."""
+        """Add a machine, with static pods from these manifests."""
         if machine.name in self._kubelets:
             raise ValueError(f"there is already a machine {machine.name}: remove it first, or choose another name")
         self._last_number += 1
@@ -161,33 +159,33 @@ class Kubelets:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all machines."""
+        """Return the names of all machines."""
         return tuple(self._kubelets)
 
     def kill(self, name: str) -> None:
-        """Silence a kubelet: no heartbeats, nothing done about its pods, whose containers go on."""
+        """Stop a kubelet: no heartbeats and no pod updates; its containers continue."""
         kubelet = self._kubelet(name)
         kubelet.is_up, kubelet.restarts_at = False, None
 
     def revive(self, name: str) -> None:
-        """Start a kubelet again; it registers its node if that is gone."""
+        """Start a kubelet again; it registers its node if that was deleted."""
         self._kubelet(name).reset()
         self._enqueue_node_and_pods(name)
 
     def reboot(self, name: str, duration: timedelta) -> None:
-        """Reboot a machine, which is silent for `duration`; all its containers are lost, and started again."""
+        """Reboot a machine: it is silent for `duration`, and its containers are lost and started again."""
         kubelet = self._kubelet(name)
         kubelet.is_up, kubelet.restarts_at = False, self._clock.now() + duration
         self._queue.add_at(("node", name), kubelet.restarts_at)
 
     def set_not_ready(self, name: str, problem: str) -> None:
-        """Have a kubelet say that its node is not ready, because of `problem`; none if that is empty."""
+        """Make a kubelet report its node as not ready because of `problem`; an empty problem ends that."""
         kubelet = self._kubelet(name)
         kubelet.problem, kubelet.problem_ends_at = problem, None
         self._queue.add(("node", name))
 
     async def remove(self, name: str) -> None:
-        """Take a machine away for good, and its node and lease with it; its pods are left to the cluster."""
+        """Remove a machine for good, with its node and lease; its pods are left to the cluster."""
         self.remove_without_node(name)
         with suppress(NotFound):
             await self._client.delete(NODES, name)
@@ -195,7 +193,7 @@ class Kubelets:
             await self._client.delete(LEASES, name, namespace=LEASE_NAMESPACE)
 
     def remove_without_node(self, name: str) -> None:
-        """Take a machine away for good; its node and lease are left to whoever finds them."""
+        """Remove a machine for good, but leave its node and lease."""
         self._kubelet(name)
         del self._kubelets[name]
         self._static_pods = {
@@ -214,7 +212,7 @@ class Kubelets:
         for pod in self._informers.pods.by_index("node", name):
             self._queue.add(("pod", pod.key))
 
-    # What happens in the cluster
+    # Informer events
 
     def _on_node_change(self, old: NodeView | None, new: NodeView | None) -> None:
         node = new or old
@@ -259,10 +257,10 @@ class Kubelets:
         return await self._register_node(kubelet, now) if kubelet.may_register else None
 
     def _finish_reboot(self, kubelet: _Kubelet, now: datetime) -> None:
-        """Start a machine again that was rebooted: everything that ran on it is lost."""
+        """Complete a reboot: everything that ran on the machine is lost."""
         name = kubelet.machine.name
         kubelet.reset()
-        # Whole seconds, as those in which containers say when they were started: those that start now are not lost.
+        # Whole seconds, as the start times of containers: containers that start now must not count as lost.
         kubelet.boot_id, kubelet.booted_at = node_status.new_boot_id(name, now.isoformat()), now.replace(microsecond=0)
         boot_delay = self._delays.boot_delay(name, kubelet.boot_id)
         if boot_delay:
@@ -283,7 +281,7 @@ class Kubelets:
             problem=kubelet.problem,
             now=now,
         )
-        # Whether it is ours or was there before: the view will show it, and we go on from there.
+        # Created now or already there: the informer shows it, which continues the registration.
         with suppress(AlreadyExists):
             await self._client.create(NODES, body)
             kubelet.boot_id, kubelet.status_posted_at = boot, now
@@ -291,7 +289,7 @@ class Kubelets:
         return now + _RETRY_DELAY
 
     async def _post_status(self, kubelet: _Kubelet, node: NodeView, now: datetime) -> datetime | None:
-        """Post the conditions, if they changed or were not posted for long."""
+        """Post the conditions if they changed or were not posted for long."""
         if not kubelet.is_started:
             self._start_with_node(kubelet, node)
         due_at = (
@@ -306,7 +304,7 @@ class Kubelets:
         )
         try:
             await self._client.patch(_NODES, node.key, json_patch(*operations), subresource="status")
-        except (Invalid, Conflict):  # its conditions are not where they were: the view will show it
+        except (Invalid, Conflict):  # the conditions have moved: the informer will show them
             return now + _RETRY_DELAY
         except NotFound:
             return None
@@ -314,7 +312,7 @@ class Kubelets:
         return _earliest(self._next_heartbeat(node.key, now, interval=self._status_interval), kubelet.problem_ends_at)
 
     def _start_with_node(self, kubelet: _Kubelet, node: NodeView) -> None:
-        """Begin with a node that is registered, by us or by a predecessor."""
+        """Start with a registered node, whoever registered it."""
         kubelet.is_started = kubelet.may_register = True
         kubelet.boot_id = kubelet.boot_id or node.boot_id or node_status.new_boot_id(node.key, node.uid)
         if kubelet.booted_at is None and (text := node.annotations.get(node_status.BOOTED_AT_ANNOTATION)):
@@ -326,7 +324,7 @@ class Kubelets:
                 self._queue.add(("mirror", key))
 
     async def _renew_lease(self, name: str) -> datetime | None:
-        """Renew the lease of a node, for as long as there is a node."""
+        """Renew the lease of a node while the node exists."""
         kubelet, node = self._kubelets.get(name), self._informers.nodes.get(name)
         if kubelet is None or node is None or not kubelet.is_up:
             return None
@@ -345,7 +343,7 @@ class Kubelets:
         return self._next_heartbeat(name, now, interval=self._heartbeat)
 
     def _next_heartbeat(self, name: str, after: datetime, *, interval: timedelta) -> datetime:
-        """Return when a machine's heart beats next: at its own times, so that not all beat at once."""
+        """Return a machine's next heartbeat; each machine has its own phase, to spread the load."""
         offset = interval * self._delays.heartbeat_phase(name)
         periods = (after - self._heartbeat_epoch - offset) // interval + 1
         return self._heartbeat_epoch + offset + periods * interval
@@ -368,7 +366,7 @@ class Kubelets:
             cached = self._informers.pods.get(key)
             cached_revision = revision(cached.resource_version) if cached and cached.uid == pod.uid else None
             if written_revision is None:
-                if cached is pod:  # somebody else wrote or deleted it: the view will show it
+                if cached is pod:  # another client wrote or deleted it: the informer will show that
                     return self._clock.now() + _RETRY_DELAY
                 continue
             must_sync_again = not decision.is_final or (
@@ -381,7 +379,7 @@ class Kubelets:
             return None if must_sync_again else decision.requeue_at and _round_up_to_second(decision.requeue_at)
 
     async def _write_status(self, pod: PodView, decision: PodDecision) -> int | None:
-        """Write a pod's status; return the revision at which it then is, or None if it is not as we know it."""
+        """Write a pod's status; return the revision of the write, or None if the pod has changed."""
         self._own_writes.begin(pod.key)
         try:
             written_revision = await self._informers.patch_pod_status(self._client, pod, decision.status or {})
@@ -394,7 +392,7 @@ class Kubelets:
 
     def _decide(self, kubelet: _Kubelet, pod: PodView) -> PodDecision:
         if pod.is_mirror and pod.deleted_at is not None:
-            return PodDecision(delete=True)  # its containers go on, and it is mirrored anew
+            return PodDecision(delete=True)  # the containers continue, and the pod is mirrored again
         needs_ip = not pod.ip and not pod.host_network and not pod.is_finished and pod.deleted_at is None
         ip = self._ip_for(kubelet, pod) if needs_ip else pod.ip
         return decide(pod, host=kubelet.host, ip=ip, delays=self._delays, now=self._clock.now())
@@ -406,12 +404,12 @@ class Kubelets:
         return kubelet.pod_ips[pod.uid]
 
     async def _delete_pod(self, pod: PodView) -> None:
-        # NotFound: it is gone already. Conflict: another pod has its name now.
+        # NotFound: already deleted. Conflict: another pod has this name now.
         with suppress(NotFound, Conflict):
             await self._client.delete(PODS, pod.name, namespace=pod.namespace, uid=pod.uid, grace=timedelta())
 
     async def _create_mirror_pod(self, key: str) -> datetime | None:
-        """See to it that the cluster knows of a static pod."""
+        """Create the mirror pod of a static pod if it is missing."""
         static_pod = self._static_pods.get(key)
         node = self._informers.nodes.get(static_pod.node) if static_pod else None
         if static_pod is None or node is None or not self._kubelets[node.key].is_up or self._informers.pods.get(key):
@@ -434,13 +432,13 @@ class Kubelets:
             )
 
     def _record_node_event(self, name: str, event_type: EventType, reason: str, note: str) -> None:
-        if self._recorder:  # kubelets know their node by its name alone, also where a uid is wanted
+        if self._recorder:  # kubelets use the node's name as its uid in events
             regarding = ObjectReference(api_version="v1", kind="Node", name=name, uid=name)
             self._recorder.event(regarding, reason=reason, note=note, action=reason, type=event_type)
 
 
 def _round_up_to_second(instant: datetime) -> datetime:
-    """Return the next whole second: kubelets look at what their pods do once a second."""
+    """Return the next whole second: kubelets check their pods once per second."""
     return instant if not instant.microsecond else instant.replace(microsecond=0) + _RETRY_DELAY
 
 

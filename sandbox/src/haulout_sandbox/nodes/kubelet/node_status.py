@@ -1,4 +1,4 @@
-"""Machines of the sandbox, and the Node objects and conditions with which their kubelets speak of them."""
+"""Machines of the sandbox, and the Node objects and conditions that their kubelets write."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ _READY_CONDITION = ("True", "KubeletReady", "kubelet is posting ready status")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a node is made of; quantities as Kubernetes writes them."""
+    """The properties of a machine; quantities as Kubernetes writes them."""
 
     name: str
     zone: str = ""
@@ -33,7 +33,7 @@ class Machine:
     cpu: str = "8"
     memory: str = "32Gi"
     pods: int = 110
-    extra_resources: Mapping[str, str] = field(default_factory=dict)  # further resources, such as example.com/gpu
+    extra_resources: Mapping[str, str] = field(default_factory=dict)  # extended resources, such as example.com/gpu
     arch: str = "amd64"
     os: str = "linux"
     instance_type: str = ""
@@ -46,22 +46,20 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class MachineAddresses:
-    """The addresses of the machine with this number, and of its pods."""
+    """The IP addresses of the machine with this number, and of its pods."""
 
     number: int
 
     @property
     def ip(self) -> str:
-        """The machine's own."""
         return f"172.{16 + (self.number >> 16)}.{self.number >> 8 & 255}.{self.number & 255}"
 
     @property
     def pod_cidr(self) -> str:
-        """The range of its pods."""
         return f"{self._pod_network}.0/24"
 
     def pod_ip(self, used_ips: Iterable[str]) -> str:
-        """Return an address that no pod of the machine has; empty if there is none."""
+        """Return an unused address for a pod; empty if there is none."""
         used, network = set(used_ips), self._pod_network
         free = (address for host in range(1, 255) if (address := f"{network}.{host}") not in used)
         return next(free, "")
@@ -72,7 +70,6 @@ class MachineAddresses:
 
 
 def node_labels(machine: Machine) -> dict[str, str]:
-    """Return the labels that a kubelet gives its node."""
     labels = {
         "beta.kubernetes.io/arch": machine.arch,
         "beta.kubernetes.io/os": machine.os,
@@ -89,7 +86,6 @@ def node_labels(machine: Machine) -> dict[str, str]:
 def node_object(
     machine: Machine, *, addresses: MachineAddresses, boot: str, booted_at: datetime, problem: str, now: datetime
 ) -> RawObject:
-    """Return the Node that a kubelet registers."""
     spec: RawObject = {
         "podCIDR": addresses.pod_cidr,
         "podCIDRs": [addresses.pod_cidr],
@@ -142,26 +138,25 @@ def _node_status(machine: Machine, *, addresses: MachineAddresses, boot: str) ->
 
 
 def new_boot_id(name: str, boot: object) -> str:
-    """Return the id of one boot of a machine."""
     return _uuid(f"boot {boot} of {name}")
 
 
 def node_conditions(*, problem: str, now: datetime) -> list[RawObject]:
-    """Return what a kubelet says of its node; `problem` is why it is not ready, if it is not."""
+    """Return the node conditions; `problem` is the reason for NotReady, empty if ready."""
     heartbeat_time = {"lastHeartbeatTime": format_time(now)}
     return [condition_body | heartbeat_time for condition_body in _conditions_without_times(problem)]
 
 
 @lru_cache(maxsize=64)
 def _conditions_without_times(problem: str) -> tuple[RawObject, ...]:
-    """Return the conditions without their times; not to be changed."""
+    """Return the conditions without times; do not change them."""
     ready = ("False", "KubeletNotReady", problem) if problem else _READY_CONDITION
     pressures = (new_condition(kind, "False", reason, message) for kind, reason, message in _PRESSURE_CONDITIONS)
-    return (*pressures, new_condition("Ready", *ready))  # Ready comes last, as kubelets have it
+    return (*pressures, new_condition("Ready", *ready))  # Ready comes last, as from a kubelet
 
 
 def is_reported(node: NodeView, *, problem: str, boot: str) -> bool:
-    """Tell whether the Node already says what its kubelet has to say, whenever that was."""
+    """Return whether the Node already has the kubelet's current status, apart from times."""
     reported = {
         node_condition.type: (node_condition.status, node_condition.reason, node_condition.message)
         for node_condition in node.conditions
@@ -171,7 +166,7 @@ def is_reported(node: NodeView, *, problem: str, boot: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _condition_texts(problem: str) -> Mapping[str, tuple[str, str, str]]:
-    """Return status, reason and message of each condition, by its type."""
+    """Return status, reason and message of each condition, by type."""
     return {
         condition_body["type"]: (condition_body["status"], condition_body["reason"], condition_body["message"])
         for condition_body in _conditions_without_times(problem)
@@ -181,9 +176,10 @@ def _condition_texts(problem: str) -> Mapping[str, tuple[str, str, str]]:
 def heartbeat_patch(
     node: NodeView, *, problem: str, boot: str, booted_at: datetime, now: datetime
 ) -> tuple[Operation, ...]:
-    """Return the changes that make the Node say what its kubelet has to say now.
+    """Return the JSON patch that writes the kubelet's current status into the Node.
 
-    Others keep conditions there too, so each of ours is changed at its place, which must still be its place.
+    Other writers keep conditions there too, so each condition is replaced by index, and the patch tests that index
+    first.
     """
     operations: list[Operation] = []
     if not node.conditions:
@@ -212,7 +208,7 @@ def _boot_annotation_patch(node: NodeView, booted_at: datetime) -> tuple[Operati
 
 
 def mirror_pod(manifest: RawObject, *, node: NodeView) -> RawObject:
-    """Return the mirror of a static pod: how the cluster sees a pod that only its kubelet decides about."""
+    """Return the mirror pod of a static pod."""
     metadata = manifest.get("metadata", {})
     digest = _hex_id(f"static {node.key} {metadata.get('name')}")
     annotations = {

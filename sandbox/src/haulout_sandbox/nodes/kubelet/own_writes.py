@@ -1,9 +1,9 @@
-"""What a component wrote itself, so that hearing of it is no news.
+"""Tracks a component's own writes, so that their watch events cause no further work.
 
-The cluster shows every write twice: as the answer to it and as an event, and either may come first. Who looked at a pod
-and wrote what followed has nothing to learn from that event, but must not act on an older state before it has come. So
-of each write its revision is remembered until the copy of the pods has caught up. The answer is not read beyond that:
-the event brings the same.
+The cluster shows every write twice, as the response and as a watch event, and either may come first. The component has
+nothing to learn from the event of its own write, but must not act on an older state before the event arrives. So the
+revision of each write is kept until the informer has caught up. The response is not read beyond that: the event brings
+the same object.
 """
 
 from dataclasses import dataclass
@@ -14,34 +14,34 @@ from haulout_sandbox.nodes.informers import PodView
 
 @dataclass(slots=True)
 class _UnobservedWrite:
-    """A write that the copy does not show yet."""
+    """A write that the informer does not show yet."""
 
     uid: str
     revision: int
-    must_sync_again: bool  # there is more to do about the pod, as soon as the copy shows it
+    must_sync_again: bool  # the pod needs another pass as soon as the informer shows the write
 
 
 class OwnWrites:
-    """Own writes of the status of pods, by the key of the pod: under way, or not yet shown by the copy of the pods."""
+    """Own writes of pod statuses, by the key of the pod: in flight, or not yet shown by the informer."""
 
     def __init__(self) -> None:
         self._in_flight: set[str] = set()
         self._unobserved: dict[str, _UnobservedWrite] = {}
 
     def begin(self, key: str) -> None:
-        """Begin a write: until its end no event about the pod is news, as who writes looks at the copy afterwards."""
+        """Begin a write: until `end`, events about the pod are ignored. The writer reads the informer afterwards."""
         self._in_flight.add(key)
 
     def end(self, key: str) -> None:
-        """End the write, whatever came of it."""
+        """End the write, whatever its outcome."""
         self._in_flight.discard(key)
 
     def record(self, pod: PodView, written_revision: int, *, must_sync_again: bool) -> None:
-        """Note that the pod was written at a revision that the copy is yet to show."""
+        """Record that the pod was written at a revision that the informer does not show yet."""
         self._unobserved[pod.key] = _UnobservedWrite(pod.uid, written_revision, must_sync_again)
 
     def has_unobserved_write(self, pod: PodView) -> bool:
-        """Tell whether the pod was written since it was like this; if so, the event of that will be news."""
+        """Return whether the pod was written after this state; if so, the event of that write causes the next pass."""
         unobserved = self._unobserved.get(pod.key)
         if unobserved is None or unobserved.uid != pod.uid or revision(pod.resource_version) >= unobserved.revision:
             return False
@@ -49,7 +49,7 @@ class OwnWrites:
         return True
 
     def must_sync(self, pod: PodView) -> bool:
-        """Tell whether a state that the copy now shows is to be looked at."""
+        """Return whether a state that the informer now shows needs a pass."""
         if pod.key in self._in_flight:
             return False
         unobserved = self._unobserved.get(pod.key)
@@ -62,5 +62,5 @@ class OwnWrites:
         return unobserved.uid != pod.uid or revisions_newer > 0 or unobserved.must_sync_again
 
     def forget(self, key: str) -> None:
-        """Forget about a pod that is gone."""
+        """Forget a deleted pod."""
         self._unobserved.pop(key, None)

@@ -1,12 +1,12 @@
-"""The life of a pod on its node: what its kubelet does next about it, decided from what the cluster knows of it.
+"""The life of a pod on its node: the kubelet's next step, decided from the state in the cluster.
 
-    seen → containers start → running → ready → … → asked to stop → stopped → deleted
+    seen → containers start → running → ready → … → SIGTERM → stopped → deleted
                     ↑            ↓ ended, crashed, or the machine rebooted
                     └── back-off ┘        or for good: Succeeded, Failed
 
-There is no memory: a pod's status, its uid (which decides all delays) and the last boot of its machine say all. So a
-kubelet may die between any two writes, and the next goes on where it stopped. All containers of a pod share one fate.
-Instants in a status are whole seconds, and so delays are exact to a second.
+There is no memory: a pod's status, its uid (which determines all delays) and the last boot of its machine are
+sufficient. So a kubelet may stop between any two writes, and the next one continues. All containers of a pod behave
+alike. Timestamps in a status are whole seconds, so delays are exact to a second.
 """
 
 from collections.abc import Iterable
@@ -28,20 +28,20 @@ _CRASH_LOOP = "CrashLoopBackOff"
 
 
 class HostStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a machine, what its pods must know."""
+    """What pods need to know of their host."""
 
     ip: str
-    booted_at: datetime | None = None  # containers that were started before it are lost; None: none are
+    booted_at: datetime | None = None  # containers started before are lost; None: none are
 
 
 class PodDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do now: write a status, delete, or nothing; and when to look again."""
+    """What to do now: write a status, delete, or nothing; and when to check again."""
 
     status: RawObject | None = None
     delete: bool = False
     requeue_at: datetime | None = None
-    is_final: bool = False  # after the status is written, there is nothing to do before that instant
-    reason: str = ""  # of an event about it
+    is_final: bool = False  # after the status is written, nothing is due before `requeue_at`
+    reason: str = ""  # reason of the event about it
     note: str = ""
 
 
@@ -49,7 +49,7 @@ _NO_ACTION = PodDecision()
 
 
 def decide(pod: PodView, *, host: HostStatus, ip: str, delays: Delays, now: datetime) -> PodDecision:
-    """Return what a kubelet does about a pod on its node; `ip` is what the pod gets when it starts."""
+    """Return what a kubelet does about a pod on its node; `ip` is the pod's address once it starts."""
     worker = _PodWorker(pod, host=host, ip=ip, delays=delays, now=now)
     if pod.deleted_at is not None:
         return worker.terminate(pod.deleted_at)
@@ -63,7 +63,7 @@ def decide(pod: PodView, *, host: HostStatus, ip: str, delays: Delays, now: date
 
 
 class _PodWorker:
-    """One look at one pod."""
+    """One pass over one pod."""
 
     def __init__(self, pod: PodView, *, host: HostStatus, ip: str, delays: Delays, now: datetime) -> None:
         self.pod = pod
@@ -80,22 +80,21 @@ class _PodWorker:
         self.started_at = _parse_optional_time(first.get("state", {}).get("running", {}).get("startedAt"))
 
     def admit(self) -> PodDecision:
-        """Take note of a new pod."""
+        """Acknowledge a new pod."""
         delay = self.delays.start_delay(self.pod)
         if not delay:
             return self._start_containers()
         waiting = {"waiting": {"reason": "ContainerCreating"}}
         status = self._pod_status("Pending", waiting, initialized=not self.pod.init_containers)
-        now = self.now.replace(microsecond=0)  # as it will be read again
+        now = self.now.replace(microsecond=0)  # as it is read back
         return PodDecision(status=status | {"startTime": format_time(now)}, requeue_at=now + delay, is_final=True)
 
     def start_if_due(self) -> PodDecision:
-        """Start its containers when they are due, for the first time or again."""
+        """Start the containers when that is due, for the first time or again."""
         due = self._start_due_at()
         return self._start_containers() if self.now >= due else PodDecision(requeue_at=due)
 
     def sync_running(self, started_at: datetime) -> PodDecision:
-        """Look after containers that run."""
         if lost_at := self._lost_at(started_at):
             return self._finish_containers(_terminated_state(started_at, lost_at, code=_EXIT_UNKNOWN, reason="Unknown"))
         run_duration = self.delays.run_duration(self.pod, restarts=self.restarts)
@@ -113,7 +112,7 @@ class _PodWorker:
         return PodDecision(requeue_at=ends_at)
 
     def terminate(self, deadline: datetime) -> PodDecision:
-        """Stop its containers in the time that it has, then let it go."""
+        """Stop the containers within the grace period, then delete the pod."""
         if self.pod.is_finished or self.started_at is None or self._lost_at(self.started_at):
             return self._delete()
         grace = timedelta(seconds=self.pod.deletion_grace_seconds)
@@ -132,7 +131,8 @@ class _PodWorker:
         )
 
     def _delete(self) -> PodDecision:
-        # With no grace left the server deletes at once, unless a finalizer holds the pod: then it is not ours any more.
+        # With grace period 0 the server deletes at once, unless a finalizer holds the pod: then the kubelet has no part
+        # in it.
         return PodDecision(delete=bool(self.pod.deletion_grace_seconds) or not self.pod.is_finished)
 
     def _lost_at(self, started_at: datetime) -> datetime | None:
@@ -140,7 +140,7 @@ class _PodWorker:
         return booted_at if booted_at is not None and started_at < booted_at else None
 
     def _start_due_at(self) -> datetime:
-        """Return when containers that wait are to start."""
+        """Return when waiting containers are due to start."""
         if self.last_termination is None:
             return (self.start_time or self.now) + self.delays.start_delay(self.pod)
         finished = parse_time(self.last_termination["finishedAt"])
@@ -151,10 +151,10 @@ class _PodWorker:
         )
 
     def _start_containers(self) -> PodDecision:
-        """Start the containers, which are ready at once if nothing says otherwise."""
+        """Start the containers; without a readiness delay they are ready at once."""
         self.restarts += self.last_termination is not None
         ready_delay = self.delays.ready_delay(self.pod)
-        started_at = self.now.replace(microsecond=0)  # as it will be read again
+        started_at = self.now.replace(microsecond=0)  # as it is read back
         status = self._pod_status("Running", {"running": {"startedAt": format_time(started_at)}}, ready=not ready_delay)
         status["startTime"] = self.status.get("startTime") or format_time(started_at)
         if self.ip:
@@ -167,7 +167,7 @@ class _PodWorker:
         )
 
     def _finish_containers(self, terminated: RawObject) -> PodDecision:
-        """Write down that the containers ended; start them again if that is wanted."""
+        """Record that the containers ended; restart them according to the restartPolicy."""
         policy, failed = self.pod.restart_policy, terminated["exitCode"] != 0
         if policy == "Never" or (policy == "OnFailure" and not failed):
             return PodDecision(status=self._pod_status("Failed" if failed else "Succeeded", {"terminated": terminated}))
@@ -218,7 +218,7 @@ class _PodWorker:
         )
         if (
             find_condition(self.status.get("conditions", ()), "PodScheduled") is None
-        ):  # made with its node, not bound to it
+        ):  # created with a node name, not bound by a scheduler
             return (*pod_conditions, new_condition("PodScheduled", "True", observedGeneration=self.pod.generation))
         return pod_conditions
 
@@ -254,11 +254,11 @@ class _PodWorker:
         )
 
 
-@lru_cache(maxsize=1_024)  # all replicas say the same
+@lru_cache(maxsize=1_024)  # all replicas have the same
 def _pod_conditions(
     phase: str, names: tuple[str, ...], generation: int, *, ready: bool, initialized: bool, has_sandbox: bool
 ) -> tuple[RawObject, ...]:
-    """Return the conditions of a pod with containers of these names; they are not to be changed."""
+    """Return the conditions of a pod with these containers; do not change them."""
     reason_and_message = (
         ("", "") if ready else ("ContainersNotReady", f"containers with unready status: [{' '.join(names)}]")
     )
@@ -284,7 +284,7 @@ def _terminated_state(started_at: datetime, finished_at: datetime, *, code: int,
 
 
 def _container_identity(pod: PodView, container: Container) -> RawObject:
-    """Return ids that look real and are the same each time."""
+    """Return ids that look real and are stable."""
     return {
         "imageID": container.image,
         "containerID": f"containerd://{pod.uid.replace('-', '')}{container.name.encode().hex()}"[:77],

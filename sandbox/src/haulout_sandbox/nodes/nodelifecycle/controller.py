@@ -1,14 +1,14 @@
-"""Looks after nodes that fall silent or are not ready, and makes pods leave them.
+"""Node lifecycle controller: marks silent nodes, taints unhealthy ones, and evicts their pods.
 
-- A node whose kubelet renewed neither its lease nor its status for the grace period is no longer known to be anything:
-  its conditions become Unknown, and its pods not ready. The grace is that of kube-controller-manager, 50 s, where
-  leases last the usual 40 s, and in proportion where heartbeats are rarer or more frequent.
-- Conditions become taints, and cease to be. Taints with NoExecute make pods leave, after the time they tolerate. When
-  no node at all is ready, that is more likely our own blindness: nobody is made to leave then.
+- When a kubelet has renewed neither its lease nor its status for the grace period, the conditions of its node become
+  Unknown, and its pods not ready. The grace period is that of kube-controller-manager, 50 s, for the usual lease of 40
+  s, and proportional for other heartbeat intervals.
+- Conditions become taints, and taints are removed with them. NoExecute taints evict pods after the time that they
+  tolerate. If no node at all is ready, the controller itself is more likely cut off, so it evicts nobody.
 
-Nothing is polled: each node has one instant at which it is looked at next. A heartbeat does not move that instant: when
-it has come, the heartbeats since are looked at, and it is set anew. Zones get no treatment of their own, and nodes are
-not tainted at a limited rate.
+Nothing is polled: each node has one instant at which it is checked next. A heartbeat does not move that instant: when
+it comes, the heartbeats since then are considered, and it is set anew. Zones get no special treatment, and tainting is
+not rate limited.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _GRACE_PERIOD_PER_LEASE_DURATION = 1.25
 
 
 class NodeLifecycleController:
-    """Looks after nodes while `run` runs; somebody must run `informers`, which may be shared."""
+    """Watches over nodes while `run` runs. The caller runs `informers`, which may be shared."""
 
     def __init__(
         self, client: Client, informers: NodeInformers, *, recorder: EventRecorder | None = None, workers: int = 16
@@ -50,8 +50,10 @@ class NodeLifecycleController:
         self._informers = informers
         self._recorder = recorder
         self._leases: Informer[Lease] = Informer(client, ListWatch(LEASES, namespace=LEASE_NAMESPACE), transform=as_is)
-        self._last_heartbeat_seen: dict[str, datetime] = {}  # when a kubelet last gave a sign of life, by our own clock
-        self._taints_first_seen: dict[str, dict[str, datetime]] = {}  # by node and key: when we first saw it
+        # when a kubelet last showed a heartbeat, by this controller's clock
+        self._last_heartbeat_seen: dict[str, datetime] = {}
+        # by node and key of the taint: when this controller first saw it
+        self._taints_first_seen: dict[str, dict[str, datetime]] = {}
         self._ready_nodes: set[str] = set()
         self._queue: WorkQueue[str] = WorkQueue(
             self._reconcile,
@@ -63,7 +65,7 @@ class NodeLifecycleController:
         )
 
     async def run(self) -> None:
-        """Look after nodes until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._leases.run())
             await self._leases.wait_synced()
@@ -79,7 +81,7 @@ class NodeLifecycleController:
                 for unsubscribe in unsubscribes:
                     unsubscribe()
 
-    # What happens in the cluster
+    # Informer events
 
     def _on_lease_change(self, old: Lease | None, new: Lease | None) -> None:
         if new is None:
@@ -87,7 +89,7 @@ class NodeLifecycleController:
         if old is None or old.spec.renew_time != new.spec.renew_time:
             self._last_heartbeat_seen[new.name] = self._clock.now()
         if old is None or old.spec.lease_duration_seconds != new.spec.lease_duration_seconds:
-            self._queue.add(new.name)  # the grace is another
+            self._queue.add(new.name)  # another lease duration means another grace period
 
     def _on_node_change(self, old: NodeView | None, new: NodeView | None) -> None:
         node = new or old
@@ -106,7 +108,8 @@ class NodeLifecycleController:
             self._ready_nodes.add(node.key)
         else:
             self._ready_nodes.discard(node.key)
-        if bool(self._ready_nodes) != some_were_ready:  # whether pods are made to leave depends on it, everywhere
+        # whether all nodes are unready decides about evictions everywhere
+        if bool(self._ready_nodes) != some_were_ready:
             self._enqueue(known.key for known in self._informers.nodes.all())
         if old is None or new is None or _relevant_fields(old) != _relevant_fields(new):
             self._queue.add(node.key)
@@ -124,7 +127,7 @@ class NodeLifecycleController:
         for name in list(names):
             self._queue.add(name)
 
-    # One look at one node
+    # One pass over one node
 
     async def _reconcile(self, name: str) -> datetime | None:
         node = self._informers.nodes.get(name)
@@ -136,12 +139,12 @@ class NodeLifecycleController:
             await self._update_taints(node, now)
             await self._mark_pods_not_ready(node)
             next_eviction_at = await self._evict_by_taints(node, now)
-        except (Conflict, Invalid, NotFound):  # somebody else wrote or deleted it: the view will show it
+        except (Conflict, Invalid, NotFound):  # another client wrote or deleted it: the informer will show that
             return now + _RETRY_DELAY
         return min((instant for instant in (overdue_at, next_eviction_at) if instant), default=None)
 
     async def _mark_unknown_if_silent(self, node: NodeView, now: datetime) -> datetime | None:
-        """Write down that a kubelet fell silent, if it did; return when it would have."""
+        """Set the conditions to Unknown if the kubelet is silent; return when that is due otherwise."""
         operations = decision.unknown_status_patch(node, now=now)
         if not operations:
             return None
@@ -170,7 +173,7 @@ class NodeLifecycleController:
             await self._client.patch(NODES, node.key, json_patch(*operations), subresource=subresource)
 
     async def _mark_pods_not_ready(self, node: NodeView) -> None:
-        """Write down that pods are not ready on a node that nobody hears of: their kubelet cannot contradict."""
+        """Mark the pods of a silent node as not ready, since their kubelet cannot report."""
         if node.ready_status != "Unknown":
             return
         for pod in [candidate for candidate in self._informers.pods.by_index("node", node.key) if candidate.is_ready]:
@@ -178,7 +181,7 @@ class NodeLifecycleController:
             self._record_event("Pod", pod.name, pod.namespace, pod.uid, "NodeNotReady", "Node is not ready")
 
     async def _evict_by_taints(self, node: NodeView, now: datetime) -> datetime | None:
-        """Make pods leave that do not tolerate the taints any longer; return when the next must."""
+        """Evict pods that no longer tolerate the taints; return when the next eviction is due."""
         first_seen = self._taints_first_seen.setdefault(node.key, {})
         for key in {taint.key for taint in node.taints} - set(first_seen):
             first_seen[key] = now
@@ -226,5 +229,5 @@ def _heartbeat_times(node: NodeView) -> tuple[datetime | None, ...]:
 
 
 def _relevant_fields(node: NodeView) -> object:
-    """Return all of a node that a look at it may rest on."""
+    """Return the fields of a node that a pass may depend on."""
     return node.unschedulable, node.taints, tuple((condition.type, condition.status) for condition in node.conditions)

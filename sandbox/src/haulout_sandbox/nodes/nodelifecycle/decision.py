@@ -1,7 +1,7 @@
-"""What becomes of a node that is not well, and of its pods: pure decisions.
+"""Decisions about unhealthy nodes and their pods, as pure functions.
 
 They follow kube-controller-manager's node lifecycle and taint eviction (Kubernetes 1.36,
-`pkg/controller/{nodelifecycle,tainteviction}`), whose words people and tools know.
+`pkg/controller/{nodelifecycle,tainteviction}`), including its reasons and messages, which people and tools know.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ NO_EXECUTE = "NoExecute"
 
 _NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 _UNREACHABLE_TAINT = "node.kubernetes.io/unreachable"
-_TAINT_BY_CONDITION = {  # the condition and the status in which it taints
+_TAINT_BY_CONDITION = {  # the condition, and the status in which it taints
     ("Ready", "False"): _NOT_READY_TAINT,
     ("Ready", "Unknown"): _UNREACHABLE_TAINT,
     ("MemoryPressure", "True"): "node.kubernetes.io/memory-pressure",
@@ -31,7 +31,7 @@ _KUBELET_CONDITIONS = ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
 
 
 def unknown_status_patch(node: NodeView, *, now: datetime) -> tuple[Operation, ...]:
-    """Return the changes that make nothing known of a node whose kubelet fell silent; none if they are made."""
+    """Return the JSON patch that sets the conditions of a silent node to Unknown; empty if they already are."""
     operations: list[Operation] = [] if node.conditions else [add("/status/conditions", [])]
     index_by_type = {node_condition.type: number for number, node_condition in enumerate(node.conditions)}
     for condition_type in _KUBELET_CONDITIONS:
@@ -49,7 +49,7 @@ def unknown_status_patch(node: NodeView, *, now: datetime) -> tuple[Operation, .
             )
             times = {"lastTransitionTime": format_time(now)}
             operations.append(require(f"{path}/type", condition_type))
-            if existing.last_heartbeat_time:  # and it must not have spoken since: then it is alive
+            if existing.last_heartbeat_time:  # test that there was no heartbeat since: otherwise the node is alive
                 times["lastHeartbeatTime"] = format_time(existing.last_heartbeat_time)
                 operations.append(require(f"{path}/lastHeartbeatTime", times["lastHeartbeatTime"]))
             operations.append(replace(path, condition_body | times))
@@ -57,9 +57,9 @@ def unknown_status_patch(node: NodeView, *, now: datetime) -> tuple[Operation, .
 
 
 def taint_patch(node: NodeView, *, may_evict: bool, now: datetime) -> tuple[Operation, ...]:
-    """Return the changes that give a node the taints that its conditions ask for, and take away those they do not.
+    """Return the JSON patch that adds the taints of a node's conditions, and removes outdated ones.
 
-    Those that make pods leave are given only if it `may_evict`. The taints of others are left alone.
+    NoExecute taints are added only if `may_evict`. Taints of other owners are kept.
     """
     desired = _desired_taints(node, may_evict=may_evict)
     current = [(item.key, item.effect) for item in node.taints]
@@ -103,7 +103,7 @@ def eviction_time(
 ) -> datetime | None:
     """Return when a pod must leave its node because of taints; None if it may stay.
 
-    The time that it tolerates a taint counts from when that was added or, if it does not say, `first_seen_at` by us.
+    tolerationSeconds count from the taint's timeAdded or, if that is absent, from `first_seen_at`.
     """
     instants: list[datetime] = []
     for taint in taints:
@@ -119,5 +119,5 @@ def eviction_time(
 
 
 def disruption_target_condition(reason: str, message: str, *, generation: int) -> RawObject:
-    """Return the condition of a pod that is about to be made to leave."""
+    """Return the DisruptionTarget condition of a pod that is about to be evicted."""
     return new_condition("DisruptionTarget", "True", reason, message, observedGeneration=generation)

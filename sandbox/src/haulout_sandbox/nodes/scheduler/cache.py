@@ -1,4 +1,4 @@
-"""Which pods are on which nodes, and what of the nodes they take: the scheduler's book, kept up to date pod by pod."""
+"""The scheduler's cache: which pods are on which nodes and the resources they use, updated pod by pod."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,22 +7,22 @@ from itertools import count
 
 from haulout_sandbox.nodes.informers import PodView
 
-_GENERATIONS = count(1)  # only ever compared for being the same
+_GENERATIONS = count(1)  # compared only for equality
 
 
 @dataclass(slots=True)
 class NodeInfo:
-    """What is taken of one node, and by whom."""
+    """The pods of a node, and the resources they use."""
 
     requested: dict[str, int] = field(default_factory=dict)
     pods: dict[str, PodView] = field(default_factory=dict)
     used_ports: Counter[tuple[str, int]] = field(default_factory=Counter)
-    generation: int = 0  # another one whenever something else is taken
+    generation: int = 0  # changes whenever the used resources change
 
 
 @dataclass(slots=True)
 class _PodsPerZone:
-    """How many pods of one owner are in which zone, as long as nodes are in these zones."""
+    """How many pods of one owner are in each zone, for one assignment of nodes to zones."""
 
     zone_by_node: Mapping[str, str]  # by node
     pods_by_zone: dict[str, int]
@@ -33,19 +33,24 @@ class _PodsPerZone:
 
 
 class SchedulerCache:
-    """Which pods are on which nodes: those that the cluster knows of, and those that we have only just put there."""
+    """The pods on each node: those bound in the cluster, and those assumed by the scheduler."""
 
     def __init__(self) -> None:
         self.node_infos: dict[str, NodeInfo] = {}
-        self.pods_per_node_by_owner: dict[str, Counter[str]] = {}  # by owner: how many are on which node
-        self.pods_with_anti_affinity: dict[str, PodView] = {}  # pods that do not want certain others near them
+        self.pods_per_node_by_owner: dict[str, Counter[str]] = {}  # by owner: pods per node
+        self.pods_with_anti_affinity: dict[str, PodView] = {}  # pods with anti-affinity to other pods
         self._assignments: dict[str, tuple[PodView, str]] = {}
-        self._pods_per_zone: dict[str, _PodsPerZone] = {}  # by owner, of those that were asked for
+        self._pods_per_zone: dict[str, _PodsPerZone] = {}  # by owner, for owners that were asked for
 
     def add_pod(self, pod: PodView, node: str) -> None:
-        """Note that `pod` is on `node`, and nowhere else."""
+        """Put `pod` on `node`, and on no other."""
         previous = self._assignments.get(pod.key)
-        if previous and previous[1] == node and previous[0].uid == pod.uid and previous[0].wishes == pod.wishes:
+        if (
+            previous
+            and previous[1] == node
+            and previous[0].uid == pod.uid
+            and previous[0].scheduling_key == pod.scheduling_key
+        ):
             self._replace_pod(pod, node)
             return
         self.remove_pod(pod.key)
@@ -57,14 +62,14 @@ class SchedulerCache:
             self.pods_with_anti_affinity[pod.key] = pod
 
     def _replace_pod(self, pod: PodView, node: str) -> None:
-        """Take a newer state of a pod that stays where it is: it takes what it took before."""
+        """Store a newer state of a pod on the same node; its resources are unchanged."""
         self._assignments[pod.key] = pod, node
         self.node_infos[node].pods[pod.key] = pod
         if pod.key in self.pods_with_anti_affinity:
             self.pods_with_anti_affinity[pod.key] = pod
 
     def remove_pod(self, key: str) -> None:
-        """Note that the pod is on no node."""
+        """Remove the pod from its node."""
         if (assignment := self._assignments.pop(key, None)) is None:
             return
         pod, node = assignment
@@ -76,11 +81,10 @@ class SchedulerCache:
             del self.node_infos[node]
 
     def pods_per_zone(self, owner: str, zone_by_node: Mapping[str, str]) -> Mapping[str, int]:
-        """Return how many of the pods of an owner that has some are in which zone.
+        """Return how many pods of an owner are in each zone.
 
-        `zone_by_node` tells that of each node.
-
-        They are counted once, and from then on as they come and go, since replicas are placed one after the other.
+        `zone_by_node` maps nodes to zones. The pods are counted once and then updated, since replicas are scheduled one
+        after the other.
         """
         cached = self._pods_per_zone.get(owner)
         if cached is None or cached.zone_by_node is not zone_by_node:
@@ -91,7 +95,6 @@ class SchedulerCache:
         return cached.pods_by_zone
 
     def node_of(self, key: str) -> str | None:
-        """Return the node that the pod is on."""
         assignment = self._assignments.get(key)
         return assignment[1] if assignment else None
 

@@ -1,14 +1,14 @@
-"""Where a pod may go, and where it goes best: pure decisions on what is known of nodes and of the pods on them.
+"""Filtering and scoring of nodes for a pod, as pure functions.
 
-The filters are those of kube-scheduler that matter to node maintenance, in its order and with its words, because people
-and tools read them: unschedulable, taints, node selector and affinity, host ports, resources, topology spread, affinity
-between pods. Of the nodes that pass, that one is taken which the pod prefers, which has the fewest of its siblings, in
-the zone that has the fewest, and which is least used, in this order; among equals the first from a starting point that
-moves on. In a large cluster it is enough to choose from a hundred nodes, as in kube-scheduler, if one of them passes.
+The filters are those of kube-scheduler that matter to node maintenance, in its order and with its messages, because
+people and tools read them: unschedulable, taints, node selector and affinity, host ports, resources, topology spread,
+inter-pod affinity. Of the nodes that pass, the scheduler takes the one that the pod prefers, with the fewest of its
+siblings, in the zone with the fewest siblings, and with the least allocation, in this order; among equals the first
+from a starting point that advances. In a large cluster a hundred feasible nodes are enough, as in kube-scheduler.
 
-Not here: volumes, preferred affinity between pods (siblings are spread anyway), dynamic resources, and preemption: a
-pod of high priority goes first, but nobody is sent away for it. A namespace selector in an affinity term counts only if
-it selects all namespaces.
+Not implemented: volumes, preferred inter-pod affinity (siblings are spread anyway), dynamic resources, and preemption:
+a pod of high priority is scheduled first, but evicts none. A namespaceSelector in an affinity term counts only if it
+selects all namespaces.
 """
 
 from collections import Counter
@@ -31,13 +31,13 @@ PODS_RESOURCE = "pods"
 
 _FEASIBLE_NODES_TO_FIND = 100
 _MAX_CACHED_REQUIREMENTS = 10_000
-_RANK_BITS = 24  # bits for one part of a rank: none counts as many pods or taints
+_RANK_BITS = 24  # bits per part of a rank: no part counts that many pods or taints
 _NODE_NAME_FIELD = "metadata.name"
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleResult:
-    """Which node a pod goes to, or why to none."""
+    """The node chosen for a pod, or why there is none."""
 
     node: str | None
     failure_message: str = ""
@@ -50,20 +50,20 @@ _PORT_CONFLICT = FilterFailure(("node(s) didn't have free ports for the requeste
 
 
 class _CandidateNode(NamedTuple):
-    """A node that may take pods with certain wishes, and what of it such a pod can be refused or preferred for."""
+    """A node that passes the pod-independent filters, with what the other filters and scores need."""
 
     node: NodeView
     name: str
     zone: str
     preference_rank: int
-    max_pods: int  # how many there is place for
-    free_before_pods: tuple[tuple[str, int], ...]  # by resource: how much of it may be taken by others
+    max_pods: int  # pod capacity
+    free_before_pods: tuple[tuple[str, int], ...]  # by resource: how much other pods may use
     cpu: int
     memory: int
 
 
 class _FilterResult(NamedTuple):
-    """What a node has to say to a pod with certain wishes while the same is taken of it."""
+    """The filter result of a node for pods with equal requirements, while its usage is unchanged."""
 
     generation: int
     failure: FilterFailure | None
@@ -72,15 +72,15 @@ class _FilterResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Candidates:
-    """Where pods with certain wishes may go, as far as that does not depend on other pods."""
+    """The nodes for pods with equal requirements, before other pods are considered."""
 
     nodes: tuple[_CandidateNode, ...]
     failures: tuple[FilterFailure, ...]  # of all other nodes
-    results: dict[str, _FilterResult] = field(default_factory=dict)  # the latest, as the next replica asks the same
+    results: dict[str, _FilterResult] = field(default_factory=dict)  # the latest, reused for the next replica
 
 
 class NodeSnapshot:
-    """All nodes, and what of them is asked for by name."""
+    """All nodes, with indexes of what filters look up."""
 
     def __init__(self, nodes: Iterable[NodeView]) -> None:
         self.nodes = tuple(nodes)
@@ -90,12 +90,12 @@ class NodeSnapshot:
         self._candidates: dict[object, _Candidates] = {}
 
     def candidates(self, pod: PodView) -> _Candidates:
-        """Return where pods that wish for the same as `pod` may go; found out once, as replicas come in crowds."""
-        cached = self._candidates.get(pod.wishes)
+        """Return the candidates for pods with the requirements of `pod`; cached, since replicas come together."""
+        cached = self._candidates.get(pod.scheduling_key)
         if cached is None:
             if len(self._candidates) >= _MAX_CACHED_REQUIREMENTS:
                 self._candidates.clear()
-            cached = self._candidates[pod.wishes] = self._find_candidates(pod)
+            cached = self._candidates[pod.scheduling_key] = self._find_candidates(pod)
         return cached
 
     def _named_nodes(self, pod: PodView) -> Iterable[NodeView]:
@@ -133,7 +133,7 @@ _NO_PODS: Mapping[str, int] = {}
 
 
 def schedule_pod(pod: PodView, snapshot: NodeSnapshot, cache: SchedulerCache, *, start: int = 0) -> ScheduleResult:
-    """Return the node for `pod`; looking begins at number `start`."""
+    """Return the node for `pod`; the search begins at number `start`."""
     if not snapshot.nodes:
         return ScheduleResult(None, "no nodes available to schedule pods")
     candidates = snapshot.candidates(pod)
@@ -158,16 +158,16 @@ class _NodeSearch:
         self._siblings_per_zone = cache.pods_per_zone(pod.owner_uid, snapshot.zone_by_node) if needs_zones else _NO_PODS
 
     def select_node(self, candidates: Sequence[_CandidateNode]) -> str | None:
-        """Return the best of these nodes that takes the pod; None if none does.
+        """Return the best of these nodes that passes all filters, or None.
 
-        How used a node is matters only among those that are as good otherwise, and how good they are otherwise is
-        known without a look at them. So the best are looked at, and the next best only if none of these takes the pod.
+        The allocation of a node matters only among nodes that are otherwise equal, and the other scores are known
+        without filtering. So only the best-ranked nodes are filtered, and the next rank only if none of them passes.
         """
         per_node, per_zone = self._siblings_per_node, self._siblings_per_zone
         ranks = [
             candidate.preference_rank
             + (per_node.get(candidate.name, 0) << _RANK_BITS)
-            + per_zone.get(candidate.zone, 0)  # one number, as of digits
+            + per_zone.get(candidate.zone, 0)  # one number, like the digits of one
             for candidate in candidates
         ]
         for rank in sorted(set(ranks)):
@@ -200,7 +200,7 @@ def _filter_with_pods(pod: PodView, candidate: _CandidateNode, node_info: NodeIn
 
 
 def filter_node(pod: PodView, node: NodeView) -> FilterFailure | None:
-    """Return why the pod cannot go to this node, whatever pods there are."""
+    """Return why the pod cannot run on this node, regardless of other pods."""
     if node.unschedulable and not tolerates_taint(pod.tolerations, UNSCHEDULABLE_TAINT):
         return _UNSCHEDULABLE
     if node.taints and not all(
@@ -211,7 +211,7 @@ def filter_node(pod: PodView, node: NodeView) -> FilterFailure | None:
 
 
 def _filter_by_pods(pod: PodView, candidate: _CandidateNode, node_info: NodeInfo) -> FilterFailure | None:
-    """Return why the pod cannot go to this node because of the pods that are on it."""
+    """Return why the pod cannot run on this node because of the pods on it."""
     if pod.host_ports and any(node_info.used_ports[port] for port in pod.host_ports):
         return _PORT_CONFLICT
     if len(node_info.pods) >= candidate.max_pods:
@@ -224,7 +224,7 @@ def _filter_by_pods(pod: PodView, candidate: _CandidateNode, node_info: NodeInfo
 
 
 def required_node_names(pod: PodView) -> frozenset[str] | None:
-    """Return the only nodes that can pass, if the pod names them, as those of a DaemonSet do."""
+    """Return the only possible nodes, if the pod's affinity names them, as for pods of a DaemonSet."""
     required = pod.affinity.node_affinity.required
     if required is None:
         return None
@@ -242,7 +242,7 @@ def required_node_names(pod: PodView) -> frozenset[str] | None:
 
 
 def failure_message(failures: Sequence[FilterFailure], *, nodes: int) -> str:
-    """Return why no node takes the pod, as kube-scheduler says it."""
+    """Return why no node fits, in kube-scheduler's words."""
     reasons = Counter(reason for failure in failures for reason in failure.reasons)
     if not_evaluated := nodes - len(failures):
         reasons["node(s) didn't satisfy plugin(s) [NodeAffinity]"] += not_evaluated
@@ -273,7 +273,7 @@ def _insufficient_resources(pod: PodView, node: NodeView, node_info: NodeInfo) -
 
 
 def _preference_rank(pod: PodView, node: NodeView) -> int:
-    """Return how little the pod prefers the node, and after that the node the pod, as the first digits of a rank."""
+    """Return the first digits of a rank (less is better): the pod's preference, then PreferNoSchedule taints."""
     preferred = pod.affinity.node_affinity.preferred
     affinity_score = (
         sum(element.weight for element in preferred if element.preference.matches(node)) if preferred else 0
@@ -286,7 +286,7 @@ def _preference_rank(pod: PodView, node: NodeView) -> int:
 
 
 def _allocation_per_mille(pod: PodView, candidate: _CandidateNode, node_info: NodeInfo) -> int:
-    """Return how used the node would be, in thousandths of it: the sum for cpu, memory and number of pods."""
+    """Return the allocation of the node with this pod, in thousandths: the sum for cpu, memory and number of pods."""
     requested, requests = node_info.requested, pod.requests
     return (
         1000 * (len(node_info.pods) + 1) // max(candidate.max_pods, 1)
@@ -296,7 +296,7 @@ def _allocation_per_mille(pod: PodView, candidate: _CandidateNode, node_info: No
 
 
 def _batches(candidates: Sequence[_CandidateNode], start: int) -> Iterator[Sequence[_CandidateNode]]:
-    """Yield all seats, as many at a time as are enough to choose from, beginning at number `start`."""
+    """Yield all candidates in batches that are large enough to choose from, beginning at number `start`."""
     count = len(candidates)
     first = start % count if candidates else 0
     for batch_start in range(first, first + count, _FEASIBLE_NODES_TO_FIND):

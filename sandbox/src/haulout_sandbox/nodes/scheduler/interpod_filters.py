@@ -1,4 +1,4 @@
-"""The rules about other pods: topology spread, and affinity and anti-affinity between pods, of both sides."""
+"""Filters that depend on other pods: topology spread, and inter-pod affinity and anti-affinity of both sides."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ _EXISTING_ANTI_AFFINITY_MISMATCH = FilterFailure(
 
 
 class InterPodFilters:
-    """The rules about other pods: counted once for a pod, then asked for each node."""
+    """The inter-pod filters of one pod: counted once per pod, then evaluated per node."""
 
     def __init__(
         self, pod: PodView, nodes: Sequence[NodeView], labels: Mapping[str, Mapping[str, str]], cache: SchedulerCache
@@ -37,7 +37,7 @@ class InterPodFilters:
         self._affinity_domains = [(term, _domains_with(term, pod, labels, cache)) for term in affinity_terms]
         self._anti_affinity_domains = [(term, _domains_with(term, pod, labels, cache)) for term in anti_affinity_terms]
         self._existing_anti_affinity = _domains_with_existing_anti_affinity(pod, labels, cache)
-        # The first of a group that wants to be together has nobody to join, and must not wait for that for ever.
+        # The first pod of a group with affinity to itself finds no other, and must be schedulable anyway.
         self._may_match_itself = (
             bool(affinity_terms)
             and not any(domains for _, domains in self._affinity_domains)
@@ -52,7 +52,7 @@ class InterPodFilters:
         )
 
     def filter(self, node: NodeView) -> FilterFailure | None:
-        """Return why the pod cannot go to this node because of other pods."""
+        """Return why the pod cannot run on this node because of other pods."""
         for constraint in self._spread_constraints:
             if failure := constraint.filter(node):
                 return failure
@@ -118,14 +118,14 @@ def _matches_constraint(constraint: TopologySpreadConstraint, pod: PodView, othe
 
 
 def _is_selective(constraint: TopologySpreadConstraint, pod: PodView) -> bool:
-    """Tell whether the constraint selects some pods rather than all: of all, kube-scheduler counts none."""
+    """Return whether the constraint selects some pods; for an empty selector, kube-scheduler counts none."""
     selector = constraint.label_selector
     has_label_keys = any(key in pod.labels for key in constraint.match_label_keys)
     return has_label_keys or (selector is not None and not selector.is_empty)
 
 
 def _term_selects(term: PodAffinityTerm, owner: PodView, other: PodView) -> bool:
-    """Tell whether `term` of the pod `owner` is about the pod `existing_pod`."""
+    """Return whether `term` of the pod `owner` matches the pod `other`."""
     all_namespaces = term.namespace_selector is not None and term.namespace_selector.is_empty
     namespaces = term.namespaces or (() if term.namespace_selector is not None else (owner.namespace,))
     namespace_matches = all_namespaces or other.namespace in namespaces
@@ -135,7 +135,7 @@ def _term_selects(term: PodAffinityTerm, owner: PodView, other: PodView) -> bool
 def _domains_with(
     term: PodAffinityTerm, pod: PodView, labels: Mapping[str, Mapping[str, str]], cache: SchedulerCache
 ) -> set[str]:
-    """Return the domains in which there is a pod that the term is about."""
+    """Return the topology domains with a pod that the term matches."""
     domains: set[str] = set()
     for name, node_info in cache.node_infos.items():
         domain = labels.get(name, {}).get(term.topology_key)
@@ -149,7 +149,7 @@ def _domains_with(
 def _domains_with_existing_anti_affinity(
     pod: PodView, labels: Mapping[str, Mapping[str, str]], cache: SchedulerCache
 ) -> frozenset[tuple[str, str]]:
-    """Return the domains, by key and value, in which a pod does not want this one near it."""
+    """Return the domains, by key and value, in which an existing pod has anti-affinity to this one."""
     domains: set[tuple[str, str]] = set()
     for existing_pod in cache.pods_with_anti_affinity.values():
         node_labels = labels.get(cache.node_of(existing_pod.key) or "", {})

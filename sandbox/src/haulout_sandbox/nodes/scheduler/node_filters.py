@@ -1,4 +1,4 @@
-"""Why a pod cannot go to a node, and what a pod and a node alone decide of that."""
+"""Filters that depend only on the pod and the node, and the failures of all filters."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,19 +10,18 @@ from haulout_sandbox.nodes.pod_spec import Toleration
 
 @dataclass(frozen=True, slots=True)
 class FilterFailure:
-    """Why a pod cannot go to a node; `is_unresolvable` if that stays so whichever pods leave it."""
+    """Why a pod cannot run on a node; `is_unresolvable` if no deletion of pods would help."""
 
     reasons: tuple[str, ...]
     is_unresolvable: bool
 
 
 def tolerates_taint(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    """Tell whether one of the tolerations covers the taint."""
     return any(toleration.tolerates(taint) for toleration in tolerations)
 
 
 def matches_node_affinity(pod: PodView, node: NodeView) -> bool:
-    """Tell whether the pod's node selector and required node affinity allow the node."""
+    """Return whether the pod's node selector and required node affinity match the node."""
     labels = node.labels
     if not all(labels.get(key) == value for key, value in pod.node_selector.items()):
         return False

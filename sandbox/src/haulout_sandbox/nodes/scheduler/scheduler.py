@@ -1,14 +1,14 @@
-"""The sandbox's scheduler: puts pods that have no node on one.
+"""The sandbox's scheduler: binds pending pods to nodes.
 
-One loop decides, one pod after the other, the highest priority first and then the longest waiting; `result` says
-where to. What it decided counts at once, also while the cluster has not yet heard of it, so two pods never get the same
-last place. The bindings themselves are sent in the background, many at a time. A binding names the pod's uid. One that
-was refused, or whose outcome is unknown, is settled by looking at the pod.
+One loop schedules one pod after the other, by priority and then by waiting time; `framework` chooses the node. A
+decision counts at once (the pod is assumed), also before the cluster shows it, so that two pods never get the same last
+slot of a node. Bindings are sent in the background, many at a time. A binding contains the pod's uid. If it is refused,
+or its outcome is unknown, the scheduler reads the pod.
 
-A pod that fits nowhere is told so, in its status and by an event, and then rests. It is tried again when something
-happens that may help it: a node comes or changes, a pod leaves a node, and, for those with rules about other pods, any
-pod comes to one. A pod that asks for the same as one that was refused since is refused without looking, so ten thousand
-pods that wait for a node cost little more than one.
+A pod without a feasible node gets a condition and an event, and is then parked. It is retried when a change may help: a
+node is added or changed, a pod leaves a node, and, for pods with inter-pod rules, any pod is bound to one. A pod with
+the same requirements as one that failed since the last such change fails without a search, so ten thousand pods that
+wait for a node cost little more than one.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from haulout_sandbox.nodes.scheduler.framework import NodeSnapshot, schedule_pod
 
 _ROUND_KEY = "round"
 _BINDINGS = PODS.with_model(RawObject)
-_PODS_PER_YIELD = 100  # decisions, before others get a turn
+_PODS_PER_YIELD = 100  # decisions before other tasks get a turn
 _BACKOFF = Backoff(first=timedelta(milliseconds=250), limit=timedelta(seconds=10), jitter=0.2)
 _CONFLICT_DELAY = timedelta(milliseconds=250)
 _MAX_INSTANT = datetime.max.replace(tzinfo=UTC)
@@ -40,16 +40,16 @@ _MAX_INSTANT = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class _AssumedPod:
-    """A pod that we put on a node, until the cluster shows it there."""
+    """A pod that the scheduler assigned to a node, until the cluster shows it."""
 
     pod: PodView
     node: str
 
 
 class Scheduler:
-    """Puts pods on nodes while `run` runs; somebody must run `informers`, which may be shared.
+    """Schedules pods while `run` runs. The caller runs `informers`, which may be shared.
 
-    `name` is the `schedulerName` of the pods that it cares for.
+    `name` is the `schedulerName` of its pods.
     """
 
     def __init__(
@@ -67,15 +67,14 @@ class Scheduler:
         self._informers = informers
         self._recorder = recorder
         self._cache = SchedulerCache()
-        self._snapshot: NodeSnapshot | None = None  # None: to be looked at anew
+        self._snapshot: NodeSnapshot | None = None  # None: must be rebuilt
         self._start_index = 0
         self._active_queue = _ActiveQueue()
-        self._unschedulable_pods: dict[str, PodView] = {}  # fit nowhere
-        self._known_failures: dict[
-            object, str
-        ] = {}  # what was asked for in vain since something last happened, and why
+        self._unschedulable_pods: dict[str, PodView] = {}  # pods without a feasible node
+        self._known_failures: dict[object, str] = {}  # requirements that failed since the last relevant change, and why
         self._assumed_pods: dict[str, _AssumedPod] = {}
-        self._unreported_failures: dict[str, str] = {}  # what the status of a resting pod is to say
+        # messages of unschedulable pods that are not in their status yet
+        self._unreported_failures: dict[str, str] = {}
         self._scheduling_queue: WorkQueue[str] = WorkQueue(
             self._schedule_all, clock=client.clock, random=client.random, workers=1, backoff=_BACKOFF, name="scheduler"
         )
@@ -89,7 +88,7 @@ class Scheduler:
         )
 
     async def run(self) -> None:
-        """Schedule until cancelled."""
+        """Run until cancelled."""
         await self._informers.wait_synced()
         unsubscribes = [
             self._informers.nodes.subscribe(self._on_node_change),
@@ -103,7 +102,7 @@ class Scheduler:
             for unsubscribe in unsubscribes:
                 unsubscribe()
 
-    # What happens in the cluster
+    # Informer events
 
     def _on_node_change(self, old: NodeView | None, new: NodeView | None) -> None:
         if old is not None and new is not None and _relevant_node_fields(old) == _relevant_node_fields(new):
@@ -160,7 +159,7 @@ class Scheduler:
         if self._active_queue:
             self._scheduling_queue.add(_ROUND_KEY)
 
-    # Deciding
+    # Scheduling
 
     async def _schedule_all(self, _: str) -> None:
         while self._active_queue:
@@ -187,7 +186,7 @@ class Scheduler:
         self._unreported_failures[pod.key] = message
         self._binding_queue.add(pod.key)
 
-    # Telling the cluster
+    # Bindings and status
 
     async def _bind_or_report(self, key: str) -> datetime | None:
         if assumed := self._assumed_pods.get(key):
@@ -214,7 +213,7 @@ class Scheduler:
             )
 
     async def _resolve_failed_binding(self, assumed: _AssumedPod) -> None:
-        """Find out what became of a pod that was not ours to bind: gone, leaving, another one, or bound already."""
+        """Read a pod whose binding was refused: it is deleted, terminating, replaced, or already bound."""
         pod = assumed.pod
         try:
             live: PodView | None = await self._informers.get_live_pod(self._client, pod)
@@ -244,7 +243,7 @@ class Scheduler:
                 await self._informers.patch_pod_status(self._client, pod, {"conditions": conditions})
             except NotFound:
                 return None
-            except Conflict:  # somebody else wrote it, of which we shall hear
+            except Conflict:  # another client wrote it: a watch event follows
                 return self._clock.now() + _CONFLICT_DELAY
             self._record_event(pod, "Warning", "FailedScheduling", message, action="Scheduling")
         if self._unreported_failures.get(key) == message:
@@ -260,28 +259,27 @@ class Scheduler:
 
 
 class _ActiveQueue:
-    """Pods that wait for a decision, the most important first."""
+    """Pods that wait to be scheduled, the most important first."""
 
     def __init__(self) -> None:
         self._pods: dict[str, PodView] = {}
-        self._heap: list[tuple[int, datetime, str, str]] = []  # may hold entries that no longer count
+        self._heap: list[tuple[int, datetime, str, str]] = []  # may contain outdated entries
 
     def __len__(self) -> int:
         return len(self._pods)
 
     def add(self, pod: PodView) -> None:
-        """Have the pod wait, or wait on as it now is."""
+        """Add the pod, or replace its previous state."""
         previous = self._pods.get(pod.key)
         self._pods[pod.key] = pod
         if previous is None or previous.uid != pod.uid or previous.priority != pod.priority:
             heapq.heappush(self._heap, _priority_key(pod))
 
     def remove(self, key: str) -> None:
-        """Let it wait no more."""
         self._pods.pop(key, None)
 
     def pop(self) -> PodView:
-        """Return the first in line, which then is no longer in it."""
+        """Remove and return the first pod."""
         while True:
             entry = heapq.heappop(self._heap)
             pod = self._pods.get(entry[2])
@@ -295,13 +293,13 @@ def _priority_key(pod: PodView) -> tuple[int, datetime, str, str]:
 
 
 def _relevant_node_fields(node: NodeView) -> Any:
-    """Return all of a node that a decision may rest on."""
+    """Return the fields of a node that scheduling may depend on."""
     return node.labels, node.unschedulable, node.taints, node.allocatable
 
 
 def _equivalence_key(pod: PodView) -> Any:
-    """Return all of a pod that a decision may rest on."""
-    return pod.wishes, pod.namespace, tuple(pod.labels.items())
+    """Return the fields of a pod that scheduling may depend on."""
+    return pod.scheduling_key, pod.namespace, tuple(pod.labels.items())
 
 
 def _depends_on_other_pods(pod: PodView) -> bool:

@@ -1,1 +1,1 @@
-"""What happens in scenarios, by what it happens to."""
+"""The actions of a scenario's timeline, by the objects that they change."""

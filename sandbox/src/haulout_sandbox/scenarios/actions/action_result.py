@@ -1,4 +1,4 @@
-"""What a thing that happens comes to: words for the one who watches, and how it ends if it lasts for a while only."""
+"""The result of an action: a message, and how to undo the action if it is temporary."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ OnEvent = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What was done. After `duration` it is undone, by `undo`, which says what that comes to.
+    """The message of an action. After `duration`, `undo` reverts the action and returns another message.
 
-    What `follow_ups` are stories of their own, which tell themselves while others begin.
+    `follow_ups` run concurrently with later actions and report their own messages.
     """
 
     message: str
@@ -31,13 +31,13 @@ ActionHandler = Callable[[Any, Random], Awaitable[ActionResult]]
 
 
 def random_sample(names: Sequence[str], count: int | None, random: Random) -> list[str]:
-    """Return `count` of the names, by chance, or all."""
+    """Return `count` random names, or all."""
     ordered = sorted(names)
     return ordered if count is None or count >= len(ordered) else sorted(random.sample(ordered, count))
 
 
 def format_names(names: Sequence[str], if_empty: str) -> str:
-    """Return names for people: not more than they want to read, and `if_empty` if there are none."""
+    """Return names as text, shortened if there are many, and `if_empty` if there are none."""
     hidden_count = len(names) - _MAX_NAMES
     if hidden_count > 1:
         return f"{', '.join(names[:_MAX_NAMES])} and {hidden_count} more"
@@ -45,5 +45,5 @@ def format_names(names: Sequence[str], if_empty: str) -> str:
 
 
 def format_for(duration: timedelta | None) -> str:
-    """Return for how long, as it follows what happens; nothing if that is for good."""
+    """Return the duration as text that follows an action's message; empty if the action is permanent."""
     return "" if duration is None else f" for {format_short(duration)}"

@@ -1,7 +1,7 @@
-"""What clouds announce and do, by the models of the clouds that the nodes of a scenario are machines of.
+"""Actions of clouds: maintenance and termination of the instances that a scenario's nodes run on.
 
-Of nodes to choose from, one for which something is announced already is not chosen again before that is over: so two
-happenings do not take the same machine, and people can follow the story.
+A node with announced maintenance is not selected again before that maintenance is over, so that two actions never use
+the same machine and users can follow what happens.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -29,11 +29,11 @@ from haulout_sandbox.scenarios.fleet import Fleet, FleetMember
 _AWS_ONLY: tuple[model.Cloud, ...] = ("aws",)
 _SPOT_NOTICE_PERIOD = timedelta(minutes=2)
 _REPLACEMENT_DELAY = timedelta(seconds=40)
-_POLL_INTERVAL = timedelta(seconds=2)  # whether Auto Scaling still waits
+_POLL_INTERVAL = timedelta(seconds=2)  # for the Auto Scaling lifecycle hook
 
 
 class CloudActions:
-    """Does what clouds do."""
+    """Executes the actions of clouds."""
 
     def __init__(self, cluster: Cluster, client: Client, fleet: Fleet) -> None:
         self._cluster = cluster
@@ -54,7 +54,7 @@ class CloudActions:
             "scaleIn": self._scale_in,
         }
 
-    # Maintenance that is announced
+    # Announced maintenance
 
     async def _announce(self, action: model.Announce, random: Random) -> ActionResult:
         capable: list[model.Cloud] = [cloud for cloud, kinds in SUPPORTED_KINDS.items() if action.kind in kinds]
@@ -109,7 +109,7 @@ class CloudActions:
         )
 
     def _instant_in(self, from_now: timedelta) -> datetime:
-        """Return an instant as clouds name them: of a whole second."""
+        """Return an instant in whole seconds, as clouds announce them."""
         instant = self._clock.now() + from_now
         return instant.replace(microsecond=0) + timedelta(seconds=1 if instant.microsecond else 0)
 
@@ -118,7 +118,7 @@ class CloudActions:
             raise ValueError(f"nothing is announced under the name {name}")
         return self._maintenances[name]
 
-    # Instances that are taken away
+    # Termination of instances
 
     async def _interrupt(self, action: model.AwsAction, random: Random) -> ActionResult:
         members = await self._select_members(action.nodes, random, _AWS_ONLY)
@@ -171,14 +171,14 @@ class CloudActions:
         )
 
     async def _remove_node(self, member: FleetMember, on_event: OnEvent, verb: str) -> bool:
-        """Take a machine away, and tell so; return whether it was still there."""
+        """Remove a machine and report it; return whether it still existed."""
         if self._fleet.member(member.node) is None:
             return False
         on_event(f"{verb} {member.node}, {describe_pods(self._cluster, member.node)}")
         await self._fleet.remove_machine(member.node)
         return True
 
-    # Which
+    # Selection
 
     async def _select_members(
         self, nodes: model.Nodes, random: Random, clouds: Collection[model.Cloud]
@@ -204,7 +204,7 @@ class CloudActions:
     def _reserve(
         self, member: FleetMember, follow_up: Callable[[OnEvent], Awaitable[object]]
     ) -> Callable[[OnEvent], Awaitable[object]]:
-        """Have a machine be taken for nothing else while a story about it lasts."""
+        """Return the follow-up with the machine reserved, so that no other action selects it meanwhile."""
         self._reserved_nodes.add(member.node)
 
         async def run_reserved(on_event: OnEvent) -> None:

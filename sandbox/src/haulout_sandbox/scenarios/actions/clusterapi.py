@@ -1,4 +1,4 @@
-"""What happens between a management cluster and its workload clusters: to Machines, and to the way between."""
+"""Actions in Cluster API: rollouts and maintenance of Machines, and outages between management and workload cluster."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -34,7 +34,7 @@ _OUTAGES = {
 
 
 class ClusterApiActions:
-    """Does what happens to Machines and to the way between clusters."""
+    """Executes the actions of Cluster API."""
 
     def __init__(self, client: Client, clusters: WorkloadClusters) -> None:
         self._client = client
@@ -73,7 +73,7 @@ class ClusterApiActions:
         )
 
     async def _complete_maintenance(self, name: str, action: model.Maintain, on_event: OnEvent) -> None:
-        """Wait until a maintenance is approved, do it, and withdraw the request."""
+        """Wait until a maintenance is approved, wait for its duration, and withdraw the request."""
         try:
             while (await self._get_machine(name, action)).labels.get(MAINTENANCE) != APPROVED:
                 await self._clock.sleep(_POLL_INTERVAL)
@@ -111,7 +111,7 @@ class ClusterApiActions:
         return workload_cluster
 
     async def _select_machines(self, action: model.MachineSelector, random: Random, *, without: str = "") -> list[str]:
-        """Return Machines that are nodes and stay."""
+        """Return Machines that have a node and are not being deleted."""
         key = _cluster_key(action)
         machines = (await self._client.list(_RESOURCES.machines, namespace=key.namespace)).items
         eligible = (
@@ -139,6 +139,6 @@ def _cluster_key(action: model.WorkloadClusterAction) -> ClusterKey:
 
 
 def _next_version(version: str) -> str:
-    """Return the version after this one."""
+    """Return the next patch version."""
     prefix, _, patch = version.rpartition(".")
     return f"{prefix}.{int(patch) + 1}" if patch.isdecimal() else f"{version}.1"

@@ -1,4 +1,4 @@
-"""What happens to the cluster's own components, and on the lines between the API server and its clients."""
+"""Actions that inject faults into the cluster's components and into the connections of clients."""
 
 from collections.abc import Callable, Mapping
 from random import Random
@@ -14,9 +14,9 @@ _AddRule = Callable[[InProcessTransport, RequestMatch], FaultRule[RequestFaults]
 
 
 class FaultActions:
-    """Does what happens to components and lines.
+    """Executes the actions on components and connections.
 
-    The line of `excluded_client`, by which the scenario itself acts, stays.
+    The connection of `excluded_client`, which the scenario itself uses, is never affected.
     """
 
     def __init__(self, cluster: Cluster, *, excluded_client: str) -> None:
@@ -89,10 +89,10 @@ class FaultActions:
             f"{description}{format_for(action.for_)}: {_format_clients(action)}", action.for_, remove_rules
         )
 
-    # Lines
+    # Connections
 
     async def _disconnect(self, action: model.ClientFault, _: Random) -> ActionResult:
-        """Break the lines; without an end they only break, and may be made anew at once."""
+        """Break the connections; without a duration, clients may reconnect at once."""
         transports = self._transports(action.clients)
         for transport in transports:
             transport.disconnect() if action.for_ is None else transport.cut()

@@ -1,7 +1,7 @@
-"""What happens to nodes and the machines behind them.
+"""Actions on nodes and their machines.
 
-Machines are told by `Cluster.kubelets`; what others would do to a Node (cordon, taint, label) is asked of the API
-server, over the resourceVersion that was read, so that nothing that others write is lost.
+`Cluster.kubelets` simulates machines. Changes that people or controllers make to a Node (cordon, taint, label) go to
+the API server with the resourceVersion that was read, so that no other write is lost.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,11 +28,11 @@ from haulout_sandbox.scenarios.fleet import Fleet
 _MAX_ATTEMPTS = 5
 _NODES = NODES.with_model(RawObject)
 
-PatchForNode = Callable[[RawObject], RawObject]  # from a node as it is to what a merge patch makes of it
+PatchForNode = Callable[[RawObject], RawObject]  # from a node to its merge patch
 
 
 class NodeActions:
-    """Does what happens to nodes."""
+    """Executes the actions on nodes."""
 
     def __init__(self, cluster: Cluster, client: Client, fleet: Fleet) -> None:
         self._kubelets = cluster.kubelets
@@ -168,13 +168,13 @@ class NodeActions:
         metadata = {**patch.get("metadata", {}), "resourceVersion": node["metadata"]["resourceVersion"]}
         try:
             await self._client.patch(_NODES, name, merge_patch({**patch, "metadata": metadata}))
-        except Conflict:  # somebody else wrote it: look again
+        except Conflict:  # another client wrote it: read again
             if is_last:
                 raise
             return False
         return True
 
-    # Which
+    # Selection
 
     async def _select_nodes(self, nodes: model.Nodes, random: Random) -> list[str]:
         matching = await matching_nodes(self._client, nodes)
@@ -188,7 +188,7 @@ class NodeActions:
 
 
 async def matching_nodes(client: Client, nodes: model.Nodes) -> list[str]:
-    """Return the names of all nodes that a scenario means; those that it names, whether they are there or not."""
+    """Return the names of all selected nodes; explicit names are returned even if the nodes do not exist."""
     if isinstance(nodes, str):
         return [nodes]
     if isinstance(nodes, tuple):

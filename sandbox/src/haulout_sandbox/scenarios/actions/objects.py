@@ -1,4 +1,4 @@
-"""What happens to workloads, pods and other objects: what a person would do with kubectl."""
+"""Actions on workloads, pods and other objects, as a person would take them with kubectl."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,7 +20,7 @@ RESTARTED_AT_ANNOTATION = "kubectl.kubernetes.io/restartedAt"
 
 
 class ObjectActions:
-    """Does what happens to objects."""
+    """Executes the actions on objects."""
 
     def __init__(self, client: Client, dynamic_client: DynamicClient, scenario: LoadedScenario) -> None:
         self._client = client
@@ -59,7 +59,7 @@ class ObjectActions:
         keys = await self._pod_keys(action, random)
         for key in keys:
             namespace, _, name = key.partition("/")
-            with suppress(NotFound):  # it went by itself
+            with suppress(NotFound):  # it was deleted meanwhile
                 await self._client.delete(PODS, name, namespace=namespace)
         return ActionResult(f"deleted: {_format_keys(keys, 'pod')}")
 
@@ -97,7 +97,7 @@ class ObjectActions:
         await self._client.patch(resource, action.name, patch, namespace=namespace, subresource=action.subresource)
         return ActionResult(f"patched: {_format_reference(action, namespace)}")
 
-    # Which
+    # Selection
 
     async def _resolve(self, reference: model.ObjectReference) -> tuple[Resource[RawObject], str | None]:
         resource = await self._dynamic_client.resource_for(reference.kind, reference.api_version)

@@ -1,1 +1,1 @@
-"""MachineDrainRules of Cluster API, copied to the Nodes that they apply to."""
+"""MachineDrainRules of Cluster API, copied to an annotation of the Nodes that they apply to."""

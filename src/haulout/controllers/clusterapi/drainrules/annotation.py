@@ -1,15 +1,15 @@
-"""Which MachineDrainRules hold for a Machine, as its Node is to carry them. Pure.
+"""The annotation of a Node with the MachineDrainRules that apply to its Machine. Pure.
 
-    held = held_for(rules_of_the_namespace, cluster=cluster.metadata.labels, machine=machine.metadata.labels)
-    held.text       what the annotation `haulout.dev/machine-drain-rules` of the Node is to be; None: not there
-    held.problem    for people, an event on the Machine: why pods will wait; mostly empty
+    result = build_annotation(rules, cluster=cluster.metadata.labels, machine=machine.metadata.labels)
+    result.text       the annotation `haulout.dev/machine-drain-rules` of the Node; None: no annotation
+    result.problem    for an event on the Machine: why pods will wait; usually empty
 
-The rules are objects of the management cluster, and pods leave in the workload cluster: what holds for a Machine goes
-to its Node, and whoever drains that honours it (`haulout.drain.machine_drain_rules`). It is the same text for the same
-rules, whatever order they come in, so that nothing is written unless something changed.
+The rules are objects of the management cluster, and the drain happens in the workload cluster. So the rules that apply
+to a Machine are copied to its Node, where the drain honours them (`haulout.drain.machine_drain_rules`). The text does
+not depend on the order of the rules, so nothing is written unless a rule changed.
 
-When in doubt nobody leaves. A rule of which cannot be told whether it holds is written with what is wrong about it, and
-pods that it is about wait. Rules that are too many for an annotation make all pods wait.
+When in doubt pods stay. If it cannot be determined whether a rule applies, it is included with its problem, and the
+pods that it selects wait. If the rules are too large for an annotation, all pods wait.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,20 +31,23 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class DrainRulesAnnotation:
-    """What a Node is to carry."""
+    """The annotation value for a Node, and a problem to report."""
 
     text: str | None = None
     problem: str = ""
 
 
 class _UndecidedRule(ValueError):
-    """It cannot be told whether a rule holds."""
+    """It cannot be determined whether a rule applies."""
 
 
 def build_annotation(
     rules: Iterable[MachineDrainRule], *, cluster: Labels | None, machine: Labels
 ) -> DrainRulesAnnotation:
-    """Return the rules of a Machine's namespace that hold for it, by its labels and its Cluster's; None: not known."""
+    """Return the annotation for a Machine from the rules in its namespace.
+
+    `cluster` are the labels of the Machine's Cluster; None: unknown.
+    """
     documents, problems = [], []
     for rule in sorted(rules, key=lambda rule: rule.name):
         try:
@@ -59,17 +62,17 @@ def build_annotation(
     size = len(text.encode())
     if size <= MAX_BYTES:
         return DrainRulesAnnotation(text, "; ".join(problems))
-    problem = f"{len(documents)} MachineDrainRules hold, and take {size} bytes, expected at most {MAX_BYTES}"
+    problem = f"{len(documents)} MachineDrainRules apply, and take {size} bytes, expected at most {MAX_BYTES}"
     return DrainRulesAnnotation(_encode({"problem": problem}), problem)
 
 
 def permissions() -> tuple[Permission, ...]:
-    """Return what is needed to follow the rules."""
-    return (Permission(("list", "watch"), GROUP, "machinedrainrules", None, "honour MachineDrainRules"),)
+    """Return the permissions to watch the rules."""
+    return (Permission(("list", "watch"), GROUP, "machinedrainrules", None, "watch MachineDrainRules"),)
 
 
 def _applies(rule: MachineDrainRule, cluster: Labels | None, machine: Labels) -> bool:
-    """Tell whether one of the selections of a rule means the Machine; one that cannot be read may do so."""
+    """Return whether one of a rule's selectors matches the Machine; raise if one is invalid and none matches."""
     undecided: _UndecidedRule | None = None
     for number, selection in enumerate(rule.spec.machines):
         try:
@@ -91,7 +94,7 @@ def _selects(selection: MachineDrainRuleMachineSelector, cluster: Labels | None,
 
 
 def _matches(selector: RawObject | None, labels: Labels, path: str) -> bool:
-    """Tell whether a selector means an object; one that is not there does."""
+    """Return whether a selector matches; an absent one does."""
     try:
         return selectors.from_label_selector(selector or {}).matches(labels)
     except SelectorError as error:
@@ -100,7 +103,7 @@ def _matches(selector: RawObject | None, labels: Labels, path: str) -> bool:
 
 
 def _rule_document(rule: MachineDrainRule) -> RawObject:
-    """Return what a rule says of pods; of which Machines it says so is settled."""
+    """Return the part of a rule that is about pods; its Machine selectors were evaluated already."""
     document: RawObject = {"name": rule.name, "behavior": rule.spec.drain.behavior}
     if rule.spec.drain.order is not None:
         document["order"] = rule.spec.drain.order

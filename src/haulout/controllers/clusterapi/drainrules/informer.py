@@ -1,11 +1,11 @@
-"""The MachineDrainRules of a management cluster, followed, and what a Machine's node is to say of them.
+"""Watch the MachineDrainRules of a management cluster, and provide the annotation of each Machine's node.
 
-    book = RuleBook(client, events=events, changed=hub.look_at_all)
-    Hub(…, drain_rules=book.annotation)
-    await book.run((await hub.wait_found()).resource.version)
+    drain_rules = MachineDrainRuleInformer(client, events=events, on_change=controller.enqueue_all)
+    ClusterApiController(…, drain_rules=drain_rules.annotation_for)
+    await drain_rules.run((await controller.wait_for_machines()).resource.version)
 
-Where nobody knows MachineDrainRules, for Cluster API is too old, none hold. While they are not known, for nobody has
-told yet, we may not see them or one of them cannot be read at all, nodes keep what they have.
+If the cluster does not serve MachineDrainRules, since its Cluster API is too old, no rules apply. While the rules are
+unknown (not listed yet, forbidden, or one of them cannot be decoded), nodes keep their annotation.
 """
 
 import asyncio
@@ -30,25 +30,25 @@ log = logging.getLogger(__name__)
 _BY_NAMESPACE = "namespace"
 _DISCOVERY_BACKOFF = Backoff(
     first=timedelta(seconds=30), limit=timedelta(minutes=5), jitter=0.2
-)  # whether there are any by now
-_DEBOUNCE = timedelta(seconds=1)  # who applies a folder of rules changes many at once
+)  # while MachineDrainRules are not served
+_DEBOUNCE = timedelta(seconds=1)  # applying a folder of rules changes many at once
 
 
 class MachineDrainRuleInformer:
-    """Knows the rules; `on_change` is called when they may be others than before. `run` may be called once."""
+    """Watches the rules; `on_change` is called when they may have changed. Call `run` at most once."""
 
     def __init__(self, client: Client, *, events: EventRecorder, on_change: Callable[[], object]) -> None:
         self._client = client
         self._clock = client.clock
         self._events = events
         self._on_change = on_change
-        self._rules: Informer[MachineDrainRule] | None = None  # once they are known
-        self._is_unsupported = False  # the cluster does not know such objects
+        self._rules: Informer[MachineDrainRule] | None = None  # None until the informer has synced
+        self._is_unsupported = False  # the cluster does not serve the resource
         self._has_changed = asyncio.Event()
-        self._reported: dict[str, str] = {}  # by Machine: what was told of rules that cannot be read
+        self._reported: dict[str, str] = {}  # by Machine: the problem that was reported last
 
     async def run(self, version: str) -> None:
-        """Follow the rules, in the version in which Machines are followed, until cancelled."""
+        """Watch the rules until cancelled, in the API version of the Machines."""
         resource = clusterapi.machine_drain_rule_resource(version)
         await self._wait_until_served(resource)
         rules: Informer[MachineDrainRule] = Informer(
@@ -67,7 +67,7 @@ class MachineDrainRuleInformer:
                 await self._clock.sleep(_DEBOUNCE)
 
     def annotation_for(self, machine: Machine, cluster: Cluster | None) -> str | None:
-        """Return what the node of a Machine is to say; empty: nothing, None: what it says now."""
+        """Return the annotation of a Machine's node. "": remove it. None: keep what is there."""
         if self._is_unsupported:
             return ""
         if self._rules is None or any(key.startswith(f"{machine.namespace}/") for key in self._rules.undecodable):
@@ -88,16 +88,16 @@ class MachineDrainRuleInformer:
                     self._is_unsupported = True
                     self._on_change()
             except KubeError as error:
-                log.warning("whether there are MachineDrainRules cannot be told: %s; asking again", error)
+                log.warning("cannot check whether MachineDrainRules are served: %s; retrying", error)
             failures += 1
             await self._clock.sleep(_DISCOVERY_BACKOFF.delay(failures, self._client.random))
 
     def _report_problem(self, machine: Machine, problem: str, version: str) -> None:
-        """Tell once why pods of a Machine will wait."""
+        """Record one event that says why pods of a Machine will wait."""
         if not problem:
             self._reported.pop(machine.key, None)
         elif self._reported.get(machine.key) != problem:
             self._reported[machine.key] = problem
-            note = f"pods on its node wait when it is drained: {problem}"
+            note = f"a drain of its node cannot evict all pods: {problem}"
             regarding = object_reference(clusterapi.machine_resource(version), machine)
             self._events.event(regarding, reason="DrainRuleUnreadable", note=note, action="Drain", type="Warning")

@@ -1,1 +1,1 @@
-"""Powers BareMetalHosts of Metal3 off while their Machine is in maintenance."""
+"""Power off BareMetalHosts of Metal3 while their Machine is in maintenance."""

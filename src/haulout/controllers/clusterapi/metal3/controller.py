@@ -1,16 +1,16 @@
-"""Metal3 beside the hub: BareMetalHosts of Machines that are approved for maintenance are powered off.
+"""The Metal3 controller: power off the BareMetalHosts of Machines that are approved for maintenance.
 
-    metal3 = Metal3(client, machines, node_of=hub.node_of, events=events)
-    hub.subscribe(metal3.nudge)
+    metal3 = Metal3Controller(client, machines, node_of=controller.node_of, events=events)
+    controller.subscribe(metal3.enqueue_waiting)
     await metal3.run()
 
-It goes by hosts, not by Machines (`haulout.controllers.clusterapi.metal3.decision` decides): for each host it sees to
-it that our annotation is there or is not. So nothing is left behind: whatever became of a Machine while nobody looked,
-a host with our annotation is looked at when it is first seen, and whenever one of its Machines changes or goes.
+It reconciles hosts, not Machines (`haulout.controllers.clusterapi.metal3.decision` decides): each host either has our
+reboot annotation or not. So nothing is left behind: a host with our annotation is reconciled when it is first observed
+and whenever one of its Machines changes or is deleted, whatever happened while the controller was down.
 
-Copies may be old, and both to power off and to power on can do harm. So the Machines are read from the server before
-each write, which carries the version of the host that it rests on. Nothing is written that is there already, and
-nobody else's annotation is touched.
+Caches may be stale, and both powering off and powering on can do harm. So the Machines are read from the API server
+before each write, and the patch has the resourceVersion of the host. Nothing is written that is already there, and
+annotations of others are never touched.
 """
 
 import asyncio
@@ -49,32 +49,32 @@ log = logging.getLogger(__name__)
 
 _DISCOVERY_BACKOFF = Backoff(
     first=timedelta(seconds=5), limit=timedelta(minutes=5), jitter=0.2
-)  # whether there is Metal3 by now
+)  # while Metal3 is not installed
 _CONFLICT_DELAY = timedelta(seconds=2)
-_WAIT_RECHECK_INTERVAL = timedelta(minutes=1)  # while a Machine waits for what nobody tells of
+_WAIT_RECHECK_INTERVAL = timedelta(minutes=1)  # while a Machine waits for something that triggers no event
 _WORKERS = 4
 
 
 def permissions() -> tuple[Permission, ...]:
-    """Return what is needed, beside what follows Machines and tells people by events."""
+    """Return the permissions beyond those to watch Machines and record events."""
     return (
         Permission(("get", "list", "watch", "patch"), GROUP, BARE_METAL_HOSTS.plural, None, "power hosts off and on"),
-        Permission(("get", "list"), CLUSTER_API, "machines", None, "be sure that hosts are to be off"),
+        Permission(("get", "list"), CLUSTER_API, "machines", None, "confirm that hosts must be off"),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class HostPowerCounts:
-    """How many hosts are off because of us, and how many should be and cannot."""
+    """How many hosts are off because of us, and how many should be off but cannot be yet."""
 
     off: int
     waiting: int
 
 
 class Metal3Controller:
-    """Sees to all hosts; `run` may be called once, and somebody else runs the copy of Machines.
+    """Reconciles all hosts. Call `run` at most once; the caller runs the informer of Machines.
 
-    `node_of` returns the node that a Machine became, as far as it can be seen now.
+    `node_of` returns the node of a Machine; None if it is not known now.
     """
 
     def __init__(
@@ -93,9 +93,9 @@ class Metal3Controller:
         self._node_of = node_of
         self._events = events
         self._hosts = MutationCache(Informer(client, ListWatch(BARE_METAL_HOSTS), transform=as_is))
-        self._machines_by_host: dict[str, set[str]] = {}  # by host: the keys of Machines that name it
-        self._waiting: dict[str, tuple[str, str]] = {}  # by host: whose Machine waits, and what it waits for
-        self._malformed: dict[str, tuple[str, str]] = {}  # by Machine: its uid, and what was told of its providerID
+        self._machines_by_host: dict[str, set[str]] = {}  # by host: keys of the Machines that name it
+        self._waiting: dict[str, tuple[str, str]] = {}  # by host: uid of the waiting Machine, and the reason
+        self._malformed: dict[str, tuple[str, str]] = {}  # by Machine: its uid, and its providerID problem
         self._queue: WorkQueue[str] = WorkQueue(
             self._reconcile,
             clock=client.clock,
@@ -106,7 +106,7 @@ class Metal3Controller:
         )
 
     async def run(self) -> None:
-        """Work until cancelled; without Metal3 in the cluster it waits for that."""
+        """Run until cancelled; wait until Metal3 is installed."""
         await self._wait_until_served()
         hosts = self._hosts.informer
         async with asyncio.TaskGroup() as group:
@@ -119,12 +119,12 @@ class Metal3Controller:
                 await self._queue.run()
 
     def enqueue_waiting(self) -> None:
-        """Look again at hosts whose Machines wait: something about a node may have changed."""
+        """Reconcile hosts whose Machines wait: a node may have changed."""
         for host in tuple(self._waiting):
             self._queue.add(host)
 
     def host_power_counts(self) -> HostPowerCounts:
-        """Return how it stands with all hosts."""
+        """Return how many hosts are off, and how many wait."""
         return HostPowerCounts(
             off=sum(map(is_powered_off_by_us, self._hosts.informer.all())), waiting=len(self._waiting)
         )
@@ -140,13 +140,13 @@ class Metal3Controller:
                     f"no {BARE_METAL_HOSTS.plural}.{BARE_METAL_HOSTS.group}"
                 )
             except KubeError as error:
-                message = f"whether there is Metal3 cannot be told: {error}"
+                message = f"cannot check whether Metal3 is installed: {error}"
             if message != problem:
-                log.warning("%s; asking again", message)
+                log.warning("%s; retrying", message)
             failures, problem = failures + 1, message
             await self._clock.sleep(_DISCOVERY_BACKOFF.delay(failures, self._client.random))
 
-    # Who is woken by what
+    # Event handlers
 
     def _on_host_change(self, old: BareMetalHost | None, new: BareMetalHost | None) -> None:
         host = new or old
@@ -176,13 +176,13 @@ class Metal3Controller:
                 self._record_event(machine, "MalformedProviderID", str(error), is_warning=True)
             return ""
 
-    # One host
+    # Reconcile
 
     async def _reconcile(self, key: str) -> datetime | None:
         try:
             return await self._reconcile_host(key)
         except (Conflict, NotFound) as error:
-            log.debug("BareMetalHost %s is not as it was: %s", key, error)
+            log.debug("BareMetalHost %s has changed, retrying: %s", key, error)
             await self._refresh(key)
             return self._clock.now() + _CONFLICT_DELAY
 
@@ -205,7 +205,7 @@ class Metal3Controller:
         return (machine for machine in machines if machine is not None)
 
     async def _read_machines(self, host: BareMetalHost, cached: list[Machine]) -> list[Machine]:
-        """Return the Machines that name a host, as the server has them right now."""
+        """Return the Machines that name a host, read from the API server."""
         resource = self._machines.resource.with_model(Machine)
         if cached:
             machines = [
@@ -213,7 +213,7 @@ class Metal3Controller:
                 for cached_machine in cached
                 if (machine := await self._read_machine(resource, cached_machine)) is not None
             ]
-        else:  # there may be one after all; those of a host are beside it
+        else:  # the cache may have missed one; a Machine and its host share a namespace
             machines = list((await self._client.list(resource, namespace=host.namespace)).items)
         return [machine for machine in machines if self._host_key(machine) == host.key]
 
@@ -235,7 +235,10 @@ class Metal3Controller:
         if decision.should_be_off:
             reason, note = "HostPoweredOff", f"BareMetalHost {host.key} is powered off: {decision.message}"
         else:
-            reason, note = "HostReleased", f"BareMetalHost {host.key} may be on again: {decision.message}"
+            reason, note = (
+                "HostPowerOffWithdrawn",
+                f"BareMetalHost {host.key} may be powered on again: {decision.message}",
+            )
         log.info("%s", note)
         self._record_event(host, reason, note)
         if decision.machine is not None:
@@ -250,7 +253,7 @@ class Metal3Controller:
         except NotFound:
             self._hosts.record_delete(cached)
 
-    # What is told
+    # Events
 
     def _handle_missing_host(self, key: str, machines: list[Machine]) -> datetime | None:
         approved = (
@@ -264,7 +267,7 @@ class Metal3Controller:
         )
 
     def _report_waiting(self, key: str, decision: PowerDecision) -> datetime | None:
-        """Tell once what a Machine waits for; return when to look again."""
+        """Record an event once per reason for which a Machine waits; return when to check again."""
         if not decision.is_waiting or decision.machine is None:
             self._waiting.pop(key, None)
             return None

@@ -1,13 +1,12 @@
-"""Which BareMetalHosts are to be off: a decision from a host and the Machines that name it. Pure.
+"""Decide whether a BareMetalHost must be off, from the host and the Machines that name it. Pure.
 
-    host_of("metal3://metal3/rack7-u12/worker-3")     # "metal3/rack7-u12"
-    judge(host, machines, node_of=…)
+    host_key("metal3://metal3/rack7-u12/worker-3")     # "metal3/rack7-u12"
+    decide_power(host, machines, node_of=…)
 
-A host is powered off by an annotation of ours for as long as a Machine that names it is approved for maintenance. Off
-is a disruption, so it begins only if all is as it should be: the Machine is enabled and stays, its node is cordoned,
-the host is one that can be kept off. Once it is off, a person may have their hands in it: it stays so until the Machine
-is not approved any more, opts out, leaves or is gone, or another Machine has the host; not because its node, which is
-down, cannot be seen.
+An annotation of ours keeps a host off as long as a Machine that names it is approved for maintenance. Powering off is a
+disruption, so it happens only if the Machine is enabled and not being deleted, its node is cordoned, and the host can
+be kept off. Once a host is off, a person may be working on it: it stays off until the Machine is no longer approved,
+opts out or is deleted, or another Machine uses the host. It stays off if its node, which is down, cannot be observed.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,41 +17,45 @@ from haulout.api.metal3 import METAL3_MACHINE_KIND, OUR_REBOOT_ANNOTATION, REBOO
 from haulout.api.objects import Node, object_key
 
 _SCHEME = "metal3:"
-_MIN_PARTS = 4  # metal3:, nothing, namespace, name
+_MIN_PARTS = 4  # metal3:, empty, namespace, name
 
 NodeLookup = Callable[[Machine], Node | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metal3Settings:
-    """What can differ from one hub to the next."""
+    """Settings of the Metal3 controller."""
 
     unguarded: bool = False
-    """Any approved Machine has its host off, enabled or not, leaving or not, cordoned or not: as it is with the
-    runtime-extension-maintenance-controller."""
+    """Every approved Machine has its host powered off, whether enabled, being deleted or cordoned or not, as the
+
+    runtime-extension-maintenance-controller does.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class PowerDecision:
-    """What is to become of a host."""
+    """The decision for one host."""
 
     should_be_off: bool
-    message: str  # in a line, without an end mark
-    machine: Machine | None = None  # because of whom
-    is_waiting: bool = False  # the Machine is approved, and its host cannot be off as things are
+    message: str  # one line, without a full stop
+    machine: Machine | None = None  # the Machine that caused the decision
+    is_waiting: bool = False  # the Machine is approved, but its host cannot be powered off now
 
 
 def is_powered_off_by_us(host: BareMetalHost) -> bool:
-    """Tell whether a host is off because of us."""
     return OUR_REBOOT_ANNOTATION in host.metadata.annotations
 
 
 class MalformedProviderID(ValueError):
-    """It is one of Metal3's, and does not say which host."""
+    """The provider ID is one of Metal3, but does not name a host."""
 
 
 def host_key(provider_id: str | None) -> str:
-    """Return which host a Machine is on, as namespace/name; empty if on none of Metal3's."""
+    """Return the `namespace/name` of a Machine's host; empty if the provider ID is not one of Metal3.
+
+    Raise `MalformedProviderID` if it does not name a host.
+    """
     parts = (provider_id or "").split("/")
     if parts[0] != _SCHEME:
         return ""
@@ -64,7 +67,7 @@ def host_key(provider_id: str | None) -> str:
 def decide_power(
     host: BareMetalHost, machines: Iterable[Machine], *, node_of: NodeLookup, settings: Metal3Settings | None = None
 ) -> PowerDecision:
-    """Return whether a host is to be off because of one of the Machines that name it."""
+    """Return whether a host must be off because of one of the Machines that name it."""
     settings = settings or Metal3Settings()
     waiting: PowerDecision | None = None
     refused: PowerDecision | None = None
@@ -77,11 +80,11 @@ def decide_power(
         if not wait_reason:
             return PowerDecision(True, f"Machine {machine.key} is approved for maintenance", machine)
         waiting = waiting or PowerDecision(False, wait_reason, machine, is_waiting=True)
-    return waiting or refused or PowerDecision(False, "no Machine names it any more")
+    return waiting or refused or PowerDecision(False, "no Machine uses it any more")
 
 
 def _refusal_reason(host: BareMetalHost, machine: Machine, settings: Metal3Settings) -> str:
-    """Return why a host is not off because of a Machine, whatever comes; empty if it is."""
+    """Return why a Machine does not keep a host off; empty if it does."""
     if not machine.is_approved:
         return f"Machine {machine.key} is not approved for maintenance"
     if user := _other_consumer(host, machine):
@@ -94,7 +97,7 @@ def _refusal_reason(host: BareMetalHost, machine: Machine, settings: Metal3Setti
 
 
 def _other_consumer(host: BareMetalHost, machine: Machine) -> str:
-    """Return who else uses a host: one that was given to another while our Machine still names it."""
+    """Return which other Metal3Machine uses a host that our Machine still names; empty if none does."""
     consumer, infrastructure = host.spec.consumer_ref, machine.spec.infrastructure_ref
     if (
         consumer is None
@@ -108,7 +111,7 @@ def _other_consumer(host: BareMetalHost, machine: Machine) -> str:
 
 
 def _wait_reason(host: BareMetalHost, machine: Machine, node_of: NodeLookup, settings: Metal3Settings) -> str:
-    """Return why a host cannot be off yet; empty if it can."""
+    """Return why a host cannot be powered off yet; empty if it can."""
     if settings.unguarded:
         return ""
     if host.spec.disable_power_off:
@@ -120,5 +123,5 @@ def _wait_reason(host: BareMetalHost, machine: Machine, node_of: NodeLookup, set
         return f"Machine {machine.key} has no node"
     node = node_of(machine)
     if node is None:
-        return f"node {machine.node} of Machine {machine.key} cannot be seen now"
+        return f"node {machine.node} of Machine {machine.key} cannot be read now"
     return "" if node.spec.unschedulable else f"node {node.name} of Machine {machine.key} is not cordoned"

@@ -1,1 +1,1 @@
-"""Connections to workload clusters, by the kubeconfig in their Secret."""
+"""Connections to workload clusters through the kubeconfig in their Secret."""

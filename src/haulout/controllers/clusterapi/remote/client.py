@@ -1,7 +1,7 @@
-"""From a kubeconfig in a Secret to a client of the cluster that it leads to.
+"""Create a client for a workload cluster from the kubeconfig in a Secret.
 
-How that is done is given to the hub as `ClientFactory`; `network_client_factory` is the way it is done in earnest.
-Secrets are written by others: what they say may lead to a server, but runs no program here and reads no file.
+The controller receives a `ClientFactory`; `network_client_factory` is the production one. Secrets are untrusted input:
+a kubeconfig may name a server, but must not run programs here or read files.
 """
 
 import base64
@@ -21,11 +21,11 @@ from haulout.kube.transports.http import HttpTransport
 
 ClientFactory = Callable[[bytes, ClusterKey], AbstractAsyncContextManager[Client]]
 
-_CONNECTIONS = 8  # to one cluster, at once: there may be hundreds of clusters
+_CONNECTIONS = 8  # concurrent connections per cluster: there may be hundreds of clusters
 
 
 def network_client_factory(*, clock: Clock, random: Random, memory: WorkloadClusterMemory) -> ClientFactory:
-    """Return how clusters are reached over the network; `memory` is for all of them together."""
+    """Return a factory that connects over the network; `memory` is shared by all clusters."""
 
     @asynccontextmanager
     async def connect(kubeconfig: bytes, key: ClusterKey) -> AsyncIterator[Client]:
@@ -44,12 +44,12 @@ def network_client_factory(*, clock: Clock, random: Random, memory: WorkloadClus
 
 
 def describe_secret(key: ClusterKey) -> str:
-    """Return how the kubeconfig of a cluster is known to people."""
+    """Return the name of a cluster's kubeconfig Secret, for messages."""
     return f"Secret {key.namespace}/{key.kubeconfig_secret}"
 
 
 def read_kubeconfig(secret: Secret, key: ClusterKey) -> bytes:
-    """Return the kubeconfig that a Secret holds; raises `KubeconfigError`."""
+    """Return the kubeconfig in a Secret; raise `KubeconfigError`."""
     encoded = (secret.data or {}).get(KUBECONFIG_KEY)
     if not encoded:
         raise KubeconfigError("expected a kubeconfig, found nothing", file=describe_secret(key), key=KUBECONFIG_KEY)

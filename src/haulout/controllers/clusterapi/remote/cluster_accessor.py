@@ -1,8 +1,8 @@
-"""The connection to one workload cluster, kept up by the kubeconfig in its Secret, whatever happens to either.
+"""The connection to one workload cluster, maintained from the kubeconfig in its Secret.
 
-The Secret is read when the connection is made, at the first sign of trouble (credentials that are not accepted, a
-certificate that does not fit, no answer at all), again and again while that lasts, and every few minutes. Another
-kubeconfig makes a new connection; until that is complete, what the old one told stays to be read.
+The Secret is read when connecting, after the first failure (rejected credentials, an invalid certificate, no response),
+repeatedly while the failure lasts, and every few minutes. A changed kubeconfig causes a new connection; until that has
+synced, the nodes of the old one remain readable.
 """
 
 import asyncio
@@ -40,18 +40,18 @@ log = logging.getLogger(__name__)
 
 _SECRET_RECHECK_INTERVAL = timedelta(minutes=5)
 _BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(minutes=1), jitter=0.3)
-_PAGE_SIZE = 100  # nodes of 40 kB are within the limit of a response
+_PAGE_SIZE = 100  # a page of nodes of 40 kB each is within the response limit
 _MAX_VERSION_LENGTH = 64
-_NODE_BYTES = 1000  # that a node takes, besides its texts
+_NODE_BYTES = 1000  # estimated size of a node, except its strings
 _EVENT_FLUSH_TIMEOUT = timedelta(seconds=2)
 _KEPT_LABELS = (MAINTENANCE_STATE, MACHINE_DELETED, MACHINE_MAINTENANCE, APPROVE_DELETION, APPROVE_MAINTENANCE)
 _KEPT_ANNOTATIONS = (DELETION_REQUEST, MAINTENANCE_REQUEST, DRAIN_RULES)
 
 
 class ClusterAccessor:
-    """The way to one cluster.
+    """Access to one workload cluster.
 
-    `on_change` is called when it is up, down or up again, and `on_node_change` with nodes.
+    `on_change` is called when the connection is established, lost or restored; `on_node_change` for each node event.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ClusterAccessor:
         self.key = key
         self.server = ""
         self.version = ""
-        self.client: Client | None = None  # while all of its nodes are known
+        self.client: Client | None = None  # set while the node informer has synced
         self.events: EventRecorder | None = None
         self.nodes: MutationCache[Node] | None = None
         self.health = ClusterHealth(client.clock, on_change=on_change)
@@ -78,15 +78,15 @@ class ClusterAccessor:
         self._instance, self._reporter = instance, reporter
         self._on_change = on_change
         self._on_node_change = on_node_change
-        self._failures = 0  # to connect at all, in a row
+        self._failures = 0  # consecutive failures to connect
 
     @property
     def is_connected(self) -> bool:
-        """Tell whether the nodes are known as they are now."""
+        """Whether the cached nodes are current."""
         return self.client is not None and self.health.connection_state is ConnectionState.CONNECTED
 
     async def run(self) -> NoReturn:
-        """Keep it up until cancelled."""
+        """Keep the connection up until cancelled."""
         secret: Secret | None = None
         try:
             while True:
@@ -97,7 +97,7 @@ class ClusterAccessor:
             self.health.close()
 
     async def _connect_with(self, secret: Secret) -> Secret | None:
-        """Be connected until there is another Secret, and return that; None if there is no such connection."""
+        """Stay connected until the Secret changes, and return the new one; None to read it again."""
         try:
             kubeconfig = read_kubeconfig(secret, self.key)
             async with self._connect(kubeconfig, self.key) as unobserved:
@@ -139,7 +139,7 @@ class ClusterAccessor:
                     task.cancel()
 
     async def _adopt(self, client: Client, cache: Informer[Node], events: EventRecorder) -> None:
-        """Use a connection from when all nodes are known by it."""
+        """Publish the connection once its node informer has synced."""
         await cache.wait_synced()
         self.client, self.events, self.nodes = client, events, MutationCache(cache)
         self._failures = 0
@@ -160,7 +160,7 @@ class ClusterAccessor:
     # The Secret
 
     async def _wait_for_new_secret(self, previous: Secret | None) -> Secret:
-        """Return the Secret once it is another than the known one."""
+        """Return the Secret once its data differs from the previous one."""
         failures = 0
         while True:
             if failures:
@@ -177,7 +177,7 @@ class ClusterAccessor:
                 continue
             if previous is None or current.data != previous.data:
                 if previous is not None:
-                    log.info("cluster %s: its kubeconfig has changed, connecting anew", self.key)
+                    log.info("cluster %s: its kubeconfig has changed, reconnecting", self.key)
                 return current
             failures = 0 if self.health.failing_since is None else failures + 1
 
@@ -188,15 +188,15 @@ class ClusterAccessor:
         )
 
     async def _wait_for_failure(self) -> None:
-        """Wait for trouble, or for some minutes."""
+        """Wait for a connection failure, or for `_SECRET_RECHECK_INTERVAL`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_SECRET_RECHECK_INTERVAL.total_seconds()):
                 await self.health.check_needed.wait()
 
     async def _wait_for_change(self, previous: Secret | None, failures: int) -> None:
-        """Watch the Secret until it changes, but no longer than a backoff: a hub may lack the right to watch it.
+        """Watch the Secret until it changes, at most for one backoff: the controller may lack permission to watch it.
 
-        Only a Secret that cannot be used is watched: a hub may have hundreds of clusters.
+        Only Secrets that cannot be used are watched: there may be hundreds of clusters.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(_BACKOFF.delay(failures, self._management.random).total_seconds()):
@@ -204,7 +204,7 @@ class ClusterAccessor:
                     if await self._watch_for_change(previous):
                         return
                 except KubeError as error:
-                    log.debug("cluster %s: its kubeconfig is not watched: %s", self.key, error)
+                    log.debug("cluster %s: its kubeconfig Secret cannot be watched: %s", self.key, error)
                 await asyncio.get_running_loop().create_future()
 
     async def _watch_for_change(self, previous: Secret | None) -> bool:
@@ -219,7 +219,7 @@ class ClusterAccessor:
 
 
 def strip_node(node: Node) -> Node:
-    """Return what the hub needs of a node."""
+    """Return the node with only the fields that the controller needs."""
     source = node.metadata
     metadata = ObjectMeta(
         name=source.name,
@@ -232,7 +232,7 @@ def strip_node(node: Node) -> Node:
 
 
 def stripped_node_bytes(node: Node) -> int:
-    """Return about how many bytes a node takes that `strip_node` returned."""
+    """Return the approximate size in bytes of a node that `strip_node` returned."""
     metadata = node.metadata
     texts = (
         metadata.name,
@@ -241,4 +241,4 @@ def stripped_node_bytes(node: Node) -> int:
         *metadata.labels.values(),
         *metadata.annotations.values(),
     )
-    return _NODE_BYTES + sum(map(getsizeof, texts))  # not their lengths: one emoji makes a character take 4 bytes
+    return _NODE_BYTES + sum(map(getsizeof, texts))  # getsizeof, not len: one emoji makes each character take 4 bytes

@@ -1,8 +1,8 @@
-"""Whether a workload cluster answers: learned from every request that is sent to it anyway.
+"""Whether a workload cluster responds, learned from the requests that are sent to it anyway.
 
-A connection that breaks is opened anew within a second, and nobody needs to hear of that. Only a cluster that does not
-answer for a while, or has never done so, is called unreachable. One whose answers are too large, or no lists of nodes,
-is called unreadable at once, and until its nodes are known again: that it answers other requests is no news.
+A broken connection is reopened within a second and is not reported. A cluster is unreachable only if it has not
+responded for a while, or never has. A cluster whose responses are too large, or whose node list cannot be decoded, is
+unreadable at once and until its nodes are known again, whatever other requests return.
 """
 
 import asyncio
@@ -17,43 +17,42 @@ from haulout.core.clock import Alarm, Clock
 from haulout.errors import ApiError, KubeError, LimitExceeded
 from haulout.kube.transport import Request, Response, Stream, Transport
 
-GRACE_PERIOD = timedelta(seconds=10)  # that a cluster may be silent before that is said
-RESPONSE_TIMEOUT = timedelta(seconds=10)  # that an answer may take
+GRACE_PERIOD = timedelta(seconds=10)  # how long a cluster may fail before it counts as unreachable
+RESPONSE_TIMEOUT = timedelta(seconds=10)  # timeout of a request
 
 _HTML = "text/html"
 _UNAUTHORIZED, _FORBIDDEN, _FAILED = 401, 403, 500
 
 
 class ClusterHealth:
-    """How one cluster answers; `on_change` is called when it is another `ConnectionState`."""
+    """The health of one cluster; `on_change` is called when its `ConnectionState` changes."""
 
     def __init__(self, clock: Clock, *, on_change: Callable[[], None]) -> None:
         self.problem = ""
-        self.last_response_at: datetime | None = None  # when it last answered
-        self.since = clock.now()  # of the reach
+        self.last_response_at: datetime | None = None  # time of the last response
+        self.since = clock.now()  # since when the connection state holds
         self.failing_since: datetime | None = None
-        self.check_needed = asyncio.Event()  # somebody should see what is the matter
+        self.check_needed = asyncio.Event()  # set after a failure: read the Secret again
         self._clock = clock
         self._on_change = on_change
-        self._is_connected = False  # all of its nodes are known
+        self._is_connected = False  # all nodes are known
         self._is_unreadable = False
         self._connection_state = ConnectionState.CONNECTING
         self._alarm: Alarm | None = None
 
     @property
     def connection_state(self) -> ConnectionState:
-        """Whether it can be spoken to."""
         return self._connection_state
 
     def mark_connected(self) -> None:
-        """Take note that all of its nodes are known, for the first time or again."""
+        """Record that all nodes are known, for the first time or again."""
         self._is_connected = True
         self._is_unreadable = False
         self.mark_responding()
         self._update_connection_state()
 
     def mark_responding(self) -> None:
-        """Take note of an answer."""
+        """Record a response."""
         self.last_response_at = self._clock.now()
         if self.failing_since is not None and not self._is_unreadable:
             self.failing_since = None
@@ -61,12 +60,12 @@ class ClusterHealth:
             self._update_connection_state()
 
     def mark_unreadable(self, problem: str) -> None:
-        """Take note that it answers, but that its nodes cannot be followed: they are not known any more."""
+        """Record that the cluster responds, but its nodes cannot be watched and are no longer known."""
         self._is_connected = False
         self.mark_failed(problem, is_unreadable=True)
 
     def mark_failed(self, problem: str, *, is_unreadable: bool = False) -> None:
-        """Take note that there was no answer, or none of use."""
+        """Record a failed request, or an unusable response."""
         self.problem = problem
         self._is_unreadable = is_unreadable
         if self.failing_since is None:
@@ -76,7 +75,7 @@ class ClusterHealth:
         self.check_needed.set()
 
     def close(self) -> None:
-        """Forget what was to be said later."""
+        """Cancel the pending state change."""
         if self._alarm is not None:
             self._alarm.cancel()
 
@@ -100,7 +99,7 @@ class ClusterHealth:
 
 
 class HealthReportingTransport:
-    """A transport whose answers tell how it stands with the cluster; none is waited for long."""
+    """A transport that reports the result of each request to a `ClusterHealth`, and limits its timeout."""
 
     def __init__(self, transport: Transport, health: ClusterHealth) -> None:
         self.server = transport.server
@@ -108,11 +107,10 @@ class HealthReportingTransport:
         self._health = health
 
     async def send(self, request: Request) -> Response:
-        """Send `request` and read the whole answer."""
         try:
             response = await self._transport.send(_with_timeout(request))
         except LimitExceeded:
-            raise  # it has answered
+            raise  # the cluster responded
         except KubeError as error:
             self._health.mark_failed(str(error))
             raise
@@ -121,29 +119,27 @@ class HealthReportingTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """Send `request` and read the answer as it comes."""
         try:
             async with self._transport.stream(_with_timeout(request)) as stream:
                 self._record_response(request, stream)
                 yield stream
         except (ApiError, LimitExceeded):
-            raise  # it has answered
+            raise  # the cluster responded
         except KubeError as error:
             self._health.mark_failed(str(error))
             raise
 
     async def close(self) -> None:
-        """Give up all connections."""
         await self._transport.close()
 
     def _record_response(self, request: Request, response: Response | Stream) -> None:
-        """Take an answer for what it says of our way there; that a write is refused is another matter."""
+        """Record a response. A rejected write says nothing about the connection; only 401 does."""
         status = response.status
         is_unusable = status == _FORBIDDEN or status >= _FAILED
         if status == _UNAUTHORIZED or (request.method == "GET" and is_unusable):
             self._health.mark_failed(f"{self.server} answers with status {status}")
-        elif response.headers.get("content-type", "").startswith(_HTML):  # a proxy's, most often
-            self._health.mark_failed(f"{self.server} answers with a web page: it is no API server")
+        elif response.headers.get("content-type", "").startswith(_HTML):  # usually a proxy
+            self._health.mark_failed(f"{self.server} answers with a web page: it is not an API server")
         else:
             self._health.mark_responding()
 

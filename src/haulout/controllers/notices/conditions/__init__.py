@@ -1,1 +1,1 @@
-"""The conditions of a MaintenanceNotice: OnTime, Emptied and those of kstatus. Pure."""
+"""The conditions of a MaintenanceNotice: OnTime, Emptied, and the kstatus conditions. Pure."""

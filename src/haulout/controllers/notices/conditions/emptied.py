@@ -1,11 +1,11 @@
-"""Whether a node has been emptied for a maintenance: the condition Emptied of a notice. Pure.
+"""The condition Emptied of a notice: whether the node has been emptied for the maintenance. Pure.
 
-It is the leave to begin before the time: clouds that can be told to (`haulout.controllers.notices.early_start`) go by
-it. So it is True only while all of this holds, and is said only then, or to take it back:
+Emptied permits an early start: sources that support it (`haulout.controllers.notices.early_start`) act on it. It is
+True only while all of these hold, and False only after it was True:
 
 - the maintenance is due, and a profile empties the node for it;
-- profiles, and nobody else, keep the node cordoned: a person who has ordered maintenance may be at work on it;
-- nothing is left there that a drain would make leave, or who drains it says that it is done.
+- only profiles are cordon owners: a person who ordered maintenance may be working on the node;
+- no pods remain that a drain would evict, or the node has the condition Drained.
 """
 
 from haulout.api.maintenancenotice import NoticeCondition, NoticePhase
@@ -14,50 +14,51 @@ from haulout.controllers.notices.conditions.on_time import Observation, OnTimeRe
 from haulout.drain.cordon import InvalidCordonAnnotation, cordon_of
 
 _NOT_EMPTY = "NotEmpty"
-_PROFILE_OWNER_PREFIX = "profile/"  # of owners of a cordon
+_PROFILE_OWNER_PREFIX = "profile/"  # prefix of profiles among cordon owners
 
 
 def emptied_condition(observation: Observation, timeliness: Timeliness | None) -> StatusCondition | None:
-    """Return what to say, by what is left on the node; None: nothing else than was said before."""
+    """Return the condition's new value; None if it stays as it is."""
     previous = observation.notice.status.condition(NoticeCondition.EMPTIED)
     if observation.phase.is_over or (observation.phase is NoticePhase.ACTIVE and previous is not None):
         return None
     reason, message = _blocking_reason(observation, timeliness)
-    is_unknown = reason == _NOT_EMPTY and timeliness is None  # nobody looks at pods any more once its time has come
+    is_unknown = reason == _NOT_EMPTY and timeliness is None  # pods are no longer listed once the maintenance has begun
     if reason and (previous is None or is_unknown):
         return None
     return StatusCondition(
         type=NoticeCondition.EMPTIED,
         status=str(not reason),
         reason=reason or "Empty",
-        message=message or f"{observation.node.name if observation.node else ''} is cordoned and empty: it may begin",
+        message=message
+        or f"{observation.node.name if observation.node else ''} is cordoned and empty: the maintenance may begin",
     )
 
 
 def is_emptied(observation: Observation, timeliness: Timeliness | None) -> bool:
-    """Tell whether it may begin."""
+    """Return whether the maintenance may begin early."""
     return not _blocking_reason(observation, timeliness)[0]
 
 
 def _blocking_reason(observation: Observation, timeliness: Timeliness | None) -> tuple[str, str]:
     node = observation.node
     if node is None:
-        return "NodeNotFound", "which node it is about is not known"
+        return "NodeNotFound", "the node of this notice is not known"
     if observation.phase is not NoticePhase.DUE or not observation.is_handled:
-        return "NotDue", f"{node.name} is not to be emptied for it now"
+        return "NotDue", f"{node.name} need not be drained for this notice now"
     owners = cordon_owners(node)
     if not node.spec.unschedulable or not owners:
-        return "NotCordoned", f"{node.name} is not cordoned for it"
+        return "NotCordoned", f"{node.name} is not cordoned for this notice"
     others = [owner for owner in owners if not owner.startswith(_PROFILE_OWNER_PREFIX)]
     if others:
-        return "HeldByOthers", f"{node.name} is kept out of service for {', '.join(others)}, too"
+        return "CordonedByOthers", f"{node.name} is also kept cordoned by {', '.join(others)}"
     if timeliness is None or timeliness.reason is not OnTimeReason.EMPTY:
         return _NOT_EMPTY, f"{node.name} is not empty yet" if timeliness is None else timeliness.message
     return "", ""
 
 
 def cordon_owners(node: Node) -> tuple[str, ...]:
-    """Return who keeps a node cordoned, of those who leave a mark."""
+    """Return the cordon owners of a node; none if the annotation is missing or invalid."""
     try:
         mark = cordon_of(node)
     except InvalidCordonAnnotation:

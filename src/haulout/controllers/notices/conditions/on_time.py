@@ -1,18 +1,19 @@
-"""Whether a node will be empty when its maintenance begins: the condition OnTime of a notice. Pure.
+"""The condition OnTime of a notice: whether the node will be empty when its maintenance begins. Pure.
 
-    if needs_a_look(plan): seen = await occupancy(…)
-    found = judged(plan, seen)
+    remaining = await list_remaining_pods(…) if depends_on_pods(observation) else None
+    timeliness = evaluate(observation, remaining)
 
-It is False as soon as that is foreseen, not when it is too late:
+OnTime becomes False as soon as a delay is foreseeable:
 
-- nobody has begun to empty the node, and what that takes does not fit any more into the time that is left; where
-  nobody knows what it takes, a third of the time to do it is gone;
-- it is being emptied, and began too late for what it takes;
-- a person holds it for longer than that;
-- it is being emptied, pods are left in the last third, and they are not just ending.
+- the drain has not begun, and its predicted duration no longer fits into the remaining time; without a prediction,
+  a third of the drain window has passed;
+- the drain began too late for its predicted duration;
+- a person's hold on the node lasts longer than that;
+- the drain is running, pods remain in the last third of the window, and they are not all terminating.
 
-Once it is False it stays so until the node is empty, or the maintenance is moved: so people are told once. When the
-maintenance begins the last word is said, `Empty` or `Occupied`, and nobody looks at pods any more.
+Once OnTime is False, it stays False until the node is empty or the maintenance is moved, so that users are notified
+once. When the maintenance begins the reason becomes `Empty` or `Occupied`; that is final, and pods are no longer
+listed.
 """
 
 from collections.abc import Iterator
@@ -28,45 +29,45 @@ from haulout.controllers.notices.drain_prediction import DrainPrediction
 from haulout.controllers.notices.remaining_pods import RemainingPods, cordoned_since
 from haulout.core import duration
 
-_MIN_INTERVAL, _MAX_INTERVAL = timedelta(seconds=10), timedelta(minutes=2)  # between two looks at pods
-_CHECKS_PER_DRAIN = 10  # while a node should be emptied
+_MIN_INTERVAL, _MAX_INTERVAL = timedelta(seconds=10), timedelta(minutes=2)  # between two pod lists
+_CHECKS_PER_DRAIN = 10  # pod lists while a node should be drained
 
 
 class OnTimeReason(StrEnum):
-    """The reasons of the condition."""
+    """Reasons of the condition OnTime."""
 
     NOT_NEEDED = "NotNeeded"
     NODE_NOT_FOUND = "NodeNotFound"
     PLANNED = "Planned"
-    NO_PROFILE_MATCHES = "NobodyMinds"
-    PODS_UNKNOWN = "PodsNotSeen"
-    ANY_MOMENT = "AnyMoment"  # nobody says when it begins
+    NO_PROFILE_MATCHES = "NoProfileMatches"
+    PODS_UNKNOWN = "PodsUnknown"
+    ANY_MOMENT = "StartUnknown"  # no start is announced
     EMPTY = "Empty"
     DRAINING = "Draining"
-    NOT_STARTED = "NotBegun"
-    STARTED_TOO_LATE = "BegunTooLate"
-    BLOCKED = "PodsStay"
+    NOT_STARTED = "DrainNotStarted"
+    STARTED_TOO_LATE = "DrainStartedTooLate"
+    BLOCKED = "PodsBlocked"
     CATCHING_UP = "CatchingUp"
     OCCUPIED = "Occupied"
-    HELD = HELD  # a person keeps maintenance off the node
+    HELD = HELD  # a person's hold keeps maintenance off the node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What is known about a maintenance and its node, but not about pods."""
+    """What is known about a maintenance and its node, except pods."""
 
     notice: MaintenanceNotice
     node: Node | None
     phase: NoticePhase
     now: datetime
     lead_time: timedelta
-    start_known_at: datetime  # since when its start is known
+    start_known_at: datetime  # since when the current start is known
     prediction: DrainPrediction | None = None
-    is_handled: bool = True  # somebody empties the node for it
+    is_handled: bool = True  # a profile empties the node for it
 
     @property
     def previous_condition(self) -> Condition | None:
-        """What was said the last time, if that was about the same start."""
+        """The current OnTime condition; None if it is about another start."""
         condition = self.notice.status.condition(NoticeCondition.ON_TIME)
         if condition is None or condition.last_transition_time is None:
             return None
@@ -75,17 +76,17 @@ class Observation:
 
     @property
     def start(self) -> datetime | None:
-        """When it begins, by what was announced."""
+        """The announced start."""
         return self.notice.spec.start
 
     @property
     def has_started(self) -> bool:
-        """Whether it has begun, or may have: the node should be empty."""
+        """Whether the maintenance has begun or may have begun, so that the node should be empty."""
         return self.phase is NoticePhase.ACTIVE or (self.start is not None and self.now >= self.start)
 
     @property
     def has_final_reason(self) -> bool:
-        """Whether it has begun, and is known to have met an empty node, or an occupied one."""
+        """Whether the maintenance has begun and OnTime has its final reason, Empty or Occupied."""
         condition = self.previous_condition
         return (
             self.has_started
@@ -95,7 +96,7 @@ class Observation:
 
     @property
     def hold(self) -> Hold | None:
-        """The person who keeps maintenance off the node, if that makes it late: who has begun to empty it goes on."""
+        """The hold on the node, if it delays the drain; a hold does not stop a drain that has begun."""
         node, start = self.node, self.start
         if node is None or node.spec.unschedulable or not self.is_handled:
             return None
@@ -107,7 +108,7 @@ class Observation:
 
     @property
     def drain_window(self) -> timedelta:
-        """How much time there is, or was, to empty the node."""
+        """The time available for the drain, from when it could begin until the maintenance starts."""
         drain_start = drain_at(self.notice.spec, lead=self.lead_time)
         if self.start is None or drain_start is None:
             return timedelta()
@@ -116,21 +117,21 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Timeliness:
-    """What to say, and when to look again."""
+    """The result for the condition OnTime, and when to evaluate again."""
 
-    is_on_time: bool | None  # None: nobody can tell
+    is_on_time: bool | None  # None: unknown
     reason: OnTimeReason
     message: str
     requeue_at: datetime | None = None
 
     @property
     def status(self) -> str:
-        """As conditions have it."""
+        """The status value of the condition."""
         return "Unknown" if self.is_on_time is None else str(self.is_on_time)
 
 
 def depends_on_pods(observation: Observation) -> bool:
-    """Tell whether it depends on pods."""
+    """Return whether the condition depends on the node's pods."""
     is_due = observation.phase in (NoticePhase.DUE, NoticePhase.ACTIVE)
     return (
         is_due
@@ -141,13 +142,15 @@ def depends_on_pods(observation: Observation) -> bool:
 
 
 def evaluate(observation: Observation, remaining: RemainingPods | None) -> Timeliness | None:
-    """Return what to say; None: nothing else than was said before."""
+    """Return the condition's new value; None if it stays as it is."""
     if observation.phase.is_over or observation.has_final_reason:
         return None
     if observation.notice.spec.kind == MaintenanceKind.FREEZE:
-        return Timeliness(True, OnTimeReason.NOT_NEEDED, "the machine stands still for seconds: pods may stay")
+        return Timeliness(
+            True, OnTimeReason.NOT_NEEDED, "the machine pauses only for seconds: pods may stay on the node"
+        )
     if observation.node is None:
-        return Timeliness(None, OnTimeReason.NODE_NOT_FOUND, "which node it is about is not known")
+        return Timeliness(None, OnTimeReason.NODE_NOT_FOUND, "the node of this notice is not known")
     return (
         _evaluate_planned(observation, observation.node)
         if observation.phase is NoticePhase.PLANNED
@@ -156,29 +159,35 @@ def evaluate(observation: Observation, remaining: RemainingPods | None) -> Timel
 
 
 def _evaluate_due(observation: Observation, node: Node, remaining: RemainingPods | None) -> Timeliness:
-    """Return what pods tell about a maintenance that is due, or has begun."""
+    """Return the result for a maintenance that is due or has begun."""
     if remaining is None or remaining.problem:
-        reason = "nobody has looked yet" if remaining is None else remaining.problem
-        return Timeliness(None, OnTimeReason.PODS_UNKNOWN, f"pods of {node.name}: {reason}", _next_check(observation))
+        reason = "not listed yet" if remaining is None else remaining.problem
+        return Timeliness(
+            None, OnTimeReason.PODS_UNKNOWN, f"pods of node {node.name}: {reason}", _next_check(observation)
+        )
     if not remaining.pod_keys:
         return _evaluate_empty(observation, node, remaining)
     if observation.has_started:
         held = "" if observation.hold is None else f", and is {observation.hold}"
-        return Timeliness(False, OnTimeReason.OCCUPIED, f"it began, and {node.name} has {remaining}{held}")
+        return Timeliness(
+            False, OnTimeReason.OCCUPIED, f"the maintenance has begun, and node {node.name} has {remaining}{held}"
+        )
     if observation.start is None:
         held = "" if observation.hold is None else f", and is {observation.hold}"
-        message = f"it may begin at any moment, and {node.name} has {remaining}{held}"
+        message = f"the maintenance may begin at any moment, and node {node.name} has {remaining}{held}"
         return Timeliness(None, OnTimeReason.ANY_MOMENT, message, _next_check(observation))
     return _keep_late(observation, _forecast(observation, node, observation.start, remaining))
 
 
 def _evaluate_planned(observation: Observation, node: Node) -> Timeliness:
     if not observation.is_handled:
-        message = f"no profile on {node.name} has a check `notice` for it: somebody else has to empty it"
+        message = (
+            f"no profile of node {node.name} has a check `notice` that matches this maintenance: drain the node by hand"
+        )
         return Timeliness(None, OnTimeReason.NO_PROFILE_MATCHES, message)
     if observation.hold is not None:
         message = (
-            f"{node.name} is {observation.hold}; it begins nevertheless, "
+            f"node {node.name} is {observation.hold}; the maintenance begins anyway, "
             f"at {_format_instant(observation.start or observation.now)}"
         )
         return Timeliness(False, OnTimeReason.HELD, message, observation.hold.until)
@@ -186,12 +195,12 @@ def _evaluate_planned(observation: Observation, node: Node) -> Timeliness:
     duration_text = (
         ""
         if observation.prediction is None
-        else f", which is expected to take {duration.format_short(observation.prediction.with_margin)}"
+        else f"; the drain is expected to take {duration.format_short(observation.prediction.with_margin)}"
     )
     return Timeliness(
         True,
         OnTimeReason.PLANNED,
-        f"{node.name} is to be emptied from {_format_instant(drain_start or observation.now)} on{duration_text}",
+        f"node {node.name} will be drained from {_format_instant(drain_start or observation.now)} on{duration_text}",
     )
 
 
@@ -199,16 +208,18 @@ def _evaluate_empty(observation: Observation, node: Node, remaining: RemainingPo
     since = observation.notice.status.empty_since or remaining.observed_at
     requeue_at = None
     if observation.start is not None and observation.now < observation.start:
-        # Nothing new comes to a node that is cordoned.
+        # No pod is scheduled to a cordoned node, so no check is needed before the start.
         requeue_at = observation.start if node.spec.unschedulable else min(_next_check(observation), observation.start)
-    return Timeliness(True, OnTimeReason.EMPTY, f"{node.name} is empty since {_format_instant(since)}", requeue_at)
+    return Timeliness(
+        True, OnTimeReason.EMPTY, f"node {node.name} has been empty since {_format_instant(since)}", requeue_at
+    )
 
 
 def _forecast(observation: Observation, node: Node, start: datetime, remaining: RemainingPods) -> Timeliness:
     if observation.hold is not None:
         message = (
-            f"{node.name} is {observation.hold}, and has {remaining}; "
-            f"it begins nevertheless, at {_format_instant(start)}"
+            f"node {node.name} is {observation.hold}, and has {remaining}; "
+            f"the maintenance begins anyway, at {_format_instant(start)}"
         )
         check_times = (_next_check(observation), start, observation.hold.until or start)
         return Timeliness(False, OnTimeReason.HELD, message, min(check_times))
@@ -217,31 +228,34 @@ def _forecast(observation: Observation, node: Node, start: datetime, remaining: 
     late_at, reason, message_part = min(
         _deadlines(observation, node, start, since=since, has_started=has_started), key=lambda deadline: deadline[0]
     )
-    pods_text = f"{node.name} has {remaining}"
+    pods_text = f"node {node.name} has {remaining}"
     if has_started and remaining.terminated_by is not None and remaining.terminated_by <= start:
         return Timeliness(
-            True, OnTimeReason.DRAINING, f"{pods_text}, all of which are ending", min(_next_check(observation), start)
+            True,
+            OnTimeReason.DRAINING,
+            f"{pods_text}, all of which are terminating",
+            min(_next_check(observation), start),
         )
     if observation.now >= late_at:
         return Timeliness(
             False,
             reason,
-            f"{pods_text}, and it begins at {_format_instant(start)}: {message_part}",
+            f"{pods_text}, and the maintenance begins at {_format_instant(start)}: {message_part}",
             min(_next_check(observation), start),
         )
     requeue_at = min(_next_check(observation), late_at, start)
     if not has_started:
-        return Timeliness(None, OnTimeReason.NOT_STARTED, f"{pods_text}, and is not being emptied yet", requeue_at)
-    progress_text = "it is cordoned" if since is None else f"it is being emptied since {_format_instant(since)}"
+        return Timeliness(None, OnTimeReason.NOT_STARTED, f"{pods_text}, and its drain has not begun yet", requeue_at)
+    progress_text = "it is cordoned" if since is None else f"its drain has been running since {_format_instant(since)}"
     return Timeliness(True, OnTimeReason.DRAINING, f"{pods_text}; {progress_text}", requeue_at)
 
 
 def _deadlines(
     observation: Observation, node: Node, start: datetime, *, since: datetime | None, has_started: bool
 ) -> Iterator[tuple[datetime, OnTimeReason, str]]:
-    """Yield from when on it counts as late, and why."""
+    """Yield the instants from which the drain counts as late, each with reason and message."""
     third = observation.drain_window / 3
-    hint = f"`haulout why {node.name}` tells who waits for what"
+    hint = f"`haulout why {node.name}` shows what it waits for"
     expected = None if observation.prediction is None else observation.prediction.expected
     from_history = "" if observation.prediction is None else observation.prediction.reason
     if has_started:
@@ -250,11 +264,11 @@ def _deadlines(
             yield (
                 late_at,
                 OnTimeReason.STARTED_TOO_LATE,
-                f"it is being emptied since {_format_instant(since)}, and {from_history}",
+                f"its drain has been running since {_format_instant(since)}, and {from_history}",
             )
-        yield start - third, OnTimeReason.BLOCKED, f"they do not leave; {hint}"
+        yield start - third, OnTimeReason.BLOCKED, f"the drain does not finish; {hint}"
         return
-    not_started_text = f"nobody has begun to empty it; {hint}"
+    not_started_text = f"its drain has not begun; {hint}"
     if expected is not None:
         yield start - expected, OnTimeReason.NOT_STARTED, f"{from_history}, and {not_started_text}"
     yield start - (third if expected is not None else 2 * third), OnTimeReason.NOT_STARTED, not_started_text
@@ -265,7 +279,7 @@ def _keep_late(observation: Observation, timeliness: Timeliness) -> Timeliness:
     if timeliness.is_on_time is False or previous is None or previous.status != "False":
         return timeliness
     return Timeliness(
-        False, OnTimeReason.CATCHING_UP, f"{timeliness.message}; it was foreseen to be late", timeliness.requeue_at
+        False, OnTimeReason.CATCHING_UP, f"{timeliness.message}; it was predicted to be late", timeliness.requeue_at
     )
 
 

@@ -1,10 +1,10 @@
-"""What kstatus reads of a notice: the conditions Ready, Reconciling and Stalled. Pure.
+"""The kstatus conditions of a notice: Ready, Reconciling and Stalled. Pure.
 
-Ready is True when nothing is to be done about the notice now: it is over, its time has not come, its node is empty or
-is gone. Reconciling is True while the node is to be emptied. Stalled is True when a person must act: no node is found,
-the node will not be empty in time, or the source says that the maintenance failed. Absent means False.
+Ready is True when there is nothing to do for the notice now: it is over, it is not due yet, or its node is empty or
+deleted. Reconciling is True while the node must be drained. Stalled is True when a person must act: no node is found,
+the node will not be empty in time, or the source reports that the maintenance failed. Absent means False.
 
-All of it is known from what the other conditions say, so that it costs no writes of its own.
+All three follow from the other conditions, so they cost no additional writes.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Readiness:
     message: str
 
     def conditions(self) -> tuple[StatusCondition, ...]:
-        """Return the conditions: Ready, and what else is True."""
+        """Return the condition Ready, and Reconciling or Stalled if one of them is True."""
         is_ready = self.condition_type is NoticeCondition.READY
         ready = StatusCondition(
             type=NoticeCondition.READY, status=str(is_ready), reason=self.reason, message=self.message
@@ -42,7 +42,7 @@ class Readiness:
 def readiness(
     notice: MaintenanceNotice, lookup: NodeLookupResult, state: PhaseStatus, on_time: StatusCondition | None
 ) -> Readiness:
-    """Return how ready a notice is; `on_time` is its condition OnTime, as it is going to be."""
+    """Return the readiness of a notice; `on_time` is its new condition OnTime."""
     phase = state.phase
     if phase.is_over:
         return Readiness(NoticeCondition.READY, phase, state.message)

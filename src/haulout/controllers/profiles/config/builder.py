@@ -1,7 +1,7 @@
-"""Builds a configuration from a file: instances first, then the profiles whose chains name them.
+"""Builds a configuration from a file: first the instances, then the profiles whose chains name them.
 
-Everything is tried, even after something was found wrong, so that one look at a file tells all of it. An instance that
-cannot be built still counts as there: chains that name it are not wrong as well.
+Building continues after an error, so that one run reports all errors. An instance that cannot be built still counts as
+defined, so that chains that name it produce no further errors.
 """
 
 import re
@@ -49,10 +49,10 @@ from haulout.errors import ConfigError, ConfigErrors
 T = TypeVar("T")
 Layout = TypeVar("Layout", InstanceLayout, NotificationLayout)
 
-_BROKEN: Any = object()  # an instance that is there, but wrong
+_BROKEN: Any = object()  # a defined instance with errors
 _OF_PROFILES = {"intervals", "instances", "profiles"}
 _LENIENT_SUFFIX = re.compile(", (so it is ignored|which counts as an empty (list|mapping))")
-_UNUSED_REQUEUE = timedelta(minutes=1)  # nobody asks the outside
+_UNUSED_REQUEUE = timedelta(minutes=1)  # never used without profiles: no external queries
 
 
 def build(
@@ -64,7 +64,7 @@ def build(
     sections: Mapping[str, type],
     opens_files: bool = True,
 ) -> Loaded:
-    """Return the configuration that a file holds; raises `ConfigErrors`."""
+    """Return the configuration in a file. Raise `ConfigErrors`."""
     root, reading = open_reader(data, file=file, environ=environ, opens_files=opens_files)
     found = {
         name: reading.read(cls, root.get(name) if isinstance(root, MappingValue) else None, key=name)
@@ -82,13 +82,13 @@ def build(
     if reading.errors:
         raise ConfigErrors(_deduplicated(reading.errors), warnings=_deduplicated(reading.warnings))
     lint.lint(configuration, builder.definitions, reading)
-    used = reading.resolver.used  # a key that only `${…}` looks at has a use
+    used = reading.resolver.used  # a key that only a `${…}` refers to is in use
     warnings = [each for each in _deduplicated(reading.warnings) if each.key not in used]
     return Loaded(configuration, tuple(sorted(warnings, key=lambda each: each.line or 0)))
 
 
 def _promote_warnings(reading: ConfigReader, section: str) -> None:
-    """Make errors of the warnings about a section of ours: a limit that was not understood must not be a looser one."""
+    """Turn warnings about a section into errors: a limit that cannot be parsed must not become a looser limit."""
     section_warnings = [warning for warning in reading.warnings if re.match(rf"{section}\b", warning.key or "")]
     for warning in section_warnings:
         reading.warnings.remove(warning)
@@ -96,7 +96,7 @@ def _promote_warnings(reading: ConfigReader, section: str) -> None:
 
 
 def _lacks_profiles(root: Value | None) -> bool:
-    """Tell whether a file is about maintenances on a person's order and notices alone."""
+    """Return whether a file configures a budget, or notifications of NodeMaintenances and notices, but no profiles."""
     if not isinstance(root, MappingValue):
         return False
     found = set(root.entries)
@@ -105,7 +105,7 @@ def _lacks_profiles(root: Value | None) -> bool:
 
 
 def _deduplicated(problems: list[ConfigError]) -> list[ConfigError]:
-    # What stands behind several aliases is read for each of them.
+    # A value behind several aliases is read once for each of them.
     return list({str(each): each for each in problems}.values())
 
 
@@ -118,13 +118,13 @@ class _Builder:
         self._registries = registries
 
     def configuration(self, layout: FileLayout, sections: Mapping[str, Any]) -> Configuration:
-        """Return the whole, as far as it can be built."""
+        """Return the configuration, as far as it can be built."""
         instances = layout.instances
         checks = self._instances(instances.check, "check", self._registries.checks, self._plugin)
         notifications, rules = self._notifications(instances.notify, layout.notifications)
         triggers = self._instances(instances.trigger, "trigger", self._registries.triggers, self._plugin)
         chains = _Chains(self._reading, checks, notifications, triggers)
-        # Where profiles come and go with notices, a node without any is left as it is.
+        # If all profiles are notice profiles, nodes without one are left unmanaged: there is no default profile.
         is_notice_driven = bool(layout.profiles) and all(profile.on_notice for profile in layout.profiles)
         profiles = {} if is_notice_driven else {DEFAULT_PROFILE: Profile(DEFAULT_PROFILE)}
         for at, each in enumerate(layout.profiles):
@@ -142,7 +142,6 @@ class _Builder:
         )
 
     def without_profiles(self, layout: BudgetLayout, sections: Mapping[str, Any]) -> Configuration:
-        """Return a configuration without profiles."""
         _, rules = self._notifications(layout.instances.notify, layout.notifications)
         return Configuration(
             requeue=_UNUSED_REQUEUE,
@@ -155,7 +154,7 @@ class _Builder:
     def _notifications(
         self, instances: Iterable[NotificationLayout], rules: Iterable[NotificationRuleLayout]
     ) -> tuple[Mapping[str, tuple[Any, Any]], tuple[NotificationRule, ...]]:
-        """Return the notifications that chains may name, and those of objects, which need no schedule."""
+        """Return the notifications that chains may name, and the rules for objects, which need no schedule."""
         built = self._instances(instances, "notify", self._registries.notifications, self._notification)
         chains = _Chains(self._reading, {}, built, {})
         found = tuple(chains.rule(each, f"notifications[{at}]") for at, each in enumerate(rules))
@@ -189,7 +188,7 @@ class _Builder:
             return _BROKEN
         plugin = classes.get(layout.type)
         if plugin is None:
-            hint = yaml_decoder.did_you_mean(layout.type, classes) or f"; there are {', '.join(sorted(classes))}"
+            hint = yaml_decoder.did_you_mean(layout.type, classes) or f"; known types: {', '.join(sorted(classes))}"
             self._reading.add_error(path(key, "type"), f"expected a plugin, found {layout.type!r}{hint}")
             return _BROKEN
         built = self._reading.read(plugin, layout.config, key=path(key, "config"))
@@ -222,7 +221,7 @@ def _is_nothing(value: Value | None) -> bool:
 
 
 class _Chains:
-    """Makes chains of texts, and tells which of their names are unknown."""
+    """Parses chains, and reports names without an instance."""
 
     def __init__(
         self,
@@ -237,7 +236,7 @@ class _Chains:
         self._triggers = triggers
 
     def checks(self, text: str | None, key: str) -> CheckChain:
-        """Return the chain of checks that a text is."""
+        """Return the chain of checks for an expression."""
         expression = self._read(booleans.parse, text, key)
         if expression is None:
             return CheckChain(text or "", (), lambda _: False)
@@ -245,7 +244,7 @@ class _Chains:
         return CheckChain(expression.text, tuple(members), expression.evaluate)
 
     def notifications(self, text: str, key: str) -> tuple[NotificationMember, ...]:
-        """Return the chain of notifications that a text is."""
+        """Return the chain of notifications for an expression."""
         names = self._read(booleans.parse_names, text, key) or ()
         members = tuple(self._members(names, self._notifications, "notification", key))
         for name in (member.name for member in members if member.plugin[1] is None):
@@ -253,7 +252,6 @@ class _Chains:
         return tuple(NotificationMember(member.name, *member.plugin) for member in members)
 
     def rule(self, layout: NotificationRuleLayout, key: str) -> NotificationRule:
-        """Return which events are told by whom."""
         names = dict.fromkeys(layout.notify or ())
         members = self._members(names, self._notifications, "notification", path(key, "notify"))
         return NotificationRule(
@@ -263,7 +261,7 @@ class _Chains:
         )
 
     def triggers(self, text: str, key: str) -> tuple[Member[Any], ...]:
-        """Return the chain of triggers that a text is."""
+        """Return the chain of triggers for an expression."""
         names = self._read(booleans.parse_names, text, key) or ()
         return tuple(self._members(names, self._triggers, "trigger", key))
 
@@ -279,7 +277,7 @@ class _Chains:
             if name in known:
                 yield Member(name, known[name])
                 continue
-            hint = yaml_decoder.did_you_mean(name, known) or "; instances must have it"
+            hint = yaml_decoder.did_you_mean(name, known) or "; define it under instances"
             self._reading.add_error(key, f"expected the name of a {family} instance, found {name!r}{hint}")
 
 

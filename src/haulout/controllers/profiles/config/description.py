@@ -1,6 +1,6 @@
-"""Plugins of a configuration in words: which they are, how they are set, and what they do.
+"""Describes the plugins of a configuration: which they are, their options, and what they do.
 
-Options that are secrets are not shown, and what a `${…}` has become is shown as `${NAME}`: it may be one.
+Secret options are not shown, and the value of a `${NAME}` is shown as `${NAME}`, since it may be a secret.
 """
 
 import dataclasses
@@ -22,13 +22,13 @@ _CREDENTIALS = re.compile(r"://[^/@\s]+@")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceDescription:
-    """An instance in words."""
+    """The description of an instance."""
 
     family: str  # check, notification or trigger
     name: str
     type: str
-    options: Mapping[str, str]  # those that differ from their defaults, by their keys
-    summary: str  # the first sentence of its description
+    options: Mapping[str, str]  # by key; without those that equal their defaults
+    summary: str  # first sentence of the plugin's docstring
 
     @property
     def settings(self) -> str:
@@ -37,19 +37,19 @@ class InstanceDescription:
 
 
 def describe_instances(configuration: Configuration, values: Mapping[str, str]) -> tuple[InstanceDescription, ...]:
-    """Return all instances that are used, in the order in which chains name them; `values` are those of variables."""
+    """Return all instances in use, in the order in which chains name them; `values` are those of variables."""
     found = {(family, member.name): _describe(family, member, values) for family, member in _members(configuration)}
     return tuple(found.values())
 
 
 def summary_of(plugin: type) -> str:
-    """Return the first sentence of what a plugin says about itself."""
+    """Return the first sentence of a plugin's docstring."""
     text = " ".join((plugin.__doc__ or "").split("\n\n")[0].split())
     return re.split(r"(?<=[.:!?]) (?=[A-Z`])", text)[0].rstrip(":")
 
 
 def settings_of(plugin: Plugin, values: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a plugin that differ from their defaults, as text."""
+    """Return the options of a plugin that differ from their defaults, as text, with secrets redacted."""
     secret_fields = {field.name for field in dataclasses.fields(plugin) if not field.repr}  # type: ignore[arg-type]  # all are
     texts: dict[str, str] = {}
     for option in options_of(type(plugin)):
@@ -107,7 +107,7 @@ def _options(value: object) -> tuple[Option, ...]:
 
 
 def mask_values(text: str, values: Mapping[str, str]) -> str:
-    """Return a text in which the values of variables are their names, and addresses have no credentials."""
+    """Replace values of variables in a text by their names, and redact credentials in URLs."""
     for name, value in values.items():
         if value.strip() == text:
             return f"${{{name}}}"

@@ -1,6 +1,6 @@
-"""A profile as a picture and in words: for `haulout check` and for documentation.
+"""A profile as a diagram and as text: for `haulout check` and for documentation.
 
-`mermaid` returns a state diagram that GitHub, GitLab and most editors show; `explain` returns lines for a terminal.
+`mermaid` returns a state diagram that GitHub, GitLab and most editors render; `explain` yields lines for a terminal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,12 +16,11 @@ _IDS = {State.OPERATIONAL: "operational", State.REQUIRED: "required", State.IN_M
 
 
 def mermaid(profile: Profile) -> str:
-    """Return a Mermaid state diagram of a profile."""
     return "\n".join([*_diagram(profile), ""])
 
 
 def explain(configuration: Configuration) -> Iterator[str]:
-    """Yield lines that say what each profile does with a node."""
+    """Yield lines that describe what each profile does with a node."""
     for number, profile in enumerate(configuration.profiles.values()):
         if number:
             yield ""
@@ -54,7 +53,7 @@ def _label(transition: Transition) -> str:
 
 
 def explain_profile(profile: Profile) -> Iterator[str]:
-    """Yield lines that say what a profile does with a node."""
+    """Yield lines that describe what a profile does with a node."""
     yield f"profile {profile.name}{_node_selection(profile)}"
     if all(found == StateConfig() for found in profile.states.values()):
         yield "  nothing happens: nodes stay operational"
@@ -82,7 +81,7 @@ def _state_actions(found: StateConfig) -> Iterator[tuple[str, Members]]:
     if found.enter:
         yield "on entering:", found.enter
     if found.notify:
-        yield "tells:", found.notify
+        yield "notifies:", found.notify
 
 
 def _names(members: Members) -> str:
@@ -90,6 +89,6 @@ def _names(members: Members) -> str:
 
 
 def _escaped(text: str) -> str:
-    # Mermaid reads these as syntax; it knows the entity codes of HTML, with # instead of &.
+    # Mermaid parses these as syntax. It accepts HTML entity codes with # instead of &.
     codes = {"#": "#35;", ";": "#59;", ":": "#58;", "<": "#lt;", ">": "#gt;", '"': "#quot;", "&": "#amp;"}
     return "".join(codes.get(character, character) for character in text)

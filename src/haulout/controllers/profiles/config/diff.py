@@ -1,4 +1,4 @@
-"""What is different between two configurations, in words: for the log line and the event of a reload."""
+"""The differences between two configurations, for the log line and the event of a reload."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

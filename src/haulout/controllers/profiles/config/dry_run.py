@@ -1,13 +1,13 @@
-"""Tries a `maintenance.yaml` where it does not run: what is wrong with it, and what only a variable keeps it from.
+"""Loads a `maintenance.yaml` outside the operator, and separates its errors from variables that are only unset here.
 
-    found = attempt(data, registries, os.environ, file="maintenance.yaml", assume=True)
-    found.unset                      # names that this file needs, and that have no value here
-    found.loaded                     # None if `found.errors` has something
+    found = dry_run(data, registries, os.environ, file="maintenance.yaml", assume_placeholders=True)
+    found.unset   # names that the file needs and that have no value here
+    found.loaded  # None if there are `found.errors`
 
-A `${NAME}` that is not set on a desk may well be set in the pod. Which names these are is found by trying: a name is
-needed if the file has fewer errors, or others, as soon as it has a value. So it does not matter in which of its forms a
-`${…}` stands, and one that has a default is not missed. With `assume_placeholders` such names get a value that fits
-where they stand, as far as there is one; without, that they have none stays an error.
+A `${NAME}` that is not set on a workstation may be set in the pod. Such names are found by trial: a name is needed if
+the file has fewer errors, or other errors, once the name has a value. So the form of the `${…}` does not matter, and
+one with a default is not reported. With `assume_placeholders` these names get a value that fits, if there is one.
+Otherwise a missing value stays an error.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,21 +17,21 @@ from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.config.loader import Loaded, Registries
 from haulout.errors import ConfigError, ConfigErrors
 
-# One of these fits most options: a text, a duration, a number, a truth value, a time of day, an address, a server.
+# One of these fits most options: text, duration, number, boolean, time of day, URL, server address.
 _PLACEHOLDER_FORMATS = ("value-of-{}", "1m", "1", "true", "12:00", "https://{}.invalid", "{}.invalid:25")
-_MAX_ROUNDS = 5  # a value may be made of several names, of which only the first is missed at first
+_MAX_ROUNDS = 5  # a value may combine several names, of which the first error shows only one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What came of loading a file."""
+    """The result of loading a file."""
 
     loaded: Loaded | None
     errors: tuple[ConfigError, ...] = ()
     warnings: tuple[ConfigError, ...] = ()
-    unset: tuple[str, ...] = ()  # names that are needed, and have no value here
-    values: Mapping[str, str] = field(default_factory=dict, repr=False)  # of names that were looked up: maybe secrets
-    missing: tuple[str, ...] = ()  # names that were looked up, and have no value here
+    unset: tuple[str, ...] = ()  # needed names without a value here
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)  # of names that were looked up; may be secrets
+    missing: tuple[str, ...] = ()  # names that were looked up and have no value here
 
 
 def dry_run(
@@ -43,7 +43,7 @@ def dry_run(
     assume_placeholders: bool = False,
     opens_files: bool = True,
 ) -> DryRun:
-    """Return what comes of loading a file; whatever is wrong with it is in there."""
+    """Load a file; return its configuration or its errors. Never raise `ConfigErrors`."""
     runner = _Runner(data, registries, file, opens_files)
     first = runner.load(environ)
     completed, placeholders = runner.with_placeholders(first, environ)
@@ -53,7 +53,7 @@ def dry_run(
 def load_once(
     data: bytes, registries: Registries, environ: Mapping[str, str], *, file: str, opens_files: bool = True
 ) -> DryRun:
-    """Return the same, without trying which names are needed: all that have no value are told."""
+    """Load a file without finding out which names are needed: every unset name is an error."""
     return _dry_run(_Runner(data, registries, file, opens_files).load(environ))
 
 
@@ -69,16 +69,16 @@ def _dry_run(attempt: "_Attempt", *, unset: tuple[str, ...] = ()) -> DryRun:
 
 
 class _RecordingEnvironment(Mapping[str, str]):
-    """Variables, and which of them were asked for."""
+    """Environment variables; records which of them were looked up."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self.used: dict[str, str] = {}
-        self.missing: dict[str, None] = {}  # a set with an order
+        self.missing: dict[str, None] = {}  # a set in insertion order
         self._values = values
 
     def __getitem__(self, name: str) -> str:
         value = self._values.get(name)
-        if not value:  # an empty variable is none
+        if not value:  # an empty variable counts as unset
             self.missing[name] = None
             raise KeyError(name)
         self.used[name] = value
@@ -99,7 +99,7 @@ class _Attempt:
     warnings: tuple[ConfigError, ...] = ()
 
     def has_other_errors_than(self, other: "_Attempt") -> bool:
-        """Tell whether there are as many errors, but others: then one thing was missed behind another."""
+        """Return whether there are as many errors, but different ones: then one missing name hid another."""
         is_as_many = len(self.errors) == len(other.errors)
         return is_as_many and set(map(str, self.errors)) != set(map(str, other.errors))
 
@@ -120,7 +120,7 @@ class _Runner:
         return _Attempt(environment, loaded, (), loaded.warnings)
 
     def with_placeholders(self, best: _Attempt, environ: Mapping[str, str]) -> tuple[_Attempt, dict[str, str]]:
-        """Return what comes of it with values for the names that are missed, and these values."""
+        """Return the best attempt with placeholder values for unset names, and these values."""
         placeholders: dict[str, str] = {}
         for _ in range(_MAX_ROUNDS):
             before = best
@@ -135,12 +135,12 @@ class _Runner:
     def _with_one_more_placeholder(
         self, name: str, environ: Mapping[str, str], best: _Attempt
     ) -> tuple[_Attempt, str] | None:
-        """Return what comes of a value for one more name, and the value; None if none makes it better."""
+        """Return the attempt with a value for one more name, and the value; None if no value improves the result."""
         attempts = [
             (self.load({**environ, name: candidate}), candidate)
             for candidate in (candidate.format(name) for candidate in _PLACEHOLDER_FORMATS)
         ]
         better = [candidate for candidate in attempts if len(candidate[0].errors) < len(best.errors)]
-        if better:  # and of these one that fits: what does not is a warning, too
+        if better:  # prefer a value that fits: a wrong one causes warnings
             return min(better, key=lambda candidate: (len(candidate[0].errors), len(candidate[0].warnings)))
         return next((candidate for candidate in attempts if candidate[0].has_other_errors_than(best)), None)

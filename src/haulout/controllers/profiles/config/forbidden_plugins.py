@@ -1,10 +1,10 @@
-"""Configurations of which the operator may not do all: what it may not do is barred, and says why; the rest works.
+"""Replaces plugins that need a missing permission by ones that report it, so that the rest of the configuration works.
 
-    usable = barred(configuration, refused, namespace="haulout")
+    usable = without_forbidden_plugins(configuration, refused, namespace="haulout")
 
-A barred check cannot be told: its chain does not pass unless it passes anyway, and `haulout why` shows the reason. A
-barred trigger fails before its chain does anything: no node is cordoned for a drain that could not follow. So nothing
-begins that could not be brought to its end. Notifications are not barred: one that fails is told, and stops nothing.
+A forbidden check is unknown: its chain passes only if the check does not matter, and `haulout why` shows the reason. A
+forbidden trigger fails before its chain has any effect: no node is cordoned for a drain that could not follow. So
+nothing starts that cannot be completed. Notifications are not replaced: one that fails is reported and blocks nothing.
 """
 
 from collections.abc import Collection
@@ -17,35 +17,33 @@ from haulout.controllers.profiles.plugin import Action, Check, CheckResult, Plug
 from haulout.errors import HauloutError
 from haulout.kube.rbac import DeniedPermission, Permission
 
-PERMISSIONS_MISSING = "PermissionsMissing"  # about the operator's namespace: what it lacks
+PERMISSIONS_MISSING = "PermissionsMissing"  # event on the operator's namespace: lists the missing permissions
 
 
 class PermissionMissing(HauloutError):
-    """The operator lacks a permission."""
+    """Raised if the operator lacks a permission."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForbiddenCheck(Check):
-    """Stands for a check that the operator may not make."""
+    """Replaces a check that the operator may not evaluate."""
 
-    type: str  # type: ignore[misc]  # of the one that it stands for
+    type: str  # type: ignore[misc]  # of the replaced check
     reason: str
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return that it cannot be told."""
         del context
         return unknown(self.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class ForbiddenTrigger(Trigger):
-    """Stands for a trigger that the operator may not pull."""
+    """Replaces a trigger that the operator may not run."""
 
-    type: str  # type: ignore[misc]  # of the one that it stands for
+    type: str  # type: ignore[misc]  # of the replaced trigger
     reason: str
 
     def actions(self, context: PluginContext) -> tuple[Action, ...]:
-        """Fail."""
         del context
         raise PermissionMissing(self.reason)
 
@@ -53,7 +51,7 @@ class ForbiddenTrigger(Trigger):
 def without_forbidden_plugins(
     configuration: Configuration, refused: Collection[DeniedPermission], *, namespace: str
 ) -> Configuration:
-    """Return a configuration without what needs a permission that was refused."""
+    """Return the configuration with all plugins replaced that need a denied permission."""
     if not refused:
         return configuration
     replacer = _Replacer(refused, namespace)
@@ -63,7 +61,7 @@ def without_forbidden_plugins(
 
 
 def format_refusals(refused: Collection[DeniedPermission]) -> str:
-    """Return what is missing, for people: `list, watch leases.coordination.k8s.io in kube-system (to see leases)`."""
+    """Return the missing permissions: `list, watch leases.coordination.k8s.io in kube-system (to see leases)`."""
     verbs: dict[tuple[str, str], list[str]] = {}
     for permission, verb, _ in refused:
         names = f" {', '.join(permission.names)}" if permission.names else ""
@@ -72,7 +70,7 @@ def format_refusals(refused: Collection[DeniedPermission]) -> str:
 
 
 class _Replacer:
-    """Puts what is barred into the place of what it stands for."""
+    """Replaces the forbidden plugins of profiles."""
 
     def __init__(self, refused: Collection[DeniedPermission], namespace: str) -> None:
         self._refused: dict[Permission, list[DeniedPermission]] = {}

@@ -1,4 +1,4 @@
-"""The JSON schema of a whole `maintenance.yaml`, for editors that complete and check while one types."""
+"""The JSON schema of a `maintenance.yaml`, for completion and validation in editors."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from haulout.controllers.profiles.config.options import schema
 
 
 def schema_text(registries: Registries) -> str:
-    """Return the JSON schema of files that may use these plugins."""
+    """Return the schema as text."""
     return json.dumps(file_schema(registries), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -1,6 +1,7 @@
-"""What stands where in a `maintenance.yaml`: the layout of the file, before anything is made of it.
+"""The layout of a `maintenance.yaml`: the structure of the file before it is interpreted.
 
-`loader` reads a file into these and builds the model from them; the JSON schema for editors comes from here, too.
+`loader` reads a file into these classes and builds the model from them. The JSON schema for editors is derived from
+them, too.
 """
 
 from collections.abc import Iterator
@@ -21,19 +22,20 @@ from haulout.kube.selectors import Selector
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalsLayout:
-    """How often things happen."""
+    """Intervals of the controller."""
 
-    requeue: timedelta = option("how long a node may go without being looked at, where a check asks the outside")
+    requeue: timedelta = option(
+        "how often at least a node is reconciled if one of its checks queries an external service"
+    )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense."""
         if self.requeue < timedelta():
             yield "requeue", "expected a duration that is not negative"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardLayout:
-    """What the dashboard shows."""
+    """Settings of the dashboard."""
 
     label_filter: tuple[str, ...] = option("keys of node labels that the JSON API and the dashboard show", default=())
 
@@ -42,8 +44,8 @@ class DashboardLayout:
 class InstanceLayout:
     """A plugin with a name and a configuration."""
 
-    name: str = option("how chains call it", default="")
-    type: str = option("which plugin it is")
+    name: str = option("the name that chains use", default="")
+    type: str = option("the type of the plugin")
     config: Value | None = option("the plugin's options", default=None, kind=RAW)
 
 
@@ -51,7 +53,7 @@ class InstanceLayout:
 class ScheduleLayout:
     """When a notification is sent."""
 
-    type: str = option("which schedule it is: periodic, scheduled or oneshot")
+    type: str = option("the type of the schedule: periodic, scheduled or oneshot")
     config: Value | None = option("the schedule's options", default=None, kind=RAW)
 
 
@@ -59,11 +61,11 @@ class ScheduleLayout:
 class NotificationLayout:
     """A notification plugin with a name, a configuration and a schedule."""
 
-    name: str = option("how chains call it", default="")
-    type: str = option("which plugin it is")
+    name: str = option("the name that chains use", default="")
+    type: str = option("the type of the plugin")
     config: Value | None = option("the plugin's options", default=None, kind=RAW)
     schedule: ScheduleLayout | None = option(
-        "when it is sent in a state of a profile; `notifications` do without", default=None
+        "when it is sent in a state of a profile; `notifications` do not need it", default=None
     )
 
 
@@ -78,7 +80,7 @@ class InstancesLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransitionLayout:
-    """A way from one state to the next."""
+    """A transition from one state to another."""
 
     check: str = option("the checks that have to pass, such as `a && !(b || c)`")
     next: State = option("the state that it leads to")
@@ -91,34 +93,31 @@ class StateLayout:
 
     enter: str = option("the triggers that run when the state is entered", default="")
     notify: str = option("the notifications that are sent in this state", default="")
-    transitions: tuple[TransitionLayout, ...] = option("the ways out of this state", default=())
+    transitions: tuple[TransitionLayout, ...] = option("the transitions out of this state", default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileLayout:
-    """A profile: what happens in each state, and which nodes it is for."""
+    """A profile: what happens in each state, and which nodes it applies to."""
 
-    name: str = option("how the label cloud.sap/maintenance-profile calls it")
+    name: str = option("the name that the node label cloud.sap/maintenance-profile contains")
     selector: Selector | None = option(
         "nodes that have this profile even without that label; only Haulout knows this key",
         default=None,
         kind=TextFormat("a label selector such as pool=gpu", selectors.parse),
     )
     on_notice: bool = option(
-        "nodes have this profile only while maintenance is announced for them, and until it is done with them; only "
-        "Haulout knows this key",
+        "nodes have this profile only while maintenance is announced for them, and until the profile has completed it; "
+        "only Haulout knows this key",
         default=False,
     )
-    operational: StateLayout = option("the state of a node that nobody works on", default=None)
-    required: StateLayout = option(
-        "the state of a node that has to be maintained", default=None, key=State.REQUIRED.value
-    )
+    operational: StateLayout = option("the state of a node that needs no maintenance", default=None)
+    required: StateLayout = option("the state of a node that needs maintenance", default=None, key=State.REQUIRED.value)
     in_maintenance: StateLayout = option(
-        "the state of a node that is worked on", default=None, key=State.IN_MAINTENANCE.value
+        "the state of a node in maintenance", default=None, key=State.IN_MAINTENANCE.value
     )
 
     def state(self, state: State) -> StateLayout:
-        """Return what happens in a state."""
         found: dict[State, Any] = {
             State.OPERATIONAL: self.operational,
             State.REQUIRED: self.required,
@@ -130,25 +129,24 @@ class ProfileLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitLayout:
-    """How many nodes may be out of service at once, whoever takes them: in all, or in each group."""
+    """How many nodes may be unavailable at once, whatever the cause: in total, or in each group."""
 
     max: int | str = option(
-        "how many nodes: a number, or a share of the nodes that the limit is about, such as 10%",
+        "how many nodes: a number, or a percentage of the nodes that the limit applies to, such as 10%",
         kind=TextFormat(
             "a number of at least 1, or a share from 1% to 100%", parse_max_unavailable, accepts_numbers=True
         ),
     )
     group_by: tuple[str, ...] = option(
-        "keys of labels: the limit holds for each group of nodes that have the same values of them", default=()
+        "label keys: the limit applies to each group of nodes with the same values of these labels", default=()
     )
     selector: Selector | None = option(
-        "the limit is only about nodes with these labels",
+        "the limit applies only to nodes with these labels",
         default=None,
         kind=TextFormat("a label selector such as pool=gpu", selectors.parse),
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense."""
         for at, key in enumerate(self.group_by):
             if not selectors.is_qualified_name(key):
                 expected = "the key of a label, such as topology.kubernetes.io/zone"
@@ -160,26 +158,25 @@ class NotificationRuleLayout:
     """Notifications about NodeMaintenances and MaintenanceNotices."""
 
     notify: tuple[str, ...] = option("names of instances under `instances.notify`", required=True)
-    events: tuple[EventName, ...] = option("what is told; without it, all", default=())
+    events: tuple[EventName, ...] = option("the events to notify about; default: all", default=())
     after: timedelta = option(
-        "how long a NodeMaintenance must have been blocked before NodeMaintenanceBlocked is told", default=BLOCKED_AFTER
+        "how long a NodeMaintenance must have been blocked before NodeMaintenanceBlocked is sent", default=BLOCKED_AFTER
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense."""
         if self.after < timedelta():
             yield "after", "expected a duration that is not negative"
         if self.events and EventName.NODE_MAINTENANCE_BLOCKED not in self.events and self.after != BLOCKED_AFTER:
-            yield "after", f"it is about {EventName.NODE_MAINTENANCE_BLOCKED}, which is not among the events"
+            yield "after", f"it applies only to {EventName.NODE_MAINTENANCE_BLOCKED}, which is not among the events"
 
 
-_NOTIFICATIONS = "who is told about NodeMaintenances and MaintenanceNotices; only Haulout knows this key"
-_BUDGET = "limits on how many nodes are out of service at once, whoever takes them; only Haulout knows this key"
+_NOTIFICATIONS = "notifications about NodeMaintenances and MaintenanceNotices; only Haulout knows this key"
+_BUDGET = "limits on how many nodes are unavailable at once, whatever the cause; only Haulout knows this key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLayout:
-    """A file that has a budget or notifications, and nothing of profiles."""
+    """A file that has a budget or notifications, but no profiles."""
 
     instances: InstancesLayout = option("the plugins that notifications may name", default=None)
     budget: tuple[LimitLayout, ...] = option(_BUDGET, default=())

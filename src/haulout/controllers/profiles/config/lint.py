@@ -1,7 +1,7 @@
-"""Looks through a configuration that loads for what is probably not meant.
+"""Warns about parts of a valid configuration that are probably not intended.
 
-None of this is an error, since the SAP maintenance-controller loads such files without a word: names given twice,
-instances that no chain names, states that no way leads to or from, plugins where they make no sense.
+None of this is an error, since the SAP maintenance-controller loads such files silently: duplicate names, instances
+that no chain names, states that no transition leads to or from, plugins in states where they make no sense.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,24 +18,23 @@ _FAMILY_NAMES = {"check": "check", "notify": "notification", "trigger": "trigger
 
 @dataclass(slots=True)
 class Definitions:
-    """Where names are defined: the keys of those that count, by family and name."""
+    """Where names are defined: the key of the effective definition, by family and name."""
 
     keys: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def add(self, family: str, name: str, key: str, reading: ConfigReader) -> None:
-        """Note a definition; one of the same name above it no longer counts."""
+        """Record a definition. It overrides an earlier one of the same name."""
         before = self.keys.get((family, name))
         if before is not None and name:
             reading.add_warning(
                 f"{key}.name",
-                f"expected each {_FAMILY_NAMES[family]} to have a name of its own, found {name!r} in line "
+                f"expected each {_FAMILY_NAMES[family]} to have a unique name, found {name!r} in line "
                 f"{reading.line_of(f'{before}.name')} too; the one in line {reading.line_of(f'{key}.name')} counts",
             )
         self.keys[family, name] = key
 
 
 def lint(configuration: Configuration, places: Definitions, reading: ConfigReader) -> None:
-    """Warn of what is probably not meant."""
     _warn_about_unused(configuration, places, reading)
     for profile in configuration.profiles.values():
         key = places.keys.get(("profile", profile.name))
@@ -44,7 +43,7 @@ def lint(configuration: Configuration, places: Definitions, reading: ConfigReade
 
 
 def reachable_states(profile: Profile) -> set[State]:
-    """Return the states that a node can get into, beginning with operational."""
+    """Return the states that a node can reach from operational."""
     found: set[State] = set()
     pending = [State.OPERATIONAL]
     while pending:

@@ -1,16 +1,15 @@
-"""Loads a `maintenance.yaml`, checked as a whole.
+"""Loads and validates a `maintenance.yaml`.
 
-    loaded = config.load(Path("config/maintenance.yaml"), registries, os.environ)
+    loaded = loader.load(Path("config/maintenance.yaml"), registries, os.environ)
     loaded.configuration.profiles["flatcar"].states[State.OPERATIONAL].transitions
-    loaded.warnings                     # what the Go controller would not even mention
+    loaded.warnings  # what the Go controller accepts silently
 
-A file that the SAP maintenance-controller loads is loaded, with the same meaning, and one that it refuses is refused;
-but all reasons come at once, each with its line. A configuration is a value that never changes: an edited file makes
-another one.
+A file that the SAP maintenance-controller loads is loaded with the same meaning, and one that it rejects is rejected.
+All errors are reported at once, each with its line. A configuration is immutable: an edited file becomes a new one.
 
-Which plugins there are is not known here: `Registries` has their classes by type. A top-level section that belongs to
-somebody else is named in `sections`, with the options class that it is read into; `Configuration.sections` has what
-came out.
+This module does not know which plugins exist: `Registries` has their classes by type. A top-level section that belongs
+to another component is named in `sections`, with the options class to read it into. `Configuration.sections` has the
+result.
 """
 
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from haulout.errors import ConfigError, ConfigErrors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registries:
-    """The plugin classes that there are, by type. Types of schedules are compared without case."""
+    """The available plugin classes, by type. Types of schedules are case-insensitive."""
 
     checks: Mapping[str, type] = field(default_factory=dict)
     triggers: Mapping[str, type] = field(default_factory=dict)
@@ -33,7 +32,7 @@ class Registries:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration, and what about its file is probably not meant, in the order of the lines."""
+    """A configuration and its warnings, in the order of the lines."""
 
     configuration: Configuration
     warnings: tuple[ConfigError, ...] = ()
@@ -48,9 +47,10 @@ def load(
     sections: Mapping[str, type] | None = None,
     opens_files: bool = True,
 ) -> Loaded:
-    """Return what a file, or its content, says; `ConfigErrors` has all that is wrong with it.
+    """Return the configuration in a file or its content. Raise `ConfigErrors` with all errors.
 
-    Of files that it names it is told what is wrong with them, unless somebody wrote it who may not read them.
+    Files that the configuration names are validated too, unless `opens_files` is false: the author of the file may lack
+    permission to read them.
     """
     from haulout.controllers.profiles.config.builder import build
 
@@ -60,7 +60,7 @@ def load(
 
 
 def read_file(path: Path, name: str) -> bytes:
-    """Return what a file holds; raises `ConfigErrors`."""
+    """Return the content of a file. Raise `ConfigErrors` if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:

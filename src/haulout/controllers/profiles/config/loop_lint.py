@@ -1,11 +1,11 @@
-"""Finds profiles that would take a node for a notice and give it back for the same one, again and again. Pure.
+"""Finds profiles that would take a node out of service for a notice and return it for the same one, repeatedly. Pure.
 
-A maintenance is imagined as far away as each check looks ahead, and begun. If a way into a state is open then, and so
-is one back because a check says that nothing is near, the two contradict each other: `due` with a lead time of 40m on
-the way there, and `!due` with 15m or `!active` on the way back. Other checks are taken to pass if that
-matters.
+It evaluates the notice checks for example maintenances: one that starts after the lead time of each check, and one that
+has started. If a path into a state is open, and a way back is open because a check returns that nothing is near, the
+two contradict each other: for example `due` with a lead time of 40m on the way in, and `!due` with 15m or `!active` on
+the way back. Other checks are assumed to pass where that matters.
 
-The check `over` never contradicts: it reads a maintenance as those checks do that took the node for it.
+The check `over` never contradicts: it interprets a maintenance like the checks that took the node for it.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _OTHER_SOURCE = "\0"  # a source that no check names
 
 @dataclass(frozen=True, slots=True)
 class TransitionLoop:
-    """A transition, by the state it begins in and its number, and why it makes a node go in circles."""
+    """A transition, by its state and number, and why it makes a node loop."""
 
     state: State
     number: int
@@ -35,7 +35,7 @@ class TransitionLoop:
 
 
 def transition_loops(profile: Profile) -> Iterator[TransitionLoop]:
-    """Yield the transitions that give back what was taken for the same maintenance."""
+    """Yield the transitions that return a node for the maintenance that it was taken for."""
     examples = tuple(_example_notices(profile))
     for state in _ORDER[1:]:
         for number, transition in enumerate(profile.states[state].transitions):
@@ -44,17 +44,18 @@ def transition_loops(profile: Profile) -> Iterator[TransitionLoop]:
                 when for notice, when in examples if leads_back and _loops(profile, state, transition.check, notice)
             )
             if when := next(found, ""):
-                reason = f"{when} it passes, and so does a way to {state.value}: the node would go back and forth"
-                yield TransitionLoop(state, number, f"{reason}. A notice check with `when: over` waits for the end")
+                reason = f"{when} it passes, and so does a path to {state.value}: the node would go back and forth"
+                advice = "A notice check with `when: over` waits for the end of the maintenance"
+                yield TransitionLoop(state, number, f"{reason}. {advice}")
 
 
 def _loops(profile: Profile, state: State, back: CheckChain, notice: MaintenanceNotice) -> bool:
-    """Tell whether a node gets to a state for a maintenance, and back because a check does not see that near."""
+    """Return whether a notice leads a node into a state, and back because a check does not match the notice."""
     if not profile.is_reachable(state, lambda check: _outcome(check, notice)):
         return False
     values = {member.name: _outcome(member.plugin, notice) for member in back.members}
-    is_out_of_sight = any(_outcome(member.plugin, notice) is False for member in back.members)
-    return is_out_of_sight and back.evaluate(values) is not False
+    is_not_matched = any(_outcome(member.plugin, notice) is False for member in back.members)
+    return is_not_matched and back.evaluate(values) is not False
 
 
 def _outcome(check: Check, notice: MaintenanceNotice) -> bool | None:

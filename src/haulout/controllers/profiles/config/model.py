@@ -1,4 +1,4 @@
-"""Profiles as they are configured: values, as the loader makes them and the machine walks through them."""
+"""Profiles as configured: immutable values that the loader builds and decisions evaluate."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class Member(Generic[P]):
-    """A plugin in a chain, by the name of its instance."""
+    """A plugin in a chain, with the name of its instance."""
 
     name: str
     plugin: P
@@ -23,18 +23,18 @@ class Member(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class NotificationMember(Member[Notification]):
-    """A notification in a chain, with when it is sent."""
+    """A notification in a chain, with its schedule."""
 
     schedule: Schedule
 
 
 @dataclass(frozen=True, slots=True)
 class CheckChain:
-    """Checks, and how their verdicts go together; an unknown one makes an unknown chain, unless it does not matter."""
+    """Checks and the expression that combines them. An unknown result makes the chain unknown if it matters."""
 
     text: str
     members: tuple[Member[Check], ...]
-    # Equal texts over equal members say the same, though each has a function of its own.
+    # Excluded from comparison: equal texts over equal members mean the same, although each has its own function.
     evaluate: Callable[[Mapping[str, bool | None]], bool | None] = field(compare=False, repr=False)
 
     @property
@@ -45,7 +45,7 @@ class CheckChain:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A way out of a state."""
+    """A transition out of a state."""
 
     check: CheckChain
     next: State
@@ -70,12 +70,12 @@ class Profile:
 
     name: str
     states: Mapping[State, StateConfig] = field(default_factory=lambda: dict.fromkeys(State, _NO_ACTIONS))
-    selector: Selector | None = None  # nodes that have it though no label says so
-    on_notice: bool = False  # of these, only those that it has to do with: something is announced, or was
-    is_ending: bool = False  # only nodes that it is not done with yet: it is not configured any more
+    selector: Selector | None = None  # nodes that have the profile without the label
+    on_notice: bool = False  # only while the node has a maintenance notice, and until the profile is operational again
+    is_ending: bool = False  # no longer configured: kept only for nodes that it has not finished with
 
     def members(self) -> Iterator[tuple[str, Plugin]]:
-        """Yield all plugins in its chains by the names of their instances; a schedule has that of its notification."""
+        """Yield all plugins in its chains with their instance names; a schedule has the name of its notification."""
         for state in self.states.values():
             for notification in state.notify:
                 yield notification.name, notification.plugin
@@ -86,7 +86,7 @@ class Profile:
                 yield from ((member.name, member.plugin) for member in transition.trigger)
 
     def paths_to(self, state: State) -> Iterator[tuple[CheckChain, ...]]:
-        """Yield the ways from operational to a state: each the chains that have to pass, one after the other."""
+        """Yield the paths from operational to a state: for each, the chains that must pass, in order."""
         for first in self.states[State.OPERATIONAL].transitions:
             if first.next is state is not State.OPERATIONAL:
                 yield (first.check,)
@@ -95,7 +95,10 @@ class Profile:
                 yield from ((first.check, second.check) for second in second_transitions if second.next is state)
 
     def is_reachable(self, state: State, outcome_of: Callable[[Check], bool | None]) -> bool:
-        """Tell whether a way to a state may be open if checks say this, and one on it passes; None: it may or not."""
+        """Return whether a path to a state may be open with these outcomes of checks, and one on it passes.
+
+        The outcome None means that the check may pass or not.
+        """
         for path in self.paths_to(state):
             outcomes = [(chain, {member.name: outcome_of(member.plugin) for member in chain.members}) for chain in path]
             passes = any(value for _, values in outcomes for value in values.values())
@@ -106,31 +109,31 @@ class Profile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationRule:
-    """Which events of objects are told, and by which notifications."""
+    """Which events of objects to send, and by which notifications."""
 
     members: tuple[Member[Notification], ...]
     events: frozenset[EventName] = frozenset(EventName)
-    after: timedelta = timedelta()  # how long something must have been blocked
+    after: timedelta = timedelta()  # how long an object must have been blocked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """A whole file."""
+    """A whole configuration file."""
 
-    requeue: timedelta  # how old an answer from outside may be
-    profiles: Mapping[str, Profile]  # none: nothing is done by profiles, not even the default one
+    requeue: timedelta  # default maximum age of external query results
+    profiles: Mapping[str, Profile]  # empty: profiles manage nothing, not even the default one
     label_filter: tuple[str, ...] = ()
     needs: frozenset[Need] = frozenset()
-    budget: Budget = NO_BUDGET  # that profiles share with all others who take nodes out of service
-    notifications: tuple[NotificationRule, ...] = ()  # of objects; those of profiles are in their states
-    sections: Mapping[str, Any] = field(default_factory=dict)  # what else the file has, for those who know it
+    budget: Budget = NO_BUDGET  # shared by profiles and all other causes of maintenance
+    notifications: tuple[NotificationRule, ...] = ()  # for objects; those of profiles are in their states
+    sections: Mapping[str, Any] = field(default_factory=dict)  # other sections, for the components that own them
 
     def plugins(self) -> Iterator[Plugin]:
-        """Yield all plugins in chains, those that are used more than once as often."""
+        """Yield all plugins in chains; one that is used several times is yielded as often."""
         yield from (plugin for _, plugin in self.members())
 
     def members(self) -> Iterator[tuple[str, Plugin]]:
-        """Yield the same, each with the name of its instance."""
+        """Yield all plugins in chains with the names of their instances."""
         for profile in self.profiles.values():
             yield from profile.members()
         for rule in self.notifications:
@@ -138,6 +141,6 @@ class Configuration:
 
 
 def needs_of(profiles: Collection[Profile]) -> frozenset[Need]:
-    """Return what is followed for profiles and their plugins."""
+    """Return what informers must watch for profiles and their plugins."""
     own_needs = frozenset({Need.NOTICES} if any(profile.on_notice for profile in profiles) else ())
     return own_needs.union(*(getattr(plugin, "needs", ()) for profile in profiles for _, plugin in profile.members()))

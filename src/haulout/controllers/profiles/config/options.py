@@ -1,23 +1,24 @@
-"""Options of plugins: a dataclass says what there may be, and this reads it from a file.
+"""Options of plugins: a dataclass declares them, and the configuration reader fills them from a file.
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class HasLabel:
         "Passes when the node has a label."
-        key: str = option("the label's key")                            # without a default it is required
+        key: str = option("the label's key")                      # required, since it has no default
         value: str = option("its value; any, if empty", default="")
 
-        def problems(self) -> Iterator[tuple[str, str]]:          # optional: what only the values show
+        def problems(self) -> Iterator[tuple[str, str]]:          # optional: checks that need the values
             if " " in self.key:
                 yield "key", "expected a key without blanks"
 
 Fields may be `str`, `int`, `float`, `bool`, `timedelta`, an enum of texts or `Literal`, another such dataclass, a
 `tuple[…, ...]` or `Mapping[str, …]` of these, `Any` for plain values, and each of them `| None`. A field of another
-type carries a `TextFormat`, which makes its value from a text. The key in the file is the field's name in camelCase, or
+type has a `TextFormat`, which parses its value from a text. The key in the file is the field's name in camelCase, or
 `key=`.
 
-Values are converted as the SAP maintenance-controller converts them (`coercion`), lists from single values included.
-"Required" means what it means there: not empty, not zero. A key that nobody knows is a warning. All that is wrong is
-told at once. What `warnings()` and `template_problems()` yield, in the same form, are warnings: Go would not notice.
+Values are converted as the SAP maintenance-controller converts them (`coercion`), including single values to lists.
+"Required" has the meaning that it has there: not empty, not zero. An unknown key is a warning. All errors are reported
+at once. What `warnings()` and `template_problems()` yield, in the same form as `problems()`, are warnings, since the Go
+controller would not notice them.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ _METADATA: Final = "haulout.option"
 
 
 class OptionKind(enum.Enum):
-    """Kinds of fields that are filled otherwise."""
+    """Kinds of fields with special handling."""
 
     REST = "all keys that no other field has, as plain values"
     RAW = "the value as it was read, for a reader of its own"
@@ -48,7 +49,7 @@ RAW = OptionKind.RAW
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meta:
-    """What `option` says about a field, beyond its type."""
+    """The arguments of `option` for a field."""
 
     description: str
     required: bool
@@ -64,7 +65,7 @@ def option(
     key: str | None = None,
     kind: TextFormat | OptionKind | None = None,
 ) -> Any:
-    """Return a dataclass field that is an option; without a default it is required."""
+    """Return a dataclass field that is an option; it is required if it has no default."""
     is_required = default is MISSING if required is None else required
     metadata = {_METADATA: _Meta(description=description, required=is_required, key=key, kind=kind)}
     if isinstance(default, dict):
@@ -74,15 +75,15 @@ def option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option of a class: everything that is known about it."""
+    """One option of a class, with all its metadata."""
 
-    field: str  # the name in Python
-    key: str  # the name in files
+    field: str  # name in Python
+    key: str  # name in files
     description: str
     required: bool
     default: Any  # MISSING: none
     type: Any  # without None
-    optional: bool  # whether None is a value
+    optional: bool  # whether None is allowed
     kind: TextFormat | OptionKind | None
 
 
@@ -124,18 +125,18 @@ def _camel_case(name: str) -> str:
 
 
 def item_type(kind: Any) -> Any:
-    """Return the type of the items of a tuple type, or None if it is none."""
+    """Return the type of the items of a tuple type; None for other types."""
     return typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else None
 
 
 def value_type(kind: Any) -> Any:
-    """Return the type of the values of a mapping type, or None if it is none."""
+    """Return the type of the values of a mapping type; None for other types."""
     is_mapping = typing.get_origin(kind) in {dict, Mapping}
     return typing.get_args(kind)[1] if is_mapping else (Any if kind in {dict, Mapping} else None)
 
 
 def choices(kind: Any) -> dict[str, Any] | None:
-    """Return the texts that an enum or a Literal allows, with their values, or None."""
+    """Return the texts that an enum or a Literal allows, with their values; None for other types."""
     if typing.get_origin(kind) is Literal:
         return {str(value): value for value in typing.get_args(kind)}
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
@@ -145,7 +146,7 @@ def choices(kind: Any) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionRow:
-    """One line of a reference page."""
+    """One row of a reference page."""
 
     key: str
     kind: str
@@ -155,7 +156,7 @@ class OptionRow:
 
 
 def describe(cls: type, *, below: str = "") -> Iterator[OptionRow]:
-    """Yield a row for each option of a class, those of classes inside it included."""
+    """Yield a row for each option of a class, including those of nested classes."""
     for each in options_of(cls):
         name = f"{below}{each.key}"
         default = "" if each.default in (MISSING, None) or each.required else _format_default(each.default)
@@ -168,7 +169,7 @@ def describe(cls: type, *, below: str = "") -> Iterator[OptionRow]:
 
 
 def schema(cls: type) -> dict[str, Any]:
-    """Return the JSON schema of a class, for editors. It allows what is converted, and `${…}` everywhere."""
+    """Return the JSON schema of a class, for editors. It allows values that are converted, and `${…}` everywhere."""
     options = options_of(cls)
     properties = {each.key: {**_schema_of(each), "description": each.description} for each in options}
     result: dict[str, Any] = {"type": ["object", "null"], "properties": properties}

@@ -1,11 +1,11 @@
-"""Reads values of a file into the dataclasses of `options`, and notes all that is wrong on the way.
+"""Reads values of a file into the dataclasses of `options`, and collects all errors.
 
-    reading = Reading(file="maintenance.yaml", resolver=Resolver(root, environ))
-    plugin = reading.read(HasLabel, value, key="instances.check[0].config")     # None if something is wrong
-    reading.wrong("instances.check[0].type", "expected …")                       # what only the caller can see
+    reader = ConfigReader(file="maintenance.yaml", resolver=Resolver(root, environ))
+    plugin = reader.read(HasLabel, value, key="instances.check[0].config")  # None if there are errors
+    reader.add_error("instances.check[0].type", "expected …")               # for errors that only the caller can find
 
-A complaint names a key; the line is that of the key, or of what it would stand in. What a `${…}` has become is never
-part of a complaint: it may be a secret.
+An error names a key and its line, or the line of the enclosing value if the key is missing. The value of a `${…}` never
+appears in an error: it may be a secret.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from haulout.errors import ConfigError, ConfigErrors
 T = TypeVar("T")
 Entries = Dictionary[str, goyaml.Entry]
 
-_WRONG: Any = object()  # instead of a value: the problem has been told
+_WRONG: Any = object()  # replaces a value whose error has been reported
 _SCALARS: dict[Any, Callable[[goyaml.Plain], Any]] = {
     int: coercion.integer,
     float: coercion.number,
@@ -46,7 +46,7 @@ _EXPECTED: dict[Any, str] = {
 def read(
     cls: type[T], data: bytes | str, *, file: str = "config", environ: Dictionary[str, str] | None = None
 ) -> tuple[T, tuple[ConfigError, ...]]:
-    """Return the options that a YAML text holds, and warnings; `ConfigErrors` has all that is wrong."""
+    """Return the options in a YAML text, and warnings. Raise `ConfigErrors` with all errors."""
     root, reading = open_reader(data.encode() if isinstance(data, str) else data, file=file, environ=environ or {})
     found = reading.read(cls, root, key="")
     if reading.errors or found is None:
@@ -57,7 +57,7 @@ def read(
 def open_reader(
     data: bytes, *, file: str, environ: Dictionary[str, str], opens_files: bool = True
 ) -> tuple[Value | None, "ConfigReader"]:
-    """Return the root of a file, and what reads from it; raises `ConfigErrors`."""
+    """Return the root of a file and a reader for it. Raise `ConfigErrors`."""
     document = goyaml.parse(data, file=file)
     root, errors = document.root, list[ConfigError]()
     if root is not None:
@@ -71,18 +71,18 @@ def open_reader(
 
 @dataclass(frozen=True, slots=True)
 class _Single:
-    """A single value, and where it came from."""
+    """A scalar and its origin."""
 
     value: goyaml.Plain
     written: str
     dynamic: DynamicValue | None = None
-    text: str | None = None  # of a `${…}`, before it was read as a value
+    text: str | None = None  # of a `${…}`, before it was parsed as a value
 
     @property
     def description(self) -> str:
-        """Return what it is, for people; never what a `${…}` has become."""
+        """A description for people; never the value of a `${…}`."""
         if self.dynamic:
-            return f"what {self.dynamic.written} stands for"
+            return f"the value of {self.dynamic.written}"
         return goyaml.describe(Scalar(line=0, column=0, value=self.value, written=self.written))
 
 
@@ -99,19 +99,17 @@ class ConfigReader:
         self._is_partial = False
 
     def add_error(self, key: str, problem: str) -> None:
-        """Note what is wrong with a key."""
         self.errors.append(self._problem(key, problem))
 
     def add_warning(self, key: str, problem: str) -> None:
-        """Note what is probably not meant."""
         self.warnings.append(self._problem(key, problem))
 
     def line_of(self, key: str) -> int | None:
-        """Return the line of a key, or of what it would stand in."""
+        """Return the line of a key, or of the enclosing value."""
         return yaml_nodes.line_at(self._lines, key) or self._lines.get("")
 
     def read(self, cls: type[T], value: Value | None, *, key: str) -> T | None:
-        """Return an instance of an options class, or None: then something is wrong with it."""
+        """Return an instance of an options class, or None if there are errors."""
         known = len(self.errors)
         entries = self._entries(value, key)
         if entries is None:
@@ -129,16 +127,16 @@ class ConfigReader:
         return instance if len(self.errors) == known else None
 
     def read_partially(self, cls: type[T], value: Value | None, *, key: str, also: Iterable[str] = ()) -> T:
-        """Return an instance even if something is wrong with it: then it has None there, or a default.
+        """Return an instance even if there are errors; the affected fields are None or have their defaults.
 
-        So a reader can go on and find out what else is wrong. Keys in `also` are known to somebody else.
+        So the caller can go on and find further errors. Keys in `also` are known to another reader.
         """
         before, self._is_partial = self._is_partial, True
         known_errors = len(self.errors)
         entries = self._entries(value, key)
         error_count = len(self.errors)
         values = self._values(cls, entries or {}, key, also=also)
-        if entries is None:  # what it lacks is no news
+        if entries is None:  # the error about the value itself is enough: do not report its missing options
             del self.errors[error_count:]
         self._is_partial = before
         defaults = {each.field: None if each.default is MISSING else each.default for each in options_of(cls)}
@@ -160,13 +158,13 @@ class ConfigReader:
             for name, problem in _problems_from_hook(instance, hook):
                 self.add_warning(path(key, name), problem)
         for name, problem in referenced_files.problems_in_files(instance) if self._opens_files else ():
-            self.add_warning(path(key, name), f"{problem}; until that is mended nothing passes that needs the file")
+            self.add_warning(path(key, name), f"{problem}; until this is fixed, checks that need the file do not pass")
 
     def _check_remaining(self, cls: type, values: Dictionary[str, Any], key: str, known: int) -> None:
-        """Note what else is wrong with an instance that cannot be built, so that one look tells all of it.
+        """Report the errors in the remaining options of an instance that cannot be built, so that one run reports all.
 
-        Defaults stand for the options that are wrong; what `problems` says about these is not noted again. A required
-        option has no default, so nothing more is asked if it is anything but a text.
+        Options with errors get their defaults, and what `problems` yields about these is dropped. A required option has
+        no default; unless it is a text, no further check is made.
         """
         error_keys = [item.key or "" for item in self.errors[known:]]
         wrong_options = [
@@ -200,7 +198,7 @@ class ConfigReader:
     def _optional(self, option: Option, value: Value | None, key: str) -> Any:
         is_nothing = value is None or (isinstance(value, Scalar) and value.value is None)
         if is_nothing:
-            # Go makes the objects that a file does not mention, so what they require is missed there.
+            # Go creates objects that a file does not mention, and reports their missing required options.
             if dataclasses.is_dataclass(option.type) and not option.optional:
                 return self._typed(option.type, value, key, option)
             return option.default
@@ -268,9 +266,7 @@ class ConfigReader:
                 self.add_warning(key, "expected a mapping, found a list, which counts as an empty mapping")
                 return {}
             case Scalar():
-                found = (
-                    f"what {value.written} stands for" if isinstance(value, DynamicValue) else goyaml.describe(settled)
-                )
+                found = f"the value of {value.written}" if isinstance(value, DynamicValue) else goyaml.describe(settled)
                 self.add_error(key, f"expected a mapping, found {found}")
         return None
 
@@ -337,7 +333,7 @@ class ConfigReader:
         except ConversionError:
             if single.text is None:
                 raise
-            # `1` out of a `${…}` is a number, which Go does not take for true.
+            # `1` in a `${…}` is parsed as a number, which Go does not accept as true.
             return convert(single.text)
 
     def _text(self, kind: Any, single: _Single, key: str, option: Option) -> Any:
@@ -384,14 +380,12 @@ class ConfigReader:
             return
         if single.dynamic is None and single.written != text:
             written = goyaml.shorten(single.written)
-            self.add_warning(
-                key, f"{written} is read as {text}; if it is meant as it stands, put it in quotes: '{written}'"
-            )
+            self.add_warning(key, f"{written} is read as {text}; to keep it unchanged, put it in quotes: '{written}'")
         elif single.dynamic is not None and single.text not in {None, text}:
             self.add_warning(
                 key,
-                f"{single.dynamic.written} stands for something that is read as {_kind_of(single.value)} and written "
-                "anew, so the text changes; quotes around the value that it stands for keep it",
+                f"the value of {single.dynamic.written} is parsed as {_kind_of(single.value)} and formatted again, so "
+                "its text changes; put the value in quotes to keep it",
             )
 
     def _problem(self, key: str, problem: str) -> ConfigError:
@@ -399,7 +393,7 @@ class ConfigReader:
 
 
 def _is_at(key: str, inner: str) -> bool:
-    """Tell whether `inner` is `key`, or a key inside of it."""
+    """Return whether `inner` is `key` or a key inside it."""
     return inner == key or inner.startswith((f"{key}.", f"{key}["))
 
 

@@ -1,16 +1,16 @@
-"""A configuration file as it may be shown: as it was typed, line by line, with secrets struck out.
+"""Redacts the secrets in a configuration file, and keeps everything else as written, line by line.
 
-    struck = strike(text, registries)
-    struck.text                     # token: (hidden), or token: ${SLACK_TOKEN}
-    struck.hide("expected a URL, found the text 'xoxb-1'")
+    redacted = redact_config(text, registries)
+    redacted.text  # token: (hidden), or token: ${SLACK_TOKEN}
+    redacted.redact("expected a URL, found the text 'xoxb-1'")
 
-What is secret is what plugins say (`haulout.controllers.profiles.config.secret_option`), wherever it stands: behind an
-anchor, or at the top of the file, from where a `${…}` takes it. Of options that nobody knows, those count whose name
-says so. `${NAME}` stays as it was typed, and its default does not. What is struck out is struck out everywhere, in
-comments too.
+Plugins declare which options are secret (`haulout.controllers.profiles.config.secret_option`). Their values are found
+wherever they are defined: behind an anchor, or at the top of the file, where a `${…}` refers to. Unknown options are
+secret if their names suggest it. `${NAME}` is kept, its default is redacted. A secret is redacted wherever it occurs,
+including comments.
 
-A file that is no YAML is gone through line by line (`haulout.core.redaction`), and more is struck out of it than
-need be: who typed it knows what it said. So are comments, and what follows the first document.
+A file that is not YAML is redacted line by line (`haulout.core.redaction`), and rather too much than too little: its
+author knows what it contained. The same applies to comments and to everything after the first document.
 """
 
 import dataclasses
@@ -36,24 +36,24 @@ from haulout.core.redaction import (
 )
 from haulout.errors import ConfigError
 
-_MAX_SECRETS = 1_000  # secrets in a file: to look for each of them everywhere takes a while
+_MAX_SECRETS = 1_000  # per file; each is searched in the whole text, which takes time
 _FAMILIES = {"check": "checks", "notify": "notifications", "trigger": "triggers"}
 
 
 @dataclass(frozen=True, slots=True)
 class RedactedConfig:
-    """A text without secrets; `redact` does the same to what is said about it."""
+    """A text without secrets. `redact` removes the same secrets from messages about the file."""
 
     text: str
     _values: tuple[str, ...] = field(repr=False)
 
     def redact(self, text: str) -> str:
-        """Return a text without the secrets that were struck out, and without what looks like one."""
+        """Redact the secrets of the file in a text, and what looks like a secret."""
         return redact_known_patterns(redact_values(text, self._values))
 
 
 def redact_config(text: str, registries: Registries, *, also: Iterable[str] = ()) -> RedactedConfig:
-    """Return a file without secrets; `also` are secrets that are known from elsewhere."""
+    """Return a file without secrets; `also` are secrets known from elsewhere."""
     text = text.removeprefix("\ufeff")
     try:
         root = _compose(yaml_nodes.first_document_events(text, file=""))
@@ -63,7 +63,7 @@ def redact_config(text: str, registries: Registries, *, also: Iterable[str] = ()
     if root is not None:
         finder.find(root)
     shown, values = _redact_nodes(text, finder.secrets.values())
-    # What follows the first document was not read, whatever it is.
+    # Everything after the first document was not parsed, whatever it is.
     rest = 0 if root is None else root.end_mark.index + len(shown) - len(text)
     values |= {secret for secret in also if len(secret) >= MIN_VALUE_LENGTH}
     line_redactor = FileRedactor(_secret_keys(registries), values)
@@ -75,7 +75,7 @@ def redact_config(text: str, registries: Registries, *, also: Iterable[str] = ()
 
 
 def _compose(events: Iterable[yaml.Event]) -> yaml.Node | None:
-    """Return the nodes of a document: the C library would make them all at once, and hold up everybody meanwhile."""
+    """Return the root node. The C library would compose all nodes in one call and block the event loop meanwhile."""
     anchors: dict[str, yaml.Node] = {}
     root: yaml.Node | None = None
     open_nodes: list[tuple[Any, list[yaml.Node]]] = []
@@ -98,7 +98,7 @@ def _compose(events: Iterable[yaml.Event]) -> yaml.Node | None:
 
 
 def _start_node(event: Any, anchors: dict[str, yaml.Node]) -> yaml.Node | None:
-    """Return the node that an event begins; None if it begins none."""
+    """Return the node that an event starts, or the aliased one; None for other events."""
     if isinstance(event, yaml.AliasEvent):
         return anchors.get(event.anchor or "")
     marks: tuple[Any, Any] = event.start_mark, event.end_mark
@@ -115,11 +115,11 @@ def _start_node(event: Any, anchors: dict[str, yaml.Node]) -> yaml.Node | None:
     return node
 
 
-# Where secrets stand in a file that can be read
+# Find secrets in a valid file
 
 
 class _SecretFinder:
-    """The scalars of a file that are secret."""
+    """Finds the scalars of a file that are secret."""
 
     def __init__(self, registries: Registries) -> None:
         self.secrets: dict[int, yaml.ScalarNode] = {}
@@ -128,7 +128,6 @@ class _SecretFinder:
         self._visited: set[int] = set()
 
     def find(self, root: yaml.Node) -> None:
-        """Find them all."""
         self._top = dict(_entries(root))
         families = dict(_entries(self._top.get("instances")))
         for key, family in _FAMILIES.items():
@@ -151,10 +150,10 @@ class _SecretFinder:
             if known.field in secret:
                 self._add(value)
             elif not _accepts_any_value(known):
-                self._visited |= {id(value)}  # it says itself that it is none, whatever its name is
+                self._visited |= {id(value)}  # the plugin declares it as not secret, whatever its name is
 
     def _find_by_name(self, node: yaml.Node) -> None:
-        """Find what is called a secret where nobody says what it is."""
+        """Find options with names of secrets where no plugin declares what they are."""
         if id(node) in self._visited:
             return
         self._visited.add(id(node))
@@ -166,7 +165,7 @@ class _SecretFinder:
             self._find_by_name(item)
 
     def _add(self, node: yaml.Node) -> None:
-        """Take a value for secret, and all that it is made of."""
+        """Mark a value as secret, with everything that it consists of or refers to."""
         if id(node) in self.secrets:
             return
         if not isinstance(node, yaml.ScalarNode):
@@ -180,7 +179,7 @@ class _SecretFinder:
 
 
 def _entries(node: yaml.Node | None) -> list[tuple[str, yaml.Node]]:
-    """Return the keys and values of a mapping, with those that it merges; nothing for anything else."""
+    """Return the keys and values of a mapping, including merged ones; empty for other nodes."""
     if not isinstance(node, yaml.MappingNode):
         return []
     found: list[tuple[str, yaml.Node]] = []
@@ -205,7 +204,7 @@ def _items(node: yaml.Node | None) -> list[yaml.Node]:
 
 
 def _secret_keys(registries: Registries) -> set[str]:
-    """Return what any plugin calls its secrets."""
+    """Return the keys of all secret options of plugins."""
     classes = [cls for family in _FAMILIES.values() for cls in getattr(registries, family).values()]
     return {option.key for cls in classes for option in options_of(cls) if option.field in _secret_fields(cls)}
 
@@ -217,15 +216,15 @@ def _secret_fields(cls: type) -> set[str]:
 
 
 def _accepts_any_value(option: Option) -> bool:
-    """Tell whether anything may stand in it, so that names in it mean what they say."""
+    """Return whether the option accepts arbitrary values, so that names of secrets in it count."""
     return option.kind is not None or option.type not in (str, int, float, bool)
 
 
-# How they are struck out
+# Redact
 
 
 def _redact_nodes(text: str, nodes: Iterable[yaml.ScalarNode]) -> tuple[str, set[str]]:
-    """Return a text without these values, in as many lines, and the values."""
+    """Return a text in which these scalars are redacted, with the same number of lines, and their secret values."""
     values: set[str] = set()
     pieces: list[str] = []
     at = 0
@@ -240,7 +239,7 @@ def _redact_nodes(text: str, nodes: Iterable[yaml.ScalarNode]) -> tuple[str, set
 
 
 def _visible_part(value: str) -> str:
-    """Return what may be seen of a secret: the names in it."""
+    """Return what may be shown of a secret: the variable names in it."""
     pieces = _pieces(value)
     if pieces is None:
         return REDACTED
@@ -254,7 +253,7 @@ def _visible_lookup(lookup: Lookup) -> str:
 
 
 def _in_original_style(shown: str, *, like: str) -> str:
-    """Return it with the anchor and in the quotes of what it stands for."""
+    """Return the text with the anchor and in the quotes of the original."""
     anchor = re.match(r"&\S+\s+", like)
     before = "" if anchor is None else anchor[0]
     quote = like[len(before) : len(before) + 1]
@@ -262,7 +261,7 @@ def _in_original_style(shown: str, *, like: str) -> str:
 
 
 def _secret_texts(value: str) -> Iterator[str]:
-    """Yield what is secret about a value: all of it that is no name, and its lines, as comments may repeat one."""
+    """Yield the secret parts of a value: all but names, as a whole and by line, as comments may repeat a line."""
     pieces = _pieces(value)
     for text in [value] if pieces is None else _texts(pieces):
         for line in (text, *text.splitlines()):

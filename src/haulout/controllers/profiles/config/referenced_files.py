@@ -1,8 +1,8 @@
-"""Files that plugins will ask for, looked at while the configuration is read.
+"""Validates files that plugins read later, when the configuration is loaded.
 
-A plugin says by `Plugin.files` which these are, and what reads them. What cannot be opened here is no news: the file
-may be there only where the operator runs. What is there and broken is told at once, with its lines, and never refuses a
-configuration: the plugin copes with it, and goes on as soon as the file is mended.
+`Plugin.files` yields these files and their parsers. A file that cannot be opened here is not reported: it may exist
+only where the operator runs. A file with errors is reported at once, with its lines, but never causes the configuration
+to be rejected: the plugin handles the error, and recovers as soon as the file is fixed.
 """
 
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from typing import Any
 
 from haulout.errors import ConfigError, ConfigErrors
 
-_MAX_BYTES = 2 * 1024 * 1024  # more than any reader takes
+_MAX_BYTES = 2 * 1024 * 1024  # more than any parser accepts
 
 
 def problems_in_files(plugin: Any) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with the files of a plugin: the key that names the file, and the problem."""
+    """Yield the errors in the files of a plugin: the key that names the file, and the problem."""
     list_files = getattr(plugin, "files", None)
     for key, path, read in list_files() if callable(list_files) else ():
         data = _content(path)
@@ -31,11 +31,11 @@ def problems_in_files(plugin: Any) -> Iterator[tuple[str, str]]:
 
 
 def _content(path: str) -> bytes | None:
-    """Return what a file holds; None if it is not there, or is no file: a pipe would be waited for."""
+    """Return the content of a file; None if it does not exist or is not a regular file: reading a pipe would block."""
     try:
         if not Path(path).is_file():
             return None
         with Path(path).open("rb") as file:
             return file.read(_MAX_BYTES)
-    except (OSError, ValueError):  # a name with a zero byte is a ValueError
+    except (OSError, ValueError):  # a name with a NUL byte raises ValueError
         return None

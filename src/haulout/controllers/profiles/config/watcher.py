@@ -1,15 +1,16 @@
-"""Follows a configuration file, so that an edit takes effect without a restart.
+"""Watches a configuration file, so that an edit takes effect without a restart.
 
-    watched = Watched(path, load=lambda data: config.load(data, registries, environ), clock=clock)
-    loaded = watched.start()                                        # raises ConfigErrors if there is nothing good yet
-    await watched.follow(on_change=…, on_problem=…, on_restored=…)   # for ever
+    watcher = ConfigWatcher(path, load=lambda data: loader.load(data, registries, environ), clock=clock)
+    loaded = watcher.start()                                        # raises ConfigErrors if the file is invalid
+    await watcher.watch(on_change=…, on_problem=…, on_restored=…)   # until cancelled
 
-Once a second it asks the system for the file's identity, size and time of change; nothing is read while these stay. A
-mounted ConfigMap is switched by a symbolic link, so the path then leads to another file, which is complete and taken at
-once. A file that is written in place may be caught half-written, so it is read only when it has been left alone for one
-more look.
+Once a second it calls `stat` and compares identity, size and modification time; the file is read only if these differ.
+A mounted ConfigMap is updated by switching a symbolic link. The path then leads to another file, which is complete and
+read at once. A file that is written in place may be incomplete, so it is read only after one more interval without a
+change.
 
-The last good configuration stays in force while the file is broken or gone. A problem is told once, not every second.
+The last valid configuration stays in force while the file is invalid or missing. A problem is reported once, not every
+second.
 """
 
 import os
@@ -28,19 +29,17 @@ POLL_INTERVAL = timedelta(seconds=1)
 
 
 class Loaded(Protocol):
-    """What comes of reading a file."""
+    """The result of loading a file."""
 
     @property
-    def configuration(self) -> Any:
-        """What it says."""
-        ...
+    def configuration(self) -> Any: ...
 
 
 L = TypeVar("L", bound=Loaded)
 
 
 class ConfigChange(NamedTuple, Generic[L]):
-    """A new configuration is in force: what it says, and what is different."""
+    """A new configuration is in force: the configuration, and how it differs from the one before."""
 
     loaded: L
     differences: tuple[str, ...]
@@ -48,15 +47,15 @@ class ConfigChange(NamedTuple, Generic[L]):
 
 @dataclass(frozen=True, slots=True)
 class _FileStat:
-    """What the system says about a file, without reading it."""
+    """The identity, size and modification time of a file."""
 
-    file: tuple[int, int]  # another one, once a link is switched
+    file: tuple[int, int]  # device and inode; they change when the link is switched
     size: int
     modified: int
 
 
 class ConfigWatcher(Generic[L]):
-    """A configuration file, and the last good configuration in it; `compare` tells how two of them differ."""
+    """Watches a file and keeps its last valid configuration. `compare` returns the differences between two of them."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class ConfigWatcher(Generic[L]):
         compare: Callable[[Any, Any], Iterable[str]] = diff.differences,
     ) -> None:
         self.loaded: L | None = None
-        self.problem: ConfigErrors | None = None  # with the file as it is now
+        self.problem: ConfigErrors | None = None  # with the current content of the file
         self._path = path
         self._load = load
         self._clock = clock
@@ -76,11 +75,11 @@ class ConfigWatcher(Generic[L]):
         self._compare = compare
         self._last_stat: _FileStat | None = None
         self._unsettled_stat: _FileStat | None = None
-        self.last_good: bytes | None = None  # what the file said when it last made sense
-        self.content: bytes | None = None  # what it says now; None: it is not there
+        self.last_good: bytes | None = None  # content when it was last valid
+        self.content: bytes | None = None  # current content; None: the file does not exist
 
     def start(self) -> L:
-        """Read the file for the first time; raises `ConfigErrors`."""
+        """Read the file for the first time. Raise `ConfigErrors`."""
         self._last_stat = self._stat()
         self.loaded = self._read()
         return self.loaded
@@ -92,10 +91,10 @@ class ConfigWatcher(Generic[L]):
         on_problem: Callable[[ConfigErrors], object],
         on_restored: Callable[[], object],
     ) -> None:
-        """Follow the file until cancelled; callbacks must not wait.
+        """Watch the file until cancelled; callbacks must not block.
 
-        `on_restored` is called when a problem is gone, before `on_change` if there is one: a file that was put back as
-        it was before makes no change.
+        `on_restored` is called when a problem is resolved, before `on_change` if the configuration differs: a file that
+        is restored to its previous content causes no change.
         """
         while True:
             await self._clock.sleep(self._interval)
@@ -129,7 +128,7 @@ class ConfigWatcher(Generic[L]):
 
     def _stat(self) -> _FileStat | None:
         try:
-            found = os.stat(self._path)  # noqa: PTH116 - once a second for ever: without the detour
+            found = os.stat(self._path)  # noqa: PTH116 - called every second; avoids the overhead of pathlib
         except OSError:
             return None
         return _FileStat((found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns)

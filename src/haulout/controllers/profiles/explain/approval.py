@@ -1,12 +1,12 @@
-"""What a person can set on a node so that a check says what its chain waits for: labels and annotations. Pure.
+"""Approvals: labels and annotations that a person can set on a node so that a check passes. Pure.
 
-    satisfying(check)                          # Wish: the label that hasLabel looks for; None: not a person's to set
-    offered = offers(reports, configuration)   # what the profiles of a node wait for, of what a person can set
-    chosen = choose(offered, profile="os")     # the one that is meant; raises `ApprovalError` in words for people
-    patch(chosen.wishes)                       # a merge patch of the node
+    change_satisfying(check)                   # the label that hasLabel requires; None: not settable on a node
+    offered = offers(reports, configuration)   # what the profiles of a node wait for and a person can set
+    chosen = choose(offered, profile="os")     # the intended one; raises `ApprovalError` with a message for users
+    patch(chosen.changes)                      # a merge patch of the node
 
-An approval is what stands between `maintenance-required` and `in-maintenance`. A check of any other transition is only
-offered by its name: who approves all there is must not order a maintenance, nor end one.
+An approval is required for the transition from `maintenance-required` to `in-maintenance`. Checks of other transitions
+are offered only by name: approving without a name must neither start nor end a maintenance.
 
 Other checks of the chain need not pass yet: an approval in the morning counts when the window opens in the evening.
 """
@@ -25,15 +25,15 @@ from haulout.controllers.profiles.plugins.checks.has_annotation import HasAnnota
 from haulout.controllers.profiles.plugins.checks.has_label import HasLabel
 from haulout.errors import HauloutError
 
-ANY_VALUE = "true"  # for a check that takes any value
+ANY_VALUE = "true"  # for a check that accepts any value
 
 
 class ApprovalError(HauloutError):
-    """What is to be approved is not there, or not clear."""
+    """Raised if there is nothing to approve, or the choice is ambiguous."""
 
 
 class MetadataField(StrEnum):
-    """What of a node's metadata a check looks at."""
+    """The part of a node's metadata that a check reads."""
 
     LABEL = "label"
     ANNOTATION = "annotation"
@@ -41,7 +41,7 @@ class MetadataField(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataChange:
-    """A label or an annotation that is to be set; a value of None takes it off."""
+    """A label or an annotation to set; a value of None removes it."""
 
     field: MetadataField
     key: str
@@ -51,11 +51,11 @@ class MetadataChange:
         return f"no {self.field} {self.key}" if self.value is None else f"{self.field} {self.key}={self.value}"
 
     def is_set_on(self, node: Node) -> bool:
-        """Tell whether a node is so already."""
+        """Return whether the node already has this value."""
         return self._metadata_of(node).get(self.key) == self.value
 
     def command(self, node: Node) -> str:
-        """Return what to type, for a shell."""
+        """Return a kubectl command that makes the change."""
         verb = "label" if self.field is MetadataField.LABEL else "annotate"
         setting = f"{self.key}-" if self.value is None else f"{self.key}={self.value}"
         overwrite = " --overwrite" if self.value is not None and self.key in self._metadata_of(node) else ""
@@ -67,19 +67,19 @@ class MetadataChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What lets a profile go on, as far as a person can bring that about."""
+    """Changes by a person that let a profile continue."""
 
     profile: str
     state: State
     target: State
-    checks: tuple[str, ...]  # the instances that would say something else
-    remedy_text: str  # the same, in words
+    checks: tuple[str, ...]  # instances whose results change
+    remedy_text: str  # the same, for people
     changes: tuple[MetadataChange, ...]
-    waits_for: str = ""  # what else has to come, which nobody can set
+    waits_for: str = ""  # other checks that must pass, and that nobody can set
 
     @property
     def is_approval(self) -> bool:
-        """Whether it lets a node into maintenance that waits for it."""
+        """Whether it lets a node that waits for maintenance enter it."""
         return self.state is State.REQUIRED and self.target is State.IN_MAINTENANCE
 
     def __str__(self) -> str:
@@ -87,9 +87,10 @@ class Offer:
 
 
 def change_satisfying(check: Check, *, passed: bool = True, by: str = "") -> MetadataChange | None:
-    """Return what makes a check pass, or not pass; None: that is not a person's to set on a node.
+    """Return the change that makes a check pass, or not pass; None if the check reads nothing that a person can set.
 
-    An annotation that may have any value says who set it, if that is told. A label cannot: names do not fit.
+    An annotation that may have any value gets `by`, the user's name, if given. A label does not: names are no valid
+    values.
     """
     match check:
         case HasLabel(key=key, value=value):
@@ -102,7 +103,7 @@ def change_satisfying(check: Check, *, passed: bool = True, by: str = "") -> Met
 
 
 def offers(reports: Iterable[ProfileReport], configuration: Configuration, *, by: str = "") -> tuple[Offer, ...]:
-    """Return what the profiles of a node wait for that a person, `by` name, can set, in their order."""
+    """Return what the profiles of a node wait for and the user `by` can set, in order."""
     found = (
         offer
         for report in reports
@@ -117,7 +118,7 @@ def offers(reports: Iterable[ProfileReport], configuration: Configuration, *, by
 def transitions_of(
     report: ProfileReport, configuration: Configuration
 ) -> tuple[tuple[Transition, TransitionReport], ...]:
-    """Return the ways out of the state that a profile is in, with what was said about each."""
+    """Return the transitions out of a profile's state with their reports; none if the configuration has changed."""
     profile = configuration.profiles.get(report.name)
     if profile is None or report.state not in tuple(State):
         return ()
@@ -129,30 +130,32 @@ def transitions_of(
 
 
 def choose(offered: Sequence[Offer], *, profile: str = "", check: str = "") -> Offer:
-    """Return the offer that is meant; without the name of a check, only what is an approval. Raises `ApprovalError`."""
+    """Return the intended offer; without a check name, only an approval. Raise `ApprovalError` unless there is one."""
     candidates = [offer for offer in offered if profile in ("", offer.profile)]
     found = [offer for offer in candidates if offer.checks == (check,)] or [
         offer for offer in candidates if check in offer.checks
     ]
     if not check:
         found = [offer for offer in candidates if offer.is_approval]
-    # The same wish may let it go several ways: the first of them counts.
+    # Equal changes may open several transitions: the first of them counts.
     distinct = list({(offer.profile, offer.changes): offer for offer in reversed(found)}.values())[::-1]
     if len(distinct) == 1:
         return distinct[0]
     if distinct:
-        raise ApprovalError(f"which one? There are {_format_offers(distinct)}. Name it with --profile and --check")
+        raise ApprovalError(
+            f"several approvals are possible: {_format_offers(distinct)}. Choose one with --profile and --check"
+        )
     raise ApprovalError(
         _not_found_message(profile, check)
-        + (f"; --check could name {_format_offers(candidates)}" if candidates else "")
+        + (f"; possible with --check: {_format_offers(candidates)}" if candidates else "")
     )
 
 
 def _not_found_message(profile: str, check: str) -> str:
     if check:
         of = f" of profile {profile}" if profile else ""
-        return f"check {check}{of} waits for nothing that a person can set"
-    return f"profile {profile} waits for no approval" if profile else "no profile waits for an approval"
+        return f"check {check}{of} does not wait for a label or annotation that a person can set"
+    return f"profile {profile} is not waiting for an approval" if profile else "no profile is waiting for an approval"
 
 
 def patch(changes: Iterable[MetadataChange]) -> RawObject:
@@ -166,7 +169,7 @@ def patch(changes: Iterable[MetadataChange]) -> RawObject:
 
 
 def command(node: Node, changes: Iterable[MetadataChange]) -> str:
-    """Return what does the same, for a shell."""
+    """Return a shell command that makes the changes."""
     return " && ".join(change.command(node) for change in changes)
 
 

@@ -1,7 +1,7 @@
-"""Whether a node waits at a check for something that a person can set, by what is written on the node. Pure.
+"""Whether a node waits at a check for a label or annotation that a person can set, by the state on the node. Pure.
 
-Only what the configuration itself asks for, in the state that a profile is in, can be set this way. What else the node
-waits for does not matter: an approval may come first (`haulout.controllers.profiles.explain.approval`).
+Only a change that the configuration asks for in the current state of a profile can be made this way. Other checks that
+the node waits for do not matter: an approval may come first (`haulout.controllers.profiles.explain.approval`).
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from haulout.controllers.profiles.plugin import DATA_ANNOTATION, State
 
 @dataclass(frozen=True, slots=True)
 class AwaitedApproval:
-    """What a check waits for, and whether that is so already."""
+    """The change that a check waits for, and whether the node already has it."""
 
     change: MetadataChange
     is_met: bool
@@ -29,7 +29,7 @@ class AwaitedApproval:
 def awaited_approval(
     node: Node, configuration: Configuration, *, profile: str, check: str, by: str = ""
 ) -> AwaitedApproval:
-    """Return what a check of a profile waits for at a node, from whoever approves; raises `ApprovalError`."""
+    """Return the change that a check of a profile waits for, made by `by`. Raise `ApprovalError` if there is none."""
     known = configuration.profiles.get(profile)
     if known is None:
         raise ApprovalError(f"there is no profile {profile!r} in the configuration")
@@ -41,10 +41,10 @@ def awaited_approval(
         if member.name == check
     ]
     if not checks:
-        raise ApprovalError(f"profile {profile} is {state} on node {node.name}, where it has no check {check!r}")
+        raise ApprovalError(f"profile {profile} is {state} on node {node.name}; that state has no check {check!r}")
     change = change_satisfying(checks[0], by=by)
     if change is None:
-        raise ApprovalError(f"check {check} of profile {profile} looks for no label or annotation of the node")
+        raise ApprovalError(f"check {check} of profile {profile} does not read a label or annotation of the node")
     current = node.metadata.labels if change.field is MetadataField.LABEL else node.metadata.annotations
     required_value = getattr(checks[0], "value", "")
     return AwaitedApproval(change, is_met=change.key in current and required_value in ("", current[change.key]))
@@ -54,7 +54,7 @@ def _state(node: Node, profile: Profile) -> State:
     try:
         status = data_annotation.statuses_of(node.metadata.annotations.get(DATA_ANNOTATION)).get(profile.name)
     except data_annotation.DataError as error:
-        raise ApprovalError(f"where the profiles of node {node.name} stand cannot be read: {error}") from None
+        raise ApprovalError(f"the states of the profiles of node {node.name} cannot be read: {error}") from None
     if status is None or status.current not in tuple(State):
-        raise ApprovalError(f"profile {profile.name} does not see to node {node.name}")
+        raise ApprovalError(f"profile {profile.name} does not apply to node {node.name}")
     return State(status.current)

@@ -1,9 +1,9 @@
-"""Why a node is where it is: each profile, each way on, each check with its reason, and what would have to change.
+"""Why a node is in its state: each profile, transition and check with its reason, and what would have to change.
 
-    judged = await judge(client, configuration, "n1", outside=…)      # looks by itself, and changes nothing
-    judged = heard(body, "n1")                                        # what an operator's /api/v1/info says
+    explanation = await explain(client, configuration, "n1", external=…)  # evaluates locally, and changes nothing
+    explanation = parse_node_info(body, "n1")                             # from an operator's /api/v1/info
 
-`explain` takes the very step that the operator takes, and performs nothing of it.
+`explain` makes the same decision as the operator, without executing it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ from haulout.kube.client import Client
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _RECENT = timedelta(minutes=10)
-_MAX_QUERY_ROUNDS = 3  # of questions: an answer may lead to another question
+_MAX_QUERY_ROUNDS = 3  # the result of a query may lead to another query
 
 
 class _ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -54,18 +54,18 @@ class _ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CheckExplanation(_ApiStruct, frozen=True):
-    """A check, and what it says."""
+    """A check and its result."""
 
     name: str
     type: str
-    passed: bool | None  # None: it cannot be told
+    passed: bool | None  # None: unknown
     reason: str
     error: str = ""
-    wakes_at: datetime | None = None  # when it may be another verdict though nothing happens
+    wakes_at: datetime | None = None  # when the result may change without an event
 
 
 class TransitionExplanation(_ApiStruct, frozen=True):
-    """A way on, and what stands in it."""
+    """A transition, and what blocks it."""
 
     target: str
     expression: str
@@ -74,7 +74,7 @@ class TransitionExplanation(_ApiStruct, frozen=True):
     veto: str = ""
     error: str = ""
     checks: tuple[CheckExplanation, ...] = ()
-    remedies: tuple[Remedy, ...] = ()  # each of them would be enough for the chain
+    remedies: tuple[Remedy, ...] = ()  # each is sufficient for the chain
 
 
 class ProfileExplanation(_ApiStruct, frozen=True):
@@ -84,7 +84,7 @@ class ProfileExplanation(_ApiStruct, frozen=True):
     configured: bool
     state: str = ""
     since: datetime | None = None
-    next: str = ""  # another state: it goes there as soon as the operator looks
+    next: str = ""  # if it differs from `state`: the operator makes this transition at its next reconcile
     waits_for: str = ""
     error: str = ""
     transitions: tuple[TransitionExplanation, ...] = ()
@@ -97,52 +97,52 @@ class AnnouncedMaintenance(_ApiStruct, frozen=True):
     kind: str
     reason: str
     phase: str
-    says: str  # how it stands, in words
+    says: str  # its phase, for people
     start: datetime | None = None
     end: datetime | None = None
 
 
 class OrderedMaintenance(_ApiStruct, frozen=True):
-    """A maintenance that somebody ordered for a node, whatever its profiles say."""
+    """A NodeMaintenance for a node, independent of its profiles."""
 
     maintenance: str
     phase: str
     reason: str = ""
-    says: str = ""  # how it stands, in words
+    says: str = ""  # its phase, for people
 
 
 class CordonHolder(_ApiStruct, frozen=True):
-    """Who keeps a node cordoned though no object says so: `ESX`, or `Kubernikus/delete-node`."""
+    """An owner that keeps a node cordoned without an object of its own: `ESX`, or `Kubernikus/delete-node`."""
 
     by: str
     since: datetime
-    says: str = ""  # what for, in words
+    says: str = ""  # for what, for people
 
 
 class NodeExplanation(_ApiStruct, frozen=True):
-    """A node, and why it is where it is."""
+    """A node, and why it is in its state."""
 
     node: str
-    at: datetime | None  # the moment of which this is true
+    at: datetime | None  # the time of the evaluation
     profiles: tuple[ProfileExplanation, ...] = ()
-    problem: str = ""  # why nothing at all is done about it
-    next_look: datetime | msgspec.UnsetType | None = None  # whatever happens; unset: it is not told
-    wakes_on: tuple[str, ...] = ()  # topics, beside changes of the node itself
-    asks_every: str | None = None  # how often the operator asks the outside for this node; None: it does not
+    problem: str = ""  # why the node is not managed at all
+    next_look: datetime | msgspec.UnsetType | None = None  # at the latest; unset: not reported
+    wakes_on: tuple[str, ...] = ()  # topics beside changes of the node itself
+    asks_every: str | None = None  # how often the operator sends external queries for this node; None: it sends none
     notes: tuple[str, ...] = ()
-    announced: tuple[AnnouncedMaintenance, ...] = ()  # as far as the configuration looks at that
-    ordered: tuple[OrderedMaintenance, ...] = ()  # as far as somebody looked
-    asked: tuple[str, ...] = ()  # on behalf of its Machine of Cluster API, in words
-    held: tuple[CordonHolder, ...] = ()  # the same
-    hold: str = ""  # who keeps maintenance off it, in words; also one that is over
+    announced: tuple[AnnouncedMaintenance, ...] = ()  # as far as the configuration reads notices
+    ordered: tuple[OrderedMaintenance, ...] = ()  # as far as they were read
+    asked: tuple[str, ...] = ()  # requests on behalf of its Cluster API Machine, for people
+    held: tuple[CordonHolder, ...] = ()  # owners of its cordon on behalf of its Cluster API Machine
+    hold: str = ""  # who keeps maintenance off the node, for people; also if the hold has expired
 
 
 async def explain(
     client: Client, configuration: Configuration, name: str, *, external: ExternalClient | None
 ) -> NodeExplanation:
-    """Look at a cluster, and return why a node is where it is; raises `KubeError`.
+    """Read the cluster and return why a node is in its state. Raise `KubeError`.
 
-    Without `external` nothing outside of the cluster is asked.
+    Without `external` no external queries are sent.
     """
     try:
         evaluation = await evaluate(client, configuration, name, external=external)
@@ -167,12 +167,12 @@ async def explain(
 
 
 class NodeSkipped(KubeError):
-    """Nothing is done about a node at all."""
+    """Raised if the operator does not manage a node at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeEvaluation:
-    """A look at a node: what was seen, and the step that the operator takes."""
+    """The observed state of a node, and the decision that the operator would make."""
 
     cluster: Snapshot
     observed: ObservedNode
@@ -183,13 +183,13 @@ class NodeEvaluation:
 async def evaluate(
     client: Client, configuration: Configuration, name: str, *, external: ExternalClient | None
 ) -> NodeEvaluation:
-    """Look at a node, and take the step that the operator takes, without performing it; raises `KubeError`."""
+    """Read the cluster and decide about a node as the operator does, without executing it. Raise `KubeError`."""
     cluster = await snapshot.take_snapshot(client, configuration)
     observed = cluster.get(name)
     if observed is None:
         raise KubeError(f'nodes "{name}" not found{yaml_decoder.did_you_mean(name, cluster.raw)}')
     if observed.problem:
-        raise NodeSkipped(f"the operator leaves it alone: {observed.problem}")
+        raise NodeSkipped(f"Haulout does not manage this node: {observed.problem}")
     drains = await _drain_statuses(client, observed, cluster)
     for _ in range(_MAX_QUERY_ROUNDS):
         observation = observation_of(observed, configuration, cluster, drains=drains, now=client.clock.now())
@@ -207,7 +207,7 @@ def observation_of(
     drains: Mapping[str, DrainStatus],
     now: datetime,
 ) -> Observation:
-    """Return what a step must know about a node."""
+    """Return the observation from which the operator decides about a node."""
     node = observed.node
     return Observation(
         node=node,
@@ -225,14 +225,14 @@ def observation_of(
 
 
 async def _drain_statuses(client: Client, observed: ObservedNode, cluster: Snapshot) -> dict[str, DrainStatus]:
-    """Return how drains stand that the operator may have begun: by what is left on the node."""
+    """Return the status of drains that the operator may have started, judged by the pods left on the node."""
     node = observed.node
     if not node.spec.unschedulable:
         return {}
     try:
         pods = (await client.list(PODS, fields=node_field_selector(node.name))).items
     except KubeError as error:
-        cluster.notes.append(f"how far a drain is cannot be told: {error}")
+        cluster.notes.append(f"the progress of a drain is unknown: {error}")
         return {}
     remaining_pods = sorted(pod.key for pod in pods if not (is_static(pod) or belongs_to_daemon_set(pod)))
     subject_and_verb = "1 pod has" if len(remaining_pods) == 1 else f"{len(remaining_pods)} pods have"
@@ -241,17 +241,17 @@ async def _drain_statuses(client: Client, observed: ObservedNode, cluster: Snaps
 
 
 async def _permission_notes(client: Client) -> list[str]:
-    """Return what the operator last said that it lacks: this look is made with the permissions of somebody else."""
+    """Return the operator's last event about missing permissions: this evaluation uses the permissions of the user."""
     latest = max(await _events(client, forbidden_plugins.PERMISSIONS_MISSING), key=_last_seen, default=None)
-    return [] if latest is None else [f"the operator has said: {latest.note}"]
+    return [] if latest is None else [f"event of the operator: {latest.note}"]
 
 
 async def _loop_notes(client: Client, node: str) -> list[str]:
-    """Return what the operator said of late about profiles that go in circles, which a single look does not show."""
+    """Return recent events about profiles that loop, which a single evaluation does not show."""
     since = client.clock.now() - _RECENT
     found = await _events(client, LOOP_REASON)
     notes = [event.note for event in found if event.regarding.name == node and _last_seen(event) >= since]
-    return [f"the operator has said: {note}" for note in dict.fromkeys(notes)]
+    return [f"event of the operator: {note}" for note in dict.fromkeys(notes)]
 
 
 async def _events(client: Client, reason: str) -> Sequence["_Event"]:
@@ -283,7 +283,7 @@ class _Event(Object, frozen=True):
 def explanation_of(
     observed: ObservedNode, decision: Decision, *, at: datetime, notes: Sequence[str]
 ) -> NodeExplanation:
-    """Return what a step says about a node."""
+    """Return the explanation of a decision about a node."""
     reports = {report.name: report for report in decision.reports}
     return NodeExplanation(
         node=observed.node.name,
@@ -354,14 +354,14 @@ def _check_explanation(name: str, report: CheckReport) -> CheckExplanation:
 
 
 def remedies_for(expression: str, values: Mapping[str, bool | None]) -> tuple[Remedy, ...]:
-    """Return the smallest changes of verdicts that make an expression pass; none if nobody can tell."""
+    """Return the smallest changes of results that make an expression pass; none if it cannot be evaluated."""
     try:
         return remedies(booleans.parse(expression).evaluate, values)
     except (BooleanError, KeyError):
         return ()
 
 
-# What an operator says
+# Parse the API of an operator
 
 
 class _PluginInfo(msgspec.Struct, frozen=True):
@@ -401,14 +401,14 @@ class _NodeInfo(msgspec.Struct, frozen=True, rename="camel"):
     node: str
     profiles: tuple[_ProfileInfo, ...] | None = None
     updated: datetime | None = None
-    next_look: datetime | msgspec.UnsetType | None = msgspec.UNSET  # the Go controller does not tell
+    next_look: datetime | msgspec.UnsetType | None = msgspec.UNSET  # the Go controller does not report it
     wakes_on: tuple[str, ...] = ()
     asks_every: str | None = None
     problem: str = ""
 
 
 def parse_node_info(body: bytes, name: str) -> NodeExplanation | None:
-    """Return what `/api/v1/info` says about a node, None if nothing; raises `ValueError` if that makes no sense."""
+    """Return what `/api/v1/info` contains about a node, None if nothing. Raise `ValueError` if it cannot be parsed."""
     nodes = msgspec.json.decode(body, type=tuple[_NodeInfo, ...] | None) or ()
     node = next((info for info in nodes if info.node == name), None)
     if node is None:

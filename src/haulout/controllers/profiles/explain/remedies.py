@@ -1,7 +1,7 @@
-"""What would have to change so that a chain of checks passes: the smallest changes that are enough.
+"""The smallest changes of check results that make a chain of checks pass.
 
 remedies(parse("window && (approved || urgent)").evaluate, {"window": True, "approved": False, "urgent": False})
-# ((Change("approved", True),), (Change("urgent", True),)): one of them would do
+# ((RequiredResult("approved", True),), (RequiredResult("urgent", True),)): either is sufficient
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,14 +10,14 @@ from itertools import combinations, product
 
 Values = Mapping[str, bool | None]
 
-_MAX_NAMES = 16  # the number of combinations grows fast; nobody reads a longer chain that way
+_MAX_NAMES = 16  # the number of combinations grows exponentially
 _MAX_CHANGES = 4
 _MAX_REMEDIES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredResult:
-    """A check that must have this verdict."""
+    """A check and the result that it must have."""
 
     name: str
     passed: bool
@@ -28,14 +28,14 @@ Remedy = tuple[RequiredResult, ...]
 
 
 def format_remedy(remedy: Remedy) -> str:
-    """Return what would have to be so, for people."""
+    """Return a remedy for people, such as `window passed and urgent did not pass`."""
     return " and ".join(
         f"{change.name} passed" if change.passed else f"{change.name} did not pass" for change in remedy
     )
 
 
 def remedies(evaluate: Callable[[Values], bool | None], values: Values) -> tuple[Remedy, ...]:
-    """Return the smallest changes of `values` that make the chain pass, the smallest first; none if it does."""
+    """Return the smallest changes of `values` that make the chain pass, the smallest first; none if it passes."""
     if evaluate(values) is True or len(values) > _MAX_NAMES:
         return ()
     found: list[Remedy] = []

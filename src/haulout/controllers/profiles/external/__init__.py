@@ -1,1 +1,1 @@
-"""Queries to systems outside the cluster: bounded, cached, and with errors that may be shown."""
+"""Queries to systems outside the cluster: with timeouts and size limits, cached, and with errors safe to show."""

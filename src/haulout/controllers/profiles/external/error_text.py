@@ -1,8 +1,7 @@
-"""What others said, and why they said nothing, in words that may be shown.
+"""Error texts about external systems that are safe to show.
 
-Whatever comes from outside may be long, binary or hostile, and may repeat what we sent: it is cut, made printable, and
-cleared of secrets before anybody sees it. Of an address only the host is shown, since paths and queries of webhooks
-are secrets themselves.
+A response may be long, binary or hostile, and may repeat what we sent. It is truncated, made printable, and stripped of
+secrets before it is shown. Of a URL only the origin is shown, since paths and queries of webhooks are secrets.
 """
 
 import ssl
@@ -17,7 +16,7 @@ _MAX_LENGTH = 160
 
 
 def quote_response(response: bytes | str, *, secrets: Iterable[str] = ()) -> str:
-    """Return what was said as one short line in quotes, without `secrets`."""
+    """Return a response as one short quoted line, without `secrets`."""
     text = response.decode(errors="replace") if isinstance(response, bytes) else response
     text = redact_values(text, secrets)
     line = "".join(character if character.isprintable() else " " for character in text)
@@ -26,17 +25,17 @@ def quote_response(response: bytes | str, *, secrets: Iterable[str] = ()) -> str
 
 
 def origin(url: str) -> str:
-    """Return of an address what may be shown: `https://example.com:8443`."""
+    """Return the part of a URL that may be shown: `https://example.com:8443`."""
     try:
         address = urlsplit(url.strip())
         port = f":{address.port}" if address.port else ""
     except ValueError:
-        return "an address that makes no sense"
+        return "an invalid URL"
     return f"{address.scheme}://{address.hostname or ''}{port}"
 
 
 def url_problem(url: str) -> str | None:
-    """Say why nothing can be sent to `url`, or None. It may hold a secret, so it is not repeated."""
+    """Return why `url` is not a usable URL, or None. The text does not repeat the URL: it may contain a secret."""
     try:
         address = urlsplit(url.strip())
         usable = address.scheme in {"http", "https"} and address.hostname and address.port != 0
@@ -44,11 +43,10 @@ def url_problem(url: str) -> str | None:
         usable = False
     if usable and not any(character.isspace() for character in url.strip()):
         return None
-    return "found something else than a web address, expected such as https://example.com/path"
+    return "found no valid URL, expected one such as https://example.com/path"
 
 
 def connection_error_text(error: OSError) -> str:
-    """Return why a connection failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({error.verify_message})"
     if isinstance(error, ssl.SSLError):
@@ -57,5 +55,5 @@ def connection_error_text(error: OSError) -> str:
 
 
 def timeout_text(peer: str, timeout: timedelta) -> str:
-    """Return that somebody did not answer in time."""
+    """Return the error text for a timeout."""
     return f"{peer}: no answer within {timeout.total_seconds():g} s"

@@ -1,6 +1,6 @@
-"""The way into an OpenStack project: its settings (`haulout.compat.openstack_config`), and a token from Keystone.
+"""Access to an OpenStack project: its settings (`haulout.compat.openstack_config`), and a token from Keystone.
 
-No message here ever contains a password or a token.
+No error text here contains a password or a token.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ _VERSION = "/v3"
 
 
 async def read_settings(external: ExternalClient, *, namespace: str, secret: str) -> OpenStackSettings:
-    """Return the settings out of a Secret, or out of the file if none is named."""
+    """Return the settings from a Secret, or from the default file if no Secret is named."""
     if not (namespace and secret):
         return parse(await external.read_file(DEFAULT_FILE), source=DEFAULT_FILE)
     where = f"{SECRET_KEY} in Secret {namespace}/{secret}"
@@ -27,7 +27,7 @@ async def read_settings(external: ExternalClient, *, namespace: str, secret: str
 
 
 async def fetch_token(external: ExternalClient, settings: OpenStackSettings) -> str:
-    """Return a token for the project, by the user's password."""
+    """Return a token for the project, authenticated by password."""
     user = {"name": settings.username, "password": settings.password, "domain": {"name": settings.domain_name}}
     auth = {
         "identity": {"methods": ["password"], "password": {"user": user}},
@@ -45,13 +45,13 @@ async def fetch_token(external: ExternalClient, settings: OpenStackSettings) -> 
     if reply.status != _CREATED or not token_value:
         user_text = f"user {settings.username} of domain {settings.domain_name}"
         raise ExternalError(
-            f"Keystone at {address} gives {user_text} no token: it answered {reply.status}{_message(reply)}"
+            f"Keystone at {address} issues no token to {user_text}: status {reply.status}{_message(reply)}"
         )
     return token_value
 
 
 def _message(reply: HttpResponse) -> str:
-    """Return what Keystone says about an error, if it can be read."""
+    """Return the message in Keystone's error response; empty if it cannot be parsed."""
     try:
         answer: Any = msgspec.json.decode(reply.body)
         message = answer["error"]["message"]

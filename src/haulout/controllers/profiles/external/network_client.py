@@ -1,12 +1,12 @@
-"""The way to the outside world: HTTP and mail over this machine's network, for notifications and for checks that ask.
+"""Network access for notifications and external queries: HTTP, SMTP, Secrets and files.
 
-What is out there may be slow, gone, wrong or hostile, so everything has a limit: connections, time, the length of an
-answer. Proxies come from the environment, by the same rules as for the cluster. A redirect is followed only on the same
-host and never away from TLS, a few times; one that would turn a POST into a GET is an answer like any other. Whatever
-goes wrong is an `ExternalError` of one sentence that names the host and no secret.
+Any peer may be slow, missing, wrong or hostile, so everything is limited: connections, time, the size of a response.
+Proxies come from the environment, by the same rules as for the cluster. Redirects are followed a few times, only on the
+same host and never from https to http. A redirect that would turn a POST into a GET is returned as the response. Every
+failure is an `ExternalError` with one sentence that names the host and contains no secret.
 
-Connections are not kept: a request is rare here, and one that meets an old connection which is being closed would fail
-for no reason.
+Connections are not reused: requests are rare, and one on an idle connection that the peer is closing would fail without
+a real cause.
 """
 
 import asyncio
@@ -49,9 +49,9 @@ _SAME_METHOD = {307, 308}
 
 
 class NetworkClient:
-    """Reaches the outside over the network; `tls` says whom to trust, `environ` which proxies to use.
+    """Sends requests over the network. `tls` configures trusted certificates, `environ` has the proxy settings.
 
-    Secrets are read by `client`.
+    `client` reads Secrets.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class NetworkClient:
 
     @functools.cached_property
     def _tls(self) -> ssl.SSLContext:
-        """Whom to trust; made when it is needed, as the certificates of all authorities take megabytes."""
+        """Created on first use, since the system's CA certificates take megabytes of memory."""
         return ssl.create_default_context() if self._given_tls is None else self._given_tls
 
     async def request(
@@ -98,7 +98,7 @@ class NetworkClient:
         headers: Mapping[str, str] | None = None,
         timeout: timedelta = _HTTP_TIMEOUT,
     ) -> HttpResponse:
-        """Send an HTTP request; return all of the answer."""
+        """Send an HTTP request; return the full response."""
         if problem := url_problem(url):
             raise UndeliverableMessage(f"a request cannot be sent: {problem}")
         url = url.strip()
@@ -111,12 +111,12 @@ class NetworkClient:
             raise ExternalError(f"{origin(url)}: {_problem(error)}") from None
 
     async def send_mail(self, envelope: Envelope) -> None:
-        """Hand a letter to its mail server."""
+        """Send a mail through its SMTP server."""
         async with self._mail_slots:
             await smtp.deliver(envelope, tls=self._tls, timeout=_MAIL_TIMEOUT)
 
     async def read_secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
-        """Return the data of a Secret in the cluster, decoded."""
+        """Return the decoded data of a Secret in the cluster."""
         where = f"Secret {object_key(name, namespace)}"
         if self._client is None:
             raise ExternalError(f"{where} cannot be read: there is no cluster")
@@ -124,23 +124,22 @@ class NetworkClient:
             found = await self._client.get(SECRETS, name, namespace=namespace)
             return {key: base64.b64decode(value, validate=True) for key, value in (found.data or {}).items()}
         except binascii.Error:
-            raise ExternalError(f"{where} holds something else than base64") from None
+            raise ExternalError(f"{where} contains data that is not base64") from None
         except KubeError as error:
             raise ExternalError(f"{where} cannot be read: {error}") from None
 
     async def read_file(self, path: str) -> bytes:
-        """Return the content of a file."""
         try:
             data = await asyncio.to_thread(_read_file, path, self._max_response_bytes + 1)
         except (OSError, ValueError) as error:
             words = error.strerror if isinstance(error, OSError) else None
-            raise ExternalError(f"{path} cannot be read: {(words or 'this is no path').lower()}") from None
+            raise ExternalError(f"{path} cannot be read: {(words or 'this is not a path').lower()}") from None
         if len(data) > self._max_response_bytes:
             raise ExternalError(f"{path} is longer than {self._max_response_bytes} bytes")
         return data
 
     async def close(self) -> None:
-        """Give up all connections; requests under way fail."""
+        """Close all connections; requests in flight fail."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -153,7 +152,7 @@ class NetworkClient:
             if not location or reply.status not in (_REDIRECTS if method in _SAFE_METHODS else _SAME_METHOD):
                 return reply
             url = _redirect_target(url, location)
-        raise ExternalError(f"{origin(first)} sends us from one address to the next, more than {_MAX_REDIRECTS} times")
+        raise ExternalError(f"{origin(first)} redirects more than {_MAX_REDIRECTS} times")
 
     async def _exchange(self, method: str, url: str, *, body: bytes, headers: Mapping[str, str]) -> HttpResponse:
         async with self._open_session().request(
@@ -185,7 +184,7 @@ class NetworkClient:
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None),  # each request brings its own
+                timeout=aiohttp.ClientTimeout(total=None),  # each request sets its own
             )
         return self._session
 
@@ -196,23 +195,25 @@ def _read_file(path: str, limit: int) -> bytes:
 
 
 def _redirect_target(url: str, location: str) -> str:
-    """Return where a redirect leads to, if we go there."""
+    """Return the URL that a redirect leads to. Raise `ExternalError` if we do not follow it."""
     target = urljoin(url, location)
     try:
         origin_parts, target_parts = urlsplit(url), urlsplit(target)
         same_host = target_parts.hostname == origin_parts.hostname
     except ValueError:
-        raise ExternalError(f"{origin(url)} sends us to {quote_response(location)}, which is no address") from None
+        raise ExternalError(
+            f"{origin(url)} redirects to {quote_response(location)}, which is not a valid URL"
+        ) from None
     if not same_host or target_parts.scheme not in {origin_parts.scheme, "https"}:
         raise ExternalError(
-            f"{origin(url)} sends us to {origin(target)}, where we do not follow; give the right address"
+            f"{origin(url)} redirects to {origin(target)}, which is not followed; configure the final URL"
         )
     return target
 
 
 def _problem(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        return f"the proxy in the environment does not connect us: {error.status} {quote_response(error.message)}"
+        return f"the proxy in the environment refuses the connection: {error.status} {quote_response(error.message)}"
     if isinstance(error, aiohttp.ClientProxyConnectionError):
         return f"the proxy in the environment cannot be reached: {connection_error_text(error.os_error)}"
     for kind, text in _PROBLEMS.items():
@@ -220,13 +221,13 @@ def _problem(error: Exception) -> str:
             return text
     if found := aiohttp_errors.cause(error, OSError):
         return connection_error_text(found)
-    is_ours = isinstance(error, ValueError)  # not that of a certificate, which has a cause
-    return "a token or an address has a line break in it" if is_ours else "the connection was lost"
+    is_ours = isinstance(error, ValueError)  # not that of a certificate error, which has a cause
+    return "a token or a URL contains a line break" if is_ours else "the connection was lost"
 
 
 _PROBLEMS = {
-    aiohttp.ClientConnectorDNSError: "its address cannot be found",
-    aiohttp.ClientPayloadError: "the answer broke off",
-    aiohttp.ClientResponseError: "the answer is not HTTP",
-    aiohttp.ServerDisconnectedError: "it hung up without an answer",
+    aiohttp.ClientConnectorDNSError: "its host name cannot be resolved",
+    aiohttp.ClientPayloadError: "the response ended early",
+    aiohttp.ClientResponseError: "the response is not HTTP",
+    aiohttp.ServerDisconnectedError: "the server closed the connection without a response",
 }

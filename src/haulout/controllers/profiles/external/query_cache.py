@@ -1,11 +1,11 @@
-"""Answers to what checks ask the outside: each question is asked once for all nodes that want to know.
+"""A cache of external query results: each query is sent once for all nodes that need its result.
 
-    answers.begin("n1")                     # a look at a node begins: what it asked for before does not count any more
-    answers.answer("n1", question)          # None: it is asked from now on, and the node is woken with the answer
+    queries.reset("n1")          # a reconcile of the node starts: queries from before no longer count
+    queries.result("n1", query)  # None: the query is sent from now on, and the node is requeued with the result
 
-An answer is asked for again when it is as old as the question allows, or else the configuration, and only while some
-node that exists still wants it. What goes wrong is an answer, too. Nodes are woken by an answer that is another one
-than before; one that is the same again only looks younger. If that is the same trouble, it is told of each node.
+A result is refreshed when it reaches the maximum age of its query, or else of the configuration, and only while an
+existing node needs it. A failure is a result, too. Nodes are requeued if the result differs from the one before; an
+equal result only becomes younger. If an equal result is a failure, it is reported for each node.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ _DEFAULT_MAX_AGE = timedelta(minutes=1)
 
 @dataclass(slots=True)
 class _CachedQuery:
-    """A question that somebody asks, who these are, and the last answer."""
+    """A query, the nodes that need it, and its last result."""
 
-    nodes: dict[str, None] = field(default_factory=dict)  # a set with an order
+    nodes: dict[str, None] = field(default_factory=dict)  # a set in insertion order
     result: QueryResult | None = None
 
 
 class QueryCache:
-    """Questions and their answers; `exists` tells nodes from ghosts.
+    """Queries and their results. `exists` returns whether a node still exists.
 
-    `requeue` hears whose question has another answer, `on_repeated_failure` whose question could not be answered once
-    more.
+    `requeue` is called with nodes whose query has a new result, `on_repeated_failure` with nodes whose query has failed
+    in the same way again.
     """
 
     def __init__(
@@ -65,24 +65,23 @@ class QueryCache:
         )
 
     async def run(self) -> None:
-        """Ask what is to be asked, until cancelled."""
         await self._queue.run()
 
     def set_max_age(self, max_age: timedelta) -> None:
-        """Let answers become so old, unless their question says how old they may be."""
+        """Set the maximum age of results whose query has none of its own."""
         self._default_max_age = max_age
         for query, cached in self._queries.items():
             if cached.result is not None:
                 self._queue.add_at(query, cached.result.asked_at + self._max_age(query))
 
     def reset(self, node: str) -> None:
-        """Begin a look at a node: it wants what it asks for from now on, and nothing else."""
+        """Drop the queries of a node at the start of a reconcile: its checks register those that they still need."""
         for query in self._queries_by_node.pop(node, ()):
             if query in self._queries:
                 self._queries[query].nodes.pop(node, None)
 
     def result(self, node: str, query: ExternalQuery) -> QueryResult | None:
-        """Return the last answer, for a node that wants to know when it changes."""
+        """Return the last result, and register the query for a node, which is requeued when the result changes."""
         cached = self._queries.get(query)
         if cached is None:
             cached = self._queries[query] = _CachedQuery()
@@ -93,19 +92,19 @@ class QueryCache:
         return cached.result
 
     def cached_result(self, query: ExternalQuery) -> QueryResult | None:
-        """Return the last answer to what somebody has asked, for one who does not want to be woken."""
+        """Return the last result of a registered query, without registering it for a node."""
         cached = self._queries.get(query)
         return None if cached is None else cached.result
 
     def interval(self, node: str) -> timedelta | None:
-        """Return how often the outside is asked for a node; None: it wants to know nothing."""
+        """Return how often queries are sent for a node; None: it has none."""
         return min(map(self._max_age, self._queries_by_node.get(node, ())), default=None)
 
     def _max_age(self, query: ExternalQuery) -> timedelta:
         return self._default_max_age if query.max_age is None else query.max_age
 
     async def _refresh(self, query: ExternalQuery) -> datetime | None:
-        """Ask, if anybody still wants to know; return when to ask again."""
+        """Send the query if an existing node still needs it; return when to send it again."""
         cached = self._queries[query]
         for node in [node_name for node_name in cached.nodes if not self._exists(node_name)]:
             self.reset(node)
@@ -127,8 +126,8 @@ class QueryCache:
             async with asyncio.timeout(_QUERY_TIMEOUT.total_seconds()):
                 return QueryResult(asked_at, await query.fetch(self._outside))
         except TimeoutError:
-            return QueryResult(asked_at, problem=f"there was no answer within {duration.format(_QUERY_TIMEOUT)}")
+            return QueryResult(asked_at, problem=f"no answer within {duration.format(_QUERY_TIMEOUT)}")
         except HauloutError as error:
             return QueryResult(asked_at, problem=str(error))
-        except Exception as error:  # noqa: BLE001 - a plugin of anybody: what it raises may hold a secret
-            return QueryResult(asked_at, problem=f"asking failed with {type(error).__name__}")
+        except Exception as error:  # noqa: BLE001 - plugins may be third-party code; the error may hold a secret
+            return QueryResult(asked_at, problem=f"the query failed with {type(error).__name__}")

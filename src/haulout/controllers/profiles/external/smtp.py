@@ -1,13 +1,14 @@
-"""Handing a letter to a mail server, by aiosmtplib.
+"""Sends mail to an SMTP server, with aiosmtplib.
 
 The rules are those of Go's `net/smtp`, which existing configurations rely on:
 
-- TLS by STARTTLS as soon as the server offers it, with its certificate checked; from the start on port 465;
-- a password is sent only over TLS, or to this very machine: by PLAIN; where that is not offered, by LOGIN or CRAM-MD5;
-- a letter is for all of its recipients or for none.
+- TLS by STARTTLS if the server offers it, with certificate verification; implicit TLS on port 465;
+- a password is sent only over TLS or to localhost: by AUTH PLAIN; if the server does not offer it, by LOGIN or
+  CRAM-MD5;
+- a mail is accepted for all of its recipients or for none.
 
-There is one limit in time for the whole dialogue; aiosmtplib limits the length of each reply. A letter counts as
-delivered when the server has taken it. What it says after that (or does not) changes nothing.
+One timeout covers the whole dialogue; aiosmtplib limits the length of each reply. A mail counts as delivered when the
+server has accepted its data. Any later error changes nothing.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ _QUIT_TIMEOUT = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """Who we are to a mail server."""
+    """SMTP credentials."""
 
     user: str
     password: str = field(repr=False)
@@ -39,23 +40,23 @@ class Credentials:
 
     @property
     def plain(self) -> str:
-        """What AUTH PLAIN sends."""
+        """The argument of AUTH PLAIN."""
         return _base64(f"{self.identity}\0{self.user}\0{self.password}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Envelope:
-    """A letter, who it is from and for, and who takes it."""
+    """A mail with its sender, recipients and server."""
 
     server: str  # host:port
     sender: str
     recipients: tuple[str, ...]
-    content: bytes = field(repr=False)  # headers and text, 7-bit; any line ends
+    content: bytes = field(repr=False)  # headers and text, 7-bit; any line endings
     login: Credentials | None = None
 
 
 def split_server(server: str) -> tuple[str, int] | None:
-    """Return host and port of `host:port`, also of `[::1]:25`; None if it is something else."""
+    """Return host and port of `host:port`, also of `[::1]:25`; None for anything else."""
     host, colon, port = server.strip().rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     is_port = colon and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16
@@ -63,13 +64,13 @@ def split_server(server: str) -> tuple[str, int] | None:
 
 
 async def deliver(envelope: Envelope, *, tls: ssl.SSLContext, timeout: timedelta) -> None:
-    """Hand over a letter; raises `ExternalError` if the server did not take it."""
+    """Send a mail. Raise `ExternalError` if the server did not accept it."""
     address = split_server(envelope.server)
     if address is None:
         raise UndeliverableMessage(f"mail server {quote_response(envelope.server)}: expected host:port")
     host, port = address
     secure = port == _IMPLICIT_TLS_PORT
-    # STARTTLS is used if it is offered; no single command has a limit in time, but all of them together have one.
+    # STARTTLS is used if the server offers it. Single commands have no timeout; the whole dialogue has one.
     client = SMTP(hostname=host, port=port, use_tls=secure, tls_context=tls, local_hostname="localhost", timeout=None)
     try:
         async with asyncio.timeout(timeout.total_seconds()):
@@ -85,16 +86,16 @@ async def deliver(envelope: Envelope, *, tls: ssl.SSLContext, timeout: timedelta
 
 
 async def _send(client: SMTP, envelope: Envelope) -> None:
-    if client.is_ehlo_or_helo_needed:  # TLS began after the first greeting, or before it
+    if client.is_ehlo_or_helo_needed:  # not greeted yet on this connection, or the greeting was before STARTTLS
         await _greet(client)
     if envelope.login is not None:
         await _log_in(client, envelope.login)
     addresses = (envelope.sender, *envelope.recipients)
     if broken := next((address for address in addresses if "\r" in address or "\n" in address), None):
-        raise SMTPException(f"cannot be told of {quote_response(broken)}: there is a line break in it")
+        raise SMTPException(f"cannot be sent {quote_response(broken)}: it contains a line break")
     is_ascii = all(address.isascii() for address in addresses)
     if not is_ascii and not client.supports_extension("smtputf8"):
-        raise SMTPException("takes no addresses with letters beyond ASCII")
+        raise SMTPException("does not support addresses with non-ASCII characters")
     await client.mail(envelope.sender, options=() if is_ascii else ("SMTPUTF8",), encoding="utf-8")
     for recipient in envelope.recipients:
         await client.rcpt(recipient, encoding="utf-8")
@@ -109,13 +110,13 @@ async def _greet(client: SMTP) -> None:
 
 
 async def _log_in(client: SMTP, login: Credentials) -> None:
-    """Log in by one way that the server offers, since each failure may count towards a lock of the account."""
+    """Authenticate with one mechanism that the server offers: each failure may count towards an account lockout."""
     if client.get_transport_info("sslcontext") is None and client.hostname not in _LOCAL_HOSTS:
-        raise SMTPException("does not offer TLS, and a password is not sent without")
+        raise SMTPException("does not offer TLS, without which no password is sent")
     if not client.supports_extension("auth"):
-        raise SMTPException("does not let anybody log in; leave out auth")
+        raise SMTPException("does not support authentication; remove auth")
     offered = client.server_auth_methods
-    if "plain" in offered or login.identity:  # no other way acts on behalf of an identity
+    if "plain" in offered or login.identity:  # no other mechanism supports an authorization identity
         reply = await client.execute_command(b"AUTH", b"PLAIN", login.plain.encode())
         if reply.code != SMTPStatus.auth_successful:
             raise aiosmtplib.SMTPAuthenticationError(reply.code, reply.message)
@@ -124,13 +125,11 @@ async def _log_in(client: SMTP, login: Credentials) -> None:
     elif "cram-md5" in offered:
         await client.auth_crammd5(login.user, login.password)
     else:
-        raise SMTPException(
-            f"offers only other logins than PLAIN, LOGIN and CRAM-MD5: {quote_response(', '.join(offered))}"
-        )
+        raise SMTPException(f"supports none of PLAIN, LOGIN and CRAM-MD5, only: {quote_response(', '.join(offered))}")
 
 
 def _error_text(error: Exception, login: Credentials | None, timeout: timedelta) -> str:
-    """Return how to go on after the name of the server."""
+    """Return the error text that follows the name of the server."""
     secrets = () if login is None else (login.password, login.plain, _base64(login.password))
     if isinstance(error, aiosmtplib.SMTPResponseException):
         return f" {_response_error_text(error, login, secrets)}"
@@ -139,7 +138,7 @@ def _error_text(error: Exception, login: Credentials | None, timeout: timedelta)
         return (
             f": {connection_error_text(cause)}"
             if isinstance(cause, OSError) and not isinstance(cause, SMTPException)
-            else " hung up"
+            else " closed the connection"
         )
     if isinstance(error, SMTPException):
         return f" {error.message}"
@@ -154,24 +153,24 @@ def _response_error_text(
 ) -> str:
     if error.code == SMTPStatus.invalid_response:
         _, is_quoted, line = error.message.partition("line: ")
-        response = f"it said {quote_response(line, secrets=secrets)}" if is_quoted else "its reply has no end"
+        response = f"it answered {quote_response(line, secrets=secrets)}" if is_quoted else "its reply is too long"
         return f"does not speak SMTP: {response}"
     response = quote_response(f"{error.code} {error.message}", secrets=secrets)
-    return f"does not take {_refused_part(error, login)}: it said {response}"
+    return f"refused {_refused_part(error, login)}: {response}"
 
 
 def _refused_part(error: aiosmtplib.SMTPResponseException, login: Credentials | None) -> str:
     match error:
         case aiosmtplib.SMTPConnectResponseError() | aiosmtplib.SMTPHeloError():
-            return "us"
+            return "the connection"
         case aiosmtplib.SMTPAuthenticationError() if login is not None:
             return f"user {login.user}"
         case aiosmtplib.SMTPSenderRefused():
-            return "sender"
+            return "the sender"
         case aiosmtplib.SMTPRecipientRefused():
             return f"recipient {error.recipient}"
         case aiosmtplib.SMTPDataError():
-            return "the letter"
+            return "the message"
     return "STARTTLS"
 
 

@@ -1,1 +1,1 @@
-"""The state machine of a profile: which state a node is in, and what is kept on the node between transitions."""
+"""The state machine of profiles: attached profiles, node drafts, and the annotations that keep state on the node."""

@@ -1,11 +1,11 @@
-"""Which profiles a node has: those that its label names, in that order, and those whose selector matches it.
+"""Which profiles a node has: those in its label, in that order, and those whose selector matches the node.
 
-A profile with `onNotice` comes by itself, for a maintenance that is announced for the node, whatever kind that is and
-however far away. It goes when nothing is announced any more and the profile is done with the node: it is operational,
-and no transition has begun. So no node stays cordoned because a notice was deleted.
+A profile with `onNotice` is attached while the node has a maintenance notice, of any kind and however far away. It is
+detached when there is no notice any more and the profile has finished with the node: it is operational and has no
+pending transition. So no node stays cordoned because a notice was deleted.
 
-A configuration of such profiles alone has no default profile. It leaves nodes as they are for which nothing is
-announced, and what the data of nodes says about profiles that it does not have.
+A configuration that has only such profiles has no default profile. It leaves nodes without notices untouched, and keeps
+what the data annotation says about profiles that the node does not have.
 """
 
 from collections.abc import Mapping
@@ -26,9 +26,9 @@ _HISTORY_RECHECK_AFTER = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class AttachedProfiles:
-    """The profiles of a node, until when at least if nothing happens, and what may happen."""
+    """The profiles of a node, and when to evaluate them again: at a time, or on changes of topics."""
 
-    names: tuple[str, ...]  # also of profiles that are not configured
+    names: tuple[str, ...]  # includes profiles that are not configured
     recheck_at: datetime | None = None
     topics: frozenset[str] = frozenset()
 
@@ -51,12 +51,12 @@ def attached_profiles(observation: Observation, profiles: Mapping[str, Profile])
 
 
 def covers_all_nodes(profiles: Mapping[str, Profile]) -> bool:
-    """Tell whether all data of nodes is about these profiles, and every node has one: the default profile at least."""
+    """Return whether every node has one of these profiles, at least the default one, so that all its data is theirs."""
     return DEFAULT_PROFILE in profiles and not profiles[DEFAULT_PROFILE].on_notice
 
 
 def is_unfinished(status: ProfileStatus | None, pending: PendingTransition | None) -> bool:
-    """Tell whether a profile is not done with a node, by its data and by what it has begun."""
+    """Return whether a profile has not finished with a node: it is not operational, or has a pending transition."""
     if status is None:
         return False
     is_pending = pending is not None and pending.belongs_to(status)
@@ -68,19 +68,19 @@ def _is_selected(profile: Profile, observation: Observation) -> bool:
 
 
 class _NoticeProfiles:
-    """Profiles that come and go with what is announced for a node."""
+    """Attaches notice profiles to a node."""
 
     def __init__(self, observation: Observation, *, reads_notices: bool) -> None:
-        self.recheck_times: list[datetime] = []  # when something may be different
+        self.recheck_times: list[datetime] = []  # when the result may change
         self.topics = frozenset({topics.notices(observation.node.name)} if reads_notices else ())
         self._observation = observation
-        self._has_notices = self._read_notices() if reads_notices else False  # None: that is not known
+        self._has_notices = self._read_notices() if reads_notices else False  # None: unknown
 
     def is_attached(self, profile: Profile) -> bool:
-        """Tell whether the node has it."""
+        """Return whether the node has a profile."""
         observation, status = self._observation, self._observation.statuses.get(profile.name)
         if is_unfinished(status, observation.pending.get(profile.name)):
-            return True  # whatever else has changed
+            return True  # regardless of label, selector and notices
         is_selected = not profile.is_ending and (profile.selector is None or _is_selected(profile, observation))
         if is_selected and self._has_notices:
             return True
@@ -88,7 +88,7 @@ class _NoticeProfiles:
             return False
         if not observation.is_recorded:
             self.recheck_times.append(add_saturating(observation.now, _HISTORY_RECHECK_AFTER))
-            return True  # until it is in the history, that it is done is told by the data alone
+            return True  # keep the data until the history has the last transition: the data is its only other record
         return is_selected and self._has_notices is None
 
     def _read_notices(self) -> bool | None:
@@ -96,7 +96,7 @@ class _NoticeProfiles:
             node = self._observation.node
             notices = [notice for notice in self._observation.cluster.notices(node.name) if notice.matches_node(node)]
         except HauloutError:
-            return None  # who asks what is not known yet is woken when it is
+            return None  # the node is requeued when the notice informer has synced
         readings = [phase_at(notice.spec, now=self._observation.now, lead=timedelta()) for notice in notices]
         open_notices = [notice for notice in readings if not notice.phase.is_over]
         self.recheck_times += [notice.until for notice in open_notices if notice.until is not None]

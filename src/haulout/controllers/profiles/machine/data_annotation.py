@@ -1,17 +1,17 @@
-"""The annotation `cloud.sap/maintenance-data`: in which state a node is, profile by profile.
+"""The annotation `cloud.sap/maintenance-data`: the state of each profile of a node.
 
     {"Profiles":{"flatcar":{"Transition":"2024-05-01T10:00:00Z","Current":"operational","Previous":"operational"}},
      "Notifications":{"approval_required":"0001-01-01T00:00:00Z"}}
 
-It is shared with the SAP maintenance-controller, so that either can take over from the other at any moment: what this
-writes, the Go program reads, and the other way round, byte by byte (in one line, members in this order, keys sorted,
-`<`, `>` and `&` escaped). The Go program refuses members that it does not know; whatever else we want to remember must
-be kept elsewhere.
+It is shared with the SAP maintenance-controller, so that either can take over from the other at any moment. Each reads
+what the other writes, byte for byte: one line, members in this order, keys sorted, `<`, `>` and `&` escaped. The Go
+program rejects unknown members, so Haulout must keep all further data elsewhere.
 
-Who wrote a transition shows in its time: Go's clock has nanoseconds, and ours microseconds. One in a thousand of Go's
-ends in three zeros, and is taken for ours.
+The resolution of a transition's time shows who wrote it: Go's clock has nanoseconds, Haulout's has microseconds. One in
+a thousand of Go's times ends in three zeros and is taken for one of Haulout's.
 
-What cannot be read is a `DataError`. Whoever gets it leaves the annotation alone: somebody put it there.
+An annotation that cannot be parsed raises `DataError`. The caller must then leave the annotation untouched, since
+someone wrote it on purpose.
 """
 
 import json
@@ -35,12 +35,12 @@ _LEGACY = ("LastTransition", "LastNotificationTimes", "ProfileStates", "Previous
 
 
 class DataError(HauloutError, ValueError):
-    """The annotation of a node cannot be read."""
+    """Raised if the annotation of a node cannot be parsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileData:
-    """One profile of a node: its state, the state that the last evaluation saw, and since when."""
+    """One profile of a node: its state, the state that the last evaluation saw, and the time of the last transition."""
 
     transition: GoTime = NEVER
     current: str = ""
@@ -49,18 +49,18 @@ class ProfileData:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeData:
-    """What is remembered about a node."""
+    """The content of the annotation."""
 
     profiles: Mapping[str, ProfileData] = field(default_factory=dict)
-    notifications: Mapping[str, GoTime] = field(default_factory=dict)  # by instance: when it was sent last
+    notifications: Mapping[str, GoTime] = field(default_factory=dict)  # by instance: when it was last sent
 
 
-@lru_cache(maxsize=256)  # each step of a node reads the same text several times
+@lru_cache(maxsize=256)  # each reconcile of a node parses the same text several times
 def parse(text: str | None) -> NodeData:
-    """Return what an annotation holds; none and an empty one hold nothing. Raises `DataError`.
+    """Return the content of an annotation; a missing or empty one is empty. Raise `DataError`.
 
-    What follows the first JSON value is ignored, a profile that is null is taken for absent, and the layout of before
-    mid-2023 is understood.
+    As in Go, anything after the first JSON value is ignored and a profile that is null counts as absent. The layout
+    from before mid-2023 is parsed as well.
     """
     if not text:
         return NodeData()
@@ -74,7 +74,7 @@ def parse(text: str | None) -> NodeData:
 
 
 def write(data: NodeData) -> str:
-    """Return the annotation, as Go's encoding/json writes it."""
+    """Return the annotation as Go's encoding/json writes it."""
     profiles = {
         name: {"Transition": entry.transition.text, "Current": entry.current, "Previous": entry.previous}
         for name, entry in sorted(data.profiles.items())
@@ -85,7 +85,7 @@ def write(data: NodeData) -> str:
 
 
 def statuses_of(text: str | None) -> dict[str, ProfileStatus]:
-    """Return what an annotation says about each profile; raises `DataError`."""
+    """Return the status of each profile. Raise `DataError`."""
     return {
         name: ProfileStatus(
             current=profile.current,
@@ -98,12 +98,12 @@ def statuses_of(text: str | None) -> dict[str, ProfileStatus]:
 
 
 def last_sent_of(text: str | None) -> dict[str, datetime | None]:
-    """Return when each notification was sent last, None if never; raises `DataError`."""
+    """Return when each notification was last sent, None if never. Raise `DataError`."""
     return {name: _instant(sent) for name, sent in parse(text).notifications.items()}
 
 
 def updated(before: str | None, statuses: Mapping[str, ProfileStatus], last_sent: Mapping[str, datetime | None]) -> str:
-    """Return the annotation that says this; instants that are as before keep their text. Raises `DataError`."""
+    """Return the annotation with these values; times that do not change keep their text. Raise `DataError`."""
     old = parse(before)
     profiles = {
         name: ProfileData(
@@ -130,7 +130,7 @@ def _same_or_new(before: GoTime, now: datetime | None) -> GoTime:
 
 
 class _Object:
-    """A JSON object with its members in order, repeated ones included."""
+    """A JSON object with its members in order, including duplicates."""
 
     def __init__(self, pairs: _Pairs) -> None:
         self.pairs = [(_replace_surrogates(name), value) for name, value in pairs]
@@ -218,7 +218,7 @@ def _time(value: Any, where: str) -> GoTime:
     if value is None:
         return NEVER
     if not isinstance(value, str):
-        raise DataError(f"expected an instant as {where} in {ANNOTATION}, found {_type_name(value)}")
+        raise DataError(f"expected a timestamp as {where} in {ANNOTATION}, found {_type_name(value)}")
     try:
         return gotime.parse(value)
     except ValueError as error:
@@ -243,12 +243,12 @@ def _known_member(name: str, known: tuple[str, ...], where: str) -> str:
 def _member(name: str, known: tuple[str, ...]) -> str | None:
     if name in known:
         return name
-    folded = name.lower().replace("\u017f", "s")  # the long s is an s to Go
+    folded = name.lower().replace("\u017f", "s")  # Go folds the long s to s
     return next((each for each in known if each.lower() == folded), None)
 
 
 def _replace_surrogates(value: str) -> str:
-    # Half of a surrogate pair is no character: Go replaces it.
+    # Half of a surrogate pair is not a character: Go replaces it.
     return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -1,11 +1,11 @@
-"""Keeps profiles from going in circles at full speed: nodes are not drained and given back every few seconds.
+"""Slows down profiles that loop, so that a node is not drained and returned every few seconds.
 
-Checks may contradict each other: what leads a node into maintenance passes, and so does what leads it out. Nobody can
-rule that out beforehand, but nobody wants it sixty times a minute either. A profile that goes towards maintenance from
-the same state again and again within minutes waits before the next time, and longer each time, up to five minutes. Who
-goes round at a sane pace, or a few times in a row because there is much to do, never notices.
+Checks may contradict each other: the chain into maintenance passes, and so does the chain out of it. This cannot be
+ruled out when the configuration is loaded. A profile that goes towards maintenance from the same state again and again
+within minutes must wait before the next time, longer each time, up to five minutes. A profile that does so at a
+reasonable rate, or a few times in a row, is not delayed.
 
-It is memory that does not matter: after a restart a profile has a few rounds more.
+The counts are kept in memory only: after a restart a profile gets a few more undelayed rounds.
 """
 
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ from haulout.controllers.profiles.observation import Deferral, ProfileReport
 from haulout.controllers.profiles.plugin import State
 from haulout.core import duration
 
-FREE_ROUNDS = 3  # times in a row
+FREE_ROUNDS = 3  # without delay
 _FIRST_DELAY, _MAX_DELAY = timedelta(seconds=10), timedelta(minutes=5)
 _MAX_DOUBLINGS = 5
-_RESET_AFTER = 2 * _MAX_DELAY  # after so long it is a matter of its own
+_RESET_AFTER = 2 * _MAX_DELAY  # a later departure starts a new count
 _TOWARDS_MAINTENANCE = {
     State.OPERATIONAL: (State.REQUIRED, State.IN_MAINTENANCE),
     State.REQUIRED: (State.IN_MAINTENANCE,),
@@ -30,7 +30,7 @@ Departure = tuple[str, State]
 
 
 def is_towards_maintenance(state: str, next_state: str) -> bool:
-    """Tell whether a transition leads towards maintenance."""
+    """Return whether a transition leads towards maintenance."""
     return next_state in _TOWARDS_MAINTENANCE.get(State(state), ())
 
 
@@ -42,13 +42,13 @@ class _Departures:
 
 
 class LoopBackoff:
-    """Remembers how often profiles have set out of late, by node."""
+    """Counts recent departures towards maintenance, by node and profile."""
 
     def __init__(self) -> None:
         self._departures: dict[str, dict[Departure, _Departures]] = {}
 
     def record(self, node: str, report: ProfileReport, now: datetime) -> None:
-        """Note what a step did to a profile."""
+        """Count a departure if a reconcile moved a profile towards maintenance."""
         if report.next == report.state or not is_towards_maintenance(report.state, report.next):
             return
         departures = self._departures.setdefault(node, {})
@@ -60,7 +60,7 @@ class LoopBackoff:
             departures[key] = _Departures(previous.count + 1, previous.first, now)
 
     def throttled(self, node: str, now: datetime) -> Mapping[Departure, Deferral]:
-        """Return what has to wait, and until when; what is long ago is forgotten."""
+        """Return which profiles must wait in which state, and until when. Forget old departures."""
         departures = self._departures.get(node)
         if departures is None:
             return {}
@@ -70,7 +70,7 @@ class LoopBackoff:
             del self._departures[node]
         found = [(key, _deferral(key, entry)) for key, entry in departures.items() if entry.count > FREE_ROUNDS]
         throttled = {key: entry for key, entry in found if entry.retry_at is not None and now < entry.retry_at}
-        # Once in each round is enough, and best where nothing was done to the node yet.
+        # Delay only once per round, and preferably in operational, where the node is still untouched.
         leaving_operational = {profile for (profile, state), _ in found if state is State.OPERATIONAL}
         return {
             key: entry
@@ -79,7 +79,6 @@ class LoopBackoff:
         }
 
     def forget(self, node: str) -> None:
-        """Forget a node."""
         self._departures.pop(node, None)
 
 
@@ -88,7 +87,7 @@ def _deferral(departure: Departure, departures: _Departures) -> Deferral:
     delay = min(_FIRST_DELAY * 2 ** min(departures.count - FREE_ROUNDS - 1, _MAX_DOUBLINGS), _MAX_DELAY)
     period = duration.format_short(departures.last - departures.first)
     reason = (
-        f"it goes in circles: it left {state.value} {departures.count} times within {period}, so it waits "
+        f"the profile loops: it left {state.value} {departures.count} times within {period}, so it waits "
         f"{duration.format_short(delay)}. Do its checks contradict each other?"
     )
     return Deferral(reason, departures.last + delay)

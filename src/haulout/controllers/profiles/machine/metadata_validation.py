@@ -1,6 +1,6 @@
-"""Which labels, annotations and finalizers a node can have: what the server would refuse must not reach it.
+"""Validates labels, annotations and finalizers before a write, as the API server does.
 
-All that one step changes is one write, so a wrong name of one profile would hold up the others on the node, too.
+All changes of a reconcile are one write, so an invalid name in one profile would block the other profiles of the node.
 """
 
 from haulout.controllers.profiles.plugin import SetAnnotation, SetFinalizer, SetLabel
@@ -10,17 +10,17 @@ _VALUE = "at most 63 letters, digits, '-', '_' and '.', that begin and end with 
 
 
 def key_problem(key: str) -> str:
-    """Return what is wrong with a name; empty if nothing is."""
+    """Return what is wrong with a key; empty if it is valid."""
     return "" if is_qualified_name(key) else f"found {key!r}, expected a name such as ready or example.com/ready"
 
 
 def value_problem(value: str) -> str:
-    """Return what is wrong with a label's value; empty if nothing is."""
+    """Return what is wrong with the value of a label; empty if it is valid."""
     return "" if is_label_value(value) else f"found {value!r}, expected {_VALUE}"
 
 
 def problem_with_action(action: object) -> str:
-    """Return why a change of a node would be refused; to take off what cannot be there changes nothing."""
+    """Return why the API server would reject an action; empty if it would not. Removing an invalid key is harmless."""
     match action:
         case SetLabel(key, str() as value):
             return key_problem(key) or value_problem(value)

@@ -1,12 +1,12 @@
-"""A node in the making: the changes that one step makes to it, which go to the server as one write.
+"""A node with pending changes: all changes of a reconcile, which go to the API server as one write.
 
-    draft = Draft.of(node, now=now)
-    draft = draft.having(SetLabel("a", "b"), owner="profile/os")
-    draft.change()                             # a merge patch with uid and resourceVersion, or None
+    draft = NodeDraft.of(node, now=now)
+    draft = draft.with_action(SetLabel("a", "b"), owner="profile/os")
+    draft.patch()  # a merge patch with uid and resourceVersion, or None
 
-Later plugins of the same step see what earlier ones changed. A cordon is kept by `haulout.drain.cordon`: so several
-profiles, and maintenances on a person's order, can hold one node, and a node that a person had cordoned stays cordoned.
-A node without any mark that is to be uncordoned is: that is what the file says, and who cordoned it left no word.
+Later plugins of a reconcile see the changes of earlier ones. `haulout.drain.cordon` manages cordons, so that several
+profiles and NodeMaintenances can own the cordon of a node, and a node that a person had cordoned stays cordoned. A
+cordoned node without our annotation is uncordoned if the configuration says so, since its cordon has no known owner.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ from haulout.kube.patches import difference
 
 @dataclass(frozen=True, slots=True)
 class NodeDraft:
-    """A node as it was read, and as it is to be."""
+    """A node as read, and as it will be written."""
 
     before: Node
     node: Node
@@ -37,9 +37,10 @@ class NodeDraft:
         return cls(node, node, now)
 
     def with_action(self, action: Action, *, owner: str, is_adopting: bool = False) -> "NodeDraft":
-        """Return it with one more change; effects on anything but the node are none of its business.
+        """Return the draft with one more action applied; actions on other objects do not change it.
 
-        With `is_adopting`, a cordon without a mark was made in the name of `owner`, and goes when `owner` lets go.
+        With `is_adopting`, a cordon without our annotation counts as owned by `owner`, and ends when `owner` releases
+        it.
         """
         match action:
             case SetLabel(key, value):
@@ -57,14 +58,14 @@ class NodeDraft:
         return self
 
     def with_repaired_cordon(self, owners: Collection[str], *, copy: cordon.Cordon | None = None) -> "NodeDraft":
-        """Return it with the mark of the cordon that `owners` hold, if somebody has removed or edited that."""
+        """Return the draft with the cordon annotation of `owners` restored if another writer removed or edited it."""
         try:
             return self._with_patch(cordon.repair(self.node, owners, copy=copy))
-        except InvalidCordonAnnotation:  # no backup, and no copy: whoever needs the mark says so
+        except InvalidCordonAnnotation:  # no backup and no copy; whatever needs the annotation reports the error
             return self
 
     def cordon_owners(self) -> Collection[str] | None:
-        """Return the owners of the node's cordon; None if they cannot be read."""
+        """Return the owners of the node's cordon; None if the annotation cannot be read."""
         try:
             mark = cordon.cordon_of(self.node)
         except InvalidCordonAnnotation:
@@ -72,15 +73,15 @@ class NodeDraft:
         return () if mark is None else mark.owners.keys()
 
     def with_labels(self, labels: Mapping[str, str | None]) -> "NodeDraft":
-        """Return it with these labels; None takes one off."""
+        """Return the draft with these labels; a value of None removes one."""
         return self._with_metadata(labels=_merged(self.node.metadata.labels, labels))
 
     def with_annotations(self, annotations: Mapping[str, str | None]) -> "NodeDraft":
-        """Return it with these annotations; None takes one off."""
+        """Return the draft with these annotations; a value of None removes one."""
         return self._with_metadata(annotations=_merged(self.node.metadata.annotations, annotations))
 
     def patch(self) -> RawObject | None:
-        """Return the merge patch that makes it so; None if nothing changes."""
+        """Return a merge patch with all changes; None if nothing changes."""
         change: RawObject = difference(_mutable_fields(self.before), _mutable_fields(self.node))
         if not change:
             return None
@@ -101,7 +102,7 @@ class NodeDraft:
         return self._with_patch(cordon.clear_cordon(self.node))
 
     def _with_patch(self, change: RawObject | None) -> "NodeDraft":
-        """Return it after a merge patch of `haulout.drain.cordon`."""
+        """Return the draft with a merge patch of `haulout.drain.cordon` applied."""
         if change is None:
             return self
         metadata, spec = change.get("metadata", {}), change.get("spec", {})
@@ -125,7 +126,7 @@ def _merged(known: Mapping[str, str], changes: Mapping[str, str | None]) -> dict
 
 
 def _mutable_fields(node: Node) -> RawObject:
-    """Return what a step may change of a node, as it stands on the server."""
+    """Return the fields of a node that a reconcile may change, as the API server has them."""
     metadata = node.metadata
     written: RawObject = {
         "metadata": {"labels": metadata.labels, "annotations": metadata.annotations},

@@ -1,12 +1,13 @@
-"""Transitions that have begun: their slot is taken, their drain runs, and they are brought to their end.
+"""Pending transitions: their slot is taken and their drain runs, and they are completed whatever their checks return.
 
-They stand in an annotation of our own, as the Go controller refuses members that it does not know in its data:
+They are kept in an annotation of Haulout, since the Go controller rejects unknown members in its data annotation:
 
     {"os":{"next":"in-maintenance","check":"approved","since":"2024-05-01T10:00:00Z","at":"2024-05-02T10:00:00Z"}}
 
-`check` tells the transition from others to the same state. `since` is the profile's last transition: once there was
-another, whoever made it, what had begun is over. So a node that the Go controller has led through a whole round
-meanwhile does not slip into maintenance by a word that was left from before. `at` is when the transition began.
+`check` distinguishes the transition from others to the same state. `since` is the time of the profile's last
+transition: after any later transition, by whatever controller, the pending one is void. So if the Go controller takes a
+node through a whole round meanwhile, a leftover entry does not put the node into maintenance. `at` is when the pending
+transition started.
 """
 
 import logging
@@ -27,30 +28,30 @@ ANNOTATION = unavailable_nodes.TRANSITIONS_ANNOTATION
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingTransition:
-    """A transition under way: where it leads to, by which check chain, and since when its profile was where it is."""
+    """A transition that has started: its target, its check chain, and when the profile entered its current state."""
 
     next: State
     check: str
     since: datetime | None
-    at: datetime | None = None  # None: an earlier version has written it
+    at: datetime | None = None  # None: written by an earlier version
 
     def belongs_to(self, entry: ProfileStatus | None) -> bool:
-        """Tell whether a profile is still where it was when this began."""
+        """Return whether the profile has not changed state since this transition started."""
         return entry is not None and entry.transition == self.since
 
 
 def read(node: Node) -> dict[str, PendingTransition]:
-    """Return the transitions under way by profile; what cannot be read counts for nothing, and is written anew."""
+    """Return the pending transitions by profile. An annotation that cannot be parsed is ignored, and overwritten."""
     raw = node.metadata.annotations.get(ANNOTATION)
     if raw is None:
         return {}
     try:
         return msgspec.json.decode(raw, type=dict[str, PendingTransition])
     except (msgspec.ValidationError, msgspec.DecodeError):
-        log.warning("annotation %s of node %s cannot be read, and is written anew", ANNOTATION, node.name)
+        log.warning("annotation %s of node %s cannot be parsed; it will be replaced", ANNOTATION, node.name)
         return {}
 
 
 def write(pending: Mapping[str, PendingTransition]) -> str | None:
-    """Return the annotation; None if there is nothing to remember."""
+    """Return the annotation; None if it is empty."""
     return msgspec.json.encode(dict(pending), order="sorted").decode() if pending else None

@@ -1,11 +1,12 @@
-"""When a maintenance that was announced suits the profiles of its node: by their time windows. Pure.
+"""When an announced maintenance suits the profiles of its node, by their time windows. Pure.
 
-    suitable_start(node, notice, configuration.profiles, answer=answers.get, now=now)
+    preferred_start(node, notice, configuration.profiles, look_up=results.get, now=now)
 
-A maintenance suits a profile if the profile can take the node out of service in time: on a way from operational to in
-maintenance that goes by this notice, no check chain is closed by a time window, neither when the node is to be emptied
-(the lead time before the start, or as long as that is predicted to take) nor at the start itself. All other checks are
-taken to pass: whether they will, nobody can tell. If one of several profiles can do it, that is enough.
+A maintenance suits a profile if the profile can take the node out of service in time. That is, on a path from
+operational to in maintenance that depends on this notice, no check chain is closed by a time window: neither when the
+drain has to start (the lead time before the start, or the predicted duration of the drain if that is longer) nor at the
+start itself. All other checks are assumed to pass, since their results cannot be predicted. One suitable profile of
+several is enough.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,8 +29,8 @@ from haulout.controllers.profiles.plugins.checks.notice import NoticeCheck, When
 from haulout.controllers.profiles.plugins.checks.time_window import CalendarFileQuery, TimeWindow
 from haulout.core.windows import Open, Timetable, state_at
 
-HORIZON = timedelta(days=30)  # however far the deadline is
-_MAX_STEPS = 2000  # openings and closings
+HORIZON = timedelta(days=30)  # limit of the search, even if the deadline is later
+_MAX_STEPS = 2000  # each is an opening or closing of a window
 _MINUTE = timedelta(minutes=1)
 
 LookUp = Callable[[ExternalQuery], QueryResult | None]
@@ -38,10 +39,10 @@ LookUp = Callable[[ExternalQuery], QueryResult | None]
 def preferred_start(
     node: Node, notice: MaintenanceNotice, profiles: Mapping[str, Profile], *, look_up: LookUp, now: datetime
 ) -> datetime | None:
-    """Return the first start that suits, from the planned one on, which is the planned one if that suits.
+    """Return the first suitable start, not before the planned one; the planned one itself if it is suitable.
 
-    None: nobody minds, nobody can tell, or nothing suits before the deadline. `look_up` knows what is in calendar
-    files.
+    None if no profile depends on the notice, a calendar is not available, or nothing is suitable before the deadline.
+    `look_up` returns the content of calendar files.
     """
     start = notice.spec.start
     if start is None:
@@ -59,9 +60,9 @@ def preferred_start(
 
 
 def lead_time(node: Node, notice: MaintenanceNotice, profiles: Mapping[str, Profile]) -> timedelta | None:
-    """Return how long before its start a profile takes the node out of service for it; None: none goes by it.
+    """Return how long before its start a profile takes the node out of service; None if no profile depends on it.
 
-    On each way all checks have to pass, so the shortest lead time counts; of several ways the one that is taken first.
+    On one path all checks must pass, so its shortest lead time counts. Of several paths the earliest counts.
     """
     paths = (path for profile in _profiles_of(node, profiles) for path in _paths(profile, notice))
     return max((_shortest_lead_time(path, notice) for path in paths), default=None)
@@ -75,7 +76,7 @@ def _shortest_lead_time(path: tuple[CheckChain, ...], notice: MaintenanceNotice)
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """Chains that have to pass, one after the other, and the windows in them."""
+    """Chains that must pass in order, and the time windows in them."""
 
     chains: tuple[CheckChain, ...]
     notice: MaintenanceNotice
@@ -87,9 +88,9 @@ class _Path:
         return self._is_open(self._drain_start(start)) and self._is_open(start)
 
     def next_after(self, start: datetime) -> datetime:
-        """Return the next start of which something else may be true, in whole minutes, as clouds and people like them.
+        """Return the next start for which the result may differ, in whole minutes, as clouds and people use them.
 
-        A window is open strictly after its beginning, so that the full minute itself is closed.
+        A window is open strictly after its beginning, so at the full minute itself it is closed.
         """
         changes = [self._next_change(start)]
         if start - self.lead_time > self.now:
@@ -127,13 +128,13 @@ def _first_suitable(path: _Path, start: datetime, until: datetime) -> datetime |
         if path.suits(start):
             return start
         if not path.timetables:
-            return None  # it is not a matter of time
+            return None  # no time window closes the path, so a later start does not help
         start = path.next_after(start)
     return None
 
 
 def _path(chains: tuple[CheckChain, ...], notice: MaintenanceNotice, *, look_up: LookUp, now: datetime) -> _Path | None:
-    """Return the windows on a way; None if somebody's calendar is not known."""
+    """Return the time windows on a path; None if one of their calendars is not available."""
     checks = [member.plugin for chain in chains for member in chain.members]
     timetables: dict[TimeWindow, Timetable] = {}
     for check in checks:
@@ -148,7 +149,7 @@ def _path(chains: tuple[CheckChain, ...], notice: MaintenanceNotice, *, look_up:
 
 
 def _paths(profile: Profile, notice: MaintenanceNotice) -> Iterator[tuple[CheckChain, ...]]:
-    """Return the ways into maintenance that go by this notice."""
+    """Return the paths into maintenance that depend on this notice."""
     return (path for path in profile.paths_to(State.IN_MAINTENANCE) if _depends_on(path, notice))
 
 
@@ -158,14 +159,14 @@ def _depends_on(chains: tuple[CheckChain, ...], notice: MaintenanceNotice) -> bo
 
 
 def _matches(check: NoticeCheck, notice: MaintenanceNotice) -> bool:
-    """Tell whether a check passes once this maintenance is due or has begun."""
+    """Return whether a check passes when this maintenance is due or has started."""
     spec = notice.spec
     is_selected = spec.kind in check.kinds and (not check.sources or spec.source in check.sources)
     return is_selected and check.when is not When.OVER
 
 
 def _profiles_of(node: Node, profiles: Mapping[str, Profile]) -> Iterator[Profile]:
-    """Yield the profiles of a node for which something is announced."""
+    """Yield the profiles of a node that has a maintenance notice."""
     label = node.metadata.labels.get(PROFILE_LABEL, "")
     labelled = label.split(PROFILE_SEPARATOR) if label else []
     found = [profile for profile in profiles.values() if profile.name in labelled or _attaches_itself(profile, node)]

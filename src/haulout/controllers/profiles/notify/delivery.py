@@ -1,18 +1,18 @@
-"""Sending notifications, so that nothing waits for them.
+"""Delivers notifications in the background, with retries.
 
-    poster = Poster(outside, clock=clock, random=random, tell=tell)
+    delivery = DeliveryQueue(external, clock=clock, random=random, on_update=on_update)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(poster.run())
+        tasks.create_task(delivery.run())
         …
-        poster.post("ask-the-team", notification, message)
+        delivery.enqueue("ask-the-team", notification, message)
 
-`enqueue` returns at once. What is posted is sent by tasks of `run`, and tried again if that fails: after a second, then
-more and more rarely, until it is accepted or too old. It is never sent again once it is accepted. That it is sent at
-most once although a process may die is up to whoever posts: it writes down that it does before it does.
+`enqueue` returns at once. Tasks of `run` send the messages. A failed attempt is retried after a second, then with
+exponential backoff, until the message is accepted or too old. An accepted message is never sent again. To send at most
+once even if the process crashes, the caller must record the message as sent before it calls `enqueue`.
 
-Messages about one node by one instance keep their order; a message that cannot be sent holds up no other node. To one
-instance one message is sent at a time, since receivers limit how fast they may be told. All is bounded: how long an
-attempt may take, how old a message may become, how many may wait. Whatever becomes of a message is told by `on_update`.
+Messages from one instance about one node stay in order. A message that cannot be sent does not block other nodes. One
+message at a time is sent per instance, since receivers have rate limits. Everything is limited: the duration of an
+attempt, the age of a message, the number of queued messages. `on_update` is called with every outcome.
 """
 
 import asyncio
@@ -37,24 +37,24 @@ _ATTEMPT_TIMEOUT = timedelta(minutes=1)
 
 
 class DeliveryState(StrEnum):
-    """What became of a message."""
+    """The outcome of a message."""
 
     SENT = "sent"
-    DELAYED = "delayed"  # an attempt failed, and there will be another
+    DELAYED = "delayed"  # an attempt failed, another one follows
     LOST = "lost"  # it will not be sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """What became of a message by now."""
+    """The current outcome of a message."""
 
     instance: str
     type: str  # of the notification
     message: Message
     state: DeliveryState
     attempts: int
-    problem: str = ""  # a sentence without secrets; empty if it was sent
-    retry_at: datetime | None = None  # of the next attempt, if it is delayed
+    problem: str = ""  # one sentence without secrets; empty if the message was sent
+    retry_at: datetime | None = None  # time of the next attempt, if the message is delayed
 
     @property
     def node(self) -> str:
@@ -75,7 +75,7 @@ _QueueKey = tuple[str, str]  # instance and node
 
 
 class DeliveryQueue:
-    """Sends what is posted, for as long as `run` runs."""
+    """Sends queued messages while `run` runs."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class DeliveryQueue:
         self._max_queued = max_queued
         self._queues: dict[_QueueKey, deque[_QueuedMessage]] = {}
         self._send_locks: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(1))
-        self._unserved: deque[_QueueKey] = deque()  # lines that nobody serves yet
+        self._unserved: deque[_QueueKey] = deque()  # queues without a task
         self._has_unserved = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -106,10 +106,11 @@ class DeliveryQueue:
         return sum(map(len, self._queues.values()))
 
     def enqueue(self, instance: str, notification: Notification, message: Message) -> None:
-        """Have a message sent; return at once."""
+        """Queue a message; return at once."""
         item = _QueuedMessage(instance, notification, message, self._clock.now())
         if self.queued >= self._max_queued:
-            self._report(item, DeliveryState.LOST, f"{self._max_queued} notifications wait to be sent, and no more may")
+            problem = f"the queue is full: {self._max_queued} notifications wait to be sent"
+            self._report(item, DeliveryState.LOST, problem)
             return
         key = (instance, message.node)
         if key in self._queues:
@@ -121,7 +122,7 @@ class DeliveryQueue:
         self._has_unserved.set()
 
     async def run(self) -> None:
-        """Send what is posted until it is cancelled; what then still waits is lost, and told."""
+        """Send queued messages until cancelled. Report messages that are still queued then as lost."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
@@ -131,10 +132,10 @@ class DeliveryQueue:
                     self._has_unserved.clear()
                     await self._has_unserved.wait()
         finally:
-            self._discard_all("this process ends before it could be sent")
+            self._discard_all("the operator shut down before it was sent")
 
     async def flush(self, timeout: timedelta) -> None:
-        """Return when nothing waits any more, or after `timeout`: for a last moment before the end."""
+        """Return when the queues are empty, or after `timeout`: for a graceful shutdown."""
         try:
             async with asyncio.timeout(timeout.total_seconds()):
                 await self._idle.wait()
@@ -142,7 +143,7 @@ class DeliveryQueue:
             return
 
     async def _drain_queue(self, key: _QueueKey) -> None:
-        """Send what is in a line, in order, until it is empty."""
+        """Send the messages of a queue in order, until it is empty."""
         items = self._queues[key]
         while items:
             await self._deliver(items[0])
@@ -166,13 +167,11 @@ class DeliveryQueue:
             await self._clock.sleep(delay)
 
     async def _attempt(self, item: _QueuedMessage) -> HauloutError | None:
-        """Send a message; return what is wrong."""
+        """Send a message; return the error, or None."""
         async with self._send_locks[item.instance]:
             if self._clock.now() > item.queued_at + self._max_age:
                 waited = duration.format(self._max_age)
-                return UndeliverableMessage(
-                    f"it waited for its turn for more than {waited}: {item.instance} is too slow"
-                )
+                return UndeliverableMessage(f"it was queued for more than {waited}: {item.instance} is too slow")
             item.attempts += 1
             try:
                 async with asyncio.timeout(_ATTEMPT_TIMEOUT.total_seconds()):
@@ -181,7 +180,7 @@ class DeliveryQueue:
                 return ExternalError(timeout_text(f"the receiver of {item.instance}", _ATTEMPT_TIMEOUT))
             except HauloutError as error:
                 return error
-            except Exception as error:  # noqa: BLE001 - a plugin of anybody: the boundary of its task
+            except Exception as error:  # noqa: BLE001 - a plugin may be third-party code: the boundary of its task
                 return ExternalError(f"the plugin {item.notification.type} failed: {_error_place(error)}")
         return None
 
@@ -210,7 +209,7 @@ class DeliveryQueue:
 
 
 def _error_place(error: Exception) -> str:
-    """Return what kind of error it is and where it happened, but not its words: there may be a secret in them."""
+    """Return the type and location of an exception, but not its message, which may contain a secret."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{place}"

@@ -1,6 +1,6 @@
-"""From what a step says is to be sent to what is sent: the message about a node, with the node as it is now.
+"""Sends the notifications that a decision requests, with the current node as data of their templates.
 
-Templates may use every field of a node, and caches keep few. So the node is asked for, once for each message.
+Templates may use every field of a node, but the cache keeps only some. So the node is read once for each message.
 """
 
 import asyncio
@@ -34,17 +34,16 @@ _BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitt
 
 
 class NodeNotifier:
-    """Sends messages about nodes for as long as `run` runs; what cannot be sent is told."""
+    """Sends notifications about nodes while `run` runs, and records those that cannot be sent as events."""
 
     def __init__(self, client: Client, external: ExternalClient, *, events: ProfileEvents) -> None:
         self._client = client
         self._events = events
         self._delivery = DeliveryQueue(external, clock=client.clock, random=client.random, on_update=self._report)
         self._group: asyncio.TaskGroup | None = None
-        self._reading_nodes: set[asyncio.Task[None]] = set()  # for the nodes that messages are about
+        self._reading_nodes: set[asyncio.Task[None]] = set()  # reads of nodes for messages
 
     async def run(self) -> None:
-        """Send what is posted, until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
@@ -53,14 +52,14 @@ class NodeNotifier:
                 self._group = None
 
     def send(self, request: NotificationRequest, observed: ObservedNode, configuration: Configuration) -> None:
-        """Have a message sent about a node; return at once."""
+        """Queue a notification about a node; return at once."""
         notification = _notification(request, configuration)
         if notification is None:
-            problem = "the configuration was edited meanwhile, and does not have it any more"
+            problem = "it was removed from the configuration meanwhile"
             self._events.record_unsent_notification(observed.node, request.instance, problem)
         elif self._group is None:
             self._events.record_unsent_notification(
-                observed.node, request.instance, "this process ends before it could be sent"
+                observed.node, request.instance, "the operator shut down before it was sent"
             )
         else:
             task = self._group.create_task(self._send(request, observed, notification))
@@ -68,7 +67,7 @@ class NodeNotifier:
             task.add_done_callback(self._reading_nodes.discard)
 
     async def flush(self, timeout: timedelta) -> None:
-        """Return when nothing waits to be sent, or after `timeout`: for a last moment before the end."""
+        """Return when all notifications are sent, or after `timeout`: for a graceful shutdown."""
         started_at = self._client.clock.monotonic()
         if self._reading_nodes:
             await asyncio.wait(self._reading_nodes, timeout=timeout.total_seconds())
@@ -108,20 +107,20 @@ class NodeNotifier:
         )
 
     def _report(self, delivery: Delivery) -> None:
-        """Tell of trouble when it begins and when it has ended badly; the attempts in between are for the log."""
+        """Record the first failure and the final one as events; log the attempts in between."""
         if delivery.state is DeliveryState.SENT:
             log.info("notification %s about node %s is sent", delivery.instance, delivery.node)
             return
         if delivery.state is DeliveryState.DELAYED and delivery.attempts > 1:
             log.debug("notification %s about node %s: %s", delivery.instance, delivery.node, delivery.problem)
             return
-        outlook = "it is tried again" if delivery.state is DeliveryState.DELAYED else "it will not be sent"
+        outlook = "it will be retried" if delivery.state is DeliveryState.DELAYED else "it will not be sent"
         node = msgspec.convert(delivery.message.raw_node, Node)
         self._events.record_unsent_notification(node, delivery.instance, f"{delivery.problem}; {outlook}")
 
 
 async def read_node(client: Client, name: str) -> RawObject:
-    """Return a node with all its fields."""
+    """Return a node with all its fields. Retry errors other than `NotFound` a few times."""
     attempt = 1
     while True:
         try:

@@ -1,12 +1,13 @@
-"""Which notifications of an object are due: a function of its events, the configuration and what was sent. Pure.
+"""Decides which notifications of an object are due, from its events, the configuration and what was sent. Pure.
 
-    decision = decide(events, rules, sent=sent_of(obj), now=now)
+    decision = decide(events, rules, sent=sent_notifications(obj), now=now)
 
-What was sent is an annotation of the object: by instance, event and key, and when. It is written before a message is
-sent, with the object's resourceVersion; so each is sent at most once, whoever leads. A message that was on its way when
-its process died is lost, as those of profiles are.
+An annotation of the object records what was sent and when, by instance, event and key. It is written before a message
+is sent, under the object's resourceVersion, so each message is sent at most once, whichever replica leads. A message in
+flight is lost if the process crashes, as notifications of profiles are.
 
-An event that is over is no news after `MAX_EVENT_AGE`: objects that are older than the configuration cause no flood.
+An event that is over is dropped after `MAX_EVENT_AGE`, so that objects older than the configuration do not cause a
+flood of messages.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,15 +24,15 @@ from haulout.core import duration
 from haulout.kube.timestamps import whole_seconds
 
 ANNOTATION = "haulout.dev/notified"
-MAX_EVENT_AGE = timedelta(minutes=30)  # as long as it is tried to send a message
-_MAX_KEYS = 100  # of one event that are remembered; beyond it no more is sent
+MAX_EVENT_AGE = timedelta(minutes=30)  # equals how long delivery of a message is retried
+_MAX_KEYS = 100  # remembered per event; further ones are not sent
 
 Sent = Mapping[str, Mapping[str, Mapping[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class DueNotification:
-    """A message that is to be sent."""
+    """A message to send."""
 
     instance: str
     notification: Notification
@@ -40,7 +41,7 @@ class DueNotification:
 
 @dataclass(frozen=True, slots=True)
 class NotificationDecision:
-    """What to send, what will have been sent then, and when to look again."""
+    """What to send, what to record as sent, and when to decide again."""
 
     due: tuple[DueNotification, ...]
     sent: Sent
@@ -50,7 +51,7 @@ class NotificationDecision:
 def decide(
     events: Iterable[ObjectEvent], rules: Iterable[NotificationRule], *, sent: Sent, now: datetime
 ) -> NotificationDecision:
-    """Return what is to be sent now: one message for each instance and name of an event."""
+    """Return what to send now: one message for each instance and event name."""
     by_name: dict[EventName, list[ObjectEvent]] = {}
     for event in events:
         by_name.setdefault(event.name, []).append(event)
@@ -73,7 +74,7 @@ def decide(
                 if not sendable or len(keys) >= _MAX_KEYS:
                     continue
                 due.append(DueNotification(member.name, member.plugin, sendable[-1]))
-                # A message names all that lasts, so that none of it is news later.
+                # A message names everything that is ongoing, so none of it is sent again later.
                 sent_keys = {
                     candidate.key: whole_seconds(now)
                     for candidate in new
@@ -84,7 +85,7 @@ def decide(
 
 
 def sent_notifications(obj: Object) -> Sent:
-    """Return what was sent about an object; what cannot be read counts as nothing."""
+    """Return what was sent about an object; empty if the annotation cannot be parsed."""
     try:
         return msgspec.json.decode(obj.metadata.annotations.get(ANNOTATION, "{}"), type=_SENT)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -92,7 +93,6 @@ def sent_notifications(obj: Object) -> Sent:
 
 
 def sent_annotation(sent: Sent) -> str:
-    """Return what the annotation says."""
     return msgspec.json.encode(sent).decode()
 
 
@@ -100,7 +100,7 @@ _SENT = dict[str, dict[str, dict[str, str]]]
 
 
 def describe_rules(rules: Sequence[NotificationRule]) -> tuple[str, ...]:
-    """Return what rules do, a line each: `ops-slack: NodeMaintenanceBlocked after 30m, NoticeLate`."""
+    """Return a description of each rule: `ops-slack: NodeMaintenanceBlocked after 30m, NoticeLate`."""
     return tuple(map(_describe_rule, rules))
 
 

@@ -1,12 +1,12 @@
-"""Sends notifications of objects, as the section `notifications` of a configuration says, while nothing waits for them.
+"""Sends notifications about objects in the background, according to the `notifications` section of the configuration.
 
-    notifier = ObjectNotifier(client, outside, events=recorder, kinds=(of_maintenances, of_notices))
+    notifier = ObjectNotifier(client, external, events=recorder, kinds=(of_maintenances, of_notices))
     notifier.use(configuration.notifications)
-    await notifier.run()                       # until cancelled; `enqueue` wakes it
+    await notifier.run()  # until cancelled; `enqueue` requeues an object
 
-That a message is sent is written to its object first (`haulout.controllers.profiles.notify.object_notifications`).
-What cannot be sent is tried again (`haulout.controllers.profiles.notify.delivery`), and told by an event about the
-object.
+A message is recorded in an annotation of its object before it is sent
+(`haulout.controllers.profiles.notify.object_notifications`). Failed attempts are retried
+(`haulout.controllers.profiles.notify.delivery`), and recorded as events of the object.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ log = logging.getLogger(__name__)
 O = TypeVar("O", bound=Object)  # noqa: E741 - as elsewhere
 
 _WORKERS = 4
-_CONFLICT_RETRY_AFTER = timedelta(seconds=1)  # our cache is behind, and will know by then
+_CONFLICT_RETRY_AFTER = timedelta(seconds=1)  # the cache is stale, and will be up to date by then
 _FLUSH_TIMEOUT = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifiedKind(Generic[O]):
-    """A kind of objects that may be notified of."""
+    """A kind of objects that notifications can be about."""
 
     resource: Resource[O]
     get: Callable[[str], O | None]
@@ -56,7 +56,7 @@ class NotifiedKind(Generic[O]):
 
 
 class ObjectNotifier:
-    """Sends what is due about objects; `run` may be called once."""
+    """Sends the due notifications of objects. Call `run` at most once."""
 
     def __init__(
         self, client: Client, external: ExternalClient, *, events: EventRecorder, kinds: Iterable[NotifiedKind[Any]]
@@ -76,19 +76,19 @@ class ObjectNotifier:
         )
 
     def use(self, rules: tuple[NotificationRule, ...]) -> None:
-        """Go on by these rules."""
+        """Switch to these rules and requeue all objects."""
         self._rules = rules
         for kind, notified_kind in self._kinds.items():
             for obj in list(notified_kind.all()):
                 self.enqueue(kind, obj.name)
 
     def enqueue(self, kind: str, name: str) -> None:
-        """Look at an object soon."""
+        """Requeue an object."""
         if self._rules:
             self._queue.add((kind, name))
 
     async def run(self) -> None:
-        """Send until cancelled; what is being sent then gets a last moment."""
+        """Send until cancelled; messages in flight get a short time to complete."""
         async with asyncio.TaskGroup() as group:
             notification = group.create_task(self._delivery.run())
             try:
@@ -127,12 +127,12 @@ class ObjectNotifier:
         return decision.requeue_at
 
     async def _node(self, name: str) -> RawObject:
-        """Return a node with all its fields; only its name if it is gone or cannot be read."""
+        """Return a node with all its fields; only its name if the node does not exist or cannot be read."""
         if name:
             try:
                 return await read_node(self._client, name)
             except KubeError as error:
-                log.info("notifications tell only the name of node %s: %s", name, error)
+                log.info("notifications contain only the name of node %s: %s", name, error)
         return {"metadata": {"name": name}}
 
     def _message(
@@ -155,7 +155,7 @@ class ObjectNotifier:
         )
 
     def _report(self, delivery: Delivery) -> None:
-        """Tell of trouble when it begins and when it has ended badly; the attempts in between are for the log."""
+        """Record the first failure and the final one as events; log the attempts in between."""
         message = delivery.message
         if message.event is None or message.involved is None:
             return
@@ -167,7 +167,7 @@ class ObjectNotifier:
         if delivery.state is DeliveryState.DELAYED and delivery.attempts > 1:
             log.debug("%s about %s: %s", notification_text, object_text, delivery.problem)
             return
-        outlook = "it is tried again" if delivery.state is DeliveryState.DELAYED else "it will not be sent"
+        outlook = "it will be retried" if delivery.state is DeliveryState.DELAYED else "it will not be sent"
         log.warning("%s about %s: %s; %s", notification_text, object_text, delivery.problem, outlook)
         if message.regarding is not None:
             note = f"{notification_text}: {delivery.problem}; {outlook}"

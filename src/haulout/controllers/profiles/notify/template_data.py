@@ -1,13 +1,11 @@
-"""What the templates of notifications are about.
-
-`MESSAGE_TYPE` before there is a message, `template_value` when there is one.
+"""The data of notification templates: `MESSAGE_TYPE` to validate a template, `template_value` to render it.
 
     {{ .Node.Name }} is {{ .State }} since {{ .LastTransition.Format "15:04" }}
 
-The names are those of the Go controller. `.Profile` is a text there, and was an object with `Current` and `Last` before
-that; here it is a text that has both. What was a live Go object there cannot be had, and says so. What is told about
-NodeMaintenances and MaintenanceNotices has `.Message`, `.Event`, `.Kind`, `.Name`, `.Phase`, `.Reason`, `.RequestedBy`
-and `.Blockers` as well.
+The names are those of the Go controller. There, `.Profile` is a text, and was an object with `Current` and `Last` in
+earlier versions; here it is a text that has both. Live Go objects are not available; a template that uses one gets an
+error that says so. Messages about NodeMaintenances and MaintenanceNotices also have `.Message`, `.Event`, `.Kind`,
+`.Name`, `.Phase`, `.Reason`, `.RequestedBy` and `.Blockers`.
 """
 
 from haulout.compat import gotemplate
@@ -34,7 +32,7 @@ _GO_ONLY = ("Client", "Clientset", "Ctx", "Log", "Recorder")
 
 
 class _ProfileName(str):
-    """The name of the profile that is evaluated; it knows of the one that caused the last transition, too."""
+    """The name of the evaluated profile, with the profile of the last transition."""
 
     __slots__ = ("current_profile", "last_profile")
     current_profile: str
@@ -77,7 +75,7 @@ MESSAGE_TYPE = Type(
         ),
     },
     refused_names={
-        name: f".{name} is a live object of the Go controller, which there is not here; "
+        name: f".{name} is a live object of the Go controller, which Haulout does not have; "
         ".Node, .State, .Profile, .InMaintenance, .LastTransition and .LogDetails can be used"
         for name in _GO_ONLY
     },
@@ -85,12 +83,12 @@ MESSAGE_TYPE = Type(
 
 
 def template_value(message: Message) -> Value:
-    """Return what a template can use of a message."""
+    """Return the template data of a message."""
     return Value(MESSAGE_TYPE, message)
 
 
 def check_template(text: str, name: str = "message") -> tuple[TemplateError, ...]:
-    """Return all that is wrong with the template of a message, as far as it can be told without one."""
+    """Return all errors in a template that can be found without a message."""
     try:
         template = gotemplate.parse(text, name)
     except TemplateError as error:

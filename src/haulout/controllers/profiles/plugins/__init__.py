@@ -1,1 +1,1 @@
-"""What profiles are made of: checks, triggers, notifications and schedules."""
+"""The plugins of profiles: checks, triggers, notifications and schedules."""

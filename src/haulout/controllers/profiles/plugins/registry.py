@@ -1,11 +1,11 @@
-"""All plugins there are: those of Haulout, and those of other packages that announce themselves by entry points.
+"""The available plugins: those of Haulout, and those that other packages register as entry points.
 
     [project.entry-points."haulout.plugins"]
     moonPhase = "acme_haulout.moon:MoonPhase"
 
-A plugin of another package is a subclass of `Check`, `Trigger`, `Notification` or `Schedule`, as ours are. One that
-cannot be loaded, or whose type is taken, is left out and told: it must not keep the operator from starting. Other
-packages are looked through only for a type that is not ours: to do so takes almost a megabyte of memory.
+A plugin of another package is a subclass of `Check`, `Trigger`, `Notification` or `Schedule`, like Haulout's own. One
+that cannot be loaded, or whose type is already taken, is skipped with a warning: it must not keep the operator from
+starting. Entry points are read only for a type that is not Haulout's own, since that takes almost a megabyte of memory.
 """
 
 import importlib
@@ -36,7 +36,7 @@ _ByType = Mapping[str, type[Plugin]]
 
 
 class _PluginFamily(_ByType):
-    """The plugins of a family, by type. Each of ours is imported when it is asked for: few are used in one cluster."""
+    """The plugins of a family, by type. Haulout's own are imported on first use, since a cluster uses few of them."""
 
     def __init__(self, base: type[Plugin], external: Callable[[], Mapping[type[Plugin], _ByType]]) -> None:
         self._base = base
@@ -67,7 +67,7 @@ class _PluginFamily(_ByType):
 
 @cache
 def registries() -> Registries:
-    """Return all plugin classes, by their types."""
+    """Return all plugin classes, by type."""
     external = cache(_external_plugins)
     return Registries(
         checks=_PluginFamily(Check, external),
@@ -101,7 +101,7 @@ def _external_plugins() -> dict[type[Plugin], dict[str, type[Plugin]]]:
             continue
         base = next(base_class for base_class in _BASES if issubclass(plugin, base_class))
         if plugin.type in own[base] or plugin.type in found[base]:
-            log.warning("plugin %s of %s has a type that is taken, and is left out", plugin.type, point.value)
+            log.warning("plugin %s of %s is ignored: another plugin has its type", plugin.type, point.value)
             continue
         found[base][plugin.type] = plugin
     return found
@@ -110,10 +110,10 @@ def _external_plugins() -> dict[type[Plugin], dict[str, type[Plugin]]]:
 def _load(point: "EntryPoint") -> type[Plugin] | None:
     try:
         plugin = point.load()
-    except Exception as error:  # noqa: BLE001 - whatever other people's code does on import
-        log.warning("plugin %s cannot be loaded from %s, and is left out: %r", point.name, point.value, error)
+    except Exception as error:  # noqa: BLE001 - third-party code may raise anything on import
+        log.warning("plugin %s is ignored, as it cannot be loaded from %s: %r", point.name, point.value, error)
         return None
     if not (isinstance(plugin, type) and issubclass(plugin, Plugin) and issubclass(plugin, tuple(_BASES))):
-        log.warning("plugin %s of %s is no plugin, and is left out", point.name, point.value)
+        log.warning("plugin %s of %s is ignored: it is not a plugin", point.name, point.value)
         return None
     return plugin

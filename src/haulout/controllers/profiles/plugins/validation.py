@@ -1,10 +1,10 @@
-"""Options that are texts of some form: what is wrong with them, for `Plugin.problems`."""
+"""Validation of options whose text has a format, for `Plugin.problems`."""
 
 from collections.abc import Callable, Iterable, Iterator
 
 
 def parse_problems(key: str, text: str, read: Callable[[str], object]) -> Iterator[tuple[str, str]]:
-    """Yield what `read` finds wrong with a text, by raising a ValueError."""
+    """Yield the message of the ValueError that `read` raises for a text, if any."""
     try:
         read(text)
     except ValueError as error:
@@ -12,6 +12,6 @@ def parse_problems(key: str, text: str, read: Callable[[str], object]) -> Iterat
 
 
 def parse_problems_each(key: str, texts: Iterable[str], read: Callable[[str], object]) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with each text of a list."""
+    """Yield the messages for each text of a list."""
     for number, text in enumerate(texts):
         yield from parse_problems(f"{key}[{number}]", text, read)

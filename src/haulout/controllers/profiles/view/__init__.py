@@ -1,1 +1,1 @@
-"""What checks and triggers see of the cluster: informers, and one view per node."""
+"""The view of the cluster that plugins get: informers, indexes and snapshots."""

@@ -1,12 +1,12 @@
-"""What there is beside nodes, for checks to look at: followed as far as the configuration needs it, and no further.
+"""Informers for the objects beside nodes that checks read, limited to what the configuration needs.
 
-    surroundings = Surroundings(controller, client, outside=Network(client=client))
-    await surroundings.prepare(configuration)       # what it needs is read before it counts
+    informers = ProfileInformers(controller, client, external=NetworkClient(client=client))
+    await informers.prepare(configuration)  # sync what it needs before it takes effect
     controller.use(configuration)
 
-A change of something that a check may look at is told to the controller by its topic, which wakes the nodes that wait
-for it. What has not been read yet, or cannot be read, is no empty list: whoever looks at it gets `InformerNotSynced`,
-and is woken when it is known.
+A change of an object that a check may read is reported to the controller by its topic, which requeues the nodes that
+subscribe to the topic. An informer that has not synced never looks like an empty list: reading it raises
+`InformerNotSynced`, and the node is requeued when the informer has synced.
 """
 
 import asyncio
@@ -55,32 +55,30 @@ _SYNC_TIMEOUT = timedelta(seconds=10)
 
 
 class Requeuer(Protocol):
-    """Who is told: the controller."""
+    """What the informers call: the controller."""
 
     events: ProfileEvents
 
-    def requeue(self, node: str) -> None:
-        """Look at a node."""
-        ...
+    def requeue(self, node: str) -> None: ...
 
     def record_repeated_failure(self, node: str) -> None:
-        """Hear that what a node asked the outside failed once more, for the same reason."""
+        """Record that an external query of a node failed again for the same reason."""
         ...
 
     def requeue_for_topics(self, topics: frozenset[str]) -> None:
-        """Look at the nodes that wait for one of these topics."""
+        """Requeue the nodes that subscribe to one of these topics."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class InformerKey:
-    """Something to follow."""
+    """Identifies an informer: a resource, and a namespace if it is limited to one."""
 
     name: str
     namespace: str = ""
 
     def __str__(self) -> str:
-        """Return it for people: `leases in kube-system`."""
+        """Return the key for people: `leases in kube-system`."""
         return f"{self.name} in {self.namespace}" if self.namespace else self.name
 
 
@@ -92,14 +90,14 @@ _WORKLOADS = {kind: InformerKey(str(resource)) for kind, resource in WORKLOAD_KI
 
 
 class ProfileInformers:
-    """The surroundings of nodes; `run` may be called once."""
+    """Informers, external queries and notifications for the checks of nodes. Call `run` at most once."""
 
     def __init__(self, controller: Requeuer, client: Client, *, external: ExternalClient) -> None:
         self._controller = controller
         self._client = client
         self._nodes: NodeIndex | None = None
         self._configuration: Configuration | None = None
-        self._blocked_nodes: dict[str, None] = {}  # nodes whose checks looked at what is not known yet
+        self._blocked_nodes: dict[str, None] = {}  # nodes whose checks read an informer that has not synced
         self._capacities: dict[str, tuple[object, NodeCapacity]] = {}
         self._informers: InformerSet[InformerKey] = InformerSet(
             client, new_informer=self._new_informer, on_synced=lambda _: self._requeue_blocked()
@@ -121,10 +119,10 @@ class ProfileInformers:
             metrics=client.metrics,
         )
 
-    # As the controller asks
+    # Called by the controller
 
     async def run(self) -> None:
-        """Follow what is needed, ask what is asked, and send what is posted; until cancelled."""
+        """Run informers, external queries and notifications until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 for run in (self._informers.run, self.queries.run, self._notifier.run):
@@ -133,12 +131,12 @@ class ProfileInformers:
             self._publish_capacity.stop()
 
     async def prepare(self, configuration: Configuration) -> None:
-        """Read what a configuration needs, so that it is known when it is used; what takes too long is told."""
+        """Sync what a configuration needs before it takes effect. Return after a timeout if something does not sync."""
         self._informers.set_keys(dict.fromkeys((*self._informers.keys(), *_required_informers(configuration))))
         await self._informers.wait_synced(_SYNC_TIMEOUT)
 
     def use(self, configuration: Configuration) -> None:
-        """Follow what this configuration needs, and nothing else."""
+        """Watch and query what this configuration needs, and nothing else."""
         self._configuration = configuration
         self._informers.set_keys(dict.fromkeys(_required_informers(configuration)))
         self.queries.set_max_age(configuration.requeue)
@@ -147,11 +145,11 @@ class ProfileInformers:
         self._capacities.clear()
 
     def query_interval(self, node: str) -> timedelta | None:
-        """Return how often the outside is asked for a node; None: it is not."""
+        """Return how often external queries run for a node; None: it has none."""
         return self.queries.interval(node)
 
     def cluster_view(self, node: str, nodes: NodeIndex) -> ClusterView:
-        """Return what checks of a node see; what it asked the outside before does not count any more."""
+        """Return the view for the checks of a node, and drop its external queries: its checks register them again."""
         self._nodes = nodes
         self.queries.reset(node)
         self._blocked_nodes.pop(node, None)
@@ -159,24 +157,24 @@ class ProfileInformers:
         return NodeView(node, nodes, self)
 
     def passive_view(self, nodes: NodeIndex) -> ClusterView:
-        """Return what checks see when somebody only wants to know what they would say: nobody is asked or woken."""
+        """Return a view for previews: it sends no external query and requeues no node."""
         return PassiveView("", nodes, self)
 
     def send(self, notification: NotificationRequest, observed: ObservedNode) -> None:
-        """Send a notification; it is written down that it was sent."""
+        """Send a notification. The caller has already recorded it as sent."""
         if self._configuration is not None:
             self._notifier.send(notification, observed, self._configuration)
 
     async def flush(self, timeout: timedelta) -> None:
-        """Return when what was posted is sent, or after `timeout`."""
+        """Return when all queued notifications are sent, or after `timeout`."""
         await self._notifier.flush(timeout)
 
-    # As what checks see asks
+    # Called by views
 
     def informer(self, source: InformerKey, *, for_node: str) -> Informer[Any] | None:
-        """Return what is known of something; None if the cluster has no such thing. Raises `InformerNotSynced`.
+        """Return an informer; None if the cluster does not have the resource. Raise `InformerNotSynced`.
 
-        A node that asked is woken when it is known.
+        `for_node` is requeued when the informer has synced.
         """
         try:
             return self._informers.get(source)
@@ -186,32 +184,27 @@ class ProfileInformers:
             raise
 
     def pods(self, node: str, *, for_node: str) -> Collection[CachedPod]:
-        """Return the pods on a node."""
         cache = self.informer(_PODS, for_node=for_node)
         return () if cache is None else cache.by_index(NODE_INDEX, node)
 
     def daemon_sets(self, *, for_node: str) -> Collection[CachedObject]:
-        """Return all DaemonSets."""
         cache = self.informer(_DAEMON_SETS, for_node=for_node)
         return () if cache is None else cache.all()
 
     def hypervisor(self, name: str, *, for_node: str) -> CachedObject | None:
-        """Return a hypervisor."""
         cache = self.informer(_HYPERVISORS, for_node=for_node)
         return None if cache is None else cache.get(name)
 
     def notices(self, node: str, *, for_node: str) -> Collection[MaintenanceNotice]:
-        """Return what is announced for a node."""
         cache = self.informer(_NOTICES, for_node=for_node)
         return () if cache is None else cache.by_index(NODE_INDEX, node)
 
     def lease(self, namespace: str, name: str, *, for_node: str) -> Lease | None:
-        """Return a lease."""
         cache = self.informer(_leases(namespace), for_node=for_node)
         return None if cache is None else cache.get(object_key(name, namespace))
 
     def free_capacity(self, observed: ObservedNode, *, for_node: str) -> NodeCapacity:
-        """Return what a node has left; it is worked out again when the node or a pod on it has changed."""
+        """Return the free capacity of a node. Cached until the node or one of its pods changes."""
         node = observed.node
         cached = self._capacities.get(node.name)
         if cached is not None and cached[0] is node:
@@ -224,15 +217,15 @@ class ProfileInformers:
         return capacity
 
     def workload_lookup(self, *, for_node: str) -> FindWorkload:
-        """Return what finds workloads, which are all known by then. Raises `InformerNotSynced`."""
+        """Return a function that finds workloads. Raise `InformerNotSynced` if they have not synced."""
         for source in _WORKLOADS.values():
             self.informer(source, for_node=for_node)
         return self._workload
 
-    # What is followed
+    # Informers
 
     def _new_informer(self, source: InformerKey) -> tuple[Informer[Any], bool]:
-        """Return a cache that tells of changes, and whether there may be no such thing in the cluster."""
+        """Return an informer that reports changes, and whether its resource may be missing in the cluster."""
         if source == _HYPERVISORS:
             return self._subscribed(
                 Informer(self._client, ListWatch(HYPERVISORS), transform=transform_raw), self._on_hypervisor
@@ -300,15 +293,15 @@ class ProfileInformers:
         leases = [lease for lease in (old, new) if lease is not None]
         self._controller.requeue_for_topics(frozenset(topics.lease(lease.namespace, lease.name) for lease in leases))
 
-    # What else is kept
+    # Other state
 
     def _subscribe_to_workloads(self, name: str, node: Node | None) -> None:
-        """Take note of the workloads that a node waits for, by the record on it."""
+        """Subscribe a node to the workloads in the record in its annotation."""
         if self._configuration is None or Need.WORKLOADS not in self._configuration.needs:
             return
         try:
             self._workload_subscriptions.subscribe(name, None if node is None else workloads.decode_annotation(node))
-        except InvalidWorkloadRecord:  # the check says so, and any change of the node wakes it
+        except InvalidWorkloadRecord:  # the check reports it, and any change of the node requeues it
             self._workload_subscriptions.subscribe(name, None)
 
     def _workload(self, reference: WorkloadReference) -> ScaledWorkload | None:
@@ -324,7 +317,6 @@ class ProfileInformers:
 
 
 def _required_informers(configuration: Configuration) -> list[InformerKey]:
-    """Return what a configuration needs to be followed."""
     needs = configuration.needs
     wanted: list[InformerKey] = []
     if needs & {Need.PODS, Need.FREE_CAPACITY, Need.WORKLOADS}:
@@ -352,7 +344,7 @@ def _leases(namespace: str) -> InformerKey:
 
 
 def _consumption(row: CachedPod | None) -> object:
-    """Return what a pod takes of which node."""
+    """Return which resources a pod uses on which node."""
     return (
         None
         if row is None or not row.node or not row.uses_capacity

@@ -1,12 +1,13 @@
-"""What profiles see of a cluster: all nodes, with indexes, in which our own writes already count.
+"""The nodes as profiles see them: indexed, and including Haulout's own writes.
 
-A cache follows the nodes; `record_write` takes what a write of ours was answered with. Of two states of a node the
-newer counts; and an answer brings no node back of which the watch has told that it is gone. So a decision that follows
-a write rests on it, though the watch may not have told yet: this is how limits on the number of nodes in maintenance
-hold within one process. (Between processes it is the ledger, `haulout.kube.slot_ledger`.)
+An informer delivers watch events; `record_write` takes the response to each write of this process. The newer
+resourceVersion of a node wins, and a response never brings back a node whose deletion the watch has delivered. So a
+decision after a write is based on it even if the watch has not delivered it yet. Limits on the number of nodes in
+maintenance hold within one process because of this. Between processes the ledger enforces them
+(`haulout.kube.slot_ledger`).
 
-A change is told with its topics: what about it may concern other nodes. Most states of a node differ in nothing that
-anybody here reads, since a kubelet has only said again that all is well: these are taken, and not told.
+A change is reported with its topics: the aspects that may affect other nodes. Most updates of a node change nothing
+that is read here, such as kubelet heartbeats. These are stored but not reported.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -48,24 +49,22 @@ class _Row(ObservedNode):
 
     @property
     def key(self) -> str:
-        """Its name."""
         return self.node.name
 
     @property
     def uid(self) -> str:
-        """What tells it from a later node of the same name."""
+        """Distinguishes the node from a later one of the same name."""
         return self.node.uid
 
     @property
     def resource_version(self) -> str:
-        """Which state of it this is."""
         return self.node.resource_version
 
 
 class NodeIndex:
-    """The nodes; `read_data` makes entries of a data annotation, `on_change` hears of each change.
+    """The nodes. `read_data` decodes a data annotation; `on_change` is called for each relevant change.
 
-    Whoever follows them gives a `clock`; who takes one look has none.
+    Pass a `clock` if the index is kept up to date by a watch; a snapshot needs none.
     """
 
     def __init__(self, read_data: ReadData, *, on_change: OnChange, clock: Clock | None = None) -> None:
@@ -76,52 +75,49 @@ class NodeIndex:
         )
         self._sizes = GroupSizes(lambda: (row.node for row in self._store.all()))
         self._outages = NotReadyTracker(clock)
-        self._with_label: dict[str, dict[str, _Row]] = {}  # for labels that were asked for
+        self._with_label: dict[str, dict[str, _Row]] = {}  # for requested labels only
 
-    # For readers
+    # Read
 
     def get(self, name: str) -> ObservedNode | None:
-        """Return a node."""
         return self._store.get(name)
 
     def all(self) -> Collection[ObservedNode]:
-        """Return all nodes."""
         return self._store.all()
 
     def in_state(self, state: State) -> Collection[ObservedNode]:
-        """Return the nodes whose state label says so; in maintenance are also those that are on their way there."""
+        """Return the nodes whose state label is `state`; for in-maintenance also those on their way into it."""
         return self._store.by_index(_STATE_INDEX, state)
 
     def with_label(self, key: str) -> Collection[ObservedNode]:
-        """Return the nodes that have a label; from the first time on an index answers."""
+        """Return the nodes that have a label. The first call for a label builds an index for it."""
         if key not in self._with_label:
             rows = self._store.all()
             self._with_label[key] = {row.key: row for row in rows if key in row.node.metadata.labels}
         return self._with_label[key].values()
 
-    # For budgets
+    # Budgets
 
     def find(self, name: str) -> Node | None:
-        """Return a node."""
+        """Return a node; None if it does not exist."""
         row = self._store.get(name)
         return None if row is None else row.node
 
     def possibly_unavailable(self) -> Iterable[Node]:
-        """Return the nodes that are out of service, or may be."""
+        """Return the nodes that are unavailable, or may be."""
         return [row.node for row in self._store.by_index(_AVAILABILITY_INDEX, _UNAVAILABLE)]
 
     def group_size(self, group: LimitGroup) -> int:
-        """Return how many nodes there are in a group."""
         return self._sizes.size(group)
 
     def time_until_down(self, node: Node, now: datetime) -> timedelta | None:
-        """Return in what time a node is down beyond doubt; None if it is ready."""
+        """Return in what time a node counts as down; None if it is ready."""
         return self._outages.time_until_down(node, now)
 
-    # For the cache, and for whoever writes
+    # Updates
 
     def on_watch_event(self, old: Node | None, new: Node | None) -> None:
-        """Take what a watch told."""
+        """Apply a watch event."""
         if new is not None:
             self._update(new, is_own_write=False)
         elif old is not None:
@@ -130,7 +126,7 @@ class NodeIndex:
                 self._remove(known)
 
     def record_write(self, node: Node) -> None:
-        """Take what the server answered, unless a newer state of the node is known, or that it is gone."""
+        """Apply the response to a write, unless a newer version of the node or its deletion is already known."""
         if self._store.get(node.name) is not None:
             self._update(node, is_own_write=True)
 
@@ -138,7 +134,7 @@ class NodeIndex:
         known = self._store.get(node.name)
         if known is not None and revision(known.resource_version) >= revision(node.resource_version):
             if not is_own_write and known.resource_version == node.resource_version:
-                self._put(self._row(node, known))  # the same, but the watch's own: one copy is enough
+                self._put(self._row(node, known))  # same version: keep the watch's object, so that one copy is enough
             return
         row = self._row(node, known)
         self._put(row)
@@ -175,13 +171,13 @@ class NodeIndex:
 
 
 def _is_unchanged(old: Node, new: Node) -> bool:
-    """Tell whether two states of a node differ in nothing but their version."""
+    """Return whether two versions of a node differ in nothing but the resourceVersion."""
     metadata = msgspec.structs.replace(new.metadata, resource_version=old.resource_version)
     return metadata == old.metadata and new.spec == old.spec and new.status == old.status
 
 
 def _changed_topics(old: _Row | None, new: _Row | None) -> frozenset[str]:
-    """Return what about a change may concern other nodes."""
+    """Return the topics of a change: the aspects that may affect other nodes."""
     before = {} if old is None else old.node.metadata.labels
     after = {} if new is None else new.node.metadata.labels
     changed = {key for key in (*before, *after) if before.get(key) != after.get(key)}
@@ -204,7 +200,7 @@ def _changed_topics(old: _Row | None, new: _Row | None) -> frozenset[str]:
 
 
 def _counted_states(row: _Row) -> tuple[str, ...]:
-    """Return the states that a node counts for."""
+    """Return the states in which a node counts: that of its label, and in maintenance if it is on its way there."""
     is_entering = any(
         transition.next is State.IN_MAINTENANCE for transition in pending_transitions.read(row.node).values()
     )
@@ -220,7 +216,7 @@ def _maintenance_facts(row: _Row | None) -> tuple[object, ...]:
 
 
 def _scheduling_facts(row: _Row | None) -> object:
-    """Return what decides which pods a node takes, beside its labels."""
+    """Return what determines which pods a node accepts, beside its labels."""
     if row is None:
         return None
     node = row.node

@@ -1,7 +1,7 @@
-"""What checks see of a cluster of which nodes and notices are followed, and nothing else.
+"""A snapshot of a cluster of which only nodes and notices are watched.
 
-So it is where no profiles are configured. What a first configuration would do can be told all the same, as far as it
-goes by these.
+This is the case while no profiles are configured. It allows to preview a first configuration as far as its checks read
+only nodes and notices.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -22,39 +22,32 @@ from haulout.kube.informer_set import InformerNotSynced
 
 
 class PartialSnapshot(Snapshot):
-    """Nodes and notices."""
+    """A snapshot of nodes and notices. All other methods raise `InformerNotSynced`."""
 
     def pods_on(self, node: str) -> Collection[RawObject]:
-        """Return nothing, as nobody knows."""
         del node
         raise _not_watched("pods")
 
     def lease(self, namespace: str, name: str) -> Lease | None:
-        """Return nothing, as nobody knows."""
         del namespace, name
         raise _not_watched("leases")
 
     def hypervisor(self, name: str) -> RawObject | None:
-        """Return nothing, as nobody knows."""
         del name
         raise _not_watched("hypervisors")
 
     def free_capacity(self, node: str) -> NodeCapacity | None:
-        """Return nothing, as nobody knows."""
         del node
         raise _not_watched("pods")
 
     def daemon_sets(self) -> Collection[RawObject]:
-        """Return nothing, as nobody knows."""
         raise _not_watched("daemonsets")
 
     def workloads_on(self, node: str) -> WorkloadRecord:
-        """Return nothing, as nobody knows."""
         del node
         raise _not_watched("workloads")
 
     def evicted_from(self, node: str) -> Collection[EvictedWorkload]:
-        """Return nothing, as nobody knows."""
         del node
         raise _not_watched("workloads")
 
@@ -62,7 +55,7 @@ class PartialSnapshot(Snapshot):
 def next_step_of(
     nodes: Iterable[Node], notices: Iterable[MaintenanceNotice], now: datetime
 ) -> Callable[[str, Configuration], Decision | None]:
-    """Return what tells which step a node would take by a configuration."""
+    """Return a function that returns the decision for a node under a configuration; None if there is none."""
     node_index = NodeIndex(data_annotation.statuses_of, on_change=_ignore)
     for node in nodes:
         node_index.on_watch_event(None, node)
@@ -78,8 +71,8 @@ def next_step_of(
 
 
 def _ignore(*_: object) -> None:
-    """Hear that a node changed: nobody waits."""
+    """Ignore a change of a node: a snapshot has no subscribers."""
 
 
 def _not_watched(what: str) -> InformerNotSynced:
-    return InformerNotSynced(f"{what} are not followed yet, as no profiles are configured")
+    return InformerNotSynced(f"{what} are not watched yet, as no profiles are configured")

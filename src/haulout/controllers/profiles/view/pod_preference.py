@@ -1,4 +1,4 @@
-"""Pods that would rather run on operational nodes: the sign by which workloads take part in the `affinity` check."""
+"""Pods that prefer operational nodes: with this node affinity a workload takes part in the `affinity` check."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def prefers_operational(pod: RawObject) -> bool:
-    """Tell whether a pod prefers nodes by their state label, whatever else it prefers and however much."""
+    """Return whether a pod prefers nodes by their state label, whatever the weight and other preferences."""
     affinity = _child(_child(_child(pod, "spec"), "affinity"), "nodeAffinity")
     return any(
         _is_operational_expression(expression)

@@ -1,17 +1,17 @@
-"""Whether pods would fit on other nodes: pure, on what pods ask for and what nodes have left.
+"""Whether pods would fit on other nodes, computed from pod requests and the free capacity of nodes. Pure.
 
-    fit([want_of(pod), …], [room_of(node, allocatable, pods), …]).homeless
+    place_pods([pending_pod(pod), …], [capacity_of(node, allocatable, pods), …]).unschedulable
 
-Looked at is what decides in nearly all clusters: requests of all resources, the number of pods, host ports, taints,
-cordons, node selectors and required node affinity. Not looked at are volumes, affinity between pods, topology spread,
+It considers what decides in nearly all clusters: requests of all resources, the number of pods, host ports, taints,
+cordons, node selectors and required node affinity. It ignores volumes, affinity between pods, topology spread,
 priorities and dynamic resources.
 
-Pods are placed one after another, the largest first, each on the first node that takes it. A place that is found does
-exist: the pods can all run at the same time. One that is not found could still exist, since packing is hard; and the
-scheduler, which looks at one pod at a time in the order in which they come, may do worse. It is a check for "there is
-clearly no room", not a promise.
+Pods are placed one at a time, the largest first, each on the first node that fits. A placement that is found is valid:
+all its pods can run at the same time. If none is found, one may still exist, since bin packing is hard. The scheduler
+may also do worse, since it places pods in the order of their arrival. So this is a check for "there is clearly too
+little capacity", not a guarantee.
 
-Objects come as plain JSON. What makes no sense in them counts as not there, as an API server lets none of it in.
+Objects come as plain JSON. Invalid values count as absent, since the API server accepts none.
 """
 
 import re
@@ -41,7 +41,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,19}")
 
 
 class Toleration(Base, frozen=True):
-    """Which taint a pod can live with."""
+    """A toleration of a pod."""
 
     key: str = ""
     operator: str = "Equal"
@@ -49,7 +49,7 @@ class Toleration(Base, frozen=True):
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Tell whether it is about this taint."""
+        """Return whether the pod tolerates this taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == "Exists" or (self.key != "" and self.value == taint.value)
@@ -57,13 +57,12 @@ class Toleration(Base, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class NodeSelectorTerm:
-    """Requirements on a node, all of which must hold; without any, none does."""
+    """Requirements on a node, all of which must hold; a term without requirements matches no node."""
 
     labels: tuple[Requirement, ...]
     fields: tuple[Requirement, ...]
 
     def matches(self, labels: Mapping[str, str], name: str) -> bool:
-        """Tell whether a node meets it."""
         if not self.labels and not self.fields:
             return False
         return all(requirement.matches(labels) for requirement in self.labels) and all(
@@ -73,18 +72,18 @@ class NodeSelectorTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRequirements:
-    """What a pod asks of a node; equal for replicas, and hashable."""
+    """What a pod requires of a node; equal for replicas, and hashable."""
 
     requests: tuple[tuple[str, int], ...] = ()
     ports: frozenset[tuple[str, int]] = frozenset()
     selector: tuple[tuple[str, str], ...] = ()
-    terms: tuple[NodeSelectorTerm, ...] | None = None  # one of which must match
+    terms: tuple[NodeSelectorTerm, ...] | None = None  # at least one must match
     tolerations: tuple[Toleration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPod:
-    """A pod that looks for a node."""
+    """A pod to place on a node."""
 
     name: str
     requirements: PodRequirements
@@ -92,16 +91,16 @@ class PendingPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCapacity:
-    """A node, and what it has left."""
+    """A node with its free capacity."""
 
     name: str
     labels: Mapping[str, str]
-    taints: tuple[Taint, ...] = ()  # those that keep pods away; a cordon is one of them
+    taints: tuple[Taint, ...] = ()  # with effect NoSchedule or NoExecute; a cordon is one of them
     free: Quantities
-    ports: frozenset[tuple[str, int]] = frozenset()  # that are taken
+    ports: frozenset[tuple[str, int]] = frozenset()  # in use
 
     def with_pod(self, requirements: PodRequirements) -> "NodeCapacity":
-        """Return what is left when a pod with this wish is there."""
+        """Return the capacity that is left after placing such a pod."""
         free = {**self.free, PODS_RESOURCE: self.free.get(PODS_RESOURCE, 0) - 1}
         for name, amount in requirements.requests:
             free[name] = free.get(name, 0) - amount
@@ -110,22 +109,22 @@ class NodeCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where pods would go, and why some find no place."""
+    """Which node each pod would go to, and why some pods fit on none."""
 
     assignments: Mapping[str, str]  # by pod: the node
-    unschedulable: Mapping[str, str]  # by pod: why no node takes it
+    unschedulable: Mapping[str, str]  # by pod: why it fits on no node
 
 
 @dataclass(slots=True)
 class _Search:
-    """How far the search for pods with one wish has come: nodes only fill up, so it never has to go back."""
+    """Progress of the search for pods with equal requirements. Nodes only fill up, so it never goes back."""
 
     node_number: int = 0
     rejections: Counter[str] = field(default_factory=Counter)
 
 
 def place_pods(pods: Iterable[PendingPod], capacities: Sequence[NodeCapacity]) -> Placement:
-    """Return where the pods would go."""
+    """Return a placement of the pods."""
     remaining = list(capacities)
     assignments: dict[str, str] = {}
     unschedulable: dict[str, str] = {}
@@ -146,7 +145,7 @@ def place_pods(pods: Iterable[PendingPod], capacities: Sequence[NodeCapacity]) -
 
 
 def rejection_reason(requirements: PodRequirements, capacity: NodeCapacity) -> str | None:
-    """Return why a node does not take such a pod, or None."""
+    """Return why a node does not accept such a pod, or None."""
     return mismatch_reason(requirements, capacity.name, capacity.labels, capacity.taints) or _shortage_reason(
         requirements, capacity
     )
@@ -155,7 +154,7 @@ def rejection_reason(requirements: PodRequirements, capacity: NodeCapacity) -> s
 def mismatch_reason(
     requirements: PodRequirements, name: str, labels: Mapping[str, str], taints: Iterable[Taint]
 ) -> str | None:
-    """Return why such a pod does not go to a node, however empty that is, or None."""
+    """Return why such a pod does not fit on a node even if the node is empty, or None."""
     for taint in taints:
         if not any(toleration.tolerates(taint) for toleration in requirements.tolerations):
             return "it is cordoned" if taint.key == CORDON.key else f"its taint {taint.key} is not tolerated"
@@ -168,18 +167,18 @@ def mismatch_reason(
 
 def _shortage_reason(requirements: PodRequirements, capacity: NodeCapacity) -> str | None:
     if capacity.free.get(PODS_RESOURCE, 0) < 1:
-        return "it has no place for another pod"
+        return "it has too many pods"
     for name, amount in requirements.requests:
         if amount > capacity.free.get(name, 0):
             return f"too little {name}"
     if requirements.ports & capacity.ports:
-        return "a host port is taken"
+        return "a host port is in use"
     return None
 
 
 def _format_rejections(rejections: Counter[str], *, nodes: int) -> str:
     if not nodes:
-        return "there is no other node that takes pods"
+        return "there is no other schedulable node"
     return ", ".join(f"{reason} ({count} of {nodes} nodes)" for reason, count in rejections.most_common())
 
 
@@ -195,11 +194,11 @@ def _largest_first(pods: Iterable[PendingPod], capacities: Iterable[NodeCapacity
     return sorted(pods, key=lambda pod: (-share(pod), pod.name))
 
 
-# What objects say
+# Parse objects
 
 
 def pending_pod(pod: RawObject) -> PendingPod:
-    """Return what a pod asks for."""
+    """Return the requirements of a pod."""
     metadata = _as_mapping(pod.get("metadata"))
     return PendingPod(
         object_key(str(metadata.get("name")), metadata.get("namespace")), requirements_of(_as_mapping(pod.get("spec")))
@@ -207,7 +206,7 @@ def pending_pod(pod: RawObject) -> PendingPod:
 
 
 def requirements_of(spec: Mapping[str, Any]) -> PodRequirements:
-    """Return what the spec of a pod, or of a template, asks of a node."""
+    """Return the requirements in the spec of a pod or of a pod template."""
     affinity = _as_mapping(_as_mapping(spec.get("affinity")).get("nodeAffinity"))
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     running = [*_as_mappings(spec.get("containers")), *filter(_is_sidecar, _as_mappings(spec.get("initContainers")))]
@@ -221,7 +220,7 @@ def requirements_of(spec: Mapping[str, Any]) -> PodRequirements:
 
 
 def capacity_of(node: Node, allocatable: Mapping[str, Any], pods: Iterable[RawObject]) -> NodeCapacity:
-    """Return what a node has left; `allocatable` is of its status, and `pods` are those on it."""
+    """Return the capacity of a node beside `pods`, the pods on it; `allocatable` is that of its status."""
     requirements = (requirements_of(_as_mapping(pod.get("spec"))) for pod in pods if not has_ended(pod))
     return capacity_beside(node, allocatable, requirements)
 
@@ -229,7 +228,7 @@ def capacity_of(node: Node, allocatable: Mapping[str, Any], pods: Iterable[RawOb
 def capacity_beside(
     node: Node, allocatable: Mapping[str, Any], requirements: Iterable[PodRequirements]
 ) -> NodeCapacity:
-    """Return what a node has left beside pods with these wishes."""
+    """Return the capacity of a node beside pods with these requirements."""
     free = parse_quantities(allocatable)
     ports: frozenset[tuple[str, int]] = frozenset()
     for pod in requirements:
@@ -241,19 +240,19 @@ def capacity_beside(
 
 
 def hard_taints(node: Node) -> tuple[Taint, ...]:
-    """Return the taints of a node that keep pods away, a cordon among them."""
+    """Return the taints of a node that keep pods away, including that of a cordon."""
     taints = tuple(taint for taint in node.spec.taints if taint.effect != "PreferNoSchedule")
     has_cordon_taint = any(taint.key == CORDON.key for taint in taints)
     return (*taints, CORDON) if node.spec.unschedulable and not has_cordon_taint else taints
 
 
 def has_ended(pod: RawObject) -> bool:
-    """Tell whether the containers of a pod have ended for good: it takes nothing of its node any more."""
+    """Return whether a pod has succeeded or failed: it no longer uses resources of its node."""
     return _as_mapping(pod.get("status")).get("phase") in _ENDED
 
 
 def parse_quantities(written: Any) -> dict[str, int]:
-    """Return quantities as numbers."""
+    """Return quantities as numbers; skip invalid ones."""
     numbers: dict[str, int] = {}
     for name, text in _as_mapping(written).items():
         try:
@@ -265,7 +264,7 @@ def parse_quantities(written: Any) -> dict[str, int]:
 
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return what a pod needs: its containers and sidecars at once, or an init container if that needs more."""
+    """Return the effective requests of a pod: those of containers and sidecars, or of a larger init container."""
     running: Counter[str] = Counter()
     peak: Counter[str] = Counter()
     for container in _as_mappings(spec.get("initContainers")):
@@ -279,7 +278,7 @@ def _requests(spec: Mapping[str, Any]) -> dict[str, int]:
     peak |= running
     peak.update(
         {name: amount - peak[name] for name, amount in _requested(spec).items()}
-    )  # what the pod says as a whole
+    )  # requests at pod level override the sum of the containers
     peak.update(parse_quantities(spec.get("overhead")))
     return peak
 
@@ -312,7 +311,7 @@ def _requirements(written: Any) -> tuple[Requirement, ...]:
 
 
 def _usable(requirement: Requirement) -> Requirement:
-    """Return a requirement that can be asked: one that compares with something else than a number is never met."""
+    """Return the requirement; if it compares with a value that is no integer, return one that never matches."""
     if requirement.operator not in ("Gt", "Lt") or _WHOLE.fullmatch(",".join(requirement.values)):
         return requirement
     return Requirement(requirement.key, "In")

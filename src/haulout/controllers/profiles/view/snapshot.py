@@ -1,10 +1,10 @@
-"""One look at a cluster: what checks see of it when nobody follows it, as for `haulout why`.
+"""A snapshot of the cluster for checks that run without informers, as in `haulout why`.
 
-    glimpse = await take(client, configuration)
-    glimpse.get("n1"), glimpse.notes
+    snapshot = await take_snapshot(client, configuration)
+    snapshot.get("n1"), snapshot.notes
 
-Only what the configuration needs is read, once. What may not be seen is a note: a check that looks at it may say
-something else than it does in the operator.
+It lists once what the configuration needs. Resources that the caller may not list become notes: a check that reads them
+may return another result than in the operator.
 """
 
 import asyncio
@@ -52,22 +52,21 @@ _RESOURCES: dict[Need, tuple[Resource[Any], ...]] = {
 
 @dataclass(slots=True)
 class Snapshot(ClusterView):
-    """What was there."""
+    """The listed objects, with the external queries that checks register and their results."""
 
     nodes_by_name: NodeIndex
-    raw: dict[str, RawObject]  # the nodes, as they were read
-    objects: dict[str, tuple[Any, ...]]  # by the name of the resource
+    raw: dict[str, RawObject]  # nodes as listed
+    objects: dict[str, tuple[Any, ...]]  # by resource name
     notes: list[str] = field(default_factory=list)
     query_results: dict[ExternalQuery, QueryResult] = field(default_factory=dict)
-    queries: dict[ExternalQuery, None] = field(default_factory=dict)  # a set with an order
+    queries: dict[ExternalQuery, None] = field(default_factory=dict)  # a set in insertion order
     _pods: dict[str, list[RawObject]] | None = None
 
     def get(self, name: str) -> ObservedNode | None:
-        """Return a node."""
         return self.nodes_by_name.get(name)
 
     async def run_queries(self, external: ExternalClient, client: Client) -> bool:
-        """Ask what checks have asked for and nobody has answered; return whether there was anything."""
+        """Send the queries that checks have registered and that have no result yet; return whether there were any."""
         open_queries = [open_query for open_query in self.queries if open_query not in self.query_results]
         if not open_queries:
             return False
@@ -76,22 +75,19 @@ class Snapshot(ClusterView):
         self.query_results |= {query: task.result() for query, task in tasks.items()}
         return True
 
-    # As plugins ask
+    # Called by plugins
 
     def nodes(self) -> Collection[ObservedNode]:
-        """Return all nodes."""
         return self.nodes_by_name.all()
 
     def nodes_in(self, state: State) -> Collection[ObservedNode]:
-        """Return the nodes whose state label says so; in maintenance are also those that are on their way there."""
+        """Return the nodes whose state label is `state`; for in-maintenance also those on their way into it."""
         return self.nodes_by_name.in_state(state)
 
     def nodes_with(self, label: str) -> Collection[ObservedNode]:
-        """Return the nodes that have a label."""
         return self.nodes_by_name.with_label(label)
 
     def pods_on(self, node: str) -> Collection[RawObject]:
-        """Return the pods on a node."""
         if self._pods is None:
             self._pods = {}
             for pod in self.objects.get(str(PODS), ()):
@@ -99,12 +95,10 @@ class Snapshot(ClusterView):
         return self._pods.get(node, ())
 
     def lease(self, namespace: str, name: str) -> Lease | None:
-        """Return a lease."""
         found = self.objects.get(str(LEASES), ())
         return next((lease for lease in found if (lease.namespace, lease.name) == (namespace, name)), None)
 
     def hypervisor(self, name: str) -> RawObject | None:
-        """Return a hypervisor."""
         return next(
             (
                 hypervisor
@@ -115,7 +109,7 @@ class Snapshot(ClusterView):
         )
 
     def free_capacity(self, node: str) -> NodeCapacity | None:
-        """Return what a node has left for pods."""
+        """Return the free capacity of a node, None if the node does not exist."""
         observed = self.nodes_by_name.get(node)
         if observed is None:
             return None
@@ -123,19 +117,16 @@ class Snapshot(ClusterView):
         return scheduling.capacity_of(observed.node, allocatable, self.pods_on(node))
 
     def daemon_sets(self) -> Collection[RawObject]:
-        """Return all DaemonSets."""
         return self.objects.get(str(_DAEMON_SETS), ())
 
     def notices(self, node: str) -> Collection[MaintenanceNotice]:
-        """Return what is announced for a node."""
         return [notice for notice in self.objects.get(str(MAINTENANCE_NOTICES), ()) if notice.node == node]
 
     def workloads_on(self, node: str) -> WorkloadRecord:
-        """Return the workloads that have pods on a node."""
         return workloads.workloads_of(self.pods_on(node), self._workload)
 
     def evicted_from(self, node: str) -> Collection[EvictedWorkload]:
-        """Return whose pods were evicted from a node, by the record on it."""
+        """Return the workloads whose pods were evicted from a node, according to the record in its annotation."""
         return workloads.evicted_workloads(self.nodes_by_name.find(node), self.pods_on(node), self._workload)
 
     def _workload(self, reference: WorkloadReference) -> ScaledWorkload | None:
@@ -143,13 +134,13 @@ class Snapshot(ClusterView):
         return next((scaled for scaled in found if scaled.key == reference.key), None)
 
     def query_result(self, query: ExternalQuery) -> QueryResult | None:
-        """Return the answer to a question; None: it was not asked yet."""
+        """Return the result of a query; None: it was not sent yet."""
         self.queries[query] = None
         return self.query_results.get(query)
 
 
 async def take_snapshot(client: Client, configuration: Configuration) -> Snapshot:
-    """Look at all nodes and at what the configuration needs; raises `KubeError` if nodes may not be seen."""
+    """List all nodes and what the configuration needs. Raise `KubeError` if nodes cannot be listed."""
     needed = {str(resource): resource for need in configuration.needs for resource in _RESOURCES.get(need, ())}
     notes: list[str] = []
     try:
@@ -168,7 +159,7 @@ async def take_snapshot(client: Client, configuration: Configuration) -> Snapsho
 def snapshot_of(
     nodes: Iterable[RawObject], objects: dict[str, tuple[Any, ...]], *, notes: Iterable[str] = ()
 ) -> Snapshot:
-    """Return a look at these nodes and objects."""
+    """Return a snapshot of these nodes and objects."""
     raw = {node["metadata"]["name"]: node for node in nodes}
     found = NodeIndex(data_annotation.statuses_of, on_change=_ignore)
     for node in raw.values():
@@ -177,16 +168,16 @@ def snapshot_of(
 
 
 def _ignore(*_: object) -> None:
-    """Hear that a node changed: this is one look, and nobody waits."""
+    """Ignore a change of a node: a snapshot has no subscribers."""
 
 
 async def _list_or_note(listing: Awaitable[Page[T]], kind: str, notes: list[str]) -> tuple[T, ...]:
     try:
         return (await listing).items
     except NotFound:
-        return ()  # there is no such kind here, so there are no such objects
+        return ()  # the cluster does not have this resource
     except Forbidden as error:
-        notes.append(f"{kind}: you may not see them ({error.message}); checks that look at them may be wrong here")
+        notes.append(f"{kind}: you may not see them ({error.message}); checks that need them may be wrong here")
         return ()
 
 
@@ -195,4 +186,4 @@ async def _fetch(query: ExternalQuery, external: ExternalClient, client: Client)
     try:
         return QueryResult(asked_at, await query.fetch(external))
     except HauloutError as error:
-        return QueryResult(asked_at, problem=f"{error} (asked from here, not from where the operator runs)")
+        return QueryResult(asked_at, problem=f"{error} (queried from here, not from where the operator runs)")

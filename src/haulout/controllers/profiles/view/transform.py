@@ -1,10 +1,10 @@
-"""Pods and DaemonSets made small enough to keep all of them, and still in the shape in which plugins look at them.
+"""Transforms pods and DaemonSets into rows small enough to cache all of them, in the JSON shape that plugins read.
 
-Kept of a pod are its name, labels and owners, whether it is being deleted or mirrors a static pod; its node, what it
-asks of a node (requests, host ports, selector, node affinity, tolerations), its phase and whether it is Ready. All else
-is skipped by the decoder. What pods have in common, mostly the replicas of one workload, is one object for all of them:
-labels, owners, status, and what they ask for, which is worked out once. (So `spec` has no `nodeName`: who asks for the
-pods of a node knows it.) None of it is ever changed.
+Of a pod it keeps name, labels, owners, the mirror annotation of static pods and whether the pod is being deleted; its
+node, its requirements (requests, host ports, selector, node affinity, tolerations), its phase and whether it is Ready.
+The decoder skips everything else. Values that pods share, mostly replicas of one workload, are interned: labels,
+owners, status, and requirements, which are parsed once. For this reason `spec` has no `nodeName`; a caller that asks
+for the pods of a node knows the node. Rows are never modified.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class _Container(Base, frozen=True):
 
 
 class _PodSpec(Base, frozen=True):
-    """What a pod asks of a node."""
+    """The fields of a pod spec that decide where the pod fits."""
 
     affinity: RawObject | None = None
     containers: list[_Container] | None = None
@@ -54,7 +54,7 @@ class _PodStatus(Base, frozen=True):
 
 
 class PodFields(Object, frozen=True):
-    """What is read of a pod."""
+    """The decoded fields of a pod."""
 
     spec: _PodSpec = _PodSpec()
     status: _PodStatus = _PodStatus()
@@ -69,13 +69,13 @@ class _DaemonSetSpec(Base, frozen=True):
 
 
 class DaemonSetFields(Object, frozen=True):
-    """What is read of a DaemonSet."""
+    """The decoded fields of a DaemonSet."""
 
     spec: _DaemonSetSpec = _DaemonSetSpec()
 
 
 class PodScheduling:
-    """What pods ask of a node; one for all that ask for the same."""
+    """The scheduling requirements of pods; shared by all pods with equal ones."""
 
     __slots__ = ("_prefers_operational", "_requirements", "spec")
 
@@ -86,21 +86,21 @@ class PodScheduling:
 
     @property
     def requirements(self) -> PodRequirements:
-        """What decides where they fit."""
+        """Parsed on first use."""
         if self._requirements is None:
             self._requirements = requirements_of(self.spec)
         return self._requirements
 
     @property
     def prefers_operational(self) -> bool:
-        """Whether they would rather run on operational nodes."""
+        """Whether the pods prefer operational nodes."""
         if self._prefers_operational is None:
             self._prefers_operational = prefers_operational({"spec": self.spec})
         return self._prefers_operational
 
 
 class CachedObject:
-    """An object as plugins see it, in a cache."""
+    """A cached object in the shape that plugins read."""
 
     __slots__ = ("key", "raw", "resource_version", "uid")
 
@@ -112,7 +112,7 @@ class CachedObject:
 
 
 class CachedPod(CachedObject):
-    """A pod as plugins see it, in a cache."""
+    """A cached pod in the shape that plugins read."""
 
     __slots__ = ("node", "scheduling")
 
@@ -123,20 +123,20 @@ class CachedPod(CachedObject):
 
     @property
     def uses_capacity(self) -> bool:
-        """Whether it takes anything of its node."""
+        """Whether the pod uses resources of its node."""
         return not has_ended(self.raw)
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it is being deleted."""
+        """Whether the pod is being deleted."""
         return "deletionTimestamp" in self.raw["metadata"]
 
 
 def pod_transform() -> Callable[[PodFields], CachedPod]:
-    """Return a function that makes rows of pods, which share what they have in common."""
+    """Return a transform for pods whose rows share equal parts."""
     scheduling_pool: _InternPool[PodScheduling] = _InternPool(PodScheduling)
     part_pool: _InternPool[Any] = _InternPool(lambda part: part)
-    names: dict[str, str] = {}  # of nodes
+    names: dict[str, str] = {}  # of nodes, interned
 
     def row(pod: PodFields) -> CachedPod:
         node = names.setdefault(pod.spec.node_name, pod.spec.node_name)
@@ -152,7 +152,7 @@ def pod_transform() -> Callable[[PodFields], CachedPod]:
 
 
 class _InternPool(Generic[T]):
-    """Makes one and the same thing of equal values."""
+    """Returns the same object for equal values."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make = make
@@ -163,19 +163,18 @@ class _InternPool(Generic[T]):
         interned = self._pool.get(encoded)
         if interned is None:
             if len(self._pool) >= _MAX_SHARED:
-                self._pool.clear()  # what was handed out stays valid
+                self._pool.clear()  # objects in use stay valid
             interned = self._pool[encoded] = self._make(value)
         return interned
 
 
 def transform_daemon_set(daemon_set: DaemonSetFields) -> CachedObject:
-    """Return the row of a DaemonSet."""
     raw = {"metadata": _metadata(daemon_set), "spec": msgspec.to_builtins(daemon_set.spec)}
     return CachedObject(daemon_set, raw)
 
 
 def transform_raw(raw: RawObject) -> CachedObject:
-    """Return the row of an object that is kept as it is."""
+    """Return the row of an object of which all fields are kept."""
     return CachedObject(msgspec.convert(raw, Object), raw)
 
 

@@ -1,7 +1,7 @@
-"""What checks see of the workloads on a node, and who is woken when one of them changes.
+"""Workloads of the pods on a node, and subscriptions of nodes to their changes.
 
-How they were before a node was drained stands on the node (`haulout.api.workloads`), from the write on that cordons
-it. Here is only which nodes wait for which workloads.
+The state of the workloads before a drain is in an annotation of the node (`haulout.api.workloads`), written together
+with the cordon. This module keeps only which nodes subscribe to which workloads.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -20,7 +20,7 @@ from haulout.controllers.profiles.view import topics
 
 
 class WorkloadSubscriptions:
-    """Which nodes wait for which workloads; `publish` hears topics."""
+    """Maps workloads to the nodes that subscribe to them. `publish` is called with the topics of changes."""
 
     def __init__(self, publish: Callable[[frozenset[str]], object]) -> None:
         self._publish = publish
@@ -28,7 +28,7 @@ class WorkloadSubscriptions:
         self._nodes: dict[WorkloadReference, dict[str, None]] = {}
 
     def subscribe(self, node: str, record: WorkloadRecord | None) -> None:
-        """Take note of the workloads that a node waits for; None: for none."""
+        """Replace the subscriptions of a node by the workloads in a record; None: none."""
         wanted = () if record is None else tuple(workload.reference for workload in record.workloads)
         known = self._workloads.get(node, ())
         if wanted == known:
@@ -45,7 +45,7 @@ class WorkloadSubscriptions:
             self._workloads.pop(node, None)
 
     def on_workload(self, old: ScaledWorkload | None, new: ScaledWorkload | None, *, kind: str) -> None:
-        """Tell if a workload changed that a node waits for."""
+        """Publish the topics of the nodes that subscribe to a changed workload."""
         workload = new or old
         if workload is None or (
             old is not None and new is not None and (old.spec, old.status) == (new.spec, new.status)
@@ -56,20 +56,19 @@ class WorkloadSubscriptions:
             self._publish(frozenset(map(topics.evicted, nodes)))
 
     def clear(self) -> None:
-        """Forget all."""
         self._workloads.clear()
         self._nodes.clear()
 
 
 def workloads_of(pods: Iterable[RawObject], find: FindWorkload) -> WorkloadRecord:
-    """Return the workloads of the pods on a node, as they are now."""
+    """Return a record of the workloads that the pods on a node belong to."""
     return workloads.record_workloads(map(_controlled, pods), find)
 
 
 def evicted_workloads(node: Node | None, pods: Iterable[RawObject], find: FindWorkload) -> Collection[EvictedWorkload]:
-    """Return the workloads that have lost a pod on a node since it was cordoned; `pods` are those on it now.
+    """Return the workloads that lost a pod on a node since it was cordoned; `pods` are those on the node now.
 
-    Raises `UnreadableRecord`.
+    Raise `InvalidWorkloadRecord` if the annotation cannot be decoded.
     """
     before = None if node is None else workloads.decode_annotation(node)
     if before is None:

@@ -1,1 +1,1 @@
-"""The configuration as the API answers it: a redacted view, an edit, and its preview."""
+"""The configuration in the API: a redacted view, an edit, and its preview."""

@@ -1,17 +1,17 @@
-"""An edit of the configuration, read where it must do no harm: whoever sends it may be anybody. Pure.
+"""Parse an untrusted edit of the configuration safely. Pure.
 
-    read = read_edit(text, file, registries)
-    read.findings, read.after
+    parsed = parse_edit(text, file, registries, in_force=configuration)
+    parsed.findings, parsed.edited
 
-It runs in a thread. Aliases, depth and size are bounded by those who read YAML. What an edit may learn is bounded here:
+It runs in a thread. The YAML reader bounds aliases, depth and size. This module bounds what an edit can learn:
 
-- No file is opened that it names.
-- Of the environment it sees the variables that the file in force uses, and of these only what is no secret there. All
-  others have a value that fits, as `haulout check --ignore-env` has it.
-- Whatever is said about it has the names of variables instead of their values, and no secrets.
+- No file that it names is opened.
+- Of the environment it sees only variables that the file in force uses for non-secret values. All
+  others get a placeholder, as in `haulout check --ignore-env`.
+- Messages contain names of variables instead of their values, and no secrets.
 
-To compare, the file in force is read once more in the same way. A check that both have alike is then the one that is in
-force, secrets and all, so that what is known of it counts.
+For comparison, the file in force is parsed once more in the same way. A check that is equal in both is then replaced by
+the one in force, with its secrets, so that its cached results apply.
 """
 
 import dataclasses
@@ -42,27 +42,27 @@ from haulout.dashboard.api.types import Finding, Level, ProfileText
 from haulout.errors import ConfigError
 
 MAX_BYTES = 1 << 20
-_MAX_FITTED_BYTES = 128 << 10  # bytes: to find values that fit, a file is read many times
-_MAX_FITTED_NAMES = 10  # that are fitted
+_MAX_FITTED_BYTES = 128 << 10  # bytes: finding placeholders parses a file many times
+_MAX_FITTED_NAMES = 10  # variables with placeholders
 _MAX_VALUES = 20_000
-_MAX_CHECKS = 2_000  # in all chains: what is asked of each node
+_MAX_CHECKS = 2_000  # in all chains, evaluated per node
 _REGEX_OPERATORS = ("=~", "!~")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedEdit:
-    """What an edit says, beside what is in force."""
+    """A parsed edit."""
 
     findings: tuple[Finding, ...]
     profiles: tuple[ProfileText, ...] = ()
-    edited: Configuration | None = None  # None: it makes no sense
-    is_too_large: bool = False  # to be asked of nodes
+    edited: Configuration | None = None  # None: invalid
+    is_too_large: bool = False  # to evaluate on nodes
     redaction: RedactedConfig = field(default_factory=lambda: RedactedConfig("", ()))
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def parse_edit(text: str, file: ConfigurationFile, registries: Registries, *, in_force: Configuration) -> ParsedEdit:
-    """Return what an edit says; `in_force` is what the file in force says, with all it is made of."""
+    """Parse an edit; `in_force` is the configuration in force, with all secrets."""
     data = text.encode("utf-8", "replace")
     if len(data) > MAX_BYTES:
         return ParsedEdit(findings=(Finding(message=f"expected at most {MAX_BYTES >> 20} MiB, found more"),))
@@ -92,7 +92,7 @@ def parse_edit(text: str, file: ConfigurationFile, registries: Registries, *, in
 
 
 def _has_too_many_values(text: str) -> bool:
-    """Tell whether to read a file would take so long that others notice; that it is no YAML is found out later."""
+    """Return whether parsing would block the thread for too long; invalid YAML is reported later."""
     try:
         for number, _ in enumerate(yaml_nodes.first_document_events(text, file="")):
             if number > _MAX_VALUES:
@@ -111,17 +111,16 @@ def _load(data: bytes, registries: Registries, variables: Mapping[str, str], *, 
 
 def _unresolved_variables(found: DryRun, redaction: RedactedConfig, values: Mapping[str, str]) -> Iterator[Finding]:
     for name in found.unset:
-        text = (
-            f"${{{mask_values(name, values)}}} is not looked at here, as it may be a secret: some value is taken for it"
-        )
+        variable = f"${{{mask_values(name, values)}}}"
+        text = f"{variable} is not resolved in the preview, as it may be a secret: a placeholder is used"
         yield Finding(message=redaction.redact(text), level=Level.INFO)
 
 
-# What may be known
+# Values that an edit may use
 
 
 def _known_variables(file: ConfigurationFile, registries: Registries, in_force: Configuration) -> Mapping[str, str]:
-    """Return the variables that the file in force uses for what is no secret."""
+    """Return the variables that the file in force uses for non-secret values."""
     if file.last_good is None:
         return {}
     used = dry_run.load_once(file.last_good, registries, file.environ, file=file.path, opens_files=False).values
@@ -130,19 +129,19 @@ def _known_variables(file: ConfigurationFile, registries: Registries, in_force: 
 
 
 def secrets_of(configuration: Configuration) -> Iterator[str]:
-    """Yield the values of all options that are secrets."""
+    """Yield the values of all secret options."""
     for plugin in configuration.plugins():
-        for option in dataclasses.fields(plugin):  # type: ignore[arg-type]  # all plugins are
+        for option in dataclasses.fields(plugin):  # type: ignore[arg-type]  # all plugins are dataclasses
             value = getattr(plugin, option.name)
             if not option.repr and isinstance(value, str) and value:
                 yield value
 
 
-# What both have
+# Plugins that both configurations have
 
 
 def _plugin_pairs(parsed: Configuration, in_force: Configuration) -> dict[tuple[str, str], tuple[Plugin, Plugin]]:
-    """Return by type and name what an instance reads as without secrets, and the instance in force."""
+    """Return by type and name the plugin as parsed without secrets, and the one in force."""
     current_plugins = {(plugin.type, name): plugin for name, plugin in in_force.members()}
     parsed_plugins = {(plugin.type, name): plugin for name, plugin in parsed.members()}
     return {key: (parsed_plugins[key], current_plugins[key]) for key in parsed_plugins.keys() & current_plugins.keys()}
@@ -171,11 +170,10 @@ def _restore_plugins(profile: Profile, pairs: Mapping[tuple[str, str], tuple[Plu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _UntriedCheck(Check):
-    """Says nothing: a regular expression of anybody may take for ever."""
+    """Has no result: a regular expression of an untrusted edit may take forever."""
 
     type = "prometheusInstant"
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return that nobody knows."""
         del context
-        return unknown("regular expressions are not tried here")
+        return unknown("regular expressions are not evaluated in the preview")

@@ -1,10 +1,10 @@
-"""What would change with another configuration: in the file, and for the nodes as they are now.
+"""Preview of an edited configuration: differences in the file, and for the current nodes.
 
-For each node the very step is taken that the operator would take, once by what is in force and once by the edit
-(`haulout.controllers.profiles.decision`), and nothing of it is performed. Nobody outside is asked: what is not known
-counts as not known. Nodes for which the same would change are told together.
+For each node the decision function of the operator (`haulout.controllers.profiles.decision`) runs twice, with the
+configuration in force and with the edit. Nothing is executed, and no external system is queried: what is not cached
+counts as unknown. Nodes with the same difference form one group.
 
-It gives way to others every few nodes, so that thousands of them hold up nobody.
+The event loop gets control every few nodes, so that thousands of nodes block nothing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -21,27 +21,27 @@ from haulout.dashboard.api.types import Change, WhatIf
 
 MAX_NAMED = 20
 _MAX_CHANGES = 500
-_NODES_PER_BATCH = 10  # nodes
-_MAX_SECONDS_PER_NODE = 1.0  # seconds for one node: then the edit is not tried on the others
-_MAX_SECONDS = 30.0  # seconds for all of them
+_NODES_PER_BATCH = 10  # between two yields to the event loop
+_MAX_SECONDS_PER_NODE = 1.0  # then the other nodes are skipped
+_MAX_SECONDS = 30.0  # for all nodes
 
 NextStep = Callable[[str, Configuration], Decision | None]
-"""Returns which step a node would take by a configuration."""
+"""Returns the decision about a node with a configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileOutcome:
-    """What becomes of a profile of a node next; equal ones are told together."""
+    """The next step of a profile on a node; equal outcomes are grouped."""
 
     state: str
-    next_state: str = ""  # it goes there now, or begins to
-    waits_for: tuple[str, ...] = ()  # checks that do not pass on the way that is nearest, or what else it needs
+    next_state: str = ""  # the target of a transition that happens or begins now
+    waits_for: tuple[str, ...] = ()  # failing checks of the nearest transition, or what else it needs
     error: str = ""
 
     def __str__(self) -> str:
-        """Return it as what comes after `they`."""
+        """Return the outcome as the continuation of `they`."""
         if self.error:
-            return f"stay {self.state}, as something is wrong: {self.error}"
+            return f"stay {self.state} because of an error: {self.error}"
         match self.next_state:
             case State.IN_MAINTENANCE:
                 return "go into maintenance now"
@@ -55,17 +55,16 @@ class ProfileOutcome:
 
 @dataclass(slots=True)
 class _NodeGroups:
-    """Nodes by what would change for them."""
+    """Nodes grouped by what would change for them."""
 
     nodes: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # by profile and text
 
     def add(self, profile: str, text: str, node: str) -> None:
-        """Note it."""
         if len(self.nodes) < _MAX_CHANGES or (profile, text) in self.nodes:
             self.nodes.setdefault((profile, text), []).append(node)
 
     def changes(self) -> Iterator[Change]:
-        """Yield them, those of most nodes first."""
+        """Yield the changes, those of most nodes first."""
         for (profile, text), found in sorted(self.nodes.items(), key=lambda group: (-len(group[1]), group[0])):
             yield Change(text=text, profile=profile, nodes=tuple(sorted(found)[:MAX_NAMED]), count=len(found))
 
@@ -79,7 +78,7 @@ async def preview_edit(
     next_step: NextStep,
     clock: Clock,
 ) -> WhatIf:
-    """Return what an edit would change; both configurations are with what they have by default."""
+    """Return what an edit would change; both configurations include their defaults."""
     groups = _NodeGroups()
     looked_at = 0
     changed = [*configuration_changes(in_force, edited, edit)]
@@ -96,7 +95,7 @@ async def preview_edit(
         if looked_at % _NODES_PER_BATCH == 0:
             await clock.sleep(timedelta())
     if looked_at < len(nodes):
-        why = f"the edit was tried on {looked_at} of {len(nodes)} nodes only: it takes too long"
+        why = f"the preview covers only {looked_at} of {len(nodes)} nodes: it reached its time limit"
         changed.append(Change(text=why))
     return WhatIf(
         is_good=True,
@@ -108,7 +107,7 @@ async def preview_edit(
 
 
 def differences(before: Decision | None, after: Decision | None) -> Iterator[tuple[str, str]]:
-    """Yield by profile what would be otherwise for a node."""
+    """Yield, by profile, the differences for a node."""
     old, new = profile_outcomes(before), profile_outcomes(after)
     for profile in dict.fromkeys((*old, *new)):
         if profile not in old:
@@ -117,11 +116,11 @@ def differences(before: Decision | None, after: Decision | None) -> Iterator[tup
             unfinished = old[profile].state != State.OPERATIONAL
             yield profile, f"would lose profile {profile}" + (f" while {old[profile].state}" if unfinished else "")
         elif old[profile] != new[profile]:
-            yield profile, f"would {new[profile]}; by what is in force they {old[profile]}"
+            yield profile, f"would {new[profile]}; with the configuration in force they {old[profile]}"
 
 
 def profile_outcomes(result: Decision | None) -> Mapping[str, ProfileOutcome]:
-    """Return by profile what becomes of it next."""
+    """Return the outcomes by profile."""
     return {} if result is None else {report.name: _profile_outcome(report, result) for report in result.reports}
 
 
@@ -138,13 +137,13 @@ def _profile_outcome(report: ProfileReport, result: Decision) -> ProfileOutcome:
 
 
 def _nearest(transitions: Iterable[TransitionReport]) -> TransitionReport | None:
-    """Return the way on that lacks least: the first of them."""
+    """Return the first transition with the fewest blocking reasons."""
     return min(transitions, key=lambda transition: sum(1 for _ in _blocking_reasons(transition)), default=None)
 
 
 def _blocking_reasons(transition: TransitionReport) -> Iterator[str]:
     if transition.veto:
-        yield "room in the budget" if "budget" in transition.veto else transition.veto
+        yield "a free budget slot" if "budget" in transition.veto else transition.veto
     if transition.chain_passed:
         return
     for name, check in transition.checks.items():
@@ -152,25 +151,28 @@ def _blocking_reasons(transition: TransitionReport) -> Iterator[str]:
             yield f"{name} (not known)" if check.result.passed is None else name
 
 
-# What is different in the file
+# Differences in the file
 
 
 def configuration_changes(before: Configuration, after: Configuration, edit: ParsedEdit) -> Iterator[Change]:
-    """Yield what is different between two configurations, and of profiles and instances how."""
+    """Yield the differences between two configurations, with details for profiles and instances."""
     for text in diff.differences(before, after):
         family, _, rest = text.partition(" ")
         name = rest.removesuffix(" changed")
         if name == rest:
             yield Change(text=text, profile=rest.split(" ")[0] if family == "profile" else "")
         elif family == "profile" and after.profiles[name].is_ending:
-            yield Change(text=f"profile {name} is gone, and only brings to its end what it has begun", profile=name)
+            yield Change(
+                text=f"profile {name} is removed: it finishes the maintenance that it has begun, and starts none",
+                profile=name,
+            )
         elif family == "profile":
             how = "; ".join(
                 _line_differences(
                     diagram.explain_profile(before.profiles[name]), diagram.explain_profile(after.profiles[name])
                 )
             )
-            if how:  # otherwise its instances changed, each of which is told by itself
+            if how:  # otherwise only its instances changed, each with a line of its own
                 yield Change(text=f"{text}: {how}", profile=name)
         else:
             settings = [_plugin_settings(configuration, family, name, edit) for configuration in (before, after)]

@@ -1,6 +1,6 @@
-"""The configuration for those who look at it, and what another one would change: read in a thread, one at a time.
+"""Read and preview configurations in one worker thread, one at a time.
 
-What is told of the file is kept until the file is another one. An edit is read and tried, answered and forgotten.
+The view of the file is cached until the file changes. An edit is not kept.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ _MAX_PENDING = 4
 
 
 class ConfigurationReader:
-    """Tells of the configuration.
+    """Returns the configuration and previews of edits.
 
-    `with_defaults` makes of what a file says what is done by it, the default included; `make_next_step` makes what
-    tells which step a node would take.
+    `with_defaults` adds the default profile to a configuration; `make_next_step` creates the function that previews a
+    node's next step.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class ConfigurationReader:
         self._clock = clock
         self._cached: tuple[ConfigurationFile, Configuration] | None = None
         self._cache_lock = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="configuration")  # it begins with the first work
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="configuration")  # it starts with the first job
         self._pending = 0
 
     async def current(self) -> Configuration:
-        """Return what profiles go by."""
+        """Return the configuration in force."""
         async with self._cache_lock:
             file = self._file()
             if self._cached is None or self._cached[0] != file:
@@ -67,7 +67,7 @@ class ConfigurationReader:
             return self._cached[1]
 
     async def preview(self, text: str) -> WhatIf:
-        """Return what would change if the file said this."""
+        """Return what would change with this file."""
         in_force = self._in_force()
         edit = await self._run_in_thread(partial(parse_edit, text, self._file(), self._registries(), in_force=in_force))
         if edit.edited is None:
@@ -82,9 +82,9 @@ class ConfigurationReader:
         )
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
-        """Do something in the one thread there is for it: who has left by then does not make another one begin."""
+        """Run a job in the worker thread; a cancelled caller does not free its place, so jobs cannot pile up."""
         if self._pending >= _MAX_PENDING:
-            text = "too many configurations are being looked at: try again in some seconds"
+            text = "too many configurations are being checked: try again in a few seconds"
             raise HttpError(text, HTTPStatus.TOO_MANY_REQUESTS)
         self._pending += 1
         future = asyncio.get_running_loop().run_in_executor(self._thread, work)

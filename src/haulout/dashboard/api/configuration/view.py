@@ -1,6 +1,6 @@
-"""The configuration as the API shows it: the file without secrets, what is wrong with it by line, profiles in words.
+"""The configuration as the API shows it: the redacted file, findings by line, and profiles in words.
 
-It is pure, and takes a while for a large file: whoever serves it does so in a thread, once for each state of the file.
+Pure, but slow for a large file: the caller runs it in a thread, once per content of the file.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,23 +17,23 @@ from haulout.errors import ConfigError, ConfigErrors
 
 MAX_FINDINGS = 200
 MAX_PROFILES = 200
-_MAX_MESSAGE_LENGTH = 1_000  # characters of what is said about a line
+_MAX_MESSAGE_LENGTH = 1_000  # characters of one finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigurationFile:
-    """A configuration file, as its operator knows it."""
+    """A configuration file and its state in the operator."""
 
     path: str
-    newest: bytes | None = field(repr=False)  # what it says; None: it is not there
-    last_good: bytes | None = field(repr=False)  # what it said when it last made sense; None: it never did
-    problem: ConfigErrors | None = None  # what is wrong with the newest
-    warnings: tuple[ConfigError, ...] = ()  # of the good one
+    newest: bytes | None = field(repr=False)  # the current content; None: there is no file
+    last_good: bytes | None = field(repr=False)  # the last valid content; None: there was none
+    problem: ConfigErrors | None = None  # errors in the current content
+    warnings: tuple[ConfigError, ...] = ()  # of the valid content
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def configuration_to_api(file: ConfigurationFile, registries: Registries) -> Configuration:
-    """Return what profiles go by."""
+    """Return the configuration as an API value."""
     recovery = default_profile.recovery_timeout(file.environ)
     if file.last_good is None and file.newest is None:
         default_text = default_profile.text(recovery)
@@ -66,7 +66,7 @@ def configuration_to_api(file: ConfigurationFile, registries: Registries) -> Con
 def findings_of(
     errors: Iterable[ConfigError], warnings: Iterable[ConfigError], redaction: RedactedConfig, values: Mapping[str, str]
 ) -> tuple[Finding, ...]:
-    """Return what is wrong and what is doubtful, in the order of the lines; `values` are those of variables."""
+    """Return errors and warnings by line; `values` are those of variables."""
     found = [*(_finding(item, Level.CRITICAL, redaction, values) for item in errors)]
     found += (_finding(item, Level.WARNING, redaction, values) for item in warnings)
     return tuple(sorted(found[:MAX_FINDINGS], key=lambda item: item.line))
@@ -75,7 +75,7 @@ def findings_of(
 def profile_texts(
     configuration: profiles.Configuration, values: Mapping[str, str], redaction: RedactedConfig
 ) -> tuple[ProfileText, ...]:
-    """Return what each profile does with a node, and what its checks, triggers and notifications are."""
+    """Return what each profile does to a node, with its checks, triggers and notifications."""
     profiles_shown = list(configuration.profiles.values())[:MAX_PROFILES]
     return tuple(
         ProfileText(

@@ -1,1 +1,1 @@
-"""History and timeline of nodes, as the API answers them."""
+"""History and timeline of nodes in the API."""

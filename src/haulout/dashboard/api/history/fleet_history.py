@@ -1,11 +1,12 @@
-"""What happened to all nodes, deleted ones among them: the newest entries for a page, or all of them as CSV.
+"""The history of all nodes, including deleted ones: the newest entries, or all entries as CSV.
 
-    history = FleetHistory(client, nodes=sight.nodes)
-    await history.newest(HistoryQuery(since=…))            # at most `limit` entries, the newest first
-    async for piece in history.csv(HistoryQuery()): …      # all of them, node by node
+    history = FleetHistory(client, nodes=informers.nodes)
+    await history.newest(HistoryQuery(since=…))  # at most `limit` entries, the newest first
+    async for chunk in history.csv(HistoryQuery()):  # all entries, node by node
+        ...
 
-Records are read page by page when somebody asks, and not kept: no more than a page of records and the entries that are
-answered are in memory. Few may ask at once, because each of them has the API server read all records.
+Records are read page by page on request and not cached: memory holds one page of records and the returned entries. The
+number of concurrent readers is limited, because each makes the API server read all records.
 """
 
 import contextlib
@@ -29,8 +30,8 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 
 LIMIT = 500
-_PAGE = 50  # what is decoded at once holds up everybody else
-_MAX_SINGLE_READS = 20  # nodes that are named are read one by one
+_PAGE = 50  # decoding a page blocks the event loop
+_MAX_SINGLE_READS = 20  # few named nodes are read one by one
 _MAX_READERS = 3
 _RETRY_AFTER = timedelta(seconds=5)
 _PIECE = 64 << 10  # characters
@@ -38,7 +39,7 @@ _PIECE = 64 << 10  # characters
 
 @dataclass(frozen=True, slots=True)
 class _NodeEntries:
-    """What is asked for of one node."""
+    """The matching entries of one node."""
 
     node: str
     entries: Sequence[Entry]
@@ -47,7 +48,7 @@ class _NodeEntries:
 
 
 class FleetHistory:
-    """Answers what happened."""
+    """Answers history requests."""
 
     def __init__(self, client: Client, *, nodes: Informer[Node]) -> None:
         self._client = client
@@ -67,7 +68,7 @@ class FleetHistory:
                     history_entry = to_history_entry(
                         node_entries.node, entry, is_deleted=node_entries.is_deleted, deleted=node_entries.deleted
                     )
-                    # The number breaks ties: of one node what was written later is newer.
+                    # The number breaks ties: a later entry of the same node is newer.
                     heapq.heappush(heap, (entry.time, total, history_entry))
                     if len(heap) > limit:
                         heapq.heappop(heap)
@@ -77,7 +78,7 @@ class FleetHistory:
         return HistoryList(entries=entries, total=total)
 
     async def csv(self, query: HistoryQuery) -> AsyncGenerator[bytes, None]:
-        """Yield all entries as CSV, node by node; raises `HttpError`, also in the middle."""
+        """Yield all entries as CSV, node by node; raise `HttpError`, even after the first chunk."""
         with self._limit_readers():
             piece, size = [csv_export.HEADER], 0
             async for node_entries in self._matching(query):
@@ -96,7 +97,9 @@ class FleetHistory:
     def _limit_readers(self) -> Iterator[None]:
         if self._readers >= _MAX_READERS:
             raise HttpError(
-                "others read the whole history at the moment", HTTPStatus.SERVICE_UNAVAILABLE, retry_after=_RETRY_AFTER
+                "too many requests read the whole history at the moment: try again in a few seconds",
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                retry_after=_RETRY_AFTER,
             )
         self._readers += 1
         try:
@@ -120,7 +123,7 @@ class FleetHistory:
                 with contextlib.suppress(NotFound):
                     yield await self._client.get(MAINTENANCE_RECORDS, name)
             return
-        # Not from the server's cache, which would answer with all of them at once, whatever the size of a page.
+        # Not from the server's watch cache, which ignores the page size and returns all objects at once.
         async for page in self._client.pages(MAINTENANCE_RECORDS, page_size=_PAGE):
             for record in page.items:
                 if not isinstance(record, UndecodableObject) and (not query.nodes or record.name in query.nodes):
@@ -129,7 +132,7 @@ class FleetHistory:
 
 
 def matching_entries(record: MaintenanceRecord, query: HistoryQuery) -> Sequence[Entry]:
-    """Return the entries of a record that are asked for."""
+    """Return the matching entries of a record."""
     entries = entries_between(record.entries, since=query.since, until=query.until)
     return [entry for entry in entries if _is_about(entry, query.what) and _has_terms(record.name, entry, query.terms)]
 
@@ -149,5 +152,4 @@ def _has_terms(node: str, entry: Entry, terms: Sequence[str]) -> bool:
 def to_history_entry(
     node: str, entry: Entry, *, is_deleted: bool = False, deleted: datetime | None = None
 ) -> HistoryEntry:
-    """Return an entry as the API has it."""
     return HistoryEntry(node=node, is_deleted=is_deleted, deleted=deleted, **msgspec.structs.asdict(happening(entry)))

@@ -1,12 +1,12 @@
-"""Histories of nodes for those who look: read when somebody does, kept for some seconds, and never watched.
+"""Histories of nodes, read on request, cached for some seconds, and never watched.
 
-    records = Records(client)
-    await records.standings()                   # which nodes have had something happen to them, and when last
-    await records.entries(["n1", "n2"])         # what that was
+    records = RecordCache(client)
+    await records.summaries()  # which nodes have a record, and the last state in it
+    await records.entries(["n1", "n2"])  # the entries
 
-A record is up to 32 KiB long, and there is one for each node. So all of them are looked at without their entries first
-(`haulout.history.record_summaries`), and only those are read whose node is shown. Who asks while another waits for the
-same waits with it, and gets the same answer.
+A record has up to 32 KiB, and there is one per node. So all are listed without their entries first
+(`haulout.history.record_summaries`), and only records of displayed nodes are read completely. Concurrent requests share
+one read.
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from haulout.kube.client import Client
 TTL = timedelta(seconds=10)
 _MAX_CACHED = 1_000  # records
 _MAX_CONCURRENT_READS = 8
-_PAGE = 50  # what is decoded at once holds up everybody else
+_PAGE = 50  # decoding a page blocks the event loop
 _MAX_SINGLE_READS = 20
 
 
 class HistoryUnavailable(KubeError):
-    """There is no history to be had, and why."""
+    """The history cannot be read; the message says why."""
 
 
 class RecordCache:
-    """What is known of histories, for as long as it is new enough."""
+    """Caches summaries and entries for TTL."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -41,10 +41,10 @@ class RecordCache:
         self._surveyed: Mapping[str, RecordSummary] | HistoryUnavailable = {}
         self._surveyed_until = 0.0
         self._read_lock = asyncio.Lock()
-        self._entries: dict[str, tuple[float, tuple[Entry, ...]]] = {}  # by node, with until when they are kept
+        self._entries: dict[str, tuple[float, tuple[Entry, ...]]] = {}  # by node, with their expiry
 
     async def summaries(self) -> Mapping[str, RecordSummary]:
-        """Return by node where things stand by its history; raises `HistoryUnavailable`."""
+        """Return the summaries by node; raise `HistoryUnavailable`."""
         async with self._survey_lock:
             if self._clock.monotonic() >= self._surveyed_until:
                 self._surveyed = await self._survey()
@@ -54,7 +54,7 @@ class RecordCache:
         return self._surveyed
 
     async def entries(self, nodes: Collection[str]) -> Mapping[str, tuple[Entry, ...]]:
-        """Return by node what happened to it, as far as there is a record of that; raises `HistoryUnavailable`."""
+        """Return the entries of nodes that have a record; raise `HistoryUnavailable`."""
         summaries = await self.summaries()
         recorded = [item for item in nodes if item in summaries]
         async with self._read_lock:
@@ -75,7 +75,7 @@ class RecordCache:
             return HistoryUnavailable(unreadable_reason(error))
 
     async def _read(self, nodes: Collection[str], *, total: int) -> Mapping[str, tuple[Entry, ...]]:
-        """Return what happened to nodes: from a list if these are many of all there are, or else one by one."""
+        """Read entries from a list if the nodes are a large part of all, else one by one."""
         if len(nodes) > _MAX_SINGLE_READS and len(nodes) * 3 > total:
             found = await self._list(set(nodes))
         else:
@@ -87,7 +87,7 @@ class RecordCache:
 
     async def _list(self, nodes: Collection[str]) -> dict[str, tuple[Entry, ...]]:
         found: dict[str, tuple[Entry, ...]] = {}
-        # Not from the server's cache, which would answer with all of them at once, whatever the size of a page.
+        # Not from the server's watch cache, which ignores the page size and returns all objects at once.
         async for page in self._client.pages(MAINTENANCE_RECORDS, page_size=_PAGE):
             for record in page.items:
                 if not isinstance(record, UndecodableObject) and record.name in nodes:
@@ -104,7 +104,7 @@ class RecordCache:
                 try:
                     found[name] = (await self._client.get(MAINTENANCE_RECORDS, name)).entries
                 except NotFound:
-                    continue  # it went with its node
+                    continue  # deleted with its node
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -119,12 +119,12 @@ class RecordCache:
 
 
 def unreadable_reason(error: KubeError) -> str:
-    """Return why there is no history, and what to do about it."""
+    """Return why the history cannot be read, and what to do."""
     if isinstance(error, NotFound):
         return (
             f"there is no history: {MAINTENANCE_RECORDS.kind} is not installed;"
             " `haulout manifests --crds-only | kubectl apply -f -` installs it"
         )
     if isinstance(error, Forbidden):
-        return f"the history may not be read: {error}"
+        return f"no permission to read the history: {error}"
     return f"the history cannot be read: {error}"

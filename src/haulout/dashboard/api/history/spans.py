@@ -1,14 +1,14 @@
-"""What took, takes or will take a while on a node: spans on a time axis. Pure.
+"""Time spans of maintenance on a node: past, current and planned. Pure.
 
-    within(all_spans(record.entries, now, at=at), start, end)
+    within(all_spans(record.entries, current, at=at), start, end)
 
-A history is made of chains: each entry of a thing begins where the one before it led. So a profile was in a state from
-the entry that led there until the next one, and the first entry that is left says since when it was where it begins.
-What is not over is told by the cluster itself (`CurrentState`), which may know more: a history may be off, or lag
-behind.
+A history consists of chains: each entry of a profile or maintenance begins where the previous one led. So a profile was
+in a state from the entry that led there until the next entry, and the first remaining entry says since when it was in
+its initial state. The cluster itself provides what is not over (`CurrentState`), and may know more: the history may be
+off or lag behind.
 
-Entries are taken in the order of the record, whatever their times say. Where a clock was set back, a span has no
-length, and says so.
+Entries keep the order of the record, whatever their times say. If a clock was set back, a span has zero length and says
+so.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,13 +29,13 @@ _PROFILE, _ORDER = "profile/", "NodeMaintenance/"
 _KIND_ORDER = tuple(SpanKind)
 _PLANNED = "planned"
 _RUNNING = "running"
-_SET_BACK = "the clock was set back meanwhile: how long it took is not known"
-_MAX_DURATION = timedelta(days=3650)  # whatever somebody wrote into a record
+_SET_BACK = "the clock was set back meanwhile: the duration is unknown"
+_MAX_DURATION = timedelta(days=3650)  # clamps absurd values in a record
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileStatus:
-    """Where a profile stands with a node, by the node's own data."""
+    """The state of a profile, from the annotation of the node."""
 
     profile: str
     state: str
@@ -45,7 +45,7 @@ class ProfileStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentState:
-    """What goes on with a node, and what comes."""
+    """The current and planned maintenance of a node."""
 
     profiles: Sequence[ProfileStatus] = ()
     notices: Sequence[MaintenanceNotice] = ()
@@ -54,7 +54,7 @@ class CurrentState:
 
 
 def all_spans(entries: Sequence[Entry], current: CurrentState, *, at: datetime) -> Iterator[Span]:
-    """Yield all that is known of a node."""
+    """Yield all spans of a node."""
     by_owner: dict[str, list[Entry]] = {}
     for entry in entries:
         by_owner.setdefault(entry.what, []).append(entry)
@@ -76,7 +76,7 @@ def all_spans(entries: Sequence[Entry], current: CurrentState, *, at: datetime) 
 
 
 def within(spans: Iterable[Span], start: datetime, end: datetime) -> tuple[Span, ...]:
-    """Return those that are to be seen between two instants, in the order of their beginning."""
+    """Return the spans that overlap a time range, ordered by their start."""
     visible = [span for span in spans if span.start < end and (span.end is None or span.end > start)]
     return tuple(sorted(visible, key=lambda span: (span.start, _KIND_ORDER.index(span.kind), span.title)))
 
@@ -93,14 +93,14 @@ def _profile_spans(name: str, entries: Sequence[Entry], current: ProfileStatus |
     last = changes[-1] if changes else None
     if current is None:
         if last is not None and last.to != State.OPERATIONAL:
-            yield from _state_spans(name, last.to, last.time, last.time)  # the profile left the node, nobody knows when
+            yield from _state_spans(name, last.to, last.time, last.time)  # the profile left the node at an unknown time
         return
     recorded = {(entry.to, entry.time) for entry in changes}
     is_recorded = current.since is None or (current.state, current.since) in recorded
     if last is not None and (last.to == current.state or is_recorded):
         yield from _state_spans(name, current.state, last.time, None, current.why or last.why)
         return
-    if last is not None:  # what came after was not written down yet
+    if last is not None:  # later entries are not written yet
         yield from _state_spans(name, last.to, last.time, current.since, last.why)
     if current.since is not None:
         yield from _state_spans(name, current.state, current.since, None, current.why)
@@ -114,23 +114,23 @@ def _state_spans(name: str, state: str, start: datetime, end: datetime | None, w
     yield Span(kind=SpanKind.PROFILE, title=name, start=start, end=end, state=state, why=why)
 
 
-# Orders
+# NodeMaintenances
 
 
 def _maintenance_spans(
     name: str, entries: Sequence[Entry], order: NodeMaintenance | None, *, at: datetime
 ) -> Iterator[Span]:
-    """Yield a span for each order of this name: one that is made again after it ended is another one."""
+    """Yield a span per NodeMaintenance with this name: after one has ended, the next is another one."""
     finished, remaining = _split_finished(name, entries)
     yield from finished
     if order is not None and not _has_ended(order, entries):
         yield _open_maintenance_span(order, remaining[0] if remaining else None, at=at)
-    elif remaining:  # it is gone, and how it ended was not written down
+    elif remaining:  # deleted, and its end was not recorded
         yield _maintenance_span(name, remaining[0], remaining[-1], end=remaining[-1].time)
 
 
 def _holder_spans(what: str, entries: Sequence[Entry]) -> Iterator[Span]:
-    """Yield a span for each time that something without an object held the node, such as `ESX`."""
+    """Yield a span per ownership without an object, such as `ESX`."""
     finished, remaining = _split_finished(_owner_title(what), entries)
     yield from finished
     if remaining:
@@ -138,7 +138,7 @@ def _holder_spans(what: str, entries: Sequence[Entry]) -> Iterator[Span]:
 
 
 def _split_finished(name: str, entries: Sequence[Entry]) -> tuple[list[Span], list[Entry]]:
-    """Return what is over, and what came after that."""
+    """Return the finished spans, and the entries after them."""
     finished: list[Span] = []
     remaining: list[Entry] = []
     for entry in (entry for entry in entries if entry.to):
@@ -172,11 +172,11 @@ def _open_maintenance_span(order: NodeMaintenance, first: Entry | None, *, at: d
 
 
 def _has_ended(order: NodeMaintenance, entries: Sequence[Entry]) -> bool:
-    """Tell whether the history knows already that this very order is over."""
+    """Return whether the history has the end of this NodeMaintenance (by uid)."""
     own_entries = [entry for entry in entries if entry.to and entry.instance == order.uid]
     if own_entries:
         return own_entries[-1].to == ENDED
-    # An older version wrote no instance.
+    # Entries of older versions have no instance.
     created_at = order.metadata.creation_timestamp
     return (
         created_at is not None
@@ -221,11 +221,11 @@ def _drain_summary(facts: DrainFacts) -> str:
     text = f"{pods} left in {duration.format_short(_duration(facts.seconds))}"
     if not facts.blocked_by:
         return text
-    return f"{text}; {facts.blocked_by} stood in the way for {duration.format_short(_duration(facts.blocked_seconds))}"
+    return f"{text}; {facts.blocked_by} blocked it for {duration.format_short(_duration(facts.blocked_seconds))}"
 
 
 def _owner_title(owner: str) -> str:
-    """Return whose drain it was: `profile os`, `NodeMaintenance patch-n1`."""
+    """Return the initiator of a drain: `profile os`, `NodeMaintenance patch-n1`."""
     return owner.replace("/", " ", 1)
 
 
@@ -233,7 +233,7 @@ def _owner_title(owner: str) -> str:
 
 
 def notice_spans(notice: MaintenanceNotice, *, at: datetime) -> Iterator[Span]:
-    """Yield when a maintenance is announced for, and when its node should be emptied before that."""
+    """Yield the span of an announced maintenance, and of the planned drain before it."""
     spec, status, phase = notice.spec, notice.status, phase_of(notice, now=at)
     start = spec.start or notice.metadata.creation_timestamp or at
     end = _end_of(notice, phase)
@@ -283,5 +283,5 @@ def _duration(seconds: float) -> timedelta:
 def _shift(instant: datetime, by: timedelta) -> datetime:
     try:
         return instant + by
-    except OverflowError:  # the year 1, or 9999
+    except OverflowError:  # the year 1 or 9999
         return instant

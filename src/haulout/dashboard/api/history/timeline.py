@@ -1,11 +1,10 @@
-"""The timeline: past, running and coming maintenance of nodes on one axis, and when maintenance may begin at all.
+"""The timeline: past, running and coming maintenance of nodes, and when maintenance may begin.
 
-    timelines = Timelines(client, sight)
-    await timelines.made(tiles, asked_range(None, None, now=now), profiles=…, answer=…)
+    builder = TimelineBuilder(client, informers)
+    await builder.build(tiles, resolve_time_range(None, None, now=now), profiles=…, lookup=…)
 
-Rows come in order of what there is to see: something goes on, something comes, something was, nothing. Only for those
-within the limit are histories read and spans made. It gives way to others every few rows, so that a look at thousands
-of nodes holds up nobody.
+Rows are ordered by what they show: running, coming, past, nothing. Only for rows within the limit the history is read.
+The event loop gets control every few rows, so that thousands of nodes block nothing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,33 +29,32 @@ from haulout.kube.client import Client
 
 LIMIT = 200
 MAX_ROWS = 1_000
-BEFORE, AFTER = timedelta(days=1), timedelta(days=7)  # of now, if nobody says what is wanted
+BEFORE, AFTER = timedelta(days=1), timedelta(days=7)  # default range around now
 MAX_RANGE = timedelta(days=400)
-_ROWS_PER_BATCH = 10  # rows
+_ROWS_PER_BATCH = 10  # between two yields to the event loop
 _RANKS_PER_BATCH = 200
-_MAX_SPANS = 300  # of one node
-_IDLE = frozenset({NodeState.IDLE, NodeState.PLANNED})  # nothing was done to the node yet
+_MAX_SPANS = 300  # per node
+_IDLE = frozenset({NodeState.IDLE, NodeState.PLANNED})  # states without work on the node
 
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """What part of time is asked for."""
+    """The time range of a request."""
 
     start: datetime
     end: datetime
 
     def contains(self, instant: datetime) -> bool:
-        """Tell whether an instant is to be seen."""
         return self.start <= instant < self.end
 
 
 def resolve_time_range(start: datetime | None, end: datetime | None, *, now: datetime) -> TimeRange:
-    """Return what part of time is meant; raises `Unanswerable`."""
+    """Return the time range with defaults; raise `HttpError`."""
     try:
         first = start or min(now, end or now) - BEFORE
         last = end or max(now, first) + AFTER
     except OverflowError:
-        raise bad_request("expected times that are nearer") from None
+        raise bad_request("expected times closer to now") from None
     if last <= first:
         raise bad_request("`from` must be before `to`")
     if last - first > MAX_RANGE:
@@ -65,7 +63,7 @@ def resolve_time_range(start: datetime | None, end: datetime | None, *, now: dat
 
 
 class TimelineBuilder:
-    """Makes timelines."""
+    """Builds timelines."""
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._clock = client.clock
@@ -81,7 +79,7 @@ class TimelineBuilder:
         lookup: AnswerLookup,
         limit: int = LIMIT,
     ) -> Timeline:
-        """Return the timeline of these nodes; `lookup` knows what is in calendar files."""
+        """Return the timeline of nodes; `lookup` returns cached calendar files."""
         problems: list[str] = []
         summaries: Mapping[str, RecordSummary] = {}
         try:
@@ -109,7 +107,7 @@ class TimelineBuilder:
     async def _rank_tiles(
         self, tiles: Sequence[Tile], summaries: Mapping[str, RecordSummary], time_range: TimeRange
     ) -> list[Tile]:
-        """Return them in the order of rows."""
+        """Return the tiles in the order of rows."""
         ranks: list[tuple[int, str, Tile]] = []
         for number, tile in enumerate(tiles, start=1):
             summary = summaries.get(tile.name) if self._has_record(tile.name, summaries) else None
@@ -143,12 +141,12 @@ class TimelineBuilder:
         return rows
 
     def _notices(self, node: str) -> tuple[MaintenanceNotice, ...]:
-        """Return what is announced for a node, and was."""
+        """Return all notices of a node, past ones included."""
         controller = self._informers.notices()
         return () if controller is None else tuple(controller.notices.by_index(BY_NODE, node))
 
     def _has_record(self, name: str, summaries: Mapping[str, RecordSummary]) -> bool:
-        """Tell whether there is a record of this very node: it may be one of another that had its name before."""
+        """Return whether there is a record of this node, not of an earlier node with the same name."""
         found, node = summaries.get(name), self._informers.nodes.get(name)
         return found is not None and node is not None and found.node_uid in ("", node.uid)
 
@@ -157,7 +155,7 @@ class TimelineBuilder:
 
 
 def current_state(observation: NodeObservation, notices: Iterable[MaintenanceNotice]) -> CurrentState:
-    """Return what goes on with a node, and what comes."""
+    """Return the current and planned maintenance of a node."""
     reports: dict[str, Any] = (
         {} if observation.info is None else {report.name: report for report in observation.info.reports}
     )
@@ -181,7 +179,7 @@ def rank(
     *,
     now: datetime,
 ) -> int:
-    """Return how early the row of a node comes: what goes on, what comes, what was, and nothing."""
+    """Return the rank of a row: running, coming, past, nothing."""
     includes_now = time_range.contains(now)
     if includes_now and (tile.maintenance or tile.state not in _IDLE):
         return 0

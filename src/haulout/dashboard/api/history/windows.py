@@ -1,7 +1,7 @@
-"""When maintenance may begin, by the time windows of profiles, and when it may not: bands behind a timeline. Pure.
+"""Bands of a timeline: when the time windows of profiles allow maintenance to begin. Pure.
 
-Windows count that stand in a way out of operational service: those on the way back say when a node may return. There
-is a band for each window and each blackout, as many as can be told apart on a screen.
+Only windows on transitions out of operational count: those on the way back say when a node may return. There is a band
+per window and blackout, up to a limit.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,14 +14,14 @@ from haulout.controllers.profiles.plugins.checks.time_window import CalendarFile
 from haulout.core.windows import Timetable, blackouts_between, open_spans
 from haulout.dashboard.api.types import Span, SpanKind
 
-MAX_BANDS = 100  # of one kind, for one check
+MAX_BANDS = 100  # per kind and check
 _MAX_CHECKS = 20
 
 AnswerLookup = Callable[[ExternalQuery], QueryResult | None]
 
 
 def time_windows(profiles: Mapping[str, Profile]) -> list[tuple[str, TimeWindow]]:
-    """Return the windows that keep maintenance from beginning, each with its title; equal ones of a profile once."""
+    """Return the windows that delay maintenance, each with its title; equal windows of a profile once."""
     found: dict[tuple[str, TimeWindow], str] = {}
     for profile in profiles.values():
         for state, config in profile.states.items():
@@ -37,9 +37,9 @@ def time_windows(profiles: Mapping[str, Profile]) -> list[tuple[str, TimeWindow]
 def window_spans(
     title: str, window: TimeWindow, *, start: datetime, end: datetime, lookup: AnswerLookup
 ) -> tuple[tuple[Span, ...], str]:
-    """Return when a window is open and closed between two instants, and what is not known of it.
+    """Return the open and closed spans of a window in a time range, and what is unknown.
 
-    `lookup` knows what is in calendar files.
+    `lookup` returns cached calendar files.
     """
     calendars, problem = [], ""
     for path in window.calendars:
@@ -54,7 +54,7 @@ def window_spans(
 
 def _window_spans(title: str, timetable: Timetable, start: datetime, end: datetime) -> Iterator[Span]:
     for opening in islice(open_spans(timetable, start, end), MAX_BANDS):
-        # It is open strictly after its beginning, which nobody can see.
+        # A window is open strictly after its start; do not show the microsecond.
         yield Span(kind=SpanKind.WINDOW, title=title, start=opening.start.replace(microsecond=0), end=opening.end)
 
 

@@ -1,1 +1,1 @@
-"""Nodes as the API answers them: summaries, details, states and commands."""
+"""Nodes in the API: tiles, details, states and commands."""

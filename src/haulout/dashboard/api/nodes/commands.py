@@ -1,6 +1,6 @@
-"""What a person can type to move a node on: each command as it is, to be pasted into a shell. Pure.
+"""Commands that a user can paste into a shell to let a node continue. Pure.
 
-Names, labels and values come from a cluster, and may be anything: whatever a shell could take for something else is
+Names, labels and values come from a cluster and may contain anything: everything that a shell could interpret is
 quoted.
 """
 
@@ -29,7 +29,7 @@ _MAX_COMMANDS = 12
 def commands_for(
     observation: NodeObservation, *, state: NodeState, drains: tuple[Drain, ...], configuration: Configuration | None
 ) -> tuple[Command, ...]:
-    """Return what would move a node on, the most useful first."""
+    """Return the commands for a node, the most useful first."""
     found = (
         *_data_commands(observation),
         *_cordon_commands(observation),
@@ -46,9 +46,9 @@ def commands_for(
 def _data_commands(observation: NodeObservation) -> Iterator[Command]:
     if observation.data_problem:
         yield Command(
-            title="Forget where its profiles stand",
+            title="Reset the state of its profiles",
             command=f"kubectl annotate node {_quote(observation.node.name)} {DATA_ANNOTATION}-",
-            why="what the annotation says cannot be read; without it all profiles begin as operational",
+            why="the annotation cannot be parsed; without it all profiles start as operational",
         )
 
 
@@ -58,30 +58,30 @@ def _cordon_commands(observation: NodeObservation) -> Iterator[Command]:
         mark = cordon_of(node)
     except InvalidCordonAnnotation:
         yield Command(
-            title="Take the broken mark off, and uncordon",
+            title="Remove the unreadable cordon annotation and uncordon",
             command=(
                 f"kubectl annotate node {name} {CORDON_ANNOTATION}- "
                 f"{CORDON_BACKUP_ANNOTATION}- && kubectl uncordon {name}"
             ),
-            why="only once its maintenance is over: nobody can tell any more who cordoned it",
+            why="only after its maintenance: it is no longer known who cordoned it",
         )
         return
     if mark is None and node.spec.unschedulable:
         yield Command(
-            title="Give it back", command=f"kubectl uncordon {name}", why="it was cordoned by hand, not by Haulout"
+            title="Uncordon it", command=f"kubectl uncordon {name}", why="it was cordoned by hand, not by Haulout"
         )
     elif mark is not None and (orphaned := orphaned_owners(mark, observation)):
         yield Command(
-            title="Clear away what was left on it",
+            title="Remove what is left of its maintenance",
             command=f"haulout uncordon {name}",
             why=(
                 "it is kept cordoned for "
-                f"{', '.join(owner.replace('/', ' ', 1) for owner in orphaned)}, which is no more"
+                f"{', '.join(owner.replace('/', ' ', 1) for owner in orphaned)}, which no longer exists"
             ),
         )
 
 
-# Pods that do not leave
+# Blocked pods
 
 
 def _blocker_commands(blocker: Blocker) -> Iterator[Command]:
@@ -91,30 +91,32 @@ def _blocker_commands(blocker: Blocker) -> Iterator[Command]:
         case BlockerKind.DISRUPTION_BUDGET if blocker.object:
             budget = blocker.object.rpartition("/")[2]
             yield Command(
-                title=f"Look at {blocker.object}",
+                title=f"Show {blocker.object}",
                 command=f"{kubectl} describe pdb {_quote(budget)}",
                 why="; ".join(filter(None, (blocker.reason, blocker.advice))),
             )
             if blocker.workload:
-                yield Command(title=f"Look at the pods of {blocker.workload}", command=f"{kubectl} get pods -o wide")
+                yield Command(title=f"List the pods of {blocker.workload}", command=f"{kubectl} get pods -o wide")
         case BlockerKind.POLICY:
             yield Command(
                 title=f"Delete {blocker.pod}", command=f"{kubectl} delete pod {_quote(pod)}", why=blocker.reason
             )
         case BlockerKind.KUBELET:
             yield Command(
-                title=f"Delete {blocker.pod} with force",
+                title=f"Force delete {blocker.pod}",
                 command=f"{kubectl} delete pod {_quote(pod)} --force --grace-period=0",
-                why=f"{blocker.reason}; only once it is known that it does not run any more",
+                why=f"{blocker.reason}; only if the container is known to have stopped",
             )
         case BlockerKind.VOLUME:
             yield Command(
-                title=f"Look at {blocker.object}",
+                title=f"Show {blocker.object}",
                 command="kubectl get volumeattachments",
                 why="; ".join(filter(None, (blocker.reason, blocker.advice))),
             )
         case BlockerKind.PERMISSION:
-            yield Command(title="See what Haulout may not do", command="haulout cluster-info", why=blocker.reason)
+            yield Command(
+                title="Show the permissions that Haulout lacks", command="haulout cluster-info", why=blocker.reason
+            )
         case (
             BlockerKind.FINALIZER
             | BlockerKind.WEBHOOK
@@ -123,7 +125,7 @@ def _blocker_commands(blocker: Blocker) -> Iterator[Command]:
             | BlockerKind.RULE
         ):
             yield Command(
-                title=f"Look at {blocker.pod}",
+                title=f"Show {blocker.pod}",
                 command=f"{kubectl} get pod {_quote(pod)} -o yaml",
                 why="; ".join(filter(None, (blocker.reason, blocker.advice))),
             )
@@ -133,7 +135,7 @@ def _blocker_commands(blocker: Blocker) -> Iterator[Command]:
 
 
 def _profile_commands(observation: NodeObservation, configuration: Configuration | None) -> Iterator[Command]:
-    """Yield what lets profiles go on, if it can be typed as a whole."""
+    """Yield commands for transitions that labels or annotations alone can unblock."""
     reports = () if observation.info is None else observation.info.reports
     offered = () if configuration is None else approval.offers(reports, configuration)
     for offer in offered:
@@ -147,21 +149,21 @@ def _approval_command(offer: Offer, observation: NodeObservation) -> Command:
     return Command(
         title=f"Approve for profile {offer.profile}"
         if offer.waits_for
-        else f"Let profile {offer.profile} go to {offer.target}",
+        else f"Let profile {offer.profile} change to {offer.target}",
         command=approval.command(observation.node, offer.changes),
-        why=f"it goes to {offer.target} when {' and '.join(filter(None, (offer.remedy_text, offer.waits_for)))}",
+        why=f"it changes to {offer.target} when {' and '.join(filter(None, (offer.remedy_text, offer.waits_for)))}",
         act=Act(act=ActKind.APPROVE, node=observation.node.name, profile=offer.profile, check=only) if is_one else None,
     )
 
 
-# Orders and notices
+# NodeMaintenances and notices
 
 
 def _maintenance_commands(observation: NodeObservation) -> Iterator[Command]:
     for maintenance in observation.orders:
         if not maintenance.is_being_deleted:
             yield Command(
-                title="End the maintenance, and give the node back",
+                title="End the maintenance and uncordon the node",
                 command=f"kubectl delete nodemaintenance {_quote(maintenance.name)}",
                 act=Act(act=ActKind.CANCEL, node=observation.node.name, maintenance=maintenance.name),
             )
@@ -171,7 +173,7 @@ def _notice_commands(observation: NodeObservation) -> Iterator[Command]:
     for notice in observation.notices:
         if not is_from_event_source(notice.spec):
             yield Command(
-                title="Call the announced maintenance off",
+                title="Cancel the announced maintenance",
                 command=f"haulout notice cancel {_quote(notice.name)}",
                 act=Act(act=ActKind.CANCEL, node=observation.node.name, notice=notice.name),
             )
@@ -181,7 +183,7 @@ def _release_commands(observation: NodeObservation) -> Iterator[Command]:
     if hold_text := hold.describe_hold(observation.node, now=observation.now):
         name = observation.node.name
         yield Command(
-            title="Let maintenance begin again",
+            title="Release the hold",
             command=f"haulout release {_quote(name)}",
             why=f"it is {hold_text}",
             act=Act(act=ActKind.RELEASE, node=name),
@@ -194,9 +196,9 @@ def _start_or_hold_commands(observation: NodeObservation) -> Iterator[Command]:
     if hold.hold_of(observation.node) is None:
         name = observation.node.name
         yield Command(
-            title="Keep maintenance off it",
+            title="Hold the node",
             command=f"haulout hold {_quote(name)} --for 4h --reason 'by hand'",
-            why="nothing begins on it until then; what a cloud announces comes nevertheless",
+            why="Haulout starts no maintenance on it until then; maintenance that a cloud announces still happens",
             act=Act(act=ActKind.HOLD, node=name),
         )
 
@@ -204,15 +206,15 @@ def _start_or_hold_commands(observation: NodeObservation) -> Iterator[Command]:
 def _start_commands(observation: NodeObservation) -> Iterator[Command]:
     name = observation.node.name
     yield Command(
-        title="Take it out of service now",
+        title="Start maintenance now",
         command=start_maintenance_command(name, reason="by hand"),
-        why="cordons and drains it, within the budget; deleting the NodeMaintenance gives it back",
+        why="cordons and drains it within the budget; deleting the NodeMaintenance uncordons it",
         act=Act(act=ActKind.START, node=name),
     )
 
 
 def start_maintenance_command(node: str, *, reason: str) -> str:
-    """Return the command that takes a node out of service."""
+    """Return the command that starts a maintenance."""
     return (
         f"echo {_quote(msgspec.json.encode(node_maintenance_manifest(node, reason=reason)).decode())} "
         "| kubectl apply -f -"
@@ -220,7 +222,7 @@ def start_maintenance_command(node: str, *, reason: str) -> str:
 
 
 def node_maintenance_manifest(node: str, *, reason: str) -> RawObject:
-    """Return the NodeMaintenance that takes a node out of service: the same for whoever asks for it again."""
+    """Return the NodeMaintenance of a node; deterministic, so that repeated requests create only one."""
     return {
         "apiVersion": NODE_MAINTENANCES.api_version,
         "kind": NODE_MAINTENANCES.kind,

@@ -1,4 +1,4 @@
-"""All there is to know about a node, for the page about it. Pure: whoever asks brings the history along."""
+"""All details of a node, for its page. Pure: the caller reads the history."""
 
 from collections.abc import Iterable, Iterator
 
@@ -40,7 +40,7 @@ def detail_of(
     history: Iterable[Recorded] = (),
     history_problem: str = "",
 ) -> NodeDetail:
-    """Return all of it; `history` has the oldest first, as records do."""
+    """Return the details; `history` has the oldest entry first, as records do."""
     tile, _ = tile_of(observation)
     node, info = observation.node, observation.info
     drains = drains_of(observation)
@@ -109,7 +109,7 @@ def _profile(
 
 
 def _transitions(profile: Profile, state: str, report: ProfileReport | None) -> Iterator[Transition]:
-    """Yield all ways of the state machine; those out of the state that it is in have what was said about them."""
+    """Yield all transitions of a profile; only those out of the current state have a report."""
     for source, config in profile.states.items():
         reported = report.transitions if report is not None and report.state == source == state else ()
         transition_reports = reported if len(reported) == len(config.transitions) else (None,) * len(config.transitions)
@@ -161,7 +161,7 @@ def _check(name: str, report: CheckReport) -> Check:
 
 
 def drains_of(observation: NodeObservation) -> tuple[Drain, ...]:
-    """Return the drains of a node, on whoever's behalf."""
+    """Return the drains of a node, of all initiators."""
     return (*map(_drain_of_order, filter(_has_drain, observation.orders)), *_drains_of_profiles(observation))
 
 
@@ -269,7 +269,7 @@ def _order(order: NodeMaintenance, observation: NodeObservation) -> Order:
 
 
 def happening(entry: Recorded) -> Happening:
-    """Return an entry of a record."""
+    """Return an entry of a record as an API value."""
     return Happening(
         time=entry.time,
         what=entry.what,

@@ -1,7 +1,7 @@
-"""What the leader sees: its own caches, read as they are, and who is told when something about a node changes.
+"""The leader's informers as one view, and notifications when a node's tile may change.
 
-Profiles and notices are parts that may break and start anew, with other caches. Whoever follows asks `resubscribe` now
-and then, which looks whether they are still the same.
+The controllers of profiles and notices may fail and restart with new informers. A subscription calls `resubscribe` now
+and then, which checks whether they are still the same.
 """
 
 from collections.abc import Callable, Mapping
@@ -29,23 +29,23 @@ OnChange = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Informers:
-    """Where all of it is kept."""
+    """The informers and controllers of the leader."""
 
     clock: Clock
     nodes: Informer[Node]
     maintenances: Informer[NodeMaintenance]
     waiting_list: WaitingList
-    profiles: Callable[[], ProfilesController | None]  # None: nobody sees to them here
+    profiles: Callable[[], ProfilesController | None]  # None: no controller runs here
     notices: Callable[[], NoticesController | None]
     budget: Callable[[], Budget]
 
     def observer(self) -> "NodeObserver":
-        """Return what is known, looked up once for many nodes."""
+        """Return an observer, which takes one snapshot for many nodes."""
         return NodeObserver(self)
 
 
 class NodeObserver:
-    """Nodes, as they are at one instant."""
+    """Observes nodes at one instant."""
 
     def __init__(self, informers: Informers) -> None:
         self._informers = informers
@@ -58,7 +58,7 @@ class NodeObserver:
         }
 
     def observe(self, name: str) -> NodeObservation | None:
-        """Return a node; None if there is none of that name."""
+        """Return the observation of a node; None if it does not exist."""
         node = self._informers.nodes.get(name)
         if node is None:
             return None
@@ -98,14 +98,14 @@ class NodeObserver:
 
 
 def _creation_key(obj: Object) -> tuple[object, ...]:
-    """Return what sorts things by when they were made."""
+    """Return the sort key for the order of creation."""
     created = obj.metadata.creation_timestamp
     return created is None, created, obj.name
 
 
 @dataclass(slots=True)
 class InformerSubscription:
-    """Follows what is seen, while somebody looks; `on_node` and `on_notice` hear what has changed."""
+    """Calls `on_node` and `on_notice` on changes, between `start` and `stop`."""
 
     informers: Informers
     on_node: OnChange
@@ -116,7 +116,7 @@ class InformerSubscription:
     _component_unsubscribes: list[Callable[[], None]] = field(default_factory=list)
 
     def start(self) -> None:
-        """Hear of all that there is, and of each change."""
+        """Subscribe, and call back for all nodes."""
         self._unsubscribes = [
             self.informers.nodes.subscribe(self._handle_node),
             self.informers.maintenances.subscribe(self._handle_maintenance),
@@ -124,7 +124,7 @@ class InformerSubscription:
         self.resubscribe()
 
     def stop(self) -> None:
-        """Hear nothing more."""
+        """Unsubscribe."""
         self._unsubscribe_components()
         self._profiles = self._notices = None
         for unsubscribe in self._unsubscribes:
@@ -132,7 +132,7 @@ class InformerSubscription:
         self._unsubscribes = []
 
     def resubscribe(self) -> None:
-        """Follow parts that have started anew."""
+        """Subscribe to controllers that restarted."""
         profiles, notices = self.informers.profiles(), self.informers.notices()
         if profiles is self._profiles and notices is self._notices:
             return
@@ -165,7 +165,7 @@ class InformerSubscription:
 
 
 def _is_heartbeat(old: Node | None, new: Node | None) -> bool:
-    """Tell whether a kubelet has only said again that all is well."""
+    """Return whether only heartbeats of the kubelet changed."""
     if old is None or new is None:
         return False
     before, after = old.metadata, new.metadata

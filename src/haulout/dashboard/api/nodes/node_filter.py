@@ -1,7 +1,8 @@
-"""Which nodes somebody wants to see: `?state=blocked,draining&zone=eu-1a&q=shop`.
+"""The filter of nodes in a query: `?state=blocked,draining&zone=eu-1a&q=shop`.
 
-Values of one parameter are alternatives, given with commas or by repeating it; parameters add up. An empty value
-narrows nothing, so that a form can send all its fields. In `q` every word must be found, somewhere in what a tile says.
+Values of one parameter are alternatives, separated by commas or given by repeating it; all parameters must match. An
+empty value matches everything, so that a form can send all its fields. In `q` every word must occur somewhere in the
+tile.
 """
 
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ _Value = TypeVar("_Value", bound=str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFilter:
-    """What a tile must have; empty means that anything will do."""
+    """The conditions on a tile; an empty one matches everything."""
 
     states: frozenset[NodeState] = frozenset()
     zones: frozenset[str] = frozenset()
@@ -29,7 +30,7 @@ class NodeFilter:
         return any(getattr(self, condition.name) for condition in fields(self))
 
     def matches(self, tile: Tile) -> bool:
-        """Tell whether a tile is among those."""
+        """Return whether a tile matches."""
         return (
             _is_in(tile.state, self.states)
             and _is_in(tile.zone, self.zones)
@@ -39,7 +40,7 @@ class NodeFilter:
         )
 
     def apply(self, tiles: Iterable[Tile]) -> tuple[Tile, ...]:
-        """Return those of the tiles."""
+        """Return the matching tiles."""
         return tuple(tile for tile in tiles if self.matches(tile)) if self else tuple(tiles)
 
 

@@ -1,4 +1,4 @@
-"""A node, and all that the leader knows about it at one instant: what tiles and details are made of. A value."""
+"""A node and all that the leader knows about it at one instant: the input of tiles and details. A value."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,26 +14,25 @@ from haulout.drain.manager import DrainSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeObservation:
-    """A node, and what is known of it."""
+    """A node with its profiles, drains, NodeMaintenances and notices."""
 
     node: Node
     now: datetime
-    entries: Mapping[str, ProfileStatus] = field(default_factory=dict)  # by profile: where it stands
-    data_problem: str = ""  # why that cannot be read
-    info: NodeStatus | None = None  # what was last decided about it
-    drains: Mapping[str, DrainSnapshot] = field(default_factory=dict)  # on behalf of profiles, by their names
-    orders: tuple[NodeMaintenance, ...] = ()  # that name it
-    notices: tuple[MaintenanceNotice, ...] = ()  # that are not over
-    knows_orders: bool = True  # all of them: who is not among them is gone
-    waiting_positions: Mapping[str, int] = field(default_factory=dict)  # by order: its place in the line for the budget
+    entries: Mapping[str, ProfileStatus] = field(default_factory=dict)  # by profile
+    data_problem: str = ""  # why the profiles' data annotation cannot be read
+    info: NodeStatus | None = None  # the last decision of the profiles controller
+    drains: Mapping[str, DrainSnapshot] = field(default_factory=dict)  # of profiles, by name
+    orders: tuple[NodeMaintenance, ...] = ()  # NodeMaintenances of the node
+    notices: tuple[MaintenanceNotice, ...] = ()  # those that are not over
+    knows_orders: bool = True  # all NodeMaintenances are known: a missing one is deleted
+    waiting_positions: Mapping[str, int] = field(default_factory=dict)  # by NodeMaintenance: its place in the line
 
     @property
     def ready_condition(self) -> Condition | None:
-        """What its kubelet says."""
+        """The node's condition `Ready`."""
         return next((condition for condition in self.node.status.conditions if condition.type == "Ready"), None)
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether its kubelet says that it is well."""
         ready = self.ready_condition
         return ready is not None and ready.status == "True"

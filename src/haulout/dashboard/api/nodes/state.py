@@ -1,14 +1,13 @@
-"""Which state a node has on the map, and why, in a line. Pure.
+"""The state of a node on the dashboard, and the reason in one line. Pure.
 
-    stand = stand_of(subject)
-    stand.state, stand.why, stand.since, stand.at
+    assessment = assess_node(observation)
+    assessment.state, assessment.why, assessment.since, assessment.at
 
-Several things may have to do with a node: orders of people, profiles, notices, and what somebody left on it. Each of
-them says where the node stands for it, and what matters most counts: that something is stuck, that pods are leaving,
-that it is in maintenance, that it comes back, that something is planned.
+Several objects may affect a node: NodeMaintenances, profiles, notices, and leftovers. Each yields an assessment, and
+the most important one wins: blocked, draining, in maintenance, recovering, planned.
 
-A pod that may not leave for a moment is nothing that people need to look at: other pods start, and it may. So a drain
-is blocked only when something has stood in its way for `BLOCKED_AFTER`, as NodeMaintenances tell it, too.
+A pod that cannot be evicted for a moment needs no attention: once other pods have started, it can. So a drain is
+blocked only after a blocker has existed for `BLOCKED_AFTER`, as in the status of NodeMaintenances.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,7 +33,7 @@ from haulout.controllers.profiles.explain.explanation import remedies_for
 from haulout.controllers.profiles.machine import pending_transitions
 from haulout.controllers.profiles.machine.pending_transitions import PendingTransition
 from haulout.controllers.profiles.observation import ProfileReport, TransitionReport
-from haulout.controllers.profiles.plugin import ProfileStatus, State
+from haulout.controllers.profiles.plugin import DATA_ANNOTATION, ProfileStatus, State
 from haulout.controllers.profiles.plugins.checks.recovered import Recovered
 from haulout.core.text import format_list
 from haulout.dashboard.api.nodes.observation import NodeObservation
@@ -67,18 +66,18 @@ _PROGRESS_KINDS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAssessment:
-    """Where a node stands."""
+    """The assessment of a node."""
 
     state: NodeState
     why: str = ""
     since: datetime | None = None
-    at: datetime | None = None  # the next instant that matters
+    at: datetime | None = None  # the next relevant instant
     progress: int | None = None  # of a drain, in percent
-    changes_at: datetime | None = None  # it may be another one then, though nothing happens
+    changes_at: datetime | None = None  # the assessment may change then without an event
 
 
 def assess_node(observation: NodeObservation) -> NodeAssessment:
-    """Return where a node stands."""
+    """Return the most important assessment of a node."""
     assessments = [
         *_assess_data(observation),
         *(_assess_maintenance(item, observation) for item in observation.orders),
@@ -97,19 +96,20 @@ def assess_node(observation: NodeObservation) -> NodeAssessment:
         item.changes_at for item in assessments if item.changes_at is not None and item.changes_at > observation.now
     ]
     if not change_times and not foremost.why and foremost.changes_at is None:
-        return foremost  # as most nodes are
+        return foremost  # the case of most nodes
     return replace(foremost, why=truncate(foremost.why, _MAX_LENGTH), changes_at=min(change_times, default=None))
 
 
-# What cannot be read
+# Unreadable data
 
 
 def _assess_data(observation: NodeObservation) -> Iterator[NodeAssessment]:
     if observation.data_problem:
-        yield NodeAssessment(state=NodeState.BLOCKED, why=f"the operator leaves it alone: {observation.data_problem}")
+        why = f"Haulout does not manage this node: {observation.data_problem}"
+        yield NodeAssessment(state=NodeState.BLOCKED, why=why)
 
 
-# Orders
+# NodeMaintenances
 
 
 def _assess_maintenance(order: NodeMaintenance, observation: NodeObservation) -> NodeAssessment:
@@ -117,7 +117,7 @@ def _assess_maintenance(order: NodeMaintenance, observation: NodeObservation) ->
     if order.is_being_deleted:
         return NodeAssessment(
             state=NodeState.RECOVERING,
-            why=f"{title} was deleted, and gives the node back",
+            why=f"{title} was deleted and is uncordoning the node",
             since=order.metadata.deletion_timestamp,
         )
     if status.phase == NodeMaintenancePhase.FAILED:
@@ -129,7 +129,7 @@ def _assess_maintenance(order: NodeMaintenance, observation: NodeObservation) ->
         since = created if drained is None else drained.last_transition_time
         reason = f": {order.spec.reason}" if order.spec.reason else ""
         return NodeAssessment(state=NodeState.IN_MAINTENANCE, why=f"{title}{reason}", since=since, progress=100)
-    if not _has_begun(order, observation.node):
+    if not _has_started(order, observation.node):
         return NodeAssessment(
             state=NodeState.PLANNED,
             why=f"{title} {_waiting_text(order, observation)}",
@@ -139,10 +139,10 @@ def _assess_maintenance(order: NodeMaintenance, observation: NodeObservation) ->
     return _assess_drain_of_maintenance(order, observation, title)
 
 
-def _has_begun(order: NodeMaintenance, node: Node) -> bool:
-    """Tell whether an order has its node, which its status tells a little later than the node itself.
+def _has_started(order: NodeMaintenance, node: Node) -> bool:
+    """Return whether a NodeMaintenance has its node; the node shows that a little earlier than the status.
 
-    What the Node Maintenance Operator wrote has no conditions.
+    Objects that the Node Maintenance Operator wrote have no conditions.
     """
     if order.name in node_maintenances_of(node):
         return True
@@ -156,9 +156,11 @@ def _waiting_text(order: NodeMaintenance, observation: NodeObservation) -> str:
     within_budget = order.status.condition(NodeMaintenanceConditionType.WITHIN_BUDGET)
     if within_budget is not None and within_budget.status == "False":
         position = observation.waiting_positions.get(order.name, 0)
-        others_first = f", and {position - 1} before it" if position > 1 else ""
-        return f"waits for room{others_first}: {within_budget.message}"
-    return f"waits: {order.status.last_error}" if order.status.last_error else "waits for the operator"
+        others_first = f" (position {position} in the queue)" if position > 1 else ""
+        return f"waits for a budget slot{others_first}: {within_budget.message}"
+    return (
+        f"waits: {order.status.last_error}" if order.status.last_error else "has not been processed by the operator yet"
+    )
 
 
 def _assess_drain_of_maintenance(order: NodeMaintenance, observation: NodeObservation, title: str) -> NodeAssessment:
@@ -224,7 +226,7 @@ class _ProfileObservation:
     entry: ProfileStatus
     report: ProfileReport
     pending_transition: PendingTransition | None
-    is_decided: bool  # somebody has looked at it, and the report says what came of that
+    is_decided: bool  # the report is that of a decision, not a default
 
 
 def _assess_profile(profile: _ProfileObservation, observation: NodeObservation) -> NodeAssessment:
@@ -233,8 +235,8 @@ def _assess_profile(profile: _ProfileObservation, observation: NodeObservation) 
         return _assess_drain_of_profile(profile, drain, observation)
     assessment = _assess_profile_state(profile)
     if profile.report.error and assessment.state is not NodeState.IDLE:
-        is_begun = assessment.state is not NodeState.PLANNED or profile.pending_transition is not None
-        state = NodeState.BLOCKED if is_begun else NodeState.PLANNED
+        is_started = assessment.state is not NodeState.PLANNED or profile.pending_transition is not None
+        state = NodeState.BLOCKED if is_started else NodeState.PLANNED
         return replace(assessment, state=state, why=f"{profile.name}: {profile.report.error}")
     return assessment
 
@@ -270,7 +272,7 @@ def _assess_profile_state(profile: _ProfileObservation) -> NodeAssessment:
     entry, since = profile.entry, profile.entry.transition
     if entry.current not in _NODE_STATES:
         why = (
-            f"{profile.name}: its data says that it is in the state "
+            f"{profile.name}: annotation {DATA_ANNOTATION} says that it is in the unknown state "
             f"{entry.current!r}, expected one of {', '.join(State)}"
         )
         return NodeAssessment(state=NodeState.BLOCKED, why=why, since=since)
@@ -310,11 +312,11 @@ _TRANSITION_STATES: Mapping[tuple[str, str], NodeState] = {
 
 
 def _transition_text(profile: _ProfileObservation) -> str:
-    return f"{profile.name}: {profile.report.waits_for or 'it is on its way'}"
+    return f"{profile.name}: {profile.report.waits_for or 'the transition is in progress'}"
 
 
 def _waiting_reason(profile: _ProfileObservation) -> str:
-    """Return what a profile waits for: of the way that is nearest to be open, whatever keeps it shut."""
+    """Return what a profile waits for: the blocking reasons of the nearest transition."""
     if profile.report.waits_for:
         return f"{profile.name}: {profile.report.waits_for}"
     blocking = [reasons for transition in profile.report.transitions if (reasons := _blocking_reasons(transition))]
@@ -325,17 +327,19 @@ def _waiting_reason(profile: _ProfileObservation) -> str:
 
 
 def _blocking_reasons(report: TransitionReport) -> list[str]:
-    """Return what keeps a way shut: the fewest checks that would have to say something else, in their own words."""
+    """Return why a transition is blocked: the smallest set of checks that would have to change, with their reasons."""
     if report.veto:
         return [report.veto]
     results = {name: item.result for name, item in report.checks.items()}
     remedy = next(iter(remedies_for(report.expression, {name: item.passed for name, item in results.items()})), ())
-    texts = (results[item.name].error or results[item.name].reason or f"{item.name} is waited for" for item in remedy)
+    texts = (
+        results[item.name].error or results[item.name].reason or f"waiting for check {item.name}" for item in remedy
+    )
     return list(dict.fromkeys(texts))
 
 
 def _next_change(report: ProfileReport) -> datetime | None:
-    """Return when a check that does not pass may say something else by itself."""
+    """Return when a check that does not pass may change without an event."""
     results = (item.result for transition in report.transitions for item in transition.checks.values())
     return min(
         (item.requeue_at for item in results if item.requeue_at is not None and item.passed is not True), default=None
@@ -343,7 +347,7 @@ def _next_change(report: ProfileReport) -> datetime | None:
 
 
 def _only_recovers(transitions: Iterable[TransitionReport]) -> bool:
-    """Tell whether a way out of maintenance waits for nothing but the node to be well again."""
+    """Return whether a transition out of maintenance waits only for the recovery of the node."""
     for transition in transitions:
         values = {name: check.result.passed for name, check in transition.checks.items()}
         recovered = {name: True for name, check in transition.checks.items() if check.type == Recovered.type}
@@ -363,7 +367,7 @@ def _evaluate(expression: str, values: Mapping[str, bool | None]) -> bool | None
 _parse = lru_cache(maxsize=256)(booleans.parse)
 
 
-# What was left behind
+# Leftovers
 
 
 def _assess_leftovers(observation: NodeObservation) -> Iterator[NodeAssessment]:
@@ -375,12 +379,12 @@ def _assess_leftovers(observation: NodeObservation) -> Iterator[NodeAssessment]:
     if mark is None:
         return
     for owner in orphaned_owners(mark, observation):
-        why = f"it is kept cordoned for {owner.replace('/', ' ', 1)}, which is no more"
+        why = f"it is kept cordoned for {owner.replace('/', ' ', 1)}, which no longer exists"
         yield NodeAssessment(state=NodeState.BLOCKED, why=why, since=mark.owners[owner].since)
 
 
 def orphaned_owners(mark: Cordon, observation: NodeObservation) -> list[str]:
-    """Return the owners of a cordon who are gone."""
+    """Return the owners of a cordon that no longer exist."""
     orders = {maintenance.name for maintenance in observation.orders}
     return [owner for owner in mark.owners if _is_owner_gone(owner, orders, observation)]
 
@@ -409,11 +413,11 @@ def _assess_notice(notice: MaintenanceNotice, observation: NodeObservation) -> N
     )
 
 
-# Nothing
+# Holds and idle nodes
 
 
 def _assess_hold(observation: NodeObservation) -> Iterator[NodeAssessment]:
-    """Yield when a hold is over; until then the node stands where it stands."""
+    """Yield the end of a hold; until then the hold does not change the state."""
     held = active_hold(observation.node, now=observation.now)
     if held is not None:
         yield NodeAssessment(state=NodeState.IDLE, changes_at=held.until)

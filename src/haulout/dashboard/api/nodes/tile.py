@@ -1,4 +1,4 @@
-"""A tile on the map: what of a node is seen at a glance. Pure."""
+"""A node's tile: its state at a glance. Pure."""
 
 from haulout.api.hold import active_hold
 from haulout.dashboard.api.nodes.observation import NodeObservation
@@ -8,7 +8,7 @@ from haulout.dashboard.api.types import NodeState, Tile
 
 
 def tile_of(observation: NodeObservation) -> tuple[Tile, NodeAssessment]:
-    """Return the tile of a node, and what it was made by."""
+    """Return the tile of a node, and its assessment."""
     assessment, node = assess_node(observation), observation.node
     labels = node.metadata.labels
     tile = Tile(
@@ -32,5 +32,5 @@ def tile_of(observation: NodeObservation) -> tuple[Tile, NodeAssessment]:
 
 
 def broken_tile(name: str, problem: str) -> Tile:
-    """Return the tile of a node about which nothing sensible can be said."""
-    return Tile(name=name, state=NodeState.BLOCKED, why=f"a defect in the operator, which goes on: {problem}")
+    """Return the tile of a node whose assessment failed with a bug."""
+    return Tile(name=name, state=NodeState.BLOCKED, why=f"internal error in the operator: {problem}")

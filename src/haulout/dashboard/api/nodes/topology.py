@@ -1,4 +1,4 @@
-"""Where a node is and what it belongs with, by the labels that clouds and installers give."""
+"""Zone and pool of a node, from the labels of clouds and installers."""
 
 from collections.abc import Mapping
 
@@ -28,19 +28,19 @@ _POOL_LABEL_SUFFIXES = (
     "nodegroup",
     "node-group",
     "worker-pool",
-)  # how others' labels end
+)  # suffixes of other labels
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _INSTANCE_TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
-_GENERIC_ROLES = ("worker", "node")  # which say nothing
+_GENERIC_ROLES = ("worker", "node")  # roles without information
 
 
 def zone_of(labels: Mapping[str, str]) -> str:
-    """Return the zone of a node with these labels; empty if nothing tells."""
+    """Return the zone of a node with these labels; empty if unknown."""
     return _first(labels, _ZONE_LABELS)
 
 
 def pool_of(labels: Mapping[str, str]) -> str:
-    """Return the pool; if nobody names one, the role of the node, or what kind of machine it is."""
+    """Return the pool; without a label for it, the role or the instance type."""
     return (
         _first(labels, _POOL_LABELS)
         or _pool_by_suffix(labels)

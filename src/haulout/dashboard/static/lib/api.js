@@ -1,5 +1,5 @@
-// Asks `/api/v2`. Addresses are relative to the page, so that it works below any prefix: an ingress, kubectl proxy.
-// What goes wrong is an `ApiError` whose message can be shown as it is.
+// Sends requests to `/api/v2`. URLs are relative to the page, so that it works below any prefix: an ingress, kubectl proxy.
+// Failures are an `ApiError` whose message can be shown to users.
 
 const BASE = new URL("../api/v2/", document.baseURI);
 
@@ -7,7 +7,7 @@ export class ApiError extends Error {
   constructor(message, status = 0) {
     super(message);
     this.name = "ApiError";
-    this.status = status; // 0: nobody answered
+    this.status = status; // 0: no response
   }
 }
 
@@ -51,7 +51,7 @@ async function asked(url, options) {
     return await response.json();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError("What was answered is not JSON: is there something else at this address?", response.status);
+    throw new ApiError("The response is not JSON: is another service at this address?", response.status);
   }
 }
 
@@ -61,7 +61,7 @@ async function problem(response) {
     const { error } = JSON.parse(text);
     if (typeof error === "string" && error) return error;
   } catch {
-    // Not one of ours: what is in between speaks for itself.
+    // Not from the operator but from a proxy: show its status.
   }
   return `${response.status} ${response.statusText || text.slice(0, 200)}`.trim();
 }

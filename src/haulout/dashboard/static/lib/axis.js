@@ -1,4 +1,4 @@
-// A time axis: which instants get a line and which words, so that these neither crowd nor repeat themselves.
+// A time axis: which instants get a line and a label, so that labels neither overlap nor repeat.
 //
 // Lines stand at round times of UTC or of the reader's own clock, also across a change to summer time: each is made from
 // a calendar date, never by adding up hours. Nothing here touches the page.
@@ -16,7 +16,7 @@ const STEPS = [
 ];
 const MOST = 400; // marks
 
-// What stands on an axis from `start` to `end` (milliseconds) that is `width` pixels wide: small marks, and large ones.
+// The marks of an axis from `start` to `end` (milliseconds) that is `width` pixels wide: small marks, and large ones.
 export function axis(start, end, width, { apart = 64, calendar = UTC } = {}) {
   const perPixel = (end - start) / Math.max(width, 1);
   const step = STEPS.find((it) => it.length / perPixel >= apart) ?? STEPS.at(-1);

@@ -1,18 +1,18 @@
-// The timeline, drawn: a row for each node, bars for what took, takes or will take a while, and a line for now.
+// The timeline chart: a row for each node, bars for past, current and future maintenance, and a line for now.
 //
 //   const chart = new Chart({ zone, view(next, isOver) {…} });
 //   chart.show(timeline); chart.look(view); chart.element
 //
-// Only rows that can be seen are in the page, and a frame draws at most once, so that hundreds of rows stay fluid. There is no
-// sideways scrolling: the view is told what was asked for by wheel, drag, pinch and keys (`view`, with true when a gesture is
-// over), and tells where to look (`look`).
+// Only visible rows are in the page, and a frame draws at most once, so that hundreds of rows stay fluid. There is no
+// sideways scrolling: wheel, drag, pinch and keys call `view` with the wanted view (and true at the end of a gesture), and
+// `look` sets the view.
 
 import { axis } from "./axis.js";
 import { h, icon, replace } from "./dom.js";
-import { Floating } from "./floating.js";
+import { Floating } from "./popover.js";
 import { Gestures } from "./gestures.js";
 import { lanes } from "./lanes.js";
-import { stateWord } from "./parts.js";
+import { stateWord } from "./components.js";
 import { toNode } from "./route.js";
 import { KINDS, inWords, isOver, look, spanCard, timed, titleOf } from "./spans.js";
 import { nowMs } from "./time.js";
@@ -24,7 +24,7 @@ const MOST_BANDS = 4; // lanes of windows under the axis
 const SPARE = 6; // rows that are drawn beyond what is seen
 const THINNEST = 5; // pixels of a bar
 const EVER = 8.64e15;
-const HOW = "Left and right move in time, plus and minus zoom, up and down go from row to row, with Shift left and right go from bar to bar, Enter opens the node. The table tells the same in words.";
+const HOW = "Left and right move in time, plus and minus zoom, up and down move between rows, Shift with left and right moves between bars, Enter opens the node. The table shows the same as text.";
 
 export class Chart {
   element = h("div", { class: "tl", tabindex: "0", role: "group", "aria-label": "Timeline", "aria-describedby": "tl-how" });
@@ -48,9 +48,9 @@ export class Chart {
   #names = 0;
   #resized = new ResizeObserver(() => this.draw());
   #gestures;
-  #look; // tells of another view
-  #seen = null; // what the card is about
-  #seenBefore = null; // and was before it was pressed
+  #look; // called with a new view
+  #seen = null; // the span of the card
+  #seenBefore = null; // the span before the press
 
   constructor({ zone, view, tools = null }) {
     this.zone = zone;
@@ -186,7 +186,7 @@ export class Chart {
     replace(backdrop, row.bands.map((span) => band(span, x, this.#width)));
   }
 
-  // What is in the page for a row: made, or made anew if it shows something else, with the focus where it was.
+  // Returns the element of a row: creates it, or replaces it if its content changed, and keeps the focus.
   #row(row) {
     const before = this.#drawn.get(row.node);
     if (before?.row === row) return before;
@@ -229,7 +229,7 @@ export class Chart {
     return this.#withSpan(element, row.node, span);
   }
 
-  // In a row of which nothing is in view: where there is something.
+  // For a row without visible bars: buttons to the nearest ones.
   #beyond(row, side) {
     const title = side === "before" ? "Earlier" : "Later";
     return h("button", { type: "button", class: `tl-beyond is-${side}`, tabindex: "-1", title, "aria-label": `${row.node}: ${title.toLowerCase()}`, hidden: true, onclick: () => this.#seek(nearest(row, this.#range, side)) }, icon("open"));
@@ -245,7 +245,7 @@ export class Chart {
     return element;
   }
 
-  // The card beside what is pointed at
+  // The card next to the bar under the pointer
 
   #pointed(event) {
     const element = event.target.closest(".tl-bar, .tl-band-lane .tl-band");
@@ -262,7 +262,7 @@ export class Chart {
     this.#seen = null;
   }
 
-  // A finger has no way to point: its first tap shows the card, the second one goes to the node.
+  // Touch cannot hover: the first tap shows the card, the second opens the node.
   #clicked(event) {
     const bar = event.target.closest(".tl-bar");
     if (!bar || event.pointerType !== "touch") return;
@@ -306,7 +306,7 @@ export class Chart {
     if (!next || (index < 0 && by < 0)) return void drawn.name.focus({ preventScroll: true });
     if (next.element.hidden) {
       this.#seek(next.span);
-      next.element.hidden = false; // what is hidden cannot have the focus
+      next.element.hidden = false; // hidden elements cannot be focused
     }
     next.element.focus({ preventScroll: true });
   }
@@ -318,15 +318,15 @@ function barText(span) {
   return [titleOf(span), span.state].filter(Boolean).join(" · ");
 }
 
-// The span next to what is seen, on one side of it.
+// The span nearest to the view, on one side of it.
 function nearest({ placed }, { start, end }, side) {
   const spans = placed.map(({ span }) => span);
   if (side === "before") return spans.filter((it) => it.from < start).sort((a, b) => b.from - a.from)[0];
   return spans.filter((it) => it.from >= end).sort((a, b) => a.from - b.from)[0];
 }
 
-// A bar is as wide as what is seen of it, so that its words are in view while any of it is. Returns on which side of the
-// view it is, if it is not in view at all.
+// Limits a bar to its visible part, so that its text is visible too. Returns on which side of the view the bar is if it
+// is not visible.
 function place(element, span, x, width) {
   const [left, right] = [x(span.from), span.to === null ? Math.max(x(nowMs()), x(span.from)) + 28 : x(span.to)];
   element.hidden = right < 0 || left > width;

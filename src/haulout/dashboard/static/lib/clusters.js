@@ -1,11 +1,11 @@
-// Which clusters are meant by what the address says, and how they are put together; pure.
+// Filtering and grouping of clusters by the URL parameters. Pure.
 //
-// What goes on and whether a cluster can be reached are two things, so a cluster has any number of marks: `state` of the
-// address names some, separated by commas, and a cluster with one of them is meant.
+// Activity and reachability are independent, so a cluster has any number of marks. The parameter `state` lists marks,
+// separated by commas; a cluster matches if it has one of them.
 
 import { byName } from "./filters.js";
 
-// In the order in which they matter to whoever looks.
+// Most important first.
 export const MARKS = ["unreachable", "unreadable", "in-maintenance", "waiting", "connecting", "leaving", "idle"];
 export const MARK_WORDS = {
   unreachable: "Unreachable",
@@ -17,7 +17,7 @@ export const MARK_WORDS = {
   idle: "Idle",
 };
 
-const haystacks = new WeakMap(); // of tiles, which are never changed, only put in the place of others
+const haystacks = new WeakMap(); // by tile; tiles are immutable
 
 export function marksOf({ reach, state, isLeaving }) {
   const marks = MARKS.filter((mark) => mark === state || mark === reach || (mark === "leaving" && isLeaving));
@@ -51,8 +51,8 @@ export function matchesButMark(tile, { namespace, words }) {
   return words.every((word) => text.includes(word));
 }
 
-// [[title, tiles]], by namespace. Where most namespaces have one cluster, which many people do, groups would tell nothing:
-// there is one of all, without a title.
+// [[title, tiles]], by namespace. If most namespaces have one cluster, groups are useless:
+// then there is one group, without a title.
 export function grouped(tiles, isSplit) {
   const sorted = [...tiles].sort((one, other) => byName(one.key, other.key));
   if (!isSplit) return sorted.length ? [["", sorted]] : [];

@@ -1,4 +1,4 @@
-// How elements are made. Data are hostile: they become text nodes and attributes, never markup.
+// Creates elements. Data is untrusted: it becomes text nodes and attributes, never markup.
 //
 //   h("a", { class: "tile", href: "#/nodes/n1", onclick: open }, icon("clock"), "n1")
 //
@@ -9,7 +9,7 @@
 import { PATHS } from "./icons.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const SAFE = /^(#|\.{0,2}\/(?!\/)|https?:\/\/)/i; // what a link may lead to
+const SAFE = /^(#|\.{0,2}\/(?!\/)|https?:\/\/)/i; // allowed link targets
 
 export function h(tag, attributes, ...children) {
   return filled(document.createElement(tag), attributes, children);

@@ -1,12 +1,11 @@
-// A drain: how far it is, and what stands in the way of the rest. Pods that wait for the same thing are told together, as
-// one act of a person helps all of them.
+// A drain: its progress and its blockers. Pods with the same blocker are grouped, as one fix helps all of them.
 
 import { h, icon } from "./dom.js";
-import { card } from "./parts.js";
+import { card } from "./components.js";
 import { fold } from "./sections.js";
 import { ms, nowMs, short, t } from "./time.js";
 
-const FEW = 8; // pods that are named without being asked
+const FEW = 8; // pods listed before folding
 
 export function drainCard(drain) {
   const { total = 0, gone = 0, leaving = 0, isDone, words, pending = [], blockers = [], started, deadline } = drain;
@@ -30,10 +29,10 @@ export function drainCard(drain) {
         h("b", {}, isDone ? "Done: " : `${share} %: `),
         `${gone} of ${total} pods have left`,
         leaving ? `, ${leaving} ${leaving === 1 ? "is" : "are"} leaving` : "",
-        deadline ? [h("span", { class: isLate ? "tone-bad" : "dim" }, isLate ? " · out of time since " : " · has time until ", short(deadline), " (", t(deadline), ")")] : "",
+        deadline ? [h("span", { class: isLate ? "tone-bad" : "dim" }, isLate ? " · past its deadline since " : " · deadline ", short(deadline), " (", t(deadline), ")")] : "",
       ),
       words && !blockers.length ? h("p", {}, h("bdi", {}, words)) : null,
-      blockers.length ? [h("h3", { class: "drain-head" }, "In the way"), h("ul", { class: "blockers" }, grouped(blockers).map(blocker))] : null,
+      blockers.length ? [h("h3", { class: "drain-head" }, "Blocked by"), h("ul", { class: "blockers" }, grouped(blockers).map(blocker))] : null,
       pending.length ? podList(drain, pending) : null,
     ),
   );
@@ -58,7 +57,7 @@ function blocker({ kind, object, workload, reason, advice, since, pods }) {
     h("p", { class: "blocker-head" }, icon("blocked"), h("b", {}, h("bdi", {}, object || kind)), since ? h("span", { class: "dim" }, "since ", short(since), " (", t(since), ")") : null),
     reason ? h("p", {}, h("bdi", {}, reason)) : null,
     h("p", { class: "dim small" }, workload ? [h("bdi", {}, workload), ": "] : "", h("bdi", {}, some(pods))),
-    advice ? h("p", { class: "blocker-advice" }, h("b", {}, "What helps: "), h("bdi", {}, advice)) : null,
+    advice ? h("p", { class: "blocker-advice" }, h("b", {}, "Remedy: "), h("bdi", {}, advice)) : null,
   );
 }
 

@@ -1,5 +1,5 @@
-// A field for a file: with numbers of lines, marks at those that are wrong or other than before, and nothing that would need
-// to be learned. The text is in an ordinary textarea, so that the browser's own undo, search and spelling of keys work.
+// A file editor: line numbers, and marks at lines with findings or changes. The text is in an ordinary textarea, so that
+// undo, search and spell checking of the browser work.
 //
 //   const editor = new Editor("Another configuration", { changed(text) {…} });
 //   editor.text = "…"; editor.mark({ findings, changed: new Set([3]) }); editor.jump(7);

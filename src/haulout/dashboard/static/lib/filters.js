@@ -1,12 +1,12 @@
-// Which nodes are meant, by what the address says; pure. `state` may name several, separated by commas. `q` is words,
+// Filters nodes by the URL parameters. Pure. `state` may name several, separated by commas. `q` is words,
 // all of which must be somewhere: in the name, zone, pool, labels, the reason, a profile or its state, a hold.
 
-import { STATES } from "./parts.js";
+import { STATES } from "./components.js";
 
 export const GROUPS = { zone: "Zone", pool: "Pool", state: "State", profile: "Profile", none: "None" };
 
 const order = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
-const haystacks = new WeakMap(); // of tiles, which are never changed, only put in the place of others
+const haystacks = new WeakMap(); // by tile; tiles are immutable
 
 export function filtersOf({ state = "", zone = "", pool = "", profile = "", q = "" }) {
   return { states: new Set(state.split(",").filter(Boolean)), zone, pool, profile, words: q.toLowerCase().split(/\s+/).filter(Boolean) };
@@ -29,7 +29,7 @@ export function matchesButState(tile, { zone, pool, profile, words }) {
   return words.every((word) => text.includes(word));
 }
 
-// What a node is grouped under.
+// The group titles of a node.
 export function groupOf(tile, by) {
   if (by === "zone") return tile.zone || "No zone";
   if (by === "pool") return tile.pool || "No pool";

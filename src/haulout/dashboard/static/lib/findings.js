@@ -1,7 +1,7 @@
-// What is wrong with a file: a list whose entries lead to their lines.
+// Findings about a file: a list whose entries link to their lines.
 
 import { h, icon } from "./dom.js";
-import { LEVEL_ICONS } from "./parts.js";
+import { LEVEL_ICONS } from "./components.js";
 
 const WORDS = { critical: "Error", warning: "Warning", info: "Note" };
 

@@ -1,4 +1,4 @@
-// How a time axis is moved by hand: Ctrl and the wheel, two fingers, a drag, keys. Each gesture becomes another view.
+// Gestures that move a time axis: Ctrl and the wheel, two fingers, drag, keys. Each results in a new view.
 
 import { nowMs } from "./time.js";
 import { PRESETS, panned, zoomed } from "./view.js";
@@ -23,7 +23,7 @@ export class Gestures {
     element.addEventListener("click", (event) => this.#swallow(event), true);
   }
 
-  // Whether the key meant something here.
+  // Returns whether the key was handled.
   key({ key }) {
     const view = this.#on.view();
     const now = nowMs();
@@ -109,7 +109,7 @@ export class Gestures {
     }
   }
 
-  // The click at the end of a drag is none.
+  // Ignore the click at the end of a drag.
   #swallow(event) {
     if (!this.justDragged) return;
     event.preventDefault();

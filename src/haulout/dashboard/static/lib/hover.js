@@ -1,9 +1,9 @@
-// The card beside a tile that the pointer rests on, or that has the focus. It can be pointed at itself, and Escape takes
-// it away, so that nobody has to fight it.
+// The card next to the tile under the pointer or with the focus. The pointer may move onto the card, and Escape closes it
+// (WCAG 1.4.13).
 
 import { h } from "./dom.js";
-import { stateMark } from "./parts.js";
-import { marksOf } from "./tiles.js";
+import { stateMark } from "./components.js";
+import { marksOf } from "./node_map.js";
 import { full, relative, short } from "./time.js";
 
 const REST = 80; // milliseconds before it comes, and in which it can be reached
@@ -30,7 +30,7 @@ export class HoverCard {
     addEventListener("scroll", () => this.hide(), { passive: true, signal });
   }
 
-  // Says it anew, if what it speaks of has changed.
+  // Redraws the card if its tile has changed.
   refresh(names) {
     if (this.#anchor && names.has(this.#anchor.dataset.name)) this.#show(this.#anchor);
   }

@@ -1,4 +1,4 @@
-// The drawings, on a grid of 16. Lines take the colour of the text around them; `fill` is said where an area is meant.
+// Icons, on a grid of 16. Lines take the colour of the text around them; `fill` is said where an area is meant.
 
 const line = (d) => ["path", { d }];
 const area = (d) => ["path", { d, fill: "currentColor", stroke: "none" }];

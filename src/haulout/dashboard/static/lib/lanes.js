@@ -1,4 +1,4 @@
-// Which spans of a row stand beside each other, and which below: none covers another, and a kind keeps its place.
+// Assigns the spans of a row to lanes: none covers another, and each kind keeps its position.
 //
 // Spans of one kind share lanes; the kinds follow each other in the order in which things happen to a node.
 

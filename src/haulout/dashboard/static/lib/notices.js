@@ -1,17 +1,17 @@
-// What is told about a notice, wherever it is shown.
+// Details of a notice, on all pages that show it.
 
 import { h } from "./dom.js";
-import { happenings } from "./happenings.js";
-import { verdict } from "./parts.js";
+import { happenings } from "./history_list.js";
+import { verdict } from "./components.js";
 import { duration, full, t } from "./time.js";
 
 const TIMELY = {
   true: { tone: "good", word: "In time" },
   false: { tone: "bad", word: "Too late" },
-  unknown: { tone: "dim", word: "Nobody can tell" },
+  unknown: { tone: "dim", word: "Unknown" },
 };
 
-// Whether the node will be empty when it begins, and why, in words.
+// Whether the drain finishes before the maintenance starts, and why.
 export function onTimeMark({ isOnTime, onTime }) {
   if (isOnTime === undefined && !onTime) return null;
   const { tone, word } = TIMELY[String(isOnTime ?? "unknown")];
@@ -29,12 +29,12 @@ export function noticeFacts(notice) {
     h(
       "dl",
       { class: "facts small" },
-      fact("Begins", time(notice.start)),
-      fact("Is over", time(notice.end)),
-      fact("Begins at the latest", time(notice.deadline)),
-      fact("Emptied from", time(notice.drainAt)),
-      fact("Emptying takes", notice.predictedDrainSeconds ? `about ${duration(notice.predictedDrainSeconds)}, as the history tells` : ""),
-      fact("Moved", text(notice.rescheduled) || (notice.reschedulable ? "no; its source can move it" : "")),
+      fact("Starts", time(notice.start)),
+      fact("Ends", time(notice.end)),
+      fact("Starts at the latest", time(notice.deadline)),
+      fact("Drain starts", time(notice.drainAt)),
+      fact("Expected drain time", notice.predictedDrainSeconds ? `about ${duration(notice.predictedDrainSeconds)}, based on previous drains` : ""),
+      fact("Rescheduled", text(notice.rescheduled) || (notice.reschedulable ? "no; the source can reschedule it" : "")),
       fact("Source", text([notice.source, notice.id].filter(Boolean).join(", "))),
       fact("Object", h("code", {}, `mn/${notice.name}`)),
     ),

@@ -1,19 +1,19 @@
-// Profiles of a node: each with its machine drawn, and under it the ways out of the state that it is in, with every check.
+// Profiles of a node: a diagram of each state machine, and the transitions from the current state with their checks.
 
 import { h, icon } from "./dom.js";
-import { machine, verdictOf } from "./machine.js";
-import { card, verdict } from "./parts.js";
+import { machine, verdictOf } from "./state_machine.js";
+import { card, verdict } from "./components.js";
 import { fold } from "./sections.js";
 import { t } from "./time.js";
 
 const VERDICTS = {
   true: { tone: "good", mark: "check", word: "passes" },
   false: { tone: "bad", mark: "close", word: "does not pass" },
-  unknown: { tone: "warn", mark: "unknown", word: "cannot be told" },
-  unasked: { tone: "dim", mark: "unknown", word: "was not asked" },
+  unknown: { tone: "warn", mark: "unknown", word: "unknown" },
+  unasked: { tone: "dim", mark: "unknown", word: "not evaluated" },
 };
 
-const WAYS = { open: ["check", "Passes:"], closed: ["close", "Does not pass:"], elsewhere: ["clock", "Not asked yet:"] };
+const WAYS = { open: ["check", "Passes:"], closed: ["close", "Does not pass:"], elsewhere: ["clock", "Not evaluated yet:"] };
 
 export function profileCard(profile) {
   const current = (profile.transitions ?? []).filter((it) => it.isCurrent);
@@ -24,19 +24,19 @@ export function profileCard(profile) {
       "div",
       { class: "body" },
       profile.error ? h("p", { class: "callout level-critical" }, icon("critical"), h("bdi", {}, profile.error)) : null,
-      profile.waitsFor ? h("p", { class: "callout level-info" }, icon("clock"), h("span", {}, h("b", {}, "On its way: "), h("bdi", {}, profile.waitsFor))) : null,
+      profile.waitsFor ? h("p", { class: "callout level-info" }, icon("clock"), h("span", {}, h("b", {}, "In transition: "), h("bdi", {}, profile.waitsFor))) : null,
       profile.transitions?.length ? drawing(profile) : null,
-      current.length ? current.map((it) => way(profile, it)) : h("p", { class: "dim" }, (profile.transitions ?? []).length ? "No way leads out of this state." : "Nothing happens in this profile: it has no transitions."),
-      profile.notifications?.length ? h("p", { class: "dim small" }, `Told about this state by ${profile.notifications.join(", ")}.`) : null,
+      current.length ? current.map((it) => way(profile, it)) : h("p", { class: "dim" }, (profile.transitions ?? []).length ? "No transition leaves this state." : "This profile has no transitions."),
+      profile.notifications?.length ? h("p", { class: "dim small" }, `Notified: ${profile.notifications.join(", ")}.`) : null,
     ),
   );
 }
 
 const sinceWords = (time) => `${new Date(time).toISOString().slice(0, 16).replace("T", " ")} UTC`;
 
-let lastWidth = 0; // of a drawing: the next one most likely has the same, and is there at once
+let lastWidth = 0; // of the last drawing: the next one most likely has the same, and is drawn without waiting for layout
 
-// Drawn for the place that there is, and anew when that changes.
+// Draws for the available width, and again when it changes.
 function drawing(profile) {
   const figure = h("figure", { class: "machine-place" }, lastWidth ? machine(profile, lastWidth) : null);
   let width = lastWidth;
@@ -62,11 +62,11 @@ function way(profile, transition) {
       h("span", {}, "to ", h("bdi", {}, target)),
       expression ? h("code", {}, h("bdi", {}, expression)) : h("span", { class: "dim" }, "always"),
     ),
-    veto ? h("p", { class: "callout level-warning" }, icon("hold"), h("span", {}, h("b", {}, "Held back: "), h("bdi", {}, veto))) : null,
+    veto ? h("p", { class: "callout level-warning" }, icon("hold"), h("span", {}, h("b", {}, "Not allowed yet: "), h("bdi", {}, veto))) : null,
     error ? h("p", { class: "callout level-critical" }, icon("critical"), h("bdi", {}, error)) : null,
     checks.length ? h("ul", { class: "checks" }, checks.map((it) => check(profile, it))) : null,
-    remedies.length ? h("p", { class: "remedies" }, h("b", {}, "It would pass if "), remedies.map((it, index) => [index ? h("span", { class: "dim" }, ", or if ") : null, h("bdi", {}, it)]), ".") : null,
-    triggers.length ? h("p", { class: "dim small" }, "On the way: ", h("bdi", {}, triggers.join(", ")), ".") : null,
+    remedies.length ? h("p", { class: "remedies" }, h("b", {}, "Passes if "), remedies.map((it, index) => [index ? h("span", { class: "dim" }, ", or if ") : null, h("bdi", {}, it)]), ".") : null,
+    triggers.length ? h("p", { class: "dim small" }, "Triggers: ", h("bdi", {}, triggers.join(", ")), ".") : null,
   );
 }
 
@@ -83,7 +83,7 @@ function check(profile, { name, type, passed, reason, error, changesAt, info = {
       { class: "check-why" },
       h("p", {}, error ? h("span", { class: "tone-bad" }, h("bdi", {}, error)) : reason ? h("bdi", {}, reason) : h("span", { class: "dim" }, said.word)),
       changesAt ? h("p", { class: "dim small" }, "May change ", t(changesAt)) : null,
-      more.length ? fold(`check ${profile.name} ${name}`, "What it knows", {}, h("dl", { class: "facts small" }, more.map(([key, value]) => [h("dt", {}, key), h("dd", { class: "mono" }, shown(value))]))) : null,
+      more.length ? fold(`check ${profile.name} ${name}`, "Check details", {}, h("dl", { class: "facts small" }, more.map(([key, value]) => [h("dt", {}, key), h("dd", { class: "mono" }, shown(value))]))) : null,
     ),
   );
 }

@@ -1,5 +1,5 @@
-// What the address says: `#/fleet?zone=a&state=blocked` is {page: "fleet", name: "", parameters: {zone: "a", …}},
-// `#/nodes/NAME` has the name. Parameters with no value are left out, so that a link says no more than it must.
+// Parses and formats the URL: `#/fleet?zone=a&state=blocked` is {page: "fleet", name: "", parameters: {zone: "a", …}},
+// `#/nodes/NAME` has the name. Parameters with no value are left out, which keeps links short.
 
 export const HOME = "fleet";
 

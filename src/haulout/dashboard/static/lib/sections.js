@@ -1,5 +1,5 @@
-// Parts of a page that are made anew only when what they show has changed, so that what a person has unfolded, selected or
-// is about to press stays as it is while other things happen.
+// Sections of a page that are rebuilt only when their data changes, so that folds, selections and the focus elsewhere
+// survive updates.
 //
 //   const sections = new Sections(root);
 //   sections.show("drains", detail.drains, () => drains(detail));     // null: the part is not there
@@ -13,7 +13,7 @@ const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]
 export class Sections {
   #parts = new Map();
 
-  // Where the part stands is up to the page, which puts `place(key)` somewhere.
+  // The page decides where the section goes: it inserts `place(key)`.
   place(key) {
     if (!this.#parts.has(key)) this.#parts.set(key, { element: h("div", { class: "section", hidden: true }), said: undefined });
     return this.#parts.get(key).element;

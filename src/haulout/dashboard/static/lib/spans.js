@@ -1,5 +1,5 @@
-// What spans of the timeline are called, how they look, and what is told about one. A look is a color, a texture and a sign;
-// the last two tell it to whoever does not see the first.
+// Names, looks and details of the spans of the timeline. A look is a colour, a texture and an icon; the last two are for
+// people who cannot see the colour.
 
 import { h, icon } from "./dom.js";
 import { duration, ms, nowMs } from "./time.js";
@@ -13,7 +13,7 @@ export const KINDS = {
   blackout: { word: "Blackout", sign: "cordon" },
 };
 
-// Looks by what a state begins with, in small letters: states are words of others, and new ones may come.
+// Looks by the lower-case prefix of a state: states come from other sources, and new ones may appear.
 const LOOKS = {
   notice: [["planned", "faint"], ["due", "strong"], ["active", "solid"], ["cancelled", "void"], ["missed", "bad"], ["", "done"]],
   profile: [["maintenance-required", "faint"], ["in-maintenance", "solid"], ["", "faint"]],
@@ -27,7 +27,7 @@ export function look(span) {
   return (LOOKS[span.kind] ?? []).find(([start]) => state.startsWith(start))?.[1] ?? "faint";
 }
 
-// A span of the API with its times as numbers: `to` is null while nobody knows the end.
+// A span of the API with its times as numbers: `to` is null while the end is unknown.
 export function timed(span) {
   return { ...span, from: ms(span.start), to: span.end ? ms(span.end) : null };
 }
@@ -36,7 +36,7 @@ export function kindWord(span) {
   return KINDS[span.kind]?.word ?? span.kind;
 }
 
-// What stands on a bar, and in the table.
+// The text of a bar, also in the table.
 export function titleOf(span) {
   return span.kind === "drain" ? `Drain, ${span.title}` : span.title;
 }
@@ -49,7 +49,7 @@ export function isOver(span) {
 export function lasting(span) {
   const now = nowMs();
   const whole = span.to === null ? null : duration((span.to - span.from) / 1000);
-  if (span.from > now) return `begins in ${duration((span.from - now) / 1000)}${whole ? `, for ${whole}` : ", nobody knows for how long"}`;
+  if (span.from > now) return `begins in ${duration((span.from - now) / 1000)}${whole ? `, for ${whole}` : ", duration unknown"}`;
   if (span.to === null) return `for ${duration((now - span.from) / 1000)} so far`;
   if (span.to > now) return `${duration((now - span.from) / 1000)} of ${whole}, ends in ${duration((span.to - now) / 1000)}`;
   return `took ${whole}, ended ${duration((now - span.to) / 1000)} ago`;
@@ -60,7 +60,7 @@ export function inWords(span, zone) {
   return [kindWord(span), span.title, span.state, `${zone.full(span.from)} to ${end}`, lasting(span), span.why].filter(Boolean).join(", ");
 }
 
-// What floats beside a span that is pointed at.
+// The card of a span.
 export function spanCard(node, span, zone) {
   const line = (name, ...rest) => h("div", {}, h("dt", {}, name), h("dd", {}, rest));
   const both = (at) => [zone.full(at), h("span", { class: "dim" }, zone.other(at))];
@@ -74,7 +74,7 @@ export function spanCard(node, span, zone) {
       {},
       node ? line("Node", h("bdi", {}, node)) : null,
       line("From", both(span.from)),
-      line("To", span.to === null ? "nobody knows yet" : both(span.to)),
+      line("To", span.to === null ? "unknown" : both(span.to)),
       line("Length", lasting(span)),
     ),
     span.why ? h("p", { class: "span-card-why" }, h("bdi", {}, span.why)) : null,

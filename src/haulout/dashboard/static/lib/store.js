@@ -1,4 +1,4 @@
-// What the page knows of the operator, kept right by one stream of events.
+// The state of the operator as the page knows it, updated by one event stream.
 //
 //   store.summary          Summary, or null before it is known
 //   store.nodes            Map of Tile by name
@@ -7,23 +7,23 @@
 //   store.clusters         Map of ClusterTile by key; of a hub, and null before they are known
 //   store.session          Session, or null
 //   store.connection       {state: "connecting" | "live" | "reconnecting" | "paused", since (here), at (there), problem}
-//   store.follow(node)     have `node` events told about one node (null: about none)
-//   store.wantNotices()    have notices loaded and kept
-//   store.subscribe(fn)    fn(kind, data) on each change; returns how to end it
+//   store.follow(node)     request `node` events for one node (null: for none)
+//   store.wantNotices()    load notices and keep them up to date
+//   store.subscribe(fn)    fn(kind, data) on each change; returns a function to unsubscribe
 //   store.now()            the operator's clock, in milliseconds
 //
-// Kinds: `fleet` (all of it anew: no data), `nodes` (NodesChanged), `summary`, `notices` (NoticesChanged, or null if
-// anew), `node` (what the event says), `clusters` (ClustersChanged, or null if anew), `mode`, `session`, `connection`.
+// Kinds: `fleet` (everything was reloaded: no data), `nodes` (NodesChanged), `summary`, `notices` (NoticesChanged, or null if
+// reloaded), `node` (the data of the event), `clusters` (ClustersChanged, or null if reloaded), `mode`, `session`, `connection`.
 //
-// The stream is opened first and the state is asked for then, so that no change falls between the two. Events that come
-// before the answer wait for it: to put an older tile over a newer one does no harm, as the newer one comes after it.
-// While the tab is hidden the stream is closed: who does not look costs the operator nothing.
+// The stream is opened before the state is requested, so that no change is missed in between. Events that arrive before
+// the response are queued until then. An older tile may briefly replace a newer one; the queued event corrects it.
+// While the tab is hidden the stream is closed: hidden tabs cost the operator nothing.
 
 import { address, get } from "./api.js";
 import { ms } from "./time.js";
 import { Stream } from "./stream.js";
 
-const CLOCK_CHECKS = [2_000, 10_000, 60_000]; // after which the time is asked for again; the last goes on for ever
+const CLOCK_CHECKS = [2_000, 10_000, 60_000]; // milliseconds between requests for the time; the last interval repeats
 
 export class Store {
   summary = null;
@@ -76,7 +76,7 @@ export class Store {
     this.#tell("notices", null);
   }
 
-  // Asks for everything again, as after an error that a person saw.
+  // Reconnects and reloads everything, as after an error that was shown.
   retry() {
     this.#stream.open();
   }
@@ -106,7 +106,7 @@ export class Store {
     else this.#apply(kind, data);
   }
 
-  // Where nobody leads there is no stream, yet the summary says so. A node that is gone is not worth the whole stream.
+  // Without a leader there is no stream, but the summary says so. A deleted node must not break the whole stream.
   #broken({ message, status }) {
     if (status === 404 && this.#followed) {
       this.#followed = null;
@@ -196,8 +196,8 @@ export class Store {
     return summary;
   }
 
-  // A sandbox may run a thousand times faster than life: how fast is told by two looks at its clock, the farther apart the
-  // better. One that is earlier than before is another clock.
+  // A sandbox may run a thousand times faster than real time. Two readings of its clock give the rate; the farther apart,
+  // the more exact. A reading earlier than the first one means that the clock was replaced.
   #setClock(there, here) {
     const { first } = this.#clock;
     const apart = first ? here - first.here : 0;
@@ -211,7 +211,7 @@ export class Store {
       try {
         this.#sum(await this.#askSummary());
       } catch {
-        // The stream tells what is wrong.
+        // The stream reports the error.
       }
       if (!document.hidden) this.#lookAtClock(turn + 1);
     }, CLOCK_CHECKS[Math.min(turn, CLOCK_CHECKS.length - 1)]);

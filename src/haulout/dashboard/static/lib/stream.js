@@ -1,16 +1,16 @@
-// Server-sent events over fetch: unlike EventSource it tells why it was refused, and can be given up for good.
+// Server-sent events over fetch: unlike EventSource it reports why it was refused, and can be closed for good.
 //
 //   const stream = new Stream(() => address("events"), { event(kind, data) {…}, broken(error) {…} });
 //   stream.open(); stream.close();
 //
-// After a break it asks again: at once, then after 1, 2, 4 … 15 seconds, with a bit of chance, so that a thousand
-// viewers of an operator that started anew do not come in the same instant. Who is refused asks once a minute.
+// After a break it reconnects: at once, then after 1, 2, 4 … 15 seconds, with jitter, so that a thousand viewers do not
+// reconnect to a restarted operator at the same instant. After 401 or 403 it retries once a minute.
 
 import { ApiError, answer } from "./api.js";
 
 const LONGEST = 15_000;
-const REFUSED = 60_000; // who is not let in is not let in a second later; logging in opens the page anew
-const SILENCE = 90_000; // whoever is not heard that long is gone, though the connection did not say so
+const REFUSED = 60_000; // a refused client stays refused; logging in reloads the page
+const SILENCE = 90_000; // without data for that long the connection is considered dead
 
 export class Stream {
   #where;
@@ -49,7 +49,7 @@ export class Stream {
     } catch (error) {
       if (error.name === "ApiError") problem = error;
     }
-    if (this.#asked !== asked) return; // closed, or opened anew, meanwhile
+    if (this.#asked !== asked) return; // closed or reopened meanwhile
     clearTimeout(this.#silence);
     const again = this.#tries === 0 ? 0 : Math.min(LONGEST, 1000 * 2 ** (this.#tries - 1));
     const pause = problem.status === 401 || problem.status === 403 ? REFUSED : again;
@@ -78,7 +78,7 @@ export class Stream {
   }
 }
 
-// What a stream of events says: fields by lines, an empty line ends an event.
+// Parses server-sent events: a field per line, an empty line ends an event.
 export class Parser {
   #rest = "";
   #kind = "";

@@ -1,5 +1,5 @@
-// Times in words. All are UTC, as in kubectl and in logs; the title of a time says it in full, and in the zone of the
-// reader as well. "Now" is the operator's clock, which in a sandbox may run faster than ours.
+// Times as text. All are UTC, as in kubectl and in logs; the tooltip has the full time, also in the zone of the
+// reader. "Now" is the operator's clock, which in a sandbox may run faster than ours.
 
 import { h, setText } from "./dom.js";
 
@@ -37,7 +37,7 @@ export function relative(time) {
   return seconds < 0 ? `${duration(seconds)} ago` : `in ${duration(seconds)}`;
 }
 
-// How long ago, without the word for it: for columns that say it once.
+// The age without "ago", for columns whose title says it.
 export function age(time) {
   return duration(Math.max(0, now() - ms(time)) / 1000);
 }
@@ -65,7 +65,7 @@ export function full(time) {
   return `${there} (${at.toLocaleString(undefined, { timeZoneName: "short" })})`;
 }
 
-// An element that keeps itself right: "3 min ago", with all of it in its title.
+// An element that updates itself: "3 min ago", with the full time as tooltip.
 export function t(time, { words = relative, className = "" } = {}) {
   if (!time || Number.isNaN(ms(time))) return null;
   const element = h("time", { class: className || null, datetime: new Date(ms(time)).toISOString(), title: full(time) }, words(time));
@@ -77,7 +77,7 @@ export function t(time, { words = relative, className = "" } = {}) {
 const alive = new Set();
 const said = new WeakMap();
 
-// Called each second by the shell. Elements that are gone are forgotten; those that are not shown wait.
+// Called each second by the shell. Removed elements are dropped; hidden ones are skipped.
 export function tick() {
   for (const reference of alive) {
     const element = reference.deref();

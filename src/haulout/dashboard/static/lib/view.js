@@ -1,7 +1,7 @@
-// Which part of time is seen, how it is moved, and how the address says it. Pure: nothing here touches the page.
+// The visible range of time, how it moves, and its form in the URL. Pure: nothing here touches the page.
 //
-// A view is {length, at}: how much of time it shows in milliseconds, and what is in its middle. Without `at` it goes along with
-// now, which then stands a third from the left: most people look for what comes.
+// A view is {length, at}: how much of time it shows in milliseconds, and what is in its middle. Without `at` it follows
+// now, which is then a third from the left, as most people look for what comes next.
 
 import { DAY, HOUR, MINUTE } from "./axis.js";
 

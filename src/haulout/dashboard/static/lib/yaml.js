@@ -1,4 +1,4 @@
-// A line of YAML as pieces that are told apart: enough for people to read it, without understanding it.
+// Splits a line of YAML into tokens for highlighting; it does not parse YAML.
 
 import { h } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// In whose time a timeline is told: UTC, as all other pages do, or that of the reader. What is chosen is kept by the browser.
+// The time zone of the timeline: UTC, as on all other pages, or that of the reader. The choice is kept in local storage.
 
 import { LOCAL, UTC } from "./axis.js";
 
@@ -9,7 +9,7 @@ const said = (timeZone, options) => {
   const format = new Intl.DateTimeFormat("en-GB", { timeZone, ...options });
   return (at) => format.format(at);
 };
-// Seconds are told where there are any.
+// Seconds are shown only if not zero.
 const exactly = (timeZone) => {
   const [seconds, minutes] = [said(timeZone, { ...MINUTES, second: "2-digit" }), said(timeZone, MINUTES)];
   return (at) => (Math.floor(at / 1000) % 60 ? seconds(at) : minutes(at));
@@ -36,7 +36,7 @@ export function otherZone(zone) {
   try {
     localStorage.setItem(KEY, next.name);
   } catch {
-    // It holds until the page is left.
+    // Without storage the choice lasts until the page is closed.
   }
   return next;
 }

@@ -1,18 +1,18 @@
-// The clusters of a hub: each at a glance reachable or not, in maintenance, or waiting for the budget. A cluster opens to
-// its Machines under way, with whom they wait for and what to type.
+// The clusters of a hub: reachable or not, in maintenance, or waiting for the budget. A cluster unfolds to its Machines
+// with a request, what each waits for, and the commands to run.
 //
-// The address says what is narrowed (`q`, `namespace`, `state`) and which clusters are open (`open`): a link shows the same
-// to others. A tile is made anew only when its cluster has changed.
+// The URL has the filters (`q`, `namespace`, `state`) and the open clusters (`open`), so a link shows the same to others.
+// A tile is redrawn only when its cluster changes.
 
 import { MARKS, MARK_WORDS, filtersOf, grouped, isAway, isWorthSplitting, marksOf, matches, matchesButMark, nameOf, namespaceOf } from "../lib/clusters.js";
 import { h, icon, replace, setText } from "../lib/dom.js";
-import { narrowing } from "../lib/narrowing.js";
-import { button, card, command, empty, failure, loading, meter, pageHead, verdict } from "../lib/parts.js";
+import { narrowing } from "../lib/filter_fields.js";
+import { button, card, command, empty, failure, loading, meter, pageHead, verdict } from "../lib/components.js";
 import { format } from "../lib/route.js";
 import { fold } from "../lib/sections.js";
 import { age, ms, t } from "../lib/time.js";
 
-const FEW = 5; // that are told in full beside the tiles
+const FEW = 5; // entries listed next to the tiles
 const LOOKS = { unreachable: "is-blocked", unreadable: "is-blocked", "in-maintenance": "is-in-maintenance", waiting: "is-planned", connecting: "is-draining", leaving: "is-recovering", idle: "is-idle" };
 
 export function mount(root, context) {
@@ -24,13 +24,13 @@ export function mount(root, context) {
   let frame = 0;
 
   const set = (parameters, options) => go({ parameters: { ...context.route.parameters, ...parameters } }, options);
-  const bar = narrowing("Narrow clusters", [{ name: "q", label: "Search clusters" }, { name: "namespace", label: "Namespace", all: "All namespaces", options: [] }], (parameters) => set(parameters, { replace: true }), chipRow());
+  const bar = narrowing("Filter clusters", [{ name: "q", label: "Search clusters" }, { name: "namespace", label: "Namespace", all: "All namespaces", options: [] }], (parameters) => set(parameters, { replace: true }), chipRow());
   const count = h("span", { class: "total" });
-  const aside = h("aside", { class: "fleet-aside", "aria-label": "What to look at" });
+  const aside = h("aside", { class: "fleet-aside", "aria-label": "Overview" });
   const main = h("div", { class: "clusters-main" });
   replace(root, pageHead(["Clusters", count]), bar.element, h("div", { class: "fleet" }, aside, main));
   main.addEventListener("keydown", moved);
-  const ends = [context.keys.on("/", "Search", () => bar.focus()), context.keys.on("← ↑ ↓ →", "From cluster to cluster"), context.keys.on("Enter", "Open or close the cluster")];
+  const ends = [context.keys.on("/", "Search", () => bar.focus()), context.keys.on("← ↑ ↓ →", "Move between clusters"), context.keys.on("Enter", "Open or close the cluster")];
   show();
 
   function chipRow() {
@@ -86,7 +86,7 @@ export function mount(root, context) {
     const { state, problem } = store.connection;
     if (!store.clusters && state === "reconnecting") return failure({ message: problem }, () => store.retry());
     if (!store.clusters) return loading("clusters");
-    if (total) return empty("No cluster is like that", "Nothing matches the search and the filters.", button("Show all clusters", () => set({ q: "", namespace: "", state: "" })));
+    if (total) return empty("No matching clusters", "Nothing matches the search and the filters.", button("Show all clusters", () => set({ q: "", namespace: "", state: "" })));
     return [
       empty("There are no clusters", "A cluster is shown here as soon as one of its Machines is enabled:"),
       h("div", { class: "clusters-none" }, command("kubectl -n NAMESPACE label machines.cluster.x-k8s.io -l cluster.x-k8s.io/cluster-name=CLUSTER runtime-extension-maintenance-controller.cloud.sap/enabled=true", { title: "Enable the Machines of a cluster" })),
@@ -121,7 +121,7 @@ export function mount(root, context) {
     return groups.get(title);
   }
 
-  // Whoever has the focus on a part of a tile that changes keeps it.
+  // Keeps the focus when a tile is redrawn.
   function made(tile, isOpen, isAlone) {
     const known = tiles.get(tile.key);
     if (known?.tile === tile && known.isOpen === isOpen && known.isAlone === isAlone) return known.element;
@@ -141,7 +141,7 @@ export function mount(root, context) {
     set({ open: [...open].join(",") }, { replace: true });
   }
 
-  // Keys: to the cluster that stands in that direction.
+  // Arrow keys: to the cluster in that direction.
   function moved(event) {
     if (!event.target.matches(".cluster-toggle") || event.ctrlKey || event.altKey || event.metaKey) return;
     const all = [...main.querySelectorAll(".cluster-toggle")];
@@ -212,24 +212,24 @@ function clusterTile(tile, { isOpen, isAlone, turn }) {
 }
 
 function why(tile, isOpen) {
-  if (isAway(tile)) return h("p", { class: "cluster-why tone-bad" }, h("bdi", {}, tile.why || "Nobody says why."), tile.since ? [" (for ", t(tile.since, { words: age }), ")"] : null);
+  if (isAway(tile)) return h("p", { class: "cluster-why tone-bad" }, h("bdi", {}, tile.why || "No reason is known."), tile.since ? [" (for ", t(tile.since, { words: age }), ")"] : null);
   if (tile.waitsFor) return h("p", { class: "cluster-why" }, h("bdi", {}, tile.waitsFor));
-  if (isOpen) return null; // each of its Machines says so
+  if (isOpen) return null; // its Machines show their reasons
   const [first] = (tile.active ?? []).filter(({ isApproved }) => !isApproved);
   return first?.reason ? h("p", { class: "cluster-why" }, h("bdi", {}, first.reason)) : null;
 }
 
 function counts({ machines = 0, enabled = 0, nodes = 0, version, activeCount = 0 }) {
-  const under = activeCount ? [h("strong", {}, `${activeCount} under way`), " · "] : null;
+  const under = activeCount ? [h("strong", {}, `${activeCount} in progress`), " · "] : null;
   return [under, `${enabled} of ${some(machines, "Machine")} enabled · ${some(nodes, "node")}`, version ? [" · ", h("bdi", {}, version)] : null];
 }
 
 function details(tile) {
   const facts = [
     ["Server", tile.server ? h("bdi", { class: "mono" }, tile.server) : null],
-    ["Reach", [MARK_WORDS[tile.reach] ?? "Reachable", tile.since ? [" for ", t(tile.since, { words: age })] : null]],
-    ["Last heard", tile.reach === "connected" ? null : (t(tile.heard) ?? "never")],
-    ["Counts in", tile.budgets?.length ? tile.budgets.map((name, index) => [index ? ", " : "", h("bdi", {}, name)]) : null],
+    ["Connection", [MARK_WORDS[tile.reach] ?? "Reachable", tile.since ? [" for ", t(tile.since, { words: age })] : null]],
+    ["Last contact", tile.reach === "connected" ? null : (t(tile.heard) ?? "never")],
+    ["Budgets", tile.budgets?.length ? tile.budgets.map((name, index) => [index ? ", " : "", h("bdi", {}, name)]) : null],
   ].filter(([, value]) => value);
   const active = tile.active ?? [];
   const more = (tile.activeCount ?? 0) - active.length;
@@ -237,7 +237,7 @@ function details(tile) {
     "div",
     { class: "cluster-more" },
     h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
-    active.length ? h("ul", { class: "machines", "aria-label": `Machines of ${tile.key} under way` }, active.map((machine) => machineLine(machine, tile))) : h("p", { class: "dim" }, "No Machine is being deleted, and no maintenance is asked for."),
+    active.length ? h("ul", { class: "machines", "aria-label": `Machines of ${tile.key} in progress` }, active.map((machine) => machineLine(machine, tile))) : h("p", { class: "dim" }, "No Machine is being deleted, and no maintenance is requested."),
     more > 0 ? h("p", { class: "dim" }, `And ${more.toLocaleString("en")} more.`) : null,
     commands(`cluster ${tile.key}`, tile.commands, "Commands for the cluster"),
   );
@@ -255,7 +255,7 @@ function machineLine(machine, tile) {
 }
 
 function times({ since, until }) {
-  const parts = [since ? ["asked for ", t(since)] : null, until ? ["limit of the wait: ", t(until)] : null].filter(Boolean);
+  const parts = [since ? ["requested ", t(since)] : null, until ? ["time limit: ", t(until)] : null].filter(Boolean);
   return parts.length ? h("span", { class: "note" }, parts.map((part, index) => [index ? " · " : "", part])) : null;
 }
 
@@ -272,9 +272,9 @@ function awayCounts(lost) {
 
 function attention(lost) {
   if (lost.length === 0) return null;
-  const item = (tile) => h("li", {}, h("div", { class: "item-head" }, icon(tile.reach), clusterLink(tile.key), tile.since ? h("span", { class: "note" }, "for ", t(tile.since, { words: age })) : null), h("p", {}, h("bdi", {}, tile.why || "Nobody says why.")));
+  const item = (tile) => h("li", {}, h("div", { class: "item-head" }, icon(tile.reach), clusterLink(tile.key), tile.since ? h("span", { class: "note" }, "for ", t(tile.since, { words: age })) : null), h("p", {}, h("bdi", {}, tile.why || "No reason is known.")));
   const more = lost.length > FEW ? h("a", { class: "more", href: "#/clusters?state=unreachable,unreadable" }, `All ${lost.length} that cannot be reached or read`) : null;
-  return card("Needs a look", { className: "attention", note: awayCounts(lost) }, h("ul", {}, lost.slice(0, FEW).map(item)), more);
+  return card("Needs attention", { className: "attention", note: awayCounts(lost) }, h("ul", {}, lost.slice(0, FEW).map(item)), more);
 }
 
 function budget({ name, used, limit, text, holders = [], waiting = [] }) {
@@ -286,7 +286,7 @@ function budget({ name, used, limit, text, holders = [], waiting = [] }) {
     meter(used, limit, `Budget ${name}: ${used} of ${limit} used`),
     text ? h("p", {}, h("bdi", {}, text)) : null,
     holders.length ? h("p", {}, "Now: ", links(holders)) : null,
-    waiting.length ? h("p", {}, "In line: ", links(waiting)) : null,
+    waiting.length ? h("p", {}, "Waiting: ", links(waiting)) : null,
   );
 }
 

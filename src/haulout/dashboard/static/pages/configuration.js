@@ -1,22 +1,22 @@
-// The configuration: the file as it is with what is wrong at its lines, the one that holds if that is another, and a field to
-// try an edit. What is tried is judged by the operator against the nodes as they are; nothing of it is ever kept there.
+// The configuration: the newest file with findings at their lines, the file in force if that is another one, and an editor
+// to preview an edit. The operator checks the edit against the current nodes and stores nothing of it.
 //
 // The address has `tab` (`good`, `try`) and `line`.
 
 import { h, icon, replace, setText } from "../lib/dom.js";
-import { differing } from "../lib/differing.js";
+import { differing } from "../lib/diff.js";
 import { Editor } from "../lib/editor.js";
 import { counted, findingList, levelOf } from "../lib/findings.js";
-import { light, listing } from "../lib/listing.js";
-import { button, card, copyButton, empty, failure, loading, nodeLink, pageHead, segments, choose } from "../lib/parts.js";
+import { light, listing } from "../lib/file_view.js";
+import { button, card, copyButton, empty, failure, loading, nodeLink, pageHead, segments, choose } from "../lib/components.js";
 import { fold } from "../lib/sections.js";
 
-const AGAIN = 30_000; // milliseconds after which the file is asked for again: there is no event for it
-const PAUSE = 400; // milliseconds after the last letter
+const AGAIN = 30_000; // milliseconds between requests for the file: there is no event for it
+const PAUSE = 400; // milliseconds after the last keystroke
 const PART = /^(check|trigger|notification)\b.*?: /; // a line about an instance
-const FEW = 12; // nodes that are named at first
+const FEW = 12; // nodes named before folding
 
-let draft = null; // what was typed, for whoever leaves the page and comes back
+let draft = null; // the typed text, kept when the page is left
 
 export function mount(root, context) {
   const { api, go } = context;
@@ -24,7 +24,7 @@ export function mount(root, context) {
   let problem = null;
   let asked = null;
   let shown = "";
-  let warned = ""; // what banners said when it was asked for: another one may mean another file
+  let warned = ""; // the banners at the last request: a change may mean another file
 
   const banners = () => JSON.stringify(context.store.summary?.banners ?? []);
   const tell = (parameters, options = { replace: true }) => go({ parameters: { ...context.route.parameters, ...parameters } }, options);
@@ -33,7 +33,7 @@ export function mount(root, context) {
   replace(root, pageHead("Configuration", tools), content);
   replace(content, loading("the configuration"));
   const trial = tryOut(context, () => file);
-  const keys = [context.keys.on("n", "Next finding", () => jump(1)), context.keys.on("p", "Finding before", () => jump(-1)), context.keys.on("e", "What if", () => tell({ tab: "try", line: "" }, {}))];
+  const keys = [context.keys.on("n", "Next finding", () => jump(1)), context.keys.on("p", "Previous finding", () => jump(-1)), context.keys.on("e", "What if", () => tell({ tab: "try", line: "" }, {}))];
   const again = setInterval(() => document.hidden || load(), AGAIN);
   load();
 
@@ -83,30 +83,30 @@ export function mount(root, context) {
         "p",
         { class: "callout level-critical", role: "status" },
         icon("critical"),
-        h("span", {}, h("b", {}, "The newest file cannot be used"), `: ${counted(errors) || "nobody can tell why"}. `, holding()),
+        h("span", {}, h("b", {}, "The newest file cannot be used"), `: ${counted(errors) || "no reason is known"}. `, holding()),
       );
-    if (file.isDefault) return h("p", { class: "callout level-info" }, icon("info"), h("span", {}, h("b", {}, "There is no file"), ": what ships with Haulout is in force. It acts on notices, and on nothing else."));
+    if (file.isDefault) return h("p", { class: "callout level-info" }, icon("info"), h("span", {}, h("b", {}, "There is no configuration file"), ": the default configuration of Haulout is in force. It acts only on notices."));
     const warnings = file.findings ?? [];
-    return warnings.length ? h("p", { class: "callout level-warning" }, icon("warning"), h("span", {}, h("b", {}, "In force"), `, with ${counted(warnings)}.`)) : h("p", { class: "callout is-fine" }, icon("check"), h("span", {}, h("b", {}, "In force"), ": nothing is wrong with it."));
+    return warnings.length ? h("p", { class: "callout level-warning" }, icon("warning"), h("span", {}, h("b", {}, "In force"), `, with ${counted(warnings)}.`)) : h("p", { class: "callout is-fine" }, icon("check"), h("span", {}, h("b", {}, "In force"), ": no problems found."));
   }
 
   function holding() {
-    if (file.isDefault) return "There never was a good one: what ships with Haulout is in force until this is mended.";
-    return "The last good one stays in force until this is mended.";
+    if (file.isDefault) return "No valid file was loaded yet: the default configuration of Haulout is in force until this is fixed.";
+    return "The last valid file stays in force until this is fixed.";
   }
 
   function reading(which) {
     const text = which === "good" ? file.inForce : file.text;
     const findings = which === "good" ? [] : (file.findings ?? []);
-    const name = which === "good" ? "The last good one" : file.path || "maintenance.yaml";
+    const name = which === "good" ? "The last valid file" : file.path || "maintenance.yaml";
     const steps = findings.some((it) => it.line)
-      ? h("span", { class: "row conf-steps" }, button("", () => jump(-1), { mark: "up", kind: "quiet", title: "Finding before (p)", "aria-label": "Finding before" }), button("", () => jump(1), { mark: "down", kind: "quiet", title: "Next finding (n)", "aria-label": "Next finding" }))
+      ? h("span", { class: "row conf-steps" }, button("", () => jump(-1), { mark: "up", kind: "quiet", title: "Previous finding (p)", "aria-label": "Previous finding" }), button("", () => jump(1), { mark: "down", kind: "quiet", title: "Next finding (n)", "aria-label": "Next finding" }))
       : null;
     return h(
       "div",
       { class: "conf-grid" },
-      card(name, { className: "conf-file", tools: h("span", { class: "row conf-tools" }, steps, copyButton(text ?? "", "Copy the file"), button("Try an edit", () => tell({ tab: "try", line: "" }, {}))) }, text ? listing(text, findings, { label: name, pick: (line) => tell({ line: String(line) }) }) : empty("It is empty", "")),
-      h("div", { class: "conf-side" }, findings.length ? card("Findings", { note: counted(findings) }, findingList(findings, (line) => tell({ line: String(line) }))) : null, profileTexts(file.profiles ?? [], which === "file" && isBroken() ? "of the one that is in force" : "")),
+      card(name, { className: "conf-file", tools: h("span", { class: "row conf-tools" }, steps, copyButton(text ?? "", "Copy the file"), button("Try an edit", () => tell({ tab: "try", line: "" }, {}))) }, text ? listing(text, findings, { label: name, pick: (line) => tell({ line: String(line) }) }) : empty("The file is empty", "")),
+      h("div", { class: "conf-side" }, findings.length ? card("Findings", { note: counted(findings) }, findingList(findings, (line) => tell({ line: String(line) }))) : null, profileTexts(file.profiles ?? [], which === "file" && isBroken() ? "of the file in force" : "")),
     );
   }
 
@@ -134,7 +134,7 @@ export function mount(root, context) {
 
 function profileTexts(profiles, note = "") {
   if (!profiles.length) return null;
-  return card("In words", { note }, profiles.map((it) => fold(`words ${it.name}`, `Profile ${it.name}`, { isOpen: profiles.length < 4 }, profileText(it))));
+  return card("Explanation", { note }, profiles.map((it) => fold(`words ${it.name}`, `Profile ${it.name}`, { isOpen: profiles.length < 4 }, profileText(it))));
 }
 
 // Lines are indented by what they belong to: states, and what is said about each. After these come those about its parts.
@@ -151,22 +151,22 @@ function profileText({ name, text }) {
   ];
 }
 
-// What would be if the file were another
+// Preview of an edit
 
 function tryOut({ api }, current) {
   let timer = 0;
   let asked = null;
   let findings = [];
-  let at = 0; // the line that was jumped to last
-  const editor = new Editor("An edit to try", { changed: typed });
+  let at = 0; // the last line jumped to
+  const editor = new Editor("Edit to preview", { changed: typed });
   const status = h("p", { class: "try-status", role: "status" });
   const results = h("div", { class: "conf-side" });
   const differs = h("span", { class: "note" });
-  const reset = button("Back to the current one", () => begin(true), { mark: "refresh" });
+  const reset = button("Reset to the current file", () => begin(true), { mark: "refresh" });
   const element = h(
     "div",
     { class: "conf-grid" },
-    card("An edit to try", { className: "conf-file", tools: h("span", { class: "row conf-tools" }, differs, reset) }, editor.element, h("p", { class: "body dim small" }, "Paste or type. It is judged against the nodes as they are now. Nothing is saved, and nothing is applied.")),
+    card("Edit to preview", { className: "conf-file", tools: h("span", { class: "row conf-tools" }, differs, reset) }, editor.element, h("p", { class: "body dim small" }, "Paste or type. The edit is checked against the current state of the nodes. Nothing is saved, and nothing is applied.")),
     h("div", { class: "conf-side" }, status, results),
   );
 
@@ -189,14 +189,14 @@ function tryOut({ api }, current) {
   async function check() {
     asked?.abort();
     const mine = (asked = new AbortController());
-    say("clock", "dim", "Looking at it …");
+    say("clock", "dim", "Checking …");
     element.setAttribute("aria-busy", "true");
     try {
       const answer = await api.post("configuration/check", { text: draft }, { signal: mine.signal });
       if (mine === asked) show(answer);
     } catch (error) {
       if (mine !== asked || error.name === "AbortError") return;
-      say("critical", "bad", `It could not be looked at: ${error.message}`);
+      say("critical", "bad", `The check failed: ${error.message}`);
     }
     element.removeAttribute("aria-busy");
   }
@@ -209,10 +209,10 @@ function tryOut({ api }, current) {
     findings = found;
     at = 0;
     editor.mark({ findings, changed: differing(current().text ?? "", draft).lines });
-    const nodes = `${lookedAt} ${lookedAt === 1 ? "node was" : "nodes were"} looked at`;
-    if (!isGood) say("critical", "bad", `It could not be used: ${counted(found) || "nobody can tell why"}.`);
-    else if (changes.length) say("check", "good", `It could be used. ${nodes}; this would change:`);
-    else say("check", "good", `It could be used. ${nodes}; nothing would change.`);
+    const nodes = `${lookedAt} ${lookedAt === 1 ? "node was" : "nodes were"} checked`;
+    if (!isGood) say("critical", "bad", `Invalid: ${counted(found) || "no reason is known"}.`);
+    else if (changes.length) say("check", "good", `Valid. ${nodes}; this would change:`);
+    else say("check", "good", `Valid. ${nodes}; nothing would change.`);
     const list = found.length ? card("Findings", { note: counted(found) }, findingList(found, (line) => editor.jump(line))) : null;
     const isGrave = found.some((it) => levelOf(it) !== "info");
     replace(
@@ -245,10 +245,10 @@ function tryOut({ api }, current) {
 function difference(added, gone) {
   const changed = Math.min(added, gone);
   const parts = [[changed, "changed"], [added - changed, "added"], [gone - changed, "removed"]].filter(([count]) => count);
-  return parts.map(([count, word], index) => `${count} ${index ? "" : count === 1 ? "line " : "lines "}${word}`).join(", ") || "as it is now";
+  return parts.map(([count, word], index) => `${count} ${index ? "" : count === 1 ? "line " : "lines "}${word}`).join(", ") || "no changes";
 }
 
-// The line of the next finding after a line, or of the one before it; beyond the last one comes the first.
+// The line of the next finding after a line, or of the one before it; wraps around.
 function stepped(findings, from, by) {
   const lines = [...new Set(findings.map((it) => it.line).filter(Boolean))].sort((a, b) => a - b);
   if (by > 0) return lines.find((it) => it > (from || 0)) ?? lines[0];
@@ -264,7 +264,7 @@ function change({ text, profile, nodes = [], count = 0 }) {
   const list = h("p", { class: "change-nodes" }, few.map(nodeLink));
   const more = nodes.slice(FEW);
   const unnamed = count - nodes.length;
-  const rest = [more.length ? fold(`change ${profile} ${text}`, `${more.length} more`, {}, h("p", { class: "change-nodes" }, more.map(nodeLink))) : null, unnamed > 0 ? h("p", { class: "dim small" }, `and ${unnamed} that are not named here`) : null];
+  const rest = [more.length ? fold(`change ${profile} ${text}`, `${more.length} more`, {}, h("p", { class: "change-nodes" }, more.map(nodeLink))) : null, unnamed > 0 ? h("p", { class: "dim small" }, `and ${unnamed} more`) : null];
   return h(
     "li",
     {},

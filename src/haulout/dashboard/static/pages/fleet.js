@@ -1,19 +1,19 @@
-// All nodes at a glance: a map or a list, narrowed and grouped by what the address says, so that a link shows the same
-// to somebody else; beside it what needs a look, how much of the budgets is used, and what comes next.
+// All nodes: a map or a list, filtered and grouped by the URL parameters, so that a link shows the same to others; next
+// to it what needs attention, the usage of budgets, and what comes next.
 //
-// Changes are gathered until the next frame, and touch only what they are about.
+// Changes are collected until the next frame, and update only the tiles concerned.
 
 import { h, icon, replace, setText } from "../lib/dom.js";
 import { GROUPS, filtersOf, isNarrowed, matches, matchesButState } from "../lib/filters.js";
 import { HoverCard } from "../lib/hover.js";
-import { STATES, button, card, choose, empty, failure, loading, meter, nodeLink, pageHead, segments, stateMark, stateWord } from "../lib/parts.js";
+import { STATES, button, card, choose, empty, failure, loading, meter, nodeLink, pageHead, segments, stateMark, stateWord } from "../lib/components.js";
 import { format } from "../lib/route.js";
-import { NodeTable } from "../lib/rows.js";
-import { TileMap } from "../lib/tiles.js";
+import { NodeTable } from "../lib/node_table.js";
+import { TileMap } from "../lib/node_map.js";
 import { age, ms, nowMs, t } from "../lib/time.js";
 
-const FEW = 5; // that are told in full beside the map
-const PAUSE = 150; // milliseconds after the last letter, or the last pull at the window
+const FEW = 5; // entries listed next to the map
+const PAUSE = 150; // milliseconds after the last keystroke or resize
 const NARROW = matchMedia("(max-width: 760px)");
 
 export function mount(root, context) {
@@ -41,7 +41,7 @@ class FleetPage {
   #views;
   #clear;
   #main = h("div", { class: "fleet-main" });
-  #aside = h("aside", { class: "fleet-aside", "aria-label": "What to look at" });
+  #aside = h("aside", { class: "fleet-aside", "aria-label": "Overview" });
   #none = h("div", { class: "card", hidden: true });
   #chipOf = {};
   #said = ""; // beside the map
@@ -51,8 +51,8 @@ class FleetPage {
     this.#store = context.store;
     this.#build(root);
     this.#hover = new HoverCard(this.#map.element, (element) => this.#map.tileOf(element));
-    this.#ends = [context.keys.on("← ↑ ↓ →", "From tile to tile"), context.keys.on("Enter", "To the node of the tile"), context.keys.on("/", "Search", () => this.#search.select()), context.keys.on("m", "Map or list", () => this.#setView(this.#view === "map" ? "list" : "map"))];
-    // The window, not the map: a scrollbar that comes and goes with the size of tiles would have them change for ever.
+    this.#ends = [context.keys.on("← ↑ ↓ →", "Move between tiles"), context.keys.on("Enter", "Open the node"), context.keys.on("/", "Search", () => this.#search.select()), context.keys.on("m", "Map or list", () => this.#setView(this.#view === "map" ? "list" : "map"))];
+    // Observe the window, not the map: a scrollbar that appears with larger tiles would make the size oscillate.
     const sized = () => {
       clearTimeout(this.#sizing);
       this.#sizing = setTimeout(() => this.#all(), PAUSE);
@@ -96,7 +96,7 @@ class FleetPage {
     return Object.hasOwn(GROUPS, this.#parameters.group ?? "") ? this.#parameters.group : "zone";
   }
 
-  // Where only the nodes of a group are shown; null: they are all there is, or cannot be told by a filter.
+  // The link to only the nodes of a group; null: they are shown already, or no filter selects them.
   #only(by, title) {
     const { parameters } = this.#context.route;
     if (by === "none" || title.startsWith("No ") || title.includes(", ") || (parameters[by] ?? "") === title) return null;
@@ -230,8 +230,8 @@ class FleetPage {
     const { state, problem } = this.#store.connection;
     if (!hasFleet && state === "reconnecting") return failure({ message: problem }, () => this.#store.retry());
     if (!hasFleet) return loading("nodes");
-    if (narrowed) return empty("No node is like that", "Nothing matches the search and the filters.", button("Show all nodes", () => this.#clearAll()));
-    return empty("There are no nodes", "As soon as the cluster has some they are shown here. kubectl get nodes tells whether it has.");
+    if (narrowed) return empty("No matching nodes", "Nothing matches the search and the filters.", button("Show all nodes", () => this.#clearAll()));
+    return empty("There are no nodes", "Nodes are shown here as soon as the cluster has some. Check with kubectl get nodes.");
   }
 
   #countStates() {
@@ -262,7 +262,7 @@ class FleetPage {
 
   // Beside the map
 
-  // Made anew only if it says something else: who is about to follow a link there must not lose it.
+  // Redrawn only if its content changes: a link that is about to be clicked must not move.
   #beside() {
     const tiles = [...this.#store.nodes.values()];
     const blocked = tiles.filter(({ state }) => state === "blocked").sort((one, other) => ms(one.since ?? 0) - ms(other.since ?? 0));
@@ -279,7 +279,7 @@ class FleetPage {
 function attention(blocked) {
   if (blocked.length === 0) return null;
   const more = blocked.length > FEW ? h("a", { class: "more", href: "#/fleet?state=blocked&view=list&sort=since" }, `All ${blocked.length.toLocaleString("en")} that are blocked`) : null;
-  return card("Needs a look", { className: "attention", note: `${blocked.length.toLocaleString("en")} blocked` }, h("ul", {}, blocked.slice(0, FEW).map(item)), more);
+  return card("Needs attention", { className: "attention", note: `${blocked.length.toLocaleString("en")} blocked` }, h("ul", {}, blocked.slice(0, FEW).map(item)), more);
 }
 
 function budgetsCard(budgets) {
@@ -296,11 +296,11 @@ function coming(soon) {
 
 function item(tile) {
   const since = tile.since ? h("span", { class: "note" }, "for ", t(tile.since, { words: age })) : null;
-  return h("li", {}, h("div", { class: "item-head" }, icon("blocked"), nodeLink(tile.name), since), h("p", {}, h("bdi", {}, tile.why || "Nobody says why.")));
+  return h("li", {}, h("div", { class: "item-head" }, icon("blocked"), nodeLink(tile.name), since), h("p", {}, h("bdi", {}, tile.why || "No reason is known.")));
 }
 
 function budget({ name, used, limit, text, waiting = [] }) {
-  const line = waiting.length ? h("p", {}, `${waiting.length} in line: `, waiting.slice(0, 3).map((node, index) => [index ? ", " : "", nodeLink(node)]), waiting.length > 3 ? ` and ${waiting.length - 3} more` : "") : null;
+  const line = waiting.length ? h("p", {}, `${waiting.length} waiting: `, waiting.slice(0, 3).map((node, index) => [index ? ", " : "", nodeLink(node)]), waiting.length > 3 ? ` and ${waiting.length - 3} more` : "") : null;
   return h("li", {}, h("div", { class: "item-head" }, h("strong", {}, h("bdi", {}, name)), h("span", { class: "note" }, `${used} of ${limit}`)), meter(used, limit, `Budget ${name}: ${used} of ${limit} used`), text ? h("p", {}, h("bdi", {}, text)) : null, line);
 }
 
@@ -311,5 +311,5 @@ function counted(shown, total) {
 
 function legend() {
   const sample = (classes, text) => h("li", {}, h("span", { class: ["tile", "sample", classes] }), text);
-  return h("ul", { class: "legend", "aria-label": "What tiles look like" }, STATES.map((state) => sample(`is-${state}`, stateWord(state))), sample("is-idle cordoned", "Cordoned"), sample("is-idle unready", "Not ready"), sample("is-idle held", "Held"));
+  return h("ul", { class: "legend", "aria-label": "Legend" }, STATES.map((state) => sample(`is-${state}`, stateWord(state))), sample("is-idle cordoned", "Cordoned"), sample("is-idle unready", "Not ready"), sample("is-idle held", "Held"));
 }

@@ -1,16 +1,16 @@
-// How the operator is doing: who leads, what is followed and how well, what waits, how the API server answers, which
-// parts are not well, and what was logged of late. What is wrong comes first and is counted in the headings.
+// The health of the operator: leader, watches, queues, calls to the API server, components, and recent warnings of the
+// log. Problems come first and are counted in the headings.
 //
-// Asked for when it is looked at and every few seconds from then on: there is no event for it.
+// Polled every few seconds while the page is open: there is no event for it.
 
 import { h, replace } from "../lib/dom.js";
-import { LEVEL_ICONS, button, card, empty, failure, loading, pageHead, table, verdict } from "../lib/parts.js";
+import { LEVEL_ICONS, button, card, empty, failure, loading, pageHead, table, verdict } from "../lib/components.js";
 import { age, duration } from "../lib/time.js";
 
 const EVERY = 5000; // milliseconds
-const SLOW = 1; // seconds for which a call or a wait is worth a look
-const MOST = 10; // rows of a table that are simply there
-const whole = new Set(); // tables of which somebody wanted to see all
+const SLOW = 1; // seconds from which a call or a wait counts as slow
+const MOST = 10; // rows of a table before folding
+const whole = new Set(); // tables that were unfolded
 
 export function mount(root, context) {
   const body = h("div", {}, loading("health"));
@@ -41,7 +41,7 @@ export function mount(root, context) {
     last = said;
   }
 
-  replace(root, pageHead("Health", button("Look again", look, { mark: "refresh" })), body);
+  replace(root, pageHead("Health", button("Refresh", look, { mark: "refresh" })), body);
   look();
   return {
     update(kind, data) {
@@ -55,7 +55,7 @@ export function mount(root, context) {
   };
 }
 
-// Somebody is about to copy from it: it can wait.
+// Text is selected, perhaps to copy it: do not redraw.
 function isMarked(body) {
   const selection = getSelection();
   return !selection.isCollapsed && body.contains(selection.anchorNode);
@@ -78,28 +78,28 @@ function content(health, { t, store }) {
 function about({ identity, version, started, python, memoryBytes, cpuSeconds, viewers }, t, store) {
   const leader = store.summary?.leader;
   const facts = [
-    ["Leads", leader?.identity ? [h("bdi", {}, leader.identity), leader.since ? [" for ", t(leader.since, { words: age })] : ""] : verdict("bad", "nobody")],
+    ["Leader", leader?.identity ? [h("bdi", {}, leader.identity), leader.since ? [" for ", t(leader.since, { words: age })] : ""] : verdict("bad", "none")],
     ["Answered by", leader?.identity === identity ? null : h("bdi", {}, identity)],
     ["Version", [version, python ? ` on Python ${python}` : ""]],
-    ["Up", t(started, { words: age })],
+    ["Uptime", t(started, { words: age })],
     ["Memory", memoryBytes ? `${(memoryBytes / 1e6).toFixed(0)} MB` : null],
-    ["CPU", cpuSeconds ? `${duration(cpuSeconds)} in all` : null],
+    ["CPU", cpuSeconds ? `${duration(cpuSeconds)} total` : null],
     ["Viewers", viewers ? String(viewers) : null],
   ].filter(([, value]) => value !== null);
   return h("dl", { class: "figures" }, facts.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
 function section(title, bad, total, ...children) {
-  const note = bad ? verdict("bad", `${bad} of ${total} not well`) : total ? verdict("good", "all well") : "";
+  const note = bad ? verdict("bad", `${bad} of ${total} unhealthy`) : total ? verdict("good", "all healthy") : "";
   return card(title, { tools: h("span", { class: "note" }, note) }, children);
 }
 
 function troubles(all, t) {
-  if (all.length === 0) return card("Last errors", {}, empty("Nothing went wrong", "Warnings and errors of the log would be here."));
+  if (all.length === 0) return card("Last errors", {}, empty("No errors", "Warnings and errors from the log appear here."));
   const columns = [
     { title: "When", className: "tight", cell: ({ time }) => t(time) },
     { title: "What", cell: ({ level, text }) => h("span", { class: ["trouble", level === "critical" ? "tone-bad" : "tone-warn"] }, verdictIcon(level), h("bdi", {}, text)) },
-    { title: "Times", numeric: true, cell: ({ count = 1 }) => count.toLocaleString("en") },
+    { title: "Count", numeric: true, cell: ({ count = 1 }) => count.toLocaleString("en") },
   ];
   return card("Last errors", { note: "newest first" }, table("Last errors", columns, all));
 }
@@ -110,20 +110,20 @@ function verdictIcon(level) {
 
 function parts(all, t) {
   const columns = [
-    { title: "Part", className: "tight", cell: ({ name }) => h("bdi", {}, name) },
-    { title: "How", cell: ({ isWell, text }) => verdict(isWell ? "good" : "bad", h("bdi", {}, text || (isWell ? "well" : "not well"))) },
-    { title: "Heard", className: "tight", cell: ({ heard }) => t(heard) },
+    { title: "Component", className: "tight", cell: ({ name }) => h("bdi", {}, name) },
+    { title: "Status", cell: ({ isWell, text }) => verdict(isWell ? "good" : "bad", h("bdi", {}, text || (isWell ? "healthy" : "unhealthy"))) },
+    { title: "Last contact", className: "tight", cell: ({ heard }) => t(heard) },
   ];
-  return section("Parts", all.filter(({ isWell }) => !isWell).length, all.length, worstFirst("Parts", columns, all, ({ isWell }) => !isWell));
+  return section("Components", all.filter(({ isWell }) => !isWell).length, all.length, worstFirst("Components", columns, all, ({ isWell }) => !isWell));
 }
 
 function watches(all, t) {
   const isBad = ({ isSynced, problem, misfits }) => !isSynced || Boolean(problem) || Object.keys(misfits ?? {}).length > 0;
   const columns = [
     { title: "Resource", cell: ({ resource, ...rest }) => [h("bdi", {}, resource), wrong(rest)] },
-    { title: "In step", className: "tight", cell: ({ isSynced }) => (isSynced ? verdict("good", "yes") : verdict("bad", "no")) },
+    { title: "Synced", className: "tight", cell: ({ isSynced }) => (isSynced ? verdict("good", "yes") : verdict("bad", "no")) },
     { title: "Objects", numeric: true, cell: ({ objects = 0 }) => objects.toLocaleString("en") },
-    { title: "Heard", className: "tight", cell: ({ heard }) => t(heard) },
+    { title: "Last contact", className: "tight", cell: ({ heard }) => t(heard) },
   ];
   return section("Watches", all.filter(isBad).length, all.length, worstFirst("Watches", columns, all, isBad));
 }
@@ -136,7 +136,7 @@ function wrong({ problem, misfits = {} }) {
 function leases(all, t) {
   const columns = [
     { title: "Lease", cell: ({ name }) => h("bdi", {}, name) },
-    { title: "Holder", cell: ({ holder }) => (holder ? h("bdi", {}, holder) : verdict("bad", "nobody")) },
+    { title: "Holder", cell: ({ holder }) => (holder ? h("bdi", {}, holder) : verdict("bad", "none")) },
     { title: "Renewed", className: "tight", cell: ({ renewed }) => t(renewed) },
     { title: "Held for", className: "tight", cell: ({ acquired }) => t(acquired, { words: age }) },
     { title: "Changes", numeric: true, cell: ({ transitions = 0 }) => String(transitions) },
@@ -148,8 +148,8 @@ function queues(all) {
   const isBad = ({ worstLagSeconds = 0 }) => worstLagSeconds >= SLOW;
   const columns = [
     { title: "Queue", cell: ({ name }) => h("bdi", {}, name) },
-    { title: "Wait", numeric: true, cell: ({ depth }) => depth.toLocaleString("en") },
-    { title: "Longest wait of late", numeric: true, cell: ({ worstLagSeconds = 0 }) => slow(worstLagSeconds) },
+    { title: "Waiting", numeric: true, cell: ({ depth }) => depth.toLocaleString("en") },
+    { title: "Longest recent wait", numeric: true, cell: ({ worstLagSeconds = 0 }) => slow(worstLagSeconds) },
   ];
   return section("Queues", all.filter(isBad).length, all.length, worstFirst("Queues", columns, all, isBad));
 }
@@ -158,16 +158,16 @@ function calls(all) {
   const isBad = ({ errors = 0 }) => errors > 0;
   const columns = [
     { title: "Call", cell: ({ verb, resource }) => [h("span", { class: "muted" }, `${verb} `), h("bdi", {}, resource)] },
-    { title: "Times", numeric: true, cell: ({ count }) => count.toLocaleString("en") },
+    { title: "Count", numeric: true, cell: ({ count }) => count.toLocaleString("en") },
     { title: "Errors", numeric: true, cell: ({ errors = 0 }) => (errors ? h("span", { class: "tone-bad" }, errors.toLocaleString("en")) : "0") },
     { title: "Median", numeric: true, cell: ({ medianSeconds = 0 }) => took(medianSeconds) },
-    { title: "Worst of late", numeric: true, cell: ({ worstSeconds = 0 }) => slow(worstSeconds) },
+    { title: "Slowest recent", numeric: true, cell: ({ worstSeconds = 0 }) => slow(worstSeconds) },
   ];
   return card("Calls to the API server", {}, worstFirst("Calls to the API server", columns, all, isBad));
 }
 
 function worstFirst(label, columns, rows, isBad) {
-  if (rows.length === 0) return empty("There is none", "");
+  if (rows.length === 0) return empty("None", "");
   const sorted = [...rows.filter(isBad), ...rows.filter((row) => !isBad(row))];
   if (rows.length <= MOST || whole.has(label)) return table(label, columns, sorted);
   const all = () => {

@@ -1,17 +1,16 @@
-// What has happened to all nodes, those that were deleted among them, the newest first; and all of it as a file.
+// History of all nodes, including deleted ones, newest first; also as a CSV download.
 //
-// The address says what is narrowed: `q`, `what`, `node`, `since`. It is read when somebody asks, not live: each time the
-// operator reads the records of all nodes.
+// Filters in the URL: `q`, `what`, `node`, `since`. The page is not live: each request reads the records of all nodes.
 
 import { DAY } from "../lib/axis.js";
 import { h, icon, replace, setText } from "../lib/dom.js";
-import { happenings } from "../lib/happenings.js";
-import { narrowing } from "../lib/narrowing.js";
-import { button, choose, command, empty, failure, loading, pageHead, segments } from "../lib/parts.js";
+import { happenings } from "../lib/history_list.js";
+import { narrowing } from "../lib/filter_fields.js";
+import { button, choose, command, empty, failure, loading, pageHead, segments } from "../lib/components.js";
 
 const SPANS = { "1d": DAY, "1w": 7 * DAY, "1mo": 30 * DAY, all: null };
 const USUAL = "1w";
-const WORDS = { "1d": "the last day", "1w": "the last 7 days", "1mo": "the last 30 days", all: "all that is kept" };
+const WORDS = { "1d": "the last day", "1w": "the last 7 days", "1mo": "the last 30 days", all: "all entries" };
 const KINDS = [
   { value: "profile", text: "Profiles" },
   { value: "NodeMaintenance", text: "NodeMaintenances" },
@@ -26,20 +25,20 @@ export function mount(root, context) {
   let data = null;
   let problem = null;
   let asked = null;
-  let said = ""; // what `data` or `problem` is the answer to
+  let said = ""; // the query of `data` or `problem`
 
   const tell = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
   const bar = narrowing(
-    "Narrow the history",
+    "Filter the history",
     [
       { name: "q", label: "Search the history" },
-      { name: "what", label: "What", all: "All that happened", options: KINDS },
+      { name: "what", label: "What", all: "All entries", options: KINDS },
       { name: "node", label: "Node", all: "All nodes", options: [] },
     ],
     tell,
   );
-  const spans = segments("Since when", Object.keys(SPANS).map((value) => ({ value, text: value === "all" ? "All" : value, title: WORDS[value] })), "", (value) => tell({ since: value === USUAL ? "" : value }));
-  const download = h("a", { class: "button", download: "haulout-history.csv", title: "All of it as CSV, for a spreadsheet" }, icon("download"), h("span", {}, "CSV"));
+  const spans = segments("Time range", Object.keys(SPANS).map((value) => ({ value, text: value === "all" ? "All" : value, title: WORDS[value] })), "", (value) => tell({ since: value === USUAL ? "" : value }));
+  const download = h("a", { class: "button", download: "haulout-history.csv", title: "Download all matching entries as CSV" }, icon("download"), h("span", {}, "CSV"));
   const again = button("Refresh", () => load(), { mark: "refresh" });
   const count = h("span", { class: "total" });
   const place = h("div", { class: "history-place" });
@@ -88,15 +87,15 @@ export function mount(root, context) {
     if (problem) replace(place, failure(problem, load));
     else if (!data) replace(place, loading("the history"));
     else if (!data.entries?.length) replace(place, nothing());
-    else replace(place, happenings("What happened to all nodes", data.entries));
+    else replace(place, happenings("History of all nodes", data.entries));
     setText(count, data ? counted(data) : "");
   }
 
   function nothing() {
     const { q, what, node } = wanted();
-    if (q || what || node) return empty("Nothing fits", "Nothing is left of what you search for. Look at a longer time, or at more.");
-    if (store.summary && !store.summary.hasHistory) return h("div", { class: "empty" }, h("p", { class: "empty-title" }, "No history is kept"), h("p", {}, "Its definition is not installed in this cluster. To install it:"), command("haulout manifests --crds-only | kubectl apply -f -"));
-    return empty("Nothing has happened", "No maintenance began or ended in this time. Look at a longer time.");
+    if (q || what || node) return empty("No matching entries", "Nothing matches the search and the filters. Choose a longer time range or fewer filters.");
+    if (store.summary && !store.summary.hasHistory) return h("div", { class: "empty" }, h("p", { class: "empty-title" }, "No history is kept"), h("p", {}, "The CRD of MaintenanceRecord is not installed in this cluster. To install it:"), command("haulout manifests --crds-only | kubectl apply -f -"));
+    return empty("No entries", "No maintenance started or ended in this time range. Choose a longer one.");
   }
 
   return {

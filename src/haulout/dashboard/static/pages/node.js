@@ -1,20 +1,20 @@
-// One node: what goes on with it, what it waits for, who is to blame, and what a person can do.
+// One node: its state, what it waits for, what blocks it, and what to do next.
 //
-// The page asks for all of it once and follows the node in the stream of events. Parts that have not changed are left alone.
+// The page loads the details once and follows the node in the event stream. Unchanged sections are not redrawn.
 
-import { actButton } from "../lib/acting.js";
+import { actButton } from "../lib/actions.js";
 import { h, icon, replace } from "../lib/dom.js";
 import { drainCard } from "../lib/drains.js";
-import { happenings } from "../lib/happenings.js";
+import { happenings } from "../lib/history_list.js";
 import { noticeFacts, onTimeMark } from "../lib/notices.js";
-import { button, card, command, copyButton, empty, failure, loading, pageHead, stateMark } from "../lib/parts.js";
+import { button, card, command, copyButton, empty, failure, loading, pageHead, stateMark } from "../lib/components.js";
 import { profileCard } from "../lib/profiles.js";
 import { format } from "../lib/route.js";
 import { Sections, fold } from "../lib/sections.js";
 import { full, ms, nowMs, short, t } from "../lib/time.js";
 
-const REST = 1500; // milliseconds between two loads that changes ask for
-const ELSEWHERE = new Set(["hold", "release", "start"]); // acts that have their button in the header
+const REST = 1500; // minimum milliseconds between two reloads because of changes
+const ELSEWHERE = new Set(["hold", "release", "start"]); // actions with a button in the header
 const FEW = 15; // entries of the history that are shown at first
 
 export function mount(root, context) {
@@ -30,7 +30,7 @@ export function mount(root, context) {
 
   const title = pageHead(h("span", { class: "node-title" }, h("bdi", {}, name), copyButton(name, "Copy the name")), sections.place("acts"));
   const content = h("div", {});
-  replace(root, h("nav", { class: "crumbs", "aria-label": "Where this is" }, h("a", { href: format({ page: "fleet" }) }, "Fleet"), icon("open"), h("span", { class: "dim" }, "Node")), title, content);
+  replace(root, h("nav", { class: "crumbs", "aria-label": "Breadcrumb" }, h("a", { href: format({ page: "fleet" }) }, "Fleet"), icon("open"), h("span", { class: "dim" }, "Node")), title, content);
   replace(content, loading("the node"));
   store.follow(name);
   load();
@@ -83,7 +83,7 @@ export function mount(root, context) {
   }
 
   function gone() {
-    if (problem?.status === 404) return empty("There is no such node", "It may have been removed, or nobody has heard of it yet.", h("a", { class: "button", href: format({ page: "fleet", parameters: { q: name } }) }, "Look for it in the fleet"));
+    if (problem?.status === 404) return empty("Node not found", "It may have been deleted, or the operator has not seen it yet.", h("a", { class: "button", href: format({ page: "fleet", parameters: { q: name } }) }, "Search the fleet"));
     return failure(problem, load);
   }
 
@@ -94,9 +94,9 @@ export function mount(root, context) {
       "div",
       { class: "row" },
       tile.hold
-        ? actButton(context, { act: "release", node }, { title: "Release", mark: "check", explain: `Maintenance may begin on ${node} again. It is held by ${tile.hold}.` })
-        : actButton(context, { act: "hold", node }, { title: "Hold", mark: "hold", explain: `No new maintenance begins on ${node}. What has begun goes on.` }),
-      ordered.length ? null : actButton(context, { act: "start", node }, { title: "Start maintenance", mark: "draining", kind: "danger", explain: `A NodeMaintenance is ordered: ${node} is cordoned and drained now, within budgets, and stays out of service until the order is ended.` }),
+        ? actButton(context, { act: "release", node }, { title: "Release", mark: "check", explain: `Removes the hold: maintenance may start on ${node} again. The node is held by ${tile.hold}.` })
+        : actButton(context, { act: "hold", node }, { title: "Hold", mark: "hold", explain: `No new maintenance starts on ${node}. Maintenance in progress continues.` }),
+      ordered.length ? null : actButton(context, { act: "start", node }, { title: "Start maintenance", mark: "draining", kind: "danger", explain: `Creates a NodeMaintenance: ${node} is cordoned and drained within the budgets, and stays out of service until the NodeMaintenance is deleted.` }),
     );
   }
 
@@ -105,11 +105,11 @@ export function mount(root, context) {
     const tag = (mark, text, tone = "") => h("span", { class: ["tag", tone] }, mark ? icon(mark) : null, h("bdi", {}, text));
     return h(
       "section",
-      { class: ["lead", `is-${tile.state}`], "aria-label": "How it stands" },
+      { class: ["lead", `is-${tile.state}`], "aria-label": "Status" },
       h("p", { class: "lead-state" }, stateMark(tile.state), tile.since ? h("span", { class: "muted" }, "since ", short(tile.since), " (", t(tile.since), ")") : null),
-      h("p", { class: "lead-why" }, h("bdi", {}, tile.why || (tile.state === "idle" ? "Nothing is going on, and nothing is announced." : "No reason was told."))),
-      stopped ? h("p", { class: "callout level-critical" }, icon("critical"), h("span", {}, h("b", {}, "Nothing at all is done about it: "), h("bdi", {}, stopped))) : null,
-      tile.hold ? h("p", { class: "callout level-warning" }, icon("hold"), h("span", {}, h("b", {}, "Held back: "), h("bdi", {}, tile.hold))) : null,
+      h("p", { class: "lead-why" }, h("bdi", {}, tile.why || (tile.state === "idle" ? "No maintenance is in progress, and none is announced." : "No reason is known."))),
+      stopped ? h("p", { class: "callout level-critical" }, icon("critical"), h("span", {}, h("b", {}, "The operator does not manage this node: "), h("bdi", {}, stopped))) : null,
+      tile.hold ? h("p", { class: "callout level-warning" }, icon("hold"), h("span", {}, h("b", {}, "On hold: "), h("bdi", {}, tile.hold))) : null,
       next(tile, nextLook, wakesOn),
       h(
         "p",
@@ -119,7 +119,7 @@ export function mount(root, context) {
         tile.zone ? tag("", `zone ${tile.zone}`) : null,
         tile.pool ? tag("", `pool ${tile.pool}`) : null,
         detail.kubelet ? tag("", `kubelet ${detail.kubelet}`) : null,
-        created ? h("span", { class: "tag" }, "made ", t(created)) : null,
+        created ? h("span", { class: "tag" }, "created ", t(created)) : null,
       ),
     );
   }
@@ -134,7 +134,7 @@ export function mount(root, context) {
       h(
         "span",
         {},
-        at ? [ms(at) < nowMs() ? "Due " : "Next: ", h("b", {}, t(at)), ` (${short(at)} UTC)`] : "Looked at again",
+        at ? [ms(at) < nowMs() ? "Due " : "Next: ", h("b", {}, t(at)), ` (${short(at)} UTC)`] : "Checked again",
         wakesOn.length ? `${at ? ", or earlier" : ""} when ${listed(wakesOn)}` : "",
         ".",
       ),
@@ -145,7 +145,7 @@ export function mount(root, context) {
     const list = detail.commands ?? [];
     if (!list.length) return null;
     return card(
-      "What moves it on",
+      "Next steps",
       {},
       h(
         "ul",
@@ -179,12 +179,12 @@ export function mount(root, context) {
             h(
               "div",
               { class: "command-head" },
-              h("h3", {}, h("bdi", {}, it.name), " ", h("span", { class: ["tag", it.phase === "Failed" && "tone-bad"] }, h("bdi", {}, it.isEnding ? "Ending" : it.phase || "Not looked at yet"))),
-              it.isEnding ? null : actButton(context, { act: "cancel", node: it.node, maintenance: it.name }, { title: "End it", kind: "danger", explain: `NodeMaintenance ${it.name} is deleted, which gives ${it.node} back: its cordon and taints are lifted.` }),
+              h("h3", {}, h("bdi", {}, it.name), " ", h("span", { class: ["tag", it.phase === "Failed" && "tone-bad"] }, h("bdi", {}, it.isEnding ? "Ending" : it.phase || "Not processed yet"))),
+              it.isEnding ? null : actButton(context, { act: "cancel", node: it.node, maintenance: it.name }, { title: "End maintenance", kind: "danger", explain: `Deletes NodeMaintenance ${it.name}: ${it.node} is uncordoned and its taints are removed.` }),
             ),
             it.reason ? h("p", {}, h("bdi", {}, it.reason)) : null,
             it.error && it.error !== detail.tile.why ? h("p", { class: "tone-bad" }, h("bdi", {}, it.error)) : null,
-            it.place ? h("p", {}, `Place ${it.place} in the line of those that wait for the budget.`) : null,
+            it.place ? h("p", {}, `Position ${it.place} in the queue for the budget.`) : null,
             h("p", { class: "dim small" }, it.by ? ["by ", h("bdi", {}, it.by), " "] : "", it.created ? t(it.created) : ""),
           ),
         ),
@@ -216,7 +216,7 @@ export function mount(root, context) {
       "History",
       { note: list.length ? "newest first" : "" },
       detail.historyProblem ? h("p", { class: "body dim" }, h("bdi", {}, detail.historyProblem)) : null,
-      shown.length ? happenings("History of the node", shown) : detail.historyProblem ? null : h("p", { class: "body dim" }, "Nothing has happened yet."),
+      shown.length ? happenings("History of the node", shown) : detail.historyProblem ? null : h("p", { class: "body dim" }, "No entries yet."),
       rest > 0 ? h("div", { class: "body" }, button(`Show ${rest} more`, () => ((isAllHistory = true), show()))) : null,
     );
   }
@@ -224,9 +224,9 @@ export function mount(root, context) {
   function facts() {
     const { labels = {}, taints = [], conditions = [] } = detail;
     const entries = Object.entries(labels).sort(([a], [b]) => a.localeCompare(b));
-    const told = Object.entries({ Machine: detail.providerID, UID: detail.uid, Kubelet: detail.kubelet, Made: detail.created && full(detail.created) }).filter(([, value]) => value);
+    const told = Object.entries({ Machine: detail.providerID, UID: detail.uid, Kubelet: detail.kubelet, Created: detail.created && full(detail.created) }).filter(([, value]) => value);
     return card(
-      "The node itself",
+      "About the node",
       {},
       told.length ? h("dl", { class: "body facts small" }, told.map(([word, value]) => [h("dt", {}, word), h("dd", { class: "mono" }, value)])) : null,
       fold("node conditions", "Conditions", { note: String(conditions.length) }, h("ul", { class: "conditions" }, conditions.map(condition))),

@@ -1,26 +1,26 @@
-// What is announced: what runs and what is due first, then what comes, and what is over folded away.
+// Notices: in progress and due first, then planned; finished ones are folded.
 //
-// The address says what is narrowed: `q`, `phase`, `source`, `kind`, `late`. Rows unfold to all that is known of a notice.
+// Filters in the URL: `q`, `phase`, `source`, `kind`, `late`. Rows unfold to the details of a notice.
 
-import { actButton } from "../lib/acting.js";
+import { actButton } from "../lib/actions.js";
 import { h, icon, replace, setText } from "../lib/dom.js";
-import { narrowing } from "../lib/narrowing.js";
+import { narrowing } from "../lib/filter_fields.js";
 import { noticeFacts, onTimeMark } from "../lib/notices.js";
-import { command, empty, failure, loading, nodeLink, pageHead, segments, choose } from "../lib/parts.js";
+import { command, empty, failure, loading, nodeLink, pageHead, segments, choose } from "../lib/components.js";
 import { Sections, fold } from "../lib/sections.js";
 import { duration, full, ms, nowMs, short, t } from "../lib/time.js";
 
-// In the order in which they matter, with what each means.
+// Most important first, with the meaning of each.
 const PHASES = {
-  Active: "it has begun",
-  Due: "it may begin so soon that the node should be empty",
-  Planned: "there is time",
-  Missed: "its time is over, and nobody said that it began",
-  Completed: "it is over",
-  Cancelled: "it will not be",
+  Active: "in progress",
+  Due: "may start so soon that the node should be drained now",
+  Planned: "starts so late that the drain can wait",
+  Missed: "the time has passed, and no start was reported",
+  Completed: "finished",
+  Cancelled: "will not take place",
 };
 const OVER = new Set(["Missed", "Completed", "Cancelled"]);
-const CLOUDS = new Set(["aws", "oci", "azure", "gcp"]); // they alone say when theirs are off
+const CLOUDS = new Set(["aws", "oci", "azure", "gcp"]); // only the cloud can cancel its notices
 
 export function mount(root, context) {
   const { store, go } = context;
@@ -30,7 +30,7 @@ export function mount(root, context) {
 
   const tell = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
   const bar = narrowing(
-    "Narrow notices",
+    "Filter notices",
     [
       { name: "q", label: "Search notices" },
       { name: "phase", label: "Phase", all: "All phases", options: Object.keys(PHASES) },
@@ -65,7 +65,7 @@ export function mount(root, context) {
     if (!store.notices) return void replace(content, problem ? failure(problem, load) : loading("notices"));
     const fitting = all.filter((it) => fits(it, parameters));
     setText(count, fitting.length === all.length ? counted(all.length) : `${fitting.length} of ${counted(all.length)}`);
-    if (!fitting.length) return void replace(content, all.length ? empty("No notice fits", "Nothing is left of what you search for.") : nothing());
+    if (!fitting.length) return void replace(content, all.length ? empty("No matching notices", "Nothing matches the search and the filters.") : nothing());
     const phases = [...new Set([...Object.keys(PHASES), ...fitting.map((it) => it.phase)])];
     if (!content.querySelector(".section")) replace(content);
     for (const phase of phases) {
@@ -80,7 +80,7 @@ export function mount(root, context) {
     return h(
       "div",
       { class: "empty" },
-      h("p", { class: "empty-title" }, "Nothing is announced"),
+      h("p", { class: "empty-title" }, "No maintenance is announced"),
       h("p", {}, store.summary && !store.summary.hasNotices ? "Notices are not installed in this cluster. To install them:" : "Clouds, other tools and people announce maintenance. By hand:"),
       command(store.summary && !store.summary.hasNotices ? "haulout manifests --crds-only | kubectl apply -f -" : "haulout notice create NODE --kind Reboot --start +2h --end +3h --reason firmware"),
     );
@@ -94,7 +94,7 @@ export function mount(root, context) {
 
   function line(it) {
     const details = h("div", { class: "notice-more", hidden: !unfolded.has(it.name) });
-    const toggle = h("button", { type: "button", class: "button quiet notice-toggle", "aria-expanded": String(unfolded.has(it.name)), "aria-label": `All about ${it.name}`, onclick: turn }, icon("open"));
+    const toggle = h("button", { type: "button", class: "button quiet notice-toggle", "aria-expanded": String(unfolded.has(it.name)), "aria-label": `Details of ${it.name}`, onclick: turn }, icon("open"));
     if (unfolded.has(it.name)) fill();
 
     function turn() {
@@ -117,7 +117,7 @@ export function mount(root, context) {
       h("div", { class: "notice-when" }, when(it)),
       h("div", { class: "notice-node" }, it.node ? nodeLink(it.node) : h("span", { class: "dim" }, "no node yet"), h("span", { class: "dim small notice-name", title: it.name }, h("bdi", {}, it.name))),
       h("div", { class: "notice-kind" }, h("b", {}, h("bdi", {}, it.kind)), it.reason ? h("span", { class: "dim small" }, h("bdi", {}, it.reason)) : null),
-      h("div", { class: "notice-source" }, h("span", { class: "tag" }, h("bdi", {}, it.source || "unknown")), it.rescheduled ? h("span", { class: "tag", title: it.rescheduled }, icon("refresh"), "Moved") : null),
+      h("div", { class: "notice-source" }, h("span", { class: "tag" }, h("bdi", {}, it.source || "unknown")), it.rescheduled ? h("span", { class: "tag", title: it.rescheduled }, icon("refresh"), "Rescheduled") : null),
       h("div", { class: "notice-timely" }, onTimeMark(it)),
       details,
     );
@@ -126,9 +126,9 @@ export function mount(root, context) {
   function cancel(it) {
     if (OVER.has(it.phase)) return null;
     const text = `haulout notice cancel ${it.name}`;
-    if (CLOUDS.has(it.source)) return h("p", { class: "dim small" }, "It is called off where it comes from: by its cloud.");
-    const act = actButton(context, { act: "cancel", notice: it.name, node: it.node }, { title: "Call it off", kind: "danger", explain: `${it.kind}${it.node ? ` of ${it.node}` : ""} will not be: the notice ${it.name} is marked as cancelled. A node that was emptied for it comes back by its profile.` });
-    return h("div", { class: "notice-off" }, act, h("div", { class: "notice-command" }, command(text, { title: "Call it off" })));
+    if (CLOUDS.has(it.source)) return h("p", { class: "dim small" }, "Only its cloud can cancel it.");
+    const act = actButton(context, { act: "cancel", notice: it.name, node: it.node }, { title: "Cancel notice", kind: "danger", explain: `Marks notice ${it.name} as cancelled: ${it.kind}${it.node ? ` of ${it.node}` : ""} will not take place. If the node was drained for it, its profile returns it to service.` });
+    return h("div", { class: "notice-off" }, act, h("div", { class: "notice-command" }, command(text, { title: "Cancel notice" })));
   }
 
   return {
@@ -144,7 +144,7 @@ export function mount(root, context) {
   };
 }
 
-// What counts is how long there still is: to its start, or to its end once it has begun.
+// The time left: to the start, or to the end once it has started.
 function when(it) {
   const [word, at] = it.phase === "Active" ? (it.end ? ["ends", it.end] : ["began", it.start]) : ["", it.start];
   if (!at) return h("span", { class: "dim" }, OVER.has(it.phase) ? "" : "at any moment");

@@ -1,20 +1,20 @@
-// Past, running and coming maintenance of all nodes on one axis of time, drawn or as a table.
+// Past, current and future maintenance of all nodes on one time axis, as a chart or a table.
 //
-// The address has all of it: what narrows the nodes (as on the fleet page), `span` and `at` (lib/view.js), and `view=table`.
-// More of time is asked for than is seen, so that moving about finds it there already.
+// Parameters in the URL: the filters of the fleet page, `span` and `at` (lib/view.js), and `view=table`.
+// More than the visible range is requested, so that panning needs no request.
 
 import { MINUTE } from "../lib/axis.js";
 import { Chart } from "../lib/chart.js";
 import { h, icon, replace, setText } from "../lib/dom.js";
-import { narrowing } from "../lib/narrowing.js";
-import { STATES, button, choose, empty, failure, loading, nodeLink, pageHead, segments, stateWord } from "../lib/parts.js";
+import { narrowing } from "../lib/filter_fields.js";
+import { STATES, button, choose, empty, failure, loading, nodeLink, pageHead, segments, stateWord } from "../lib/components.js";
 import { KINDS, isOver, kindWord, lasting, look, timed } from "../lib/spans.js";
 import { ms } from "../lib/time.js";
 import { PRESETS, fromParameters, range, toParameters, zoomed } from "../lib/view.js";
 import { chosenZone, otherZone } from "../lib/zones.js";
 
 const FILTERS = ["q", "state", "zone", "pool", "profile"];
-const REST = 10_000; // milliseconds between two loads that changes ask for
+const REST = 10_000; // minimum milliseconds between two reloads because of changes
 const SETTLED = 120; // after the last move
 const PHONE = "(max-width: 600px)";
 const WORDS = { "6h": "6 hours", "1d": "1 day", "1w": "1 week", "1mo": "30 days" };
@@ -27,8 +27,8 @@ export function mount(root, context) {
   let loaded = null; // {start, end, filters}: what `data` is the answer to
   let asked = null;
   let askedAt = 0;
-  let later = 0; // for another part of time
-  let refresh = 0; // for what has changed
+  let later = 0; // timer of a load of another range
+  let refresh = 0; // timer of a reload because of changes
   let told = ""; // by the table
   let problem = null;
 
@@ -38,7 +38,7 @@ export function mount(root, context) {
 
   const span = h("p", { class: "note" });
   const bar = narrowing(
-    "Narrow nodes",
+    "Filter nodes",
     [
       { name: "q", label: "Search nodes" },
       { name: "state", label: "State", all: "All states", options: STATES.map((value) => ({ value, text: stateWord(value) })) },
@@ -51,13 +51,13 @@ export function mount(root, context) {
   );
   const zoneButton = h("button", { type: "button", class: "tl-zone", onclick: turnZone });
   const chart = new Chart({ zone, view: moved, tools: zoneButton });
-  const presets = segments("How much is seen", Object.keys(PRESETS).map((value) => ({ value, text: value, title: WORDS[value] })), "", (value) => settle({ ...view, length: PRESETS[value] }));
-  const views = segments("Seen as", [{ value: "chart", text: "Chart", mark: "timeline" }, { value: "table", text: "Table", mark: "list" }], "", (value) => tell({ view: value }));
-  const backToNow = button("Now", () => settle({ ...view, at: null }), { title: "Go along with now (Home)" });
+  const presets = segments("Time range", Object.keys(PRESETS).map((value) => ({ value, text: value, title: WORDS[value] })), "", (value) => settle({ ...view, length: PRESETS[value] }));
+  const views = segments("Show as", [{ value: "chart", text: "Chart", mark: "timeline" }, { value: "table", text: "Table", mark: "list" }], "", (value) => tell({ view: value }));
+  const backToNow = button("Now", () => settle({ ...view, at: null }), { title: "Follow the current time (Home)" });
   const note = h("p", { class: "tl-note", role: "status" });
   const place = h("div", { class: "tl-place" });
-  const closer = button("", () => zoom(1 / 1.6), { kind: "tl-step", title: "Closer (+)", "aria-label": "Closer" });
-  const farther = button("", () => zoom(1.6), { kind: "tl-step", title: "Farther (−)", "aria-label": "Farther" });
+  const closer = button("", () => zoom(1 / 1.6), { kind: "tl-step", title: "Zoom in (+)", "aria-label": "Zoom in" });
+  const farther = button("", () => zoom(1.6), { kind: "tl-step", title: "Zoom out (−)", "aria-label": "Zoom out" });
   closer.append("+");
   farther.append("−");
   replace(
@@ -69,13 +69,13 @@ export function mount(root, context) {
   );
   const keys = [
     context.keys.on("/", "Search", () => bar.focus()),
-    context.keys.on("+", "Closer", () => zoom(1 / 1.6)),
-    context.keys.on("-", "Farther", () => zoom(1.6)),
+    context.keys.on("+", "Zoom in", () => zoom(1 / 1.6)),
+    context.keys.on("-", "Zoom out", () => zoom(1.6)),
     context.keys.on("ArrowLeft", "Earlier", () => pan(-1)),
     context.keys.on("ArrowRight", "Later", () => pan(1)),
-    context.keys.on("Home", "Go along with now", () => settle({ ...view, at: null })),
-    context.keys.on("↑ ↓", "From row to row"),
-    context.keys.on("Shift ← →", "From bar to bar"),
+    context.keys.on("Home", "Follow the current time", () => settle({ ...view, at: null })),
+    context.keys.on("↑ ↓", "Move between rows"),
+    context.keys.on("Shift ← →", "Move between bars"),
   ];
   const clock = setInterval(passing, 1000);
   show();
@@ -148,7 +148,7 @@ export function mount(root, context) {
     } catch (error) {
       if (mine !== asked || error.name === "AbortError") return;
       problem = error;
-      loaded = wanted; // it is asked for again by hand, or with the next change
+      loaded = wanted; // requested again by the user, or with the next change
     }
     asked = null;
     show();
@@ -181,12 +181,12 @@ export function mount(root, context) {
 
   function hiddenRows() {
     const shown = data?.rows?.length ?? 0;
-    return data?.total > shown && shown ? `${shown} of ${data.total} nodes are shown, those with something to show first. Search to narrow them.` : "";
+    return data?.total > shown && shown ? `${shown} of ${data.total} nodes are shown, those with maintenance first. Search or filter to see others.` : "";
   }
 
   function nobody() {
     const isNarrowed = FILTERS.some((name) => context.route.parameters[name]);
-    return isNarrowed ? empty("No node fits", "Nothing is left of what you search for.") : empty("No nodes", "Nothing is known of any node yet.");
+    return isNarrowed ? empty("No matching nodes", "Nothing matches the search and the filters.") : empty("No nodes", "No nodes are known yet.");
   }
 
   function showTable() {
@@ -196,17 +196,17 @@ export function mount(root, context) {
     const all = [...(data.windows ?? []).map((it) => ({ node: "", span: timed(it) })), ...rows];
     const lines = all.filter(({ span: it }) => isSeen(it)).sort((a, b) => phase(a.span) - phase(b.span));
     const said = JSON.stringify([lines, zone.name, Math.floor(store.now() / MINUTE)]);
-    if (said === told && place.querySelector("table")) return; // who reads it must not lose their place
+    if (said === told && place.querySelector("table")) return; // keep the reading position
     told = said;
     replace(place, lines.length ? asTable(lines) : nothing());
   }
 
   function nothing() {
-    return empty("Nothing in this time", "No maintenance was, is or comes. Look at a longer time, or at another one.");
+    return empty("Nothing in this time range", "There is no maintenance in this time range. Choose a longer or a different one.");
   }
 
   function asTable(lines) {
-    const time = (at) => (at === null ? h("span", { class: "dim" }, "nobody knows yet") : h("time", { datetime: iso(at), title: zone.other(at) || null }, zone.full(at)));
+    const time = (at) => (at === null ? h("span", { class: "dim" }, "unknown") : h("time", { datetime: iso(at), title: zone.other(at) || null }, zone.full(at)));
     const cell = (title, ...content) => h("td", { data: { title } }, h("div", {}, content));
     return h(
       "div",
@@ -222,7 +222,7 @@ export function mount(root, context) {
             h(
               "tr",
               {},
-              cell("Node", node ? nodeLink(node) : h("span", { class: "dim" }, "all of the profile")),
+              cell("Node", node ? nodeLink(node) : h("span", { class: "dim" }, "all nodes of the profile")),
               cell("What", what(it)),
               cell("State", it.state ? h("span", { class: ["tag", look(it) === "bad" && "tone-bad"] }, h("bdi", {}, it.state)) : ""),
               cell("From", time(it.from)),
@@ -236,7 +236,7 @@ export function mount(root, context) {
     );
   }
 
-  // What runs comes first, then what comes, then what was.
+  // Current first, then future, then past.
   function phase(it) {
     if (it.kind === "window" || it.kind === "blackout") return 3;
     return isOver(it) ? 2 : it.from > store.now() ? 1 : 0;
@@ -287,7 +287,7 @@ function legend() {
   const bar = (kind, state, text) => h("li", {}, h("span", { class: ["tl-key", "tl-bar", `kind-${kind}`, `look-${state}`] }, icon(state === "bad" ? "warning" : KINDS[kind].sign)), text);
   return h(
     "ul",
-    { class: "tl-legend", "aria-label": "What the bars mean" },
+    { class: "tl-legend", "aria-label": "Legend" },
     bar("notice", "faint", "Notice planned"),
     bar("notice", "strong", "due"),
     bar("notice", "solid", "active"),

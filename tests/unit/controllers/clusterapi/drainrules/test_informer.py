@@ -118,4 +118,4 @@ async def test_why_pods_will_wait_is_told_once(clock: Clock) -> None:
         (event,) = (await harness.client.list(EVENTS, namespace="a")).items
         assert (event["reason"], event.get("series")) == ("DrainRuleUnreadable", None)
         why = "MachineDrainRule odd: spec.machines[0].selector.matchFields: unknown, expected matchLabels"
-        assert event["note"] == f"pods on its node wait when it is drained: {why} or matchExpressions"
+        assert event["note"] == f"a drain of its node cannot evict all pods: {why} or matchExpressions"

@@ -93,7 +93,7 @@ def test_machines_that_are_not_ours_to_maintain_have_their_hosts_on_and_given_ba
     ("host", "machine", "cordoned", "why"),
     [
         (a_host(), a_machine(), False, "node n1 of Machine metal3/m1 is not cordoned"),
-        (a_host(), a_machine(), None, "node rack7-n1 of Machine metal3/m1 cannot be seen now"),
+        (a_host(), a_machine(), None, "node rack7-n1 of Machine metal3/m1 cannot be read now"),
         (a_host(), a_machine(node=""), True, "Machine metal3/m1 has no node"),
         (
             a_host(state="deprovisioning"),
@@ -152,5 +152,5 @@ def test_of_several_machines_one_is_enough() -> None:
 
 
 def test_a_host_that_nobody_names_is_given_back() -> None:
-    assert decision_for(a_powered_off_host()) == PowerDecision(False, "no Machine names it any more")
+    assert decision_for(a_powered_off_host()) == PowerDecision(False, "no Machine uses it any more")
     assert not decision_for(a_host(meta={"annotations": {f"{REBOOT_ANNOTATION_PREFIX}other": ""}})).should_be_off

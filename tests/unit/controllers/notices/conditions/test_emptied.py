@@ -29,7 +29,7 @@ from support.operators.notices import a_notice_cluster
 
 NOW = datetime(2026, 5, 14, 9, 0, tzinfo=UTC)
 NOTICE = MaintenanceNotice(metadata=ObjectMeta(name="m1", generation=3), spec=MaintenanceNoticeSpec(node_name="n1"))
-EMPTY = Timeliness(True, OnTimeReason.EMPTY, "n1 is empty since then")
+EMPTY = Timeliness(True, OnTimeReason.EMPTY, "node n1 has been empty since then")
 OCCUPIED = Timeliness(True, OnTimeReason.DRAINING, "n1 has 2 pods left")
 BY_PROFILE = '{"owners": {"profile/x": {"since": "2026-05-14T08:50:00Z"}}}'
 BY_BOTH = BY_PROFILE.replace("}}}", '}, "NodeMaintenance/y": {"since": "2026-05-14T08:50:00Z"}}}')
@@ -60,7 +60,11 @@ def with_condition(plan: Observation, status: str) -> Observation:
 def test_a_node_that_profiles_have_emptied_is_given() -> None:
     found = emptied_condition(PLAN, EMPTY)
     assert found is not None
-    assert (found.status, found.reason, found.message) == ("True", "Empty", "n1 is cordoned and empty: it may begin")
+    assert (found.status, found.reason, found.message) == (
+        "True",
+        "Empty",
+        "n1 is cordoned and empty: the maintenance may begin",
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +76,7 @@ def test_a_node_that_profiles_have_emptied_is_given() -> None:
         (replace(PLAN, node=a_node(None)), EMPTY, "NotCordoned"),
         (replace(PLAN, node=a_node(unschedulable=False)), EMPTY, "NotCordoned"),
         (replace(PLAN, node=a_node("nonsense")), EMPTY, "NotCordoned"),
-        (replace(PLAN, node=a_node(BY_BOTH)), EMPTY, "HeldByOthers"),
+        (replace(PLAN, node=a_node(BY_BOTH)), EMPTY, "CordonedByOthers"),
         (PLAN, OCCUPIED, "NotEmpty"),
     ],
 )
@@ -84,7 +88,7 @@ def test_any_other_is_not_and_who_was_given_leave_loses_it(plan: Observation, fo
 
 
 @pytest.mark.parametrize("phase", [NoticePhase.ACTIVE, NoticePhase.COMPLETED, NoticePhase.CANCELLED])
-def test_what_was_said_stays_once_it_has_begun(phase: NoticePhase) -> None:
+def test_what_was_said_stays_once_it_has_started(phase: NoticePhase) -> None:
     assert emptied_condition(with_condition(replace(PLAN, phase=phase, node=None), "True"), None) is None
 
 

@@ -63,7 +63,7 @@ def a_plan(
         now=NOW,
         lead_time=lead,
         start_known_at=NOW - known_for,
-        prediction=None if takes is None else DrainPrediction(takes, "emptying n1 took long last time"),
+        prediction=None if takes is None else DrainPrediction(takes, "draining node n1 took long last time"),
     )
 
 
@@ -165,7 +165,8 @@ def test_pods_are_ending_only_if_all_of_them_are() -> None:
 
 def test_what_is_left_and_how_much_time_is_told() -> None:
     assert evaluate_with_pods(a_plan(start=4 * MINUTE + 5 * SECOND, begun=11 * MINUTE), 5).message.startswith(
-        "n1 has 5 pods left (shop/p0, shop/p1, shop/p2 and 2 more), and it begins at 2026-01-05 09:04:05 UTC: they do"
+        "node n1 has 5 pods left (shop/p0, shop/p1, shop/p2 and 2 more), and the "
+        "maintenance begins at 2026-01-05 09:04:05 UTC: the drain does"
     )
 
 
@@ -213,7 +214,7 @@ def test_whatever_is_planned_somebody_looks_again_before_it_begins(
 
 async def count_warnings(world: NoticeCluster) -> tuple[int, int]:
     late = await world.node_event_notes("MaintenanceWillBeLate")
-    began = await world.node_event_notes("MaintenanceBeganOnOccupiedNode")
+    began = await world.node_event_notes("MaintenanceStartedOnOccupiedNode")
     return len(late), len(began)
 
 
@@ -223,7 +224,7 @@ async def test_a_node_that_is_emptied_in_time(clock: Clock) -> None:
         await world.announce(start=HOUR)
         assert await world.on_time() == ("True", "Planned")
         await clock.sleep(46 * MINUTE)
-        assert await world.on_time() == ("Unknown", "NotBegun")
+        assert await world.on_time() == ("Unknown", "DrainNotStarted")
         await world.cordon()
         assert await world.on_time() == ("True", "Draining")
         await world.delete_pods(0, 1, 2)
@@ -237,7 +238,7 @@ async def test_a_node_that_is_emptied_in_time(clock: Clock) -> None:
         assert notice.status.empty_since <= emptied
         found = await world.condition(NoticeCondition.ON_TIME)
         assert found.status == "True"
-        assert found.message.startswith("n1 is empty since 2026-01-05 ")
+        assert found.message.startswith("node n1 has been empty since 2026-01-05 ")
         assert await count_warnings(world) == (0, 0)
 
 
@@ -249,7 +250,7 @@ async def test_a_node_that_nobody_empties_is_warned_of_once_and_told_when_it_is_
         assert await count_warnings(world) == (0, 0)
         await clock.sleep(6 * MINUTE)
         assert await count_warnings(world) == (1, 0)
-        assert await world.on_time() == ("False", "NotBegun")
+        assert await world.on_time() == ("False", "DrainNotStarted")
         await clock.sleep(8 * MINUTE)
         assert await count_warnings(world) == (1, 0)
         await clock.sleep(2 * MINUTE)
@@ -257,7 +258,8 @@ async def test_a_node_that_nobody_empties_is_warned_of_once_and_told_when_it_is_
         assert await count_warnings(world) == (1, 1)
         await clock.sleep(30 * MINUTE)
         assert await count_warnings(world) == (1, 1)
-        assert "not empty in time: it began, and n1 has 3 pods left" in (await world.notice()).status.history[-1].what
+        late = "the node was not empty in time: the maintenance has begun, and node n1 has 3 pods left"
+        assert late in (await world.notice()).status.history[-1].what
 
 
 async def test_a_drain_that_is_stuck_is_told_and_a_new_plan_is_judged_anew(clock: Clock) -> None:
@@ -267,14 +269,14 @@ async def test_a_drain_that_is_stuck_is_told_and_a_new_plan_is_judged_anew(clock
         await clock.sleep(46 * MINUTE)
         await world.cordon()
         await clock.sleep(10 * MINUTE)
-        assert await world.on_time() == ("False", "PodsStay")
+        assert await world.on_time() == ("False", "PodsBlocked")
         now = clock.now().replace(microsecond=0)
         await world.patch_notice(start=now + 2 * HOUR, end=now + 3 * HOUR)
         assert await world.on_time() == ("True", "Planned")
         await clock.sleep(2 * HOUR - 2 * MINUTE)
-        assert await world.on_time() == ("False", "PodsStay")
+        assert await world.on_time() == ("False", "PodsBlocked")
         whats = [entry.what.partition(":")[0] for entry in (await world.notice()).status.history]
-        assert whats.count("will not be empty in time") == 2
+        assert whats.count("the node will not be empty in time") == 2
 
 
 async def test_whoever_takes_over_warns_nobody_twice(clock: Clock) -> None:
@@ -290,7 +292,10 @@ async def test_whoever_takes_over_warns_nobody_twice(clock: Clock) -> None:
         await clock.sleep(20 * MINUTE)
         assert await count_warnings(world) == (1, 1)
         whats = [entry.what.partition(":")[0] for entry in (await world.notice()).status.history]
-        assert (whats.count("will not be empty in time"), whats.count("not empty in time")) == (1, 1)
+        assert (whats.count("the node will not be empty in time"), whats.count("the node was not empty in time")) == (
+            1,
+            1,
+        )
 
 
 async def test_two_who_both_believe_they_lead_say_the_same_and_write_it_once(clock: Clock) -> None:
@@ -331,7 +336,10 @@ def test_nobody_says_that_a_node_will_be_emptied_where_nobody_does_that() -> Non
     found = evaluate(dataclasses.replace(a_plan(start=HOUR), is_handled=False), None)
     assert found is not None
     assert (found.status, found.reason) == ("Unknown", OnTimeReason.NO_PROFILE_MATCHES)
-    assert found.message == "no profile on n1 has a check `notice` for it: somebody else has to empty it"
+    assert (
+        found.message
+        == "no profile of node n1 has a check `notice` that matches this maintenance: drain the node by hand"
+    )
 
 
 def with_hold(plan: Observation, until: timedelta | None = None) -> Observation:

@@ -77,9 +77,9 @@ LATE = a_notice(2 * MINUTE, MaintenanceNoticeStatus(phase="Due", start=NOW + 2 *
 CASES: list[tuple[str, MaintenanceNotice, str, list[tuple[str, str, str]]]] = [
     ("its time has not come", with_status(a_notice()), CURRENT, ready("Planned")),
     ("it is being emptied", with_status(DUE, left=2), IN_PROGRESS, reconciling("Draining")),
-    ("nobody has looked at pods", with_status(DUE), IN_PROGRESS, reconciling("PodsNotSeen")),
+    ("nobody has looked at pods", with_status(DUE), IN_PROGRESS, reconciling("PodsUnknown")),
     ("its node is empty", with_status(DUE, left=0), CURRENT, ready("Empty")),
-    ("it will be late", with_status(LATE, left=2), FAILED, stalled("PodsStay")),
+    ("it will be late", with_status(LATE, left=2), FAILED, stalled("PodsBlocked")),
     ("it began on an occupied node", with_status(a_notice(-MINUTE), left=2), FAILED, stalled("Occupied")),
     ("it began on an empty node", with_status(a_notice(-MINUTE), left=0), CURRENT, ready("Empty")),
     ("pods may stay", with_status(a_notice(-MINUTE, kind=MaintenanceKind.FREEZE), left=2), CURRENT, ready("NotNeeded")),

@@ -41,7 +41,7 @@ def test_a_profile_is_drawn_as_a_state_diagram() -> None:
         "    operational --> required : ready #amp;#amp; !urgent<br/>then mark, cordon\n"
         "    required --> operational : ready\n"
         "    note right of required\n"
-        "        tells: chat\n"
+        "        notifies: chat\n"
         "    end note\n"
         "    note right of maintenance\n"
         "        on entering: mark\n"
@@ -58,7 +58,7 @@ def test_a_configuration_is_explained_in_words() -> None:
         "  operational",
         "    to maintenance-required when ready && !urgent, then mark, cordon",
         "  maintenance-required",
-        "    tells: chat",
+        "    notifies: chat",
         "    to operational when ready",
         "  in-maintenance   (no transition leads here)",
         "    on entering: mark",

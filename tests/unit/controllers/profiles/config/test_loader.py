@@ -169,6 +169,7 @@ profiles:
   selector: a b
 """
     ways = "profiles[0].operational.transitions"
+    of_notify = "instances.notify"
     unknown = "expected the name of a"
     states = "operational, maintenance-required or in-maintenance"
     assert errors(text)[:-1] == [
@@ -179,13 +180,13 @@ profiles:
         "m.yaml:7: instances.check[3].config.key: expected a key without blanks",
         "m.yaml:8: instances.check[4]: expected a mapping, found the number 5",
         "m.yaml:10: instances.notify[0].schedule.config: expected a mapping, found nothing; {} is enough",
-        "m.yaml:11: instances.notify[1].schedule.type: expected a plugin, found 'hour'; there are periodic, scheduled",
+        f"m.yaml:11: {of_notify}[1].schedule.type: expected a plugin, found 'hour'; known types: periodic, scheduled",
         "m.yaml:12: instances.notify[2].schedule.type: expected a text, found nothing",
         "m.yaml:14: profiles[0].name: expected a text, found nothing",
         f"m.yaml:16: {ways}[0].next: expected {states}, found the text 'required'",
         f"m.yaml:16: {ways}[0].check: expected && or ||, found b at character 3 of 'a b'",
         f"m.yaml:17: {ways}[1].check: expected a text, found an empty text",
-        f"m.yaml:17: {ways}[1].trigger: {unknown} trigger instance, found 't'; instances must have it",
+        f"m.yaml:17: {ways}[1].trigger: {unknown} trigger instance, found 't'; define it under instances",
         f"m.yaml:18: {ways}[2].check: expected a text, found nothing",
         f"m.yaml:19: {ways}[3].next: expected {states}, found nothing",
         f"m.yaml:19: {ways}[3].check: {unknown} check instance, found 'aa'; did you mean a?",
@@ -260,7 +261,7 @@ profiles:
   in-maintenance:
     transitions: [{check: a, next: operational}]
 """
-    alone = "to have a name of its own, found"
+    alone = "to have a unique name, found"
     assert warnings(text) == [
         "m.yaml:2: intervals.notify: there is no such key, so it is ignored",
         "m.yaml:3: keys: there is no such key, so it is ignored",

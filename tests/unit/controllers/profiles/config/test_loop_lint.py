@@ -88,4 +88,6 @@ def test_a_check_of_the_file_tells_where() -> None:
     text = FILE.replace("check: BACK,", 'check: "!near",').replace("FIRST", "due").replace("SECOND", "due")
     [told] = loader.load(text.replace("CANCELLED", "over").encode(), registries_with_test_plugins(), {}).warnings[-1:]
     assert told.key == "profiles[0].in-maintenance.transitions[0].check"
-    assert told.problem.endswith("the node would go back and forth. A notice check with `when: over` waits for the end")
+    assert told.problem.endswith(
+        "the node would go back and forth. A notice check with `when: over` waits for the end of the maintenance"
+    )

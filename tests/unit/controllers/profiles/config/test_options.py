@@ -151,7 +151,7 @@ def test_a_text_that_yaml_changes_is_told(written: str, becomes: str) -> None:
     toy, told = read(Toy, f"name: {written}\n")
     assert toy.name == becomes
     assert [str(each) for each in told] == [
-        f"config:1: name: {written} is read as {becomes}; if it is meant as it stands, put it in quotes: '{written}'"
+        f"config:1: name: {written} is read as {becomes}; to keep it unchanged, put it in quotes: '{written}'"
     ]
 
 

@@ -41,6 +41,7 @@ profiles:
     transitions: [{check: "!needed", next: operational}]
 """
 NEEDED = "os: needed (no label example.com/needed)"
+NOTHING_TO_SET = "does not wait for a label or annotation that a person can set"
 OPEN = "os: approved (annotation example.com/approved=true)"
 APPROVED = MetadataChange(field=MetadataField.ANNOTATION, key="example.com/approved", value="true")
 SIGNED = MetadataChange(field=MetadataField.LABEL, key="example.com/signed", value="ops")
@@ -136,7 +137,7 @@ def test_an_order_of_maintenance_is_no_approval_but_can_be_named() -> None:
     with pytest.raises(ApprovalError) as error:
         choose(idle)
     assert str(error.value) == (
-        "no profile waits for an approval; --check could name os: needed (label example.com/needed=true)"
+        "no profile is waiting for an approval; possible with --check: os: needed (label example.com/needed=true)"
     )
     assert choose(idle, check="needed").changes == (
         MetadataChange(field=MetadataField.LABEL, key="example.com/needed", value="true"),
@@ -148,8 +149,8 @@ def test_who_could_mean_several_is_asked_which_one() -> None:
     with pytest.raises(ApprovalError) as error:
         choose(found)
     assert str(error.value) == (
-        "which one? There are os: approved (annotation example.com/approved=true); "
-        "os: signed (label example.com/signed=ops). Name it with --profile and --check"
+        "several approvals are possible: os: approved (annotation example.com/approved=true); "
+        "os: signed (label example.com/signed=ops). Choose one with --profile and --check"
     )
     assert choose(found, check="signed").changes == (SIGNED,)
     assert choose(found, profile="os", check="approved").changes == (APPROVED,)
@@ -158,9 +159,17 @@ def test_who_could_mean_several_is_asked_which_one() -> None:
 @pytest.mark.parametrize(
     ("profile", "check", "why"),
     [
-        ("gpu", "", "profile gpu waits for no approval"),
-        ("gpu", "approved", "check approved of profile gpu waits for nothing that a person can set"),
-        ("", "says", f"check says waits for nothing that a person can set; --check could name {NEEDED}; {OPEN}"),
+        ("gpu", "", "profile gpu is not waiting for an approval"),
+        (
+            "gpu",
+            "approved",
+            f"check approved of profile gpu {NOTHING_TO_SET}",
+        ),
+        (
+            "",
+            "says",
+            f"check says {NOTHING_TO_SET}; possible with --check: {NEEDED}; {OPEN}",
+        ),
     ],
 )
 def test_what_is_not_there_is_told(profile: str, check: str, why: str) -> None:

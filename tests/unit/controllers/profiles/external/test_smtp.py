@@ -95,7 +95,7 @@ async def test_a_login_without_tls_is_for_this_machine_only(
     assert not taken.over_tls
     monkeypatch.setattr(smtp, "_LOCAL_HOSTS", set())
     said = await refusal(SmtpServer(offers_auth=True), tls, replace(LETTER, login=LOGIN))
-    assert said.endswith("does not offer TLS, and a password is not sent without")
+    assert said.endswith("does not offer TLS, without which no password is sent")
 
 
 @pytest.mark.parametrize(
@@ -114,36 +114,36 @@ async def test_a_login_goes_the_first_way_that_is_offered(tls: ssl.SSLContext, l
 
 async def test_a_refused_login_is_tried_once(tls: ssl.SSLContext) -> None:
     server = SmtpServer(offers_auth=True, auth_mechanisms="PLAIN LOGIN CRAM-MD5", replies={"AUTH": b"535 wrong\r\n"})
-    assert "does not take user us" in await refusal(server, tls, replace(LETTER, login=LOGIN))
+    assert "refused user us" in await refusal(server, tls, replace(LETTER, login=LOGIN))
     assert len([command for command in server.commands if command.startswith("AUTH")]) == 1
 
 
 async def test_logins_that_we_do_not_know_and_broken_ones_are_told_of(tls: ssl.SSLContext) -> None:
     letter = replace(LETTER, login=replace(LOGIN, identity=""))
     said = await refusal(SmtpServer(offers_auth=True, auth_mechanisms="XOAUTH2 NTLM"), tls, letter)
-    assert said.endswith("offers only other logins than PLAIN, LOGIN and CRAM-MD5: 'xoauth2, ntlm'")
+    assert said.endswith("supports none of PLAIN, LOGIN and CRAM-MD5, only: 'xoauth2, ntlm'")
     server = SmtpServer(offers_auth=True, auth_mechanisms="CRAM-MD5", replies={"AUTH": b"334 not-base64!\r\n"})
     assert "Invalid CRAM-MD5 challenge" in await refusal(server, tls, letter)
 
 
 async def test_a_server_without_logins_is_told_of(tls: ssl.SSLContext) -> None:
-    assert "leave out auth" in await refusal(SmtpServer(), tls, replace(LETTER, login=LOGIN))
+    assert "remove auth" in await refusal(SmtpServer(), tls, replace(LETTER, login=LOGIN))
 
 
 async def test_a_refused_login_does_not_tell_the_password(tls: ssl.SSLContext) -> None:
     server = SmtpServer(offers_auth=True, replies={"AUTH": f"535 {SECRET} is wrong\r\n".encode()})
     said = await refusal(server, tls, replace(LETTER, login=LOGIN))
-    assert said.endswith("does not take user us: it said '535 (hidden) is wrong'")
+    assert said.endswith("refused user us: '535 (hidden) is wrong'")
 
 
 async def test_one_refused_recipient_refuses_the_letter(tls: ssl.SSLContext) -> None:
     said = await refusal(SmtpServer(replies={"RCPT": b"550-no such\r\n550 user\r\n"}), tls)
-    assert said.endswith("does not take recipient x@b: it said '550 no such user'")
+    assert said.endswith("refused recipient x@b: '550 no such user'")
 
 
 async def test_a_letter_that_is_not_taken_is_an_error(tls: ssl.SSLContext) -> None:
     said = await refusal(SmtpServer(replies={"letter": b"452 disk full\r\n"}), tls)
-    assert said.endswith("does not take the letter: it said '452 disk full'")
+    assert said.endswith("refused the message: '452 disk full'")
 
 
 async def test_what_is_said_after_a_letter_was_taken_does_not_matter(tls: ssl.SSLContext) -> None:
@@ -167,17 +167,17 @@ async def test_what_comes_in_the_open_is_not_taken_for_an_answer_behind_tls(
 ) -> None:
     server = SmtpServer(tls=server_tls, replies={"STARTTLS": b"220 go ahead\r\n250-evil\r\n250 AUTH PLAIN\r\n"})
     said = await refusal(server, tls, replace(LETTER, login=LOGIN))
-    assert said.endswith("does not let anybody log in; leave out auth")
+    assert said.endswith("does not support authentication; remove auth")
 
 
 @pytest.mark.parametrize(
     ("greeting", "problem"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n", "does not speak SMTP: it said 'HTTP/1.1 400 Bad Request'"),
-        (b"\x00\xff\x16\x03\n", "does not speak SMTP: it said ''"),
-        (b"220-more\r\n" * 10_000, "does not speak SMTP: its reply has no end"),
-        (b"220 " + b"x" * 100_000, "does not speak SMTP: its reply has no end"),
-        (b"554 go away\r\n", "does not take us: it said '554 go away'"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "does not speak SMTP: it answered 'HTTP/1.1 400 Bad Request'"),
+        (b"\x00\xff\x16\x03\n", "does not speak SMTP: it answered ''"),
+        (b"220-more\r\n" * 10_000, "does not speak SMTP: its reply is too long"),
+        (b"220 " + b"x" * 100_000, "does not speak SMTP: its reply is too long"),
+        (b"554 go away\r\n", "refused the connection: '554 go away'"),
     ],
 )
 async def test_garbage_is_told_in_a_sentence(tls: ssl.SSLContext, greeting: bytes, problem: str) -> None:
@@ -186,7 +186,7 @@ async def test_garbage_is_told_in_a_sentence(tls: ssl.SSLContext, greeting: byte
 
 async def test_a_server_that_hangs_up_is_told_of(tls: ssl.SSLContext) -> None:
     async with serve_connections(lambda _, writer: writer.close()) as address:
-        with pytest.raises(ExternalError, match="hung up"):
+        with pytest.raises(ExternalError, match="closed the connection"):
             await smtp.deliver(replace(LETTER, server=address), tls=tls, timeout=SOON)
 
 
@@ -220,13 +220,13 @@ async def test_a_cancelled_delivery_ends_at_once(tls: ssl.SSLContext) -> None:
 async def test_addresses_cannot_smuggle_commands(tls: ssl.SSLContext) -> None:
     server = SmtpServer()
     said = await refusal(server, tls, replace(LETTER, recipients=("x@b>\r\nRCPT TO:<z@b",)))
-    assert "there is a line break in it" in said
+    assert "it contains a line break" in said
     assert not any("z@b" in command for command in server.commands)
 
 
 async def test_addresses_beyond_ascii_need_a_server_that_takes_them(tls: ssl.SSLContext) -> None:
     envelope = replace(LETTER, recipients=("jürgen@b",))
-    assert "letters beyond ASCII" in await refusal(SmtpServer(), tls, envelope)
+    assert "non-ASCII characters" in await refusal(SmtpServer(), tls, envelope)
     server = SmtpServer(replies={"EHLO": b"250-x\r\n250 SMTPUTF8\r\n"})
     assert len(await deliver(server, tls, envelope)) == 1
     assert "MAIL FROM:<us@a> SMTPUTF8" in server.commands

@@ -106,11 +106,11 @@ async def test_a_profile_that_contradicts_itself_drains_its_node_a_few_times_an_
             and not (item.before or {"spec": {}})["spec"].get("unschedulable")
         ]
         assert 8 <= len(cordons) <= 20
-        said = next(item for item in own_events(cluster, "n1") if item["reason"] == "MaintenanceGoesInCircles")
-        assert (said.get("note") or said["message"]).startswith("profile os goes in circles")
+        said = next(item for item in own_events(cluster, "n1") if item["reason"] == "ProfileTransitionLoop")
+        assert (said.get("note") or said["message"]).startswith("profile os loops: it enters and leaves maintenance")
         found = await explain(cluster.admin, load_configuration(CIRCLE), "n1", external=None)
-        assert any("profile os goes in circles" in item for item in found.notes)
+        assert any("profile os loops: it enters and leaves maintenance" in item for item in found.notes)
         known = seen[0].statuses.get("n1")
         assert known is not None
         [veto] = [way.veto for report in known.reports for way in report.transitions]
-        assert re.fullmatch(r"it goes in circles: it left operational \d+ times within \S+, so it waits 5m\. .*", veto)
+        assert re.fullmatch(r"the profile loops: it left operational \d+ times within \S+, so it waits 5m\. .*", veto)

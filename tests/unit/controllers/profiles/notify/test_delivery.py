@@ -139,7 +139,7 @@ async def test_what_makes_no_sense_is_not_tried_again(receiver: Receiver) -> Non
         receiver.poster.enqueue("team", replace(SLACK, message="{{ .Nope }}"), a_message())
         await receiver.poster.flush(MINUTE)
     assert receiver.states() == [DeliveryState.LOST]
-    assert receiver.deliveries[0].problem.startswith("the template message cannot be filled in")
+    assert receiver.deliveries[0].problem.startswith("the template message cannot be rendered")
 
 
 async def test_messages_about_a_node_keep_their_order(receiver: Receiver) -> None:
@@ -185,7 +185,7 @@ async def test_no_more_may_wait_than_there_is_room_for(clock: Clock) -> None:
         for node in range(5):
             receiver.poster.enqueue("team", SLACK, a_message(f"n{node}"))
         assert receiver.states() == [DeliveryState.LOST, DeliveryState.LOST]
-        assert "no more may" in receiver.deliveries[0].problem
+        assert "the queue is full" in receiver.deliveries[0].problem
         assert receiver.poster.queued == 3
         receiver.is_up = True
         await receiver.poster.flush(MINUTE)
@@ -200,7 +200,7 @@ async def test_who_waits_too_long_for_its_turn_is_given_up(clock: Clock) -> None
         await receiver.poster.flush(timedelta(days=1))
     lost = [item for item in receiver.deliveries if item.state is DeliveryState.LOST]
     assert len(lost) == 5
-    assert any("it waited for its turn for more than 2m0s" in item.problem for item in lost)
+    assert any("it was queued for more than 2m0s" in item.problem for item in lost)
     assert receiver.clock.now() - a_message().now < 10 * MINUTE
 
 
@@ -228,7 +228,7 @@ async def test_it_ends_at_once_and_tells_what_was_not_sent(receiver: Receiver) -
     assert receiver.clock.now() - began < SECOND
     lost = [item for item in receiver.deliveries if item.state is DeliveryState.LOST]
     assert [(item.instance, item.node) for item in lost] == [("team", "n1"), ("team", "n1"), ("stuck", "n2")]
-    assert {item.problem for item in lost} == {"this process ends before it could be sent"}
+    assert {item.problem for item in lost} == {"the operator shut down before it was sent"}
     assert receiver.poster.queued == 0
 
 

@@ -232,7 +232,7 @@ def test_a_file_may_have_nothing_but_notifications() -> None:
         ("- notify: [oops]", "notifications[0].notify: expected the name of a notification instance, found 'oops'"),
         ("- events: [NoticeLate]", "notifications[0].notify: expected a list of texts, found nothing"),
         ("- {notify: [ops], events: [NoticeLat]}", "found the text 'NoticeLat'; did you mean NoticeLate?"),
-        ("- {notify: [ops], events: [NoticeLate], after: 30m}", "notifications[0].after: it is about"),
+        ("- {notify: [ops], events: [NoticeLate], after: 30m}", "notifications[0].after: it applies only to"),
         ("- {notify: [ops], after: -1m}", "notifications[0].after: expected a duration that is not negative"),
         (
             "- {notify: [ops], event: [NoticeLate]}",

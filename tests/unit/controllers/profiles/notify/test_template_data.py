@@ -85,7 +85,7 @@ def test_the_check_finds_what_go_refuses_for_every_node() -> None:
         ("{{ .Profile.Curent }}", "message:1:12: there is no .Curent in string; did you mean Current?"),
         (
             "{{ .Client.Status }}",
-            f"message:1:4: .Client is a live object of the Go controller, which there is not here; {INSTEAD}",
+            f"message:1:4: .Client is a live object of the Go controller, which Haulout does not have; {INSTEAD}",
         ),
         ("{{ .Node.Name", "message:1:14: expected }}, found the end of the template: an action is not closed"),
     ],

@@ -294,7 +294,7 @@ SLACK = "{hook: 'https://h/', channel: c, message: m}"
     [
         (
             "{type: hourly, config: {}}",
-            "type: expected a plugin, found 'hourly'; there are oneshot, periodic, scheduled",
+            "type: expected a plugin, found 'hourly'; known types: oneshot, periodic, scheduled",
         ),
         ("{type: periodic}", "config: expected a mapping, found nothing; {} is enough"),
         ("{type: periodic, config: null}", "config: expected a mapping, found nothing; {} is enough"),
@@ -323,7 +323,7 @@ def test_a_schedule_is_refused_likewise(schedule: str, told: str) -> None:
         (
             "slack",
             "{hook: Your hook, channel: c, message: m}",
-            "hook: found something else than a web address, expected",
+            "hook: found no valid URL, expected",
         ),
         (
             "mail",
@@ -331,7 +331,7 @@ def test_a_schedule_is_refused_likewise(schedule: str, told: str) -> None:
             "address: found 'nowhere', expected host:port, such as smtp.example.com:587",
         ),
         ("slack", "{hook: 'https://h/', channel: c, message: '{{ .Node'}", "message: message:1:9: expected }}"),
-        ("prometheusInstant", "{url: nope, query: up, expr: value}", "url: found something else than a web address"),
+        ("prometheusInstant", "{url: nope, query: up, expr: value}", "url: found no valid URL"),
         ("prometheusInstant", "{url: 'http://p/', query: up, expr: value >}", "expr: expected a value at character 8"),
         ("slackThread", BAD_PERIOD, "period: found less than a second, which counts as one, expected a duration"),
         ("alterLabel", "{key: a b}", "key: found 'a b', expected a name such as ready or example.com/ready"),

@@ -91,8 +91,8 @@ def test_it_says_why_and_until_when(folder: Path, now: datetime, phase: str) -> 
     ("value", "words"),
     [
         ("nowhere:MoonPhase", "cannot be loaded"),
-        ("haulout_moonphase:PHASES", "is no plugin"),
-        ("haulout.controllers.profiles.plugins.checks.has_label:HasLabel", "has a type that is taken"),
+        ("haulout_moonphase:PHASES", "is not a plugin"),
+        ("haulout.controllers.profiles.plugins.checks.has_label:HasLabel", "is ignored: another plugin has its type"),
     ],
 )
 def test_what_cannot_be_used_is_left_out_and_told(
@@ -109,4 +109,4 @@ def test_of_two_that_take_one_type_the_first_is_there_and_the_other_told(
 ) -> None:
     install(folder, declared() | {"again": declared()["moonPhase"]})
     assert moon_phase(phases=("new",)).type == "moonPhase"
-    assert "plugin moonPhase of haulout_moonphase:MoonPhase has a type that is taken" in caplog.text
+    assert "plugin moonPhase of haulout_moonphase:MoonPhase is ignored: another plugin has its type" in caplog.text

@@ -94,7 +94,7 @@ async def test_an_edit_starts_and_stops_what_is_followed(clock: Clock) -> None:
     async with running_informers(clock, CAPACITY, a_node("n1"), a_pod("shop/a", on="n1")) as informers:
         await informers.apply_configuration(STAGGER)
         assert informers.watched_resources == ["leases"]
-        with pytest.raises(InformerNotSynced, match="pods are not followed"):
+        with pytest.raises(InformerNotSynced, match="pods are not watched"):
             informers.cluster_view().pods_on("n1")
         await informers.apply_configuration(CAPACITY)
         assert informers.watched_resources == ["pods"]
@@ -118,7 +118,7 @@ async def test_leases_are_followed_only_where_plugins_look(clock: Clock) -> None
 async def test_what_is_not_known_yet_is_not_taken_for_empty_and_wakes_who_asked(clock: Clock) -> None:
     async with running_informers(clock, NOTHING, a_node("n1"), a_pod("shop/a", on="n1")) as informers:
         informers.profile_informers.use(CAPACITY)  # without waiting for it
-        with pytest.raises(InformerNotSynced, match="pods are not known yet"):
+        with pytest.raises(InformerNotSynced, match="pods are not synced yet"):
             informers.cluster_view("n1").pods_on("n1")
         await informers.settle()
         assert informers.woken_nodes == ["n1"]
@@ -281,7 +281,7 @@ async def test_a_notification_shows_the_whole_node_and_its_failure_is_told(
         informers.api.remove("nodes", "n1")
         informers.profile_informers.send(NotificationRequest("tell", "os", State.REQUIRED), observed)
         await informers.settle(timedelta(minutes=1))
-        assert "notification gone about node n1: the configuration was edited meanwhile" in caplog.text
+        assert "notification gone about node n1: it was removed from the configuration meanwhile" in caplog.text
         assert "notification tell about node n1: its node cannot be read" in caplog.text
 
 

@@ -97,8 +97,8 @@ def test_a_comparison_with_something_else_than_a_number_is_never_met(values: lis
         (a_pod("p", memory="5Gi"), {}, "too little memory"),
         (a_pod("p", cpu="1"), {"pods": [a_pod("q", cpu="1001m")]}, "too little cpu"),
         (a_pod("p", cpu="1"), {"pods": [a_pod("q", cpu="2").with_status(phase="Succeeded")]}, None),
-        (a_pod("p"), {"has": {"pods": "1"}, "pods": [a_pod("q")]}, "it has no place for another pod"),
-        (a_pod("p"), {"has": {}}, "it has no place for another pod"),
+        (a_pod("p"), {"has": {"pods": "1"}, "pods": [a_pod("q")]}, "it has too many pods"),
+        (a_pod("p"), {"has": {}}, "it has too many pods"),
         (a_pod("p"), {"unschedulable": True}, "it is cordoned"),
         (a_pod("p", tolerations=[{"operator": "Exists"}]), {"unschedulable": True}, None),
         (a_pod("p"), {"taints": [{"key": "gpu", "effect": "NoSchedule"}]}, "its taint gpu is not tolerated"),
@@ -116,7 +116,7 @@ def test_why_a_node_does_not_take_a_pod(pod: RawObject, node: dict[str, Any], wh
 def test_a_host_port_can_be_taken_once() -> None:
     pod = a_pod("p", containers=[{"name": "c", "ports": [{"hostPort": 80}]}])
     assert rejected(pod) is None
-    assert rejected(pod, pods=[pod]) == "a host port is taken"
+    assert rejected(pod, pods=[pod]) == "a host port is in use"
     assert set(
         place_pods([pending_pod(pod), pending_pod(pod | {"metadata": {"name": "q"}})], [capacity()]).unschedulable
     ) == {"q"}
@@ -128,13 +128,13 @@ def test_why_nothing_fits_is_told_in_numbers() -> None:
     assert place_pods(wants, rooms).unschedulable == {
         "shop/p": "too little cpu (2 of 3 nodes), it is cordoned (1 of 3 nodes)"
     }
-    assert place_pods(wants, []).unschedulable == {"shop/p": "there is no other node that takes pods"}
+    assert place_pods(wants, []).unschedulable == {"shop/p": "there is no other schedulable node"}
 
 
 def test_a_node_takes_as_many_pods_as_it_has_places() -> None:
     found = place_pods([pending_pod(a_pod(name)) for name in ("a", "b", "c")], [capacity(has={"pods": "2"})])
     assert found.assignments == {"a": "n1", "b": "n1"}
-    assert found.unschedulable == {"c": "it has no place for another pod (1 of 1 nodes)"}
+    assert found.unschedulable == {"c": "it has too many pods (1 of 1 nodes)"}
 
 
 def test_the_largest_goes_first() -> None:

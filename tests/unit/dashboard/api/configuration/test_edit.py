@@ -50,7 +50,7 @@ def test_an_edit_that_says_the_same_is_the_same_with_all_its_secrets() -> None:
     assert found.edited is not None
     assert found.edited.profiles == loaded(GOOD).profiles
     [finding] = [item for item in found.findings if item.level == "info"]
-    assert "${HOOK_TOKEN} is not looked at here" in finding.message
+    assert "${HOOK_TOKEN} is not resolved in the preview" in finding.message
 
 
 @pytest.mark.parametrize("name", ENVIRON)

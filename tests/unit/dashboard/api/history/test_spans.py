@@ -179,7 +179,7 @@ def test_a_drain_is_told_with_what_it_took_and_what_stood_in_its_way() -> None:
     (span,) = all_spans([drained], CurrentState(), at=NOW)
     assert (span.kind, span.title, span.state) == ("drain", "profile os", "Drained")
     assert (span.start, span.end) == (at(2.5), at(3))
-    assert span.why == "12 pods left in 30m; PodDisruptionBudget shop/cart stood in the way for 10m"
+    assert span.why == "12 pods left in 30m; PodDisruptionBudget shop/cart blocked it for 10m"
 
 
 def test_a_drain_that_runs_says_how_far_it_is() -> None:
@@ -235,7 +235,7 @@ def test_notices_in_all_phases(
 
 def test_a_notice_says_whether_it_is_on_time() -> None:
     not_on_time = StatusCondition(
-        type="OnTime", status="False", reason="NotBegun", message="nobody has begun to empty n1"
+        type="OnTime", status="False", reason="DrainNotStarted", message="nobody has begun to empty n1"
     )
     (span,) = all_spans(
         [],

@@ -188,7 +188,7 @@ async def test_that_it_may_not_be_read_is_told(clock: Clock, monkeypatch: pytest
         raise Forbidden("no", code=403, reason="Forbidden")
 
     monkeypatch.setattr(client, "get", refused)
-    with pytest.raises(HistoryUnavailable, match="the history may not be read"):
+    with pytest.raises(HistoryUnavailable, match="no permission to read the history"):
         await records.entries(["n1"])
 
 

@@ -117,8 +117,8 @@ def test_what_can_be_approved_on_the_dashboard_says_so() -> None:
         "os",
         "approved",
     )
-    assert only_command.title == "Let profile os go to maintenance-required"
-    assert only_command.why == "it goes to maintenance-required when approved passed"
+    assert only_command.title == "Let profile os change to maintenance-required"
+    assert only_command.why == "it changes to maintenance-required when approved passed"
     [two] = by_checks("wanted && approved", {"wanted": False, "approved": False})
     assert two.act is None
 
@@ -127,7 +127,7 @@ def test_an_approval_that_other_checks_hold_back_does_not_promise_a_transition()
     checks = {"approved": False, "late": False}
     [only_command] = by_checks("approved && late", checks, state=State.REQUIRED, target=State.IN_MAINTENANCE)
     assert only_command.title == "Approve for profile os"
-    assert only_command.why == "it goes to in-maintenance when approved passed and late passed"
+    assert only_command.why == "it changes to in-maintenance when approved passed and late passed"
 
 
 @pytest.mark.parametrize("kind", list(BlockerKind))

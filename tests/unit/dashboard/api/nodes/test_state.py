@@ -151,18 +151,22 @@ CASES = {
     ),
     "cordoned by hand": Case(NodeState.IDLE, "cordoned by hand, not by Haulout", a_node(cordoned=True)),
     "data that makes no sense": Case(
-        NodeState.BLOCKED, "the operator leaves it alone: expected JSON", observed={"data_problem": "expected JSON"}
+        NodeState.BLOCKED,
+        "Haulout does not manage this node: expected JSON",
+        observed={"data_problem": "expected JSON"},
     ),
     "a mark that makes no sense": Case(
         NodeState.BLOCKED, "annotation haulout.dev/cordon of node n1", a_node(annotations={"haulout.dev/cordon": "{"})
     ),
     # Orders
     "an order that nobody looked at": Case(
-        NodeState.PLANNED, "NodeMaintenance patch waits for the operator", observed={"orders": (order(),)}
+        NodeState.PLANNED,
+        "NodeMaintenance patch has not been processed by the operator yet",
+        observed={"orders": (order(),)},
     ),
     "an order that waits for room": Case(
         NodeState.PLANNED,
-        "NodeMaintenance patch waits for room, and 2 before it: the budget is used up",
+        "NodeMaintenance patch waits for a budget slot (position 3 in the queue): the budget is used up",
         observed={
             "orders": (
                 order(
@@ -231,13 +235,15 @@ CASES = {
     # What was left
     "left by an order": Case(
         NodeState.BLOCKED,
-        "it is kept cordoned for NodeMaintenance old, which is no more",
+        "it is kept cordoned for NodeMaintenance old, which no longer exists",
         cordoned_for("NodeMaintenance/old"),
     ),
     "left by an order, perhaps": Case(
         NodeState.IDLE, node=cordoned_for("NodeMaintenance/old"), observed={"knows_orders": False}
     ),
-    "left by a profile": Case(NodeState.BLOCKED, "for profile old, which is no more", cordoned_for("profile/old")),
+    "left by a profile": Case(
+        NodeState.BLOCKED, "for profile old, which no longer exists", cordoned_for("profile/old")
+    ),
     "held by a profile": Case(
         NodeState.IN_MAINTENANCE, node=cordoned_for("profile/os"), observed={"entries": entry("in-maintenance")}
     ),
@@ -273,7 +279,7 @@ CASES = {
     ),
     "about to be drained": Case(
         NodeState.DRAINING,
-        "os: it is on its way",
+        "os: the transition is in progress",
         in_transition_to("in-maintenance"),
         {"entries": entry("maintenance-required")},
     ),
@@ -345,7 +351,7 @@ CASES = {
     ),
     "on its way back": Case(
         NodeState.RECOVERING,
-        "os: it is on its way",
+        "os: the transition is in progress",
         in_transition_to("operational"),
         {"entries": entry("in-maintenance")},
     ),

@@ -1,1 +1,1 @@
-"""The checks there are, one a module."""
+"""The checks, one per module."""

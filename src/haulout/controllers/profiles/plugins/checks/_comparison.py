@@ -1,4 +1,4 @@
-"""What checks for labels, annotations and conditions say alike."""
+"""Comparisons that checks for labels, annotations and conditions share."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from haulout.controllers.profiles.plugin import CheckResult, fails, passes
 
 
 def compare_value(name: str, found: str | None, wanted: str, *, of: str) -> CheckResult:
-    """Return the verdict on something that must be there, with a certain value if one is `wanted`."""
+    """Return the result for a value that must be present, and equal to `wanted` unless that is empty."""
     if found is None:
         reason = f"{of} has no {name}"
         return fails(reason, reason=reason)
@@ -16,7 +16,7 @@ def compare_value(name: str, found: str | None, wanted: str, *, of: str) -> Chec
 
 
 def compare_condition(kind: str, current: str | None, wanted: str, *, of: str, details: str = "") -> CheckResult:
-    """Return the verdict on a condition that must have a certain status."""
+    """Return the result for a condition that must have a certain status."""
     if current is None:
         reason = f"{of} has no condition {kind}"
         return fails(reason, reason=reason)

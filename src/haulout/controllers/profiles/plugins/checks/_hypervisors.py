@@ -1,4 +1,4 @@
-"""What the checks of hypervisors have in common."""
+"""Helpers for the checks of hypervisors."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +8,10 @@ from haulout.controllers.profiles.plugin import CheckResult, unknown
 
 
 def hypervisor_missing(name: str) -> CheckResult:
-    """Return the verdict if there is no such hypervisor."""
-    return unknown(f"there is no hypervisor {name} (hypervisors.kvm.cloud.sap), so nothing is known of it")
+    """Return the result if the hypervisor does not exist."""
+    return unknown(f"Hypervisor {name} (hypervisors.kvm.cloud.sap) does not exist")
 
 
 def status_of(hypervisor: RawObject) -> Mapping[str, Any]:
-    """Return its status."""
     status = hypervisor.get("status")
     return status if isinstance(status, Mapping) else {}

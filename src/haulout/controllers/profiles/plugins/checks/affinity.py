@@ -22,14 +22,14 @@ from haulout.core.text_format import format_count, format_list
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affinity(Check):
-    """Lets nodes without delicate pods go first, so that such pods move as seldom as possible.
+    """Lets nodes without sensitive pods go first, so that sensitive pods move as seldom as possible.
 
-    Delicate is a pod that prefers operational nodes: among its preferred node affinity is an expression with the key
+    A pod is sensitive if it prefers operational nodes: its preferred node affinity contains an expression with the key
     `cloud.sap/maintenance-state`, the operator `In` and the only value `operational`. While nodes of the same profile
-    in `maintenance-required` have no such pod, those which have one wait. When they are evicted at last, most nodes are
-    operational again, and they come to stay there.
+    in `maintenance-required` have no such pod, nodes that have one wait. By the time their pods are evicted, most nodes
+    are operational again, and the pods can stay where they are scheduled.
 
-    It makes sense in `maintenance-required` only.
+    Use it in `maintenance-required` only.
     """
 
     type = "affinity"
@@ -37,13 +37,12 @@ class Affinity(Check):
     needs = frozenset({Need.PODS})
 
     min_operational: int = option(
-        "Pass at once if at least so many nodes of the profile are operational, since delicate pods then find a place "
-        "to stay. With 0 that does not matter.",
+        "Pass at once if at least this many nodes of the profile are operational: pods that prefer such nodes then "
+        "have a place. 0 disables this.",
         default=0,
     )
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         if context.state is not State.REQUIRED:
             return check_error(_wrong_state_text(context.state))
         node, cluster = context.node.name, context.cluster
@@ -62,18 +61,17 @@ class Affinity(Check):
         first = [name for name in waiting if not _has_preferring_pods(name, cluster)]
         if first:
             which = f"{format_list(first)} which {'has' if len(first) == 1 else 'have'} none"
-            return _with_reason(fails, f"node {node} has pods that prefer operational nodes, and lets go first {which}")
+            return _with_reason(fails, f"node {node} has pods that prefer operational nodes, and waits for {which}")
         return _with_reason(
             passes, f"all nodes of profile {context.profile} that wait have pods that prefer operational nodes"
         )
 
     def problems_in(self, state: State) -> Iterator[str]:
-        """Yield why it makes no sense in other states."""
+        """Yield why the check makes no sense in states other than maintenance-required."""
         if state is not State.REQUIRED:
             yield _wrong_state_text(state)
 
     def topics(self, node: str) -> tuple[str, ...]:
-        """Return what wakes the node."""
         del node
         return topics.STATES, topics.POD_PREFERENCE
 

@@ -12,18 +12,17 @@ from haulout.controllers.profiles.view import topics
 class AnyLabel(Check):
     """Passes if any node of the cluster has a label and, if a value is given, exactly this value.
 
-    The node itself is one of them. Negated, it is a switch for the whole cluster: as long as one node carries the
-    label, nothing happens.
+    This includes the node itself. Negated, it is a switch for the whole cluster: as long as one node has the label,
+    nothing happens.
     """
 
     type = "anyLabel"
     example = "key: example.com/freeze\nvalue: 'true'"
 
     key: str = option("The label's key.", required=True)
-    value: str = option("The value it must have. Without it, or if it is empty, any will do.", default="")
+    value: str = option("The value it must have. Without it, or if it is empty, any value passes.", default="")
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         label_text = f"label {self.key}={self.value}" if self.value else f"label {self.key}"
         first = min(self._nodes_with_label(context), default=None)
         return fails(f"no node has the {label_text}") if first is None else passes(f"node {first} has the {label_text}")
@@ -34,6 +33,5 @@ class AnyLabel(Check):
                 yield observed.node.name
 
     def topics(self, node: str) -> tuple[str, ...]:
-        """Return what wakes the node."""
         del node
         return (topics.label(self.key),)

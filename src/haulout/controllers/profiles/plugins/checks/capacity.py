@@ -18,16 +18,16 @@ _DAEMON_SET = "DaemonSet"
 class Capacity(Check):
     """Passes if the pods that would have to leave the node would fit on other nodes. This check is Haulout's own.
 
-    Looked at are requests of all resources, the number of pods that a node takes, host ports, taints and tolerations,
-    node selectors and required node affinity. Nodes that are cordoned, not ready or in maintenance do not count, nor
-    do those that have taken a slot for it.
+    It considers requests of all resources, the maximum number of pods per node, host ports, taints and tolerations,
+    node selectors and required node affinity. Nodes that are cordoned, not ready or in maintenance do not count as
+    targets, nor do nodes that have taken a slot for it.
 
-    Pods that do not move do not count either: those of DaemonSets, static pods, pods that have ended or are on their
-    way out, and pods without a controller, which nobody would start again.
+    Pods that do not move are ignored: those of DaemonSets, static pods, pods that have ended or are being deleted, and
+    pods without a controller, which nothing would recreate.
 
-    It keeps maintenance from starting when there is clearly no room. It is no promise: volumes, affinity between pods
-    and topology spread are not looked at, pods that wait for a node elsewhere may be quicker, and an autoscaler might
-    make room that is not there yet.
+    It prevents maintenance from starting when there is clearly too little capacity. It is no guarantee: it ignores
+    volumes, affinity between pods and topology spread, other pending pods may be scheduled first, and an autoscaler
+    might add capacity that does not exist yet.
     """
 
     type = "capacity"
@@ -35,7 +35,6 @@ class Capacity(Check):
     needs = frozenset({Need.PODS, Need.FREE_CAPACITY})
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         leaving = [pending_pod(pod) for pod in context.cluster.pods_on(context.node.name) if _must_move(pod)]
         if not leaving:
             return passes(f"no pod would have to leave node {context.node.name}", pods=0, homeless=[])
@@ -47,13 +46,12 @@ class Capacity(Check):
             return passes(f"{moving} would fit on {format_count(len(capacities), 'other node')}", **info)
         first = min(unschedulable)
         reason = (
-            f"{len(unschedulable)} of {moving} would find no place: "
+            f"{len(unschedulable)} of {moving} do not fit on other nodes: "
             f"{format_list(sorted(unschedulable))}; {first}: {unschedulable[first]}"
         )
         return fails(reason, **info)
 
     def topics(self, node: str) -> tuple[str, ...]:
-        """Return what wakes the node."""
         return topics.pods(node), topics.CAPACITY, topics.MAINTENANCE_ROOM
 
 
@@ -66,7 +64,7 @@ def _must_move(pod: RawObject) -> bool:
 
 
 def _target_capacities(context: PluginContext) -> Iterator[NodeCapacity]:
-    """Yield the nodes that pods could go to, in the order of their names."""
+    """Yield the capacities of the nodes that pods could move to, in the order of their names."""
     leaving = {other.node.name for other in context.cluster.nodes_in(State.IN_MAINTENANCE)} | {context.node.name}
     for observed in sorted(context.cluster.nodes(), key=lambda observed: observed.node.name):
         if observed.node.name in leaving or observed.node.spec.unschedulable or not _is_ready(observed.node):

@@ -10,7 +10,7 @@ from haulout.controllers.profiles.plugins.checks._hypervisors import hypervisor_
 from haulout.controllers.profiles.view import topics
 from haulout.core.yaml_decoder import did_you_mean
 
-_ZERO_VALUES: Mapping[str, Any] = {  # the fields that can be compared, and what they are if they are left out
+_ZERO_VALUES: Mapping[str, Any] = {  # the fields that can be compared, with the values they have if absent
     "evicted": False,
     "numInstances": 0,
     "libVirtVersion": "",
@@ -31,10 +31,10 @@ class CheckHypervisor(Check):
     The Hypervisor (`hypervisors.kvm.cloud.sap/v1`) has the name of the node. The keys are names of fields of its
     status: `evicted` (true or false), `numInstances` (a number), `traits` (a list of texts, in any order), and the
     texts `libVirtVersion`, `hypervisorVersion`, `hypervisorId`, `serviceId`, `internalIp` and `specHash`. Values must
-    be of exactly these types. All given ones must be equal; a field that is not in the status counts as false, 0 or
-    empty. Without any key it is enough that the Hypervisor exists.
+    have exactly these types. All given fields must be equal; a field that is not in the status counts as false, 0 or
+    empty. Without any key, the check passes if the Hypervisor exists.
 
-    If there is no Hypervisor the check does not pass, negated or not.
+    If there is no Hypervisor, the check does not pass, negated or not.
     """
 
     type = "checkHypervisor"
@@ -46,7 +46,6 @@ class CheckHypervisor(Check):
     )
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         found = context.cluster.hypervisor(context.node.name)
         if found is None:
             return hypervisor_missing(context.node.name)
@@ -55,20 +54,19 @@ class CheckHypervisor(Check):
             current = status.get(key, _ZERO_VALUES.get(key))
             if key not in _ZERO_VALUES or not _is_same_type(current, wanted):
                 return check_error(
-                    f"field {key} of hypervisor {context.node.name} is {current!r}, which cannot be {wanted!r}"
+                    f"field {key} of hypervisor {context.node.name} is {current!r}, "
+                    f"which cannot be compared with {wanted!r}"
                 )
         for key, wanted in self.fields.items():
             current = status.get(key, _ZERO_VALUES[key])
             if _comparable(current) != _comparable(wanted):
                 return fails(f"{key} of hypervisor {context.node.name} is {current!r}, not {wanted!r}")
-        return passes(f"hypervisor {context.node.name} is as it should be")
+        return passes(f"hypervisor {context.node.name} has all required values")
 
     def topics(self, node: str) -> tuple[str, ...]:
-        """Return what wakes the node."""
         return (topics.hypervisor(node),)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense in the configuration."""
         for key, wanted in self.fields.items():
             if key not in _ZERO_VALUES:
                 yield (
@@ -80,7 +78,7 @@ class CheckHypervisor(Check):
 
 
 def _is_same_type(one: Any, other: Any) -> bool:
-    """Tell whether two values are of exactly the same type."""
+    """Return whether two values have exactly the same type."""
     return type(one) is type(other) and (
         not isinstance(one, list) or all(isinstance(item, str) for item in (*one, *other))
     )

@@ -24,14 +24,14 @@ MIN_VERSION = Version(0, 1, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSemver(Check):
-    """Passes if the node is behind: its label holds a lower version than that of some other node.
+    """Passes if the node is outdated: the version in its label is lower than that of some other node.
 
-    Versions are strict semantic versions: `MAJOR.MINOR.PATCH`, perhaps with `-pre-release` and `+build`, without a `v`
-    in front. A pre-release is lower than its release, and build metadata does not count. The highest version in the
-    cluster counts as at least 0.1.0. Values of other nodes that are no versions are skipped.
+    Versions are strict semantic versions: `MAJOR.MINOR.PATCH`, optionally with `-pre-release` and `+build`, without a
+    leading `v`. A pre-release is lower than its release, and build metadata is ignored. The highest version in the
+    cluster counts as at least 0.1.0. Values of other nodes that are not versions are skipped.
 
-    A node without the label does not pass, negated or not: it cannot be told whether it is behind. If its own value is
-    no version, the check could not be made, which is an error.
+    For a node without the label, the check does not pass, negated or not, since it is unknown whether the node is
+    outdated. If the node's own value is not a version, the check fails with an error.
     """
 
     type = "clusterSemver"
@@ -43,7 +43,6 @@ class ClusterSemver(Check):
     )
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         written = context.node.metadata.labels.get(self.key)
         if written is None:
             return unknown(f"node {context.node.name} has no label {self.key}, so there is no version to compare")
@@ -67,7 +66,6 @@ class ClusterSemver(Check):
                 continue
 
     def topics(self, node: str) -> tuple[str, ...]:
-        """Return what wakes the node."""
         del node
         scoped = (topics.label(PROFILE_LABEL),) if self.profile_scoped else ()
         return (topics.label(self.key), *scoped)

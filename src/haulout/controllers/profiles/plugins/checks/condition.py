@@ -14,8 +14,8 @@ STATUSES = ("True", "False", "Unknown")
 class Condition(Check):
     """Passes if a condition in the node's status has a certain status.
 
-    A condition that the node does not have does not pass, whatever status is asked for. Quote the status: without
-    quotes YAML reads `True` as a truth value, which arrives as `true` and never matches.
+    If the node does not have the condition, the check does not pass, whatever the status. Quote the status: without
+    quotes YAML parses `True` as a boolean, which becomes `true` and never matches.
     """
 
     type = "condition"
@@ -25,7 +25,6 @@ class Condition(Check):
     status: str = option("The status that it must have: `'True'`, `'False'` or `'Unknown'`, in quotes.", required=True)
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         found = next(
             (condition for condition in context.node.status.conditions if condition.type == self.condition), None
         )
@@ -38,12 +37,11 @@ class Condition(Check):
         )
 
     def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield what will not do what was probably meant."""
         yield from status_warnings(self.status)
 
 
 def status_warnings(status: str) -> Iterator[tuple[str, str]]:
-    """Yield why a condition will never have a status."""
+    """Yield why a condition can never have a status."""
     meant = next((known_status for known_status in STATUSES if known_status.lower() == status.lower()), None)
     if meant not in (None, status):
         yield "status", f"found {status}, which no condition ever is; expected '{meant}', in quotes"

@@ -11,16 +11,15 @@ from haulout.controllers.profiles.plugins.checks._comparison import compare_valu
 class HasAnnotation(Check):
     """Passes if the node has an annotation and, if a value is given, exactly this value.
 
-    Changes that a trigger has made in the same step already count.
+    Changes by triggers in the same reconcile already count.
     """
 
     type = "hasAnnotation"
     example = "key: example.com/approved-by"
 
     key: str = option("The annotation's key.", required=True)
-    value: str = option("The value it must have. Without it, or if it is empty, any will do.", default="")
+    value: str = option("The value it must have. Without it, or if it is empty, any value passes.", default="")
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         found = context.node.metadata.annotations.get(self.key)
         return compare_value(f"annotation {self.key}", found, self.value, of=f"node {context.node.name}")

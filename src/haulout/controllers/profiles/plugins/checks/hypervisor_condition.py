@@ -16,9 +16,9 @@ from haulout.controllers.profiles.view import topics
 class HypervisorCondition(Check):
     """Passes if a condition of the node's Hypervisor has a certain status.
 
-    The Hypervisor (`hypervisors.kvm.cloud.sap/v1`) has the name of the node. A condition that it does not have does not
-    pass, whatever status is asked for. If there is no Hypervisor the check does not pass, negated or not. Quote the
-    status: without quotes YAML reads `True` as a truth value, which arrives as `true` and never matches.
+    The Hypervisor (`hypervisors.kvm.cloud.sap/v1`) has the name of the node. If it does not have the condition, the
+    check does not pass, whatever the status. If there is no Hypervisor, the check does not pass, negated or not. Quote
+    the status: without quotes YAML parses `True` as a boolean, which becomes `true` and never matches.
     """
 
     type = "hypervisorCondition"
@@ -29,7 +29,6 @@ class HypervisorCondition(Check):
     status: str = option("The status that it must have: `'True'`, `'False'` or `'Unknown'`, in quotes.", required=True)
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         name = context.node.name
         hypervisor = context.cluster.hypervisor(name)
         if hypervisor is None:
@@ -42,11 +41,9 @@ class HypervisorCondition(Check):
         return _comparison.compare_condition(self.condition, current, self.status, of=f"hypervisor {name}")
 
     def topics(self, node: str) -> tuple[str, ...]:
-        """Return what wakes the node."""
         return (topics.hypervisor(node),)
 
     def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield what will not do what was probably meant."""
         yield from status_warnings(self.status)
 
 

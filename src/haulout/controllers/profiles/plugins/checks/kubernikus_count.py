@@ -28,7 +28,7 @@ _OK = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretReference:
-    """Where a Secret is."""
+    """A reference to a Secret."""
 
     name: str = option("The Secret's name.", default="")
     namespace: str = option("The Secret's namespace.", default="")
@@ -36,18 +36,17 @@ class SecretReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSizesQuery:
-    """The question how many nodes a Kubernikus cluster should have; the answer is a number."""
+    """An external query for the desired number of nodes of a Kubernikus cluster; the result is a number."""
 
     cluster: str
     secret: SecretReference
 
     @property
     def max_age(self) -> timedelta | None:
-        """How old an answer may be."""
         return None
 
     async def fetch(self, external: ExternalClient) -> int:
-        """Ask Keystone for a token, and Kubernikus for the cluster."""
+        """Get a token from Keystone, and the cluster from Kubernikus."""
         settings = await keystone.read_settings(external, namespace=self.secret.namespace, secret=self.secret.name)
         token = await keystone.fetch_token(external, settings)
         host = f"kubernikus.{settings.region}.cloud.sap"
@@ -55,19 +54,19 @@ class PoolSizesQuery:
         headers = {"x-auth-token": token, "Accept": "application/json"}
         status, body = await external.request("GET", url, headers=headers)
         if status != _OK:
-            raise ExternalError(f"{host} answered {status} when asked for cluster {self.cluster}")
-        return _total_size(body, where=f"what {host} says of cluster {self.cluster}")
+            raise ExternalError(f"{host} answered {status} to the request for cluster {self.cluster}")
+        return _total_size(body, where=f"the response of {host} for cluster {self.cluster}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernikusCount(Check):
     """Passes if the cluster has at least as many nodes as the pools of its Kubernikus cluster should have.
 
-    Use it where maintenance replaces nodes: the next one is not taken before the last one's successor has come.
+    Use it where maintenance replaces nodes: the next node starts only after the replacement of the last one has joined.
 
     The credentials come from the key `cloudprovider.conf` of a Secret or, if none is named, from the file
-    `./provider/cloudprovider.conf`. Kubernikus is asked again after `intervals.requeue`. If it does not answer, or says
-    something else than the sizes of node pools, the check could not be made, which is an error.
+    `./provider/cloudprovider.conf`. Kubernikus is queried again after `intervals.requeue`. If it does not answer, or
+    its response does not contain the sizes of node pools, the check fails with an error.
     """
 
     type = "kubernikusCount"
@@ -79,10 +78,9 @@ class KubernikusCount(Check):
     )
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         result = context.cluster.query_result(PoolSizesQuery(cluster=self.cluster, secret=self.cloud_provider_secret))
         if result is None:
-            reason = f"Kubernikus has not said yet how many nodes cluster {self.cluster} should have"
+            reason = f"waiting for Kubernikus to respond how many nodes cluster {self.cluster} should have"
             return unknown(reason, reason=reason)
         if result.problem:
             return check_error(result.problem)
@@ -92,7 +90,7 @@ class KubernikusCount(Check):
         return passes(reason, reason=reason) if current >= wanted else fails(reason, reason=reason)
 
     def permissions(self, namespace: str) -> tuple[Permission, ...]:
-        """Return what it takes to read the Secret, if there is one."""
+        """Return the permission to read the Secret, if one is named."""
         del namespace
         secret = self.cloud_provider_secret
         if not (secret.name and secret.namespace):
@@ -100,7 +98,6 @@ class KubernikusCount(Check):
         return (Permission(("get",), "", "secrets", secret.namespace, "read credentials", names=(secret.name,)),)
 
     def topics(self, node: str) -> tuple[str, ...]:
-        """Return what wakes the node."""
         del node
         return (topics.NODE_COUNT,)
 

@@ -28,48 +28,46 @@ from haulout.core.text_format import format_list
 from haulout.core.yaml_decoder import TextFormat
 from haulout.kube.rbac import Permission
 
-# Which nodes share a limit, and how a limit on nodes in maintenance is kept exactly.
+# Scopes: which nodes share a limit on nodes in maintenance.
 #
-# A budget has no name. What is limited is one thing, the set of nodes in maintenance, and each check that limits it
-# says
-# over which nodes it counts (its scope) and how many there may be. So two instances with different limits over the same
-# nodes, one for each zone and another for all of them, and instances of the same name in an edited file all agree on
-# what
-# is taken: they count the same nodes.
+# A limit has no name. The limited quantity is always the set of nodes in maintenance; each check defines over which
+# nodes it counts (its scope) and how many there may be. So instances with different limits over the same nodes, such as
+# one for each zone and another for all zones, and instances of the same name in an edited file, count the same nodes
+# and agree on what is taken.
 #
-# How a limit is kept while several processes decide at the same time, on copies of the cluster that may be old, tells
-# `haulout.budget.slots`: there is one ledger for the limits of all checks, and for the budget that profiles share with
-# maintenances on a person's order. These have slots in it, too; a check counts only those that profiles have taken.
+# `haulout.budget.slots` explains how a limit stays exact while several processes decide at the same time with stale
+# caches: one ledger serves the limits of all checks and the budget that profiles share with NodeMaintenances. These
+# have slots in the ledger, too; a check counts only the slots of profiles.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeScope:
-    """Nodes with certain labels, those that have a certain profile, or all."""
+    """Nodes with certain labels, nodes with a certain profile, or all nodes."""
 
     labels: tuple[tuple[str, str], ...] = ()
     profile: str = ""
-    excluded_after: timedelta | None = None  # how long a node in maintenance counts; None: as long as it is
+    excluded_after: timedelta | None = None  # how long a node in maintenance counts; None: without limit
 
     def covers(self, observed: ObservedNode) -> bool:
-        """Tell whether a node is one of those that share the limit."""
+        """Return whether a node shares the limit."""
         labels = observed.node.metadata.labels
         if self.profile and self.profile not in observed.profiles:
             return False
         return all(labels.get(key) == value for key, value in self.labels)
 
     def counts(self, observed: ObservedNode, now: datetime) -> bool:
-        """Tell whether a node counts that is in maintenance or, if its label does not say so yet, is on its way."""
+        """Return whether a node in maintenance counts, or one on its way there whose label does not show it yet."""
         if not self.covers(observed):
             return False
         if self.excluded_after is None or observed.state != State.IN_MAINTENANCE:
             return True
         if observed.problem:
-            return True  # how long it has been there cannot be read: it would be rash not to count it
+            return True  # unknown how long it has been in maintenance: count it, to be safe
         ends = self.excluded_at(observed)
         return ends is not None and now < ends
 
     def excluded_at(self, observed: ObservedNode) -> datetime | None:
-        """Return when a node in maintenance does not count any more; None if that cannot be told from its data."""
+        """Return when a node in maintenance stops counting; None if its data does not show that."""
         latest = max(self._transitions(observed), default=None)
         return None if latest is None or self.excluded_after is None else add_saturating(latest, self.excluded_after)
 
@@ -79,7 +77,7 @@ class NodeScope:
         return (status.transition for status in statuses if status.transition is not None)
 
     def __str__(self) -> str:
-        """Return it for people: the labels that nodes share, as a selector."""
+        """Return the scope for people: the labels that nodes share, as a selector."""
         return ",".join(f"{key}={value}" for key, value in self.labels) or "the whole cluster"
 
 
@@ -90,46 +88,48 @@ LIMIT = TextFormat("a number other than 0, or a share from 1% to 100%", parse_am
 class MaxMaintenance(Check):
     """Passes if fewer than `max` nodes are in maintenance, in the whole cluster or in the node's group.
 
-    A node counts if its label `cloud.sap/maintenance-state` says `in-maintenance`, whichever profile has brought it
-    there. The node itself is no exception. A node that was deleted does not count, though what it did may be missing.
+    A node counts if its label `cloud.sap/maintenance-state` is `in-maintenance`, whichever profile has set it. This
+    includes the node itself. A deleted node does not count, even if its capacity is still missing.
 
-    With `groupBy`, only nodes count that have the same values of these labels as the node. A label that the node does
-    not have, or that is empty, groups nothing. With `profile`, only nodes count whose profile label names this profile;
-    they may be in maintenance because of another.
+    With `groupBy`, only nodes count that have the same values of these labels as the node. A label that is missing or
+    empty on the node is ignored. With `profile`, only nodes count whose profile label names this profile; they may be
+    in maintenance because of another profile.
 
     The limit is exact. A transition into maintenance first takes a slot in a ledger in the cluster, by
-    compare-and-swap: also two controllers that both believe to lead cannot let in one node too many. Several instances
-    with different limits, scopes and names count the same nodes, so that one for each zone and one for all go together.
+    compare-and-swap: even two controllers that both believe to be the leader cannot exceed the limit. Several instances
+    with different limits, scopes and names count the same nodes, so one for each zone and one for all zones can be
+    combined.
 
-    Nodes that are out of service for another reason, on a person's order or because they are down, do not count here.
-    The section `budget` of the file counts all of them, for all who take nodes out of service. Both hold together.
+    Nodes that are unavailable for other reasons, because of a NodeMaintenance or because they are down, do not count
+    here. The section `budget` of the file counts all unavailable nodes, whatever the cause. Both limits apply.
 
-    Beyond what the SAP maintenance-controller offers: `max` can be a share such as `20%`, which is of the nodes in the
-    scope, rounded down, and at least 1. And `limits` sets other limits for some of the groups.
+    Beyond the SAP maintenance-controller: `max` can be a percentage such as `20%` of the nodes in the scope, rounded
+    down and at least 1. And `limits` sets other limits for some of the groups.
     """
 
     type = "maxMaintenance"
     example = "max: 10%\ngroupBy:\n- topology.kubernetes.io/zone\nlimits:\n  topology.kubernetes.io/zone=eu-1c: 1"
 
     max: int | str = option(
-        "How many nodes may be in maintenance: a number, or a share of the nodes in scope.", required=True, kind=LIMIT
+        "How many nodes may be in maintenance: a number, or a percentage of the nodes in scope.",
+        required=True,
+        kind=LIMIT,
     )
     profile: str = option("Count only nodes whose profile label names this profile.", default="")
-    group_by: tuple[str, ...] = option("Keys of labels: count only nodes with the same values of them.", default=())
-    group_label: str = option("One more such key. Deprecated: use `groupBy`.", default="")
+    group_by: tuple[str, ...] = option("Label keys: count only nodes with the same values of these labels.", default=())
+    group_label: str = option("One more label key. Deprecated: use `groupBy`.", default="")
     skip_after: timedelta = option(
-        "Do not count nodes whose last transition (of `profile`, if that is set and has one) is at least so long ago; "
-        "such as those that were forgotten. Nodes without any transition are skipped, too. Without it, all count.",
+        "Do not count nodes whose last transition (of `profile`, if that is set and has one) is at least this long "
+        "ago. Nodes without any transition are not counted, either. By default all count.",
         default=timedelta(),
     )
     limits: Mapping[str, str] = option(
-        "Limits instead of `max` for some groups, by their labels as `scope` names them in what the check says: "
+        "Limits instead of `max` for some groups, by their labels as in `scope` of the result of the check: "
         "`key=value`, or `key=value,key=value` in the order of `groupBy`.",
         default={},
     )
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         scope = self._scope(context)
         limit = self._limit(scope, context)
         counted = sorted(self._counted_nodes(scope, context), key=lambda observed: observed.node.name)
@@ -141,25 +141,23 @@ class MaxMaintenance(Check):
         return fails(f"{reason}: {names}" if names else reason, requeue_at=_next_exclusion(scope, counted), **info)
 
     def claims(self, context: PluginContext) -> tuple[Claim, ...]:
-        """Return the slot, if the check passes."""
+        """Return the slot claim, if the check passes."""
         if not self.evaluate(context).passed:
             return ()
         scope = self._scope(context)
         return (SlotClaim(limit=self._limit(scope, context), scope=scope),)
 
     def permissions(self, namespace: str) -> tuple[Permission, ...]:
-        """Return what it takes to take slots."""
+        """Return the permissions to take slots."""
         return slots.permissions(namespace)
 
     def topics(self, node: str) -> tuple[str, ...]:
-        """Return what wakes the node."""
         del node
         shares = any("%" in str(limit) for limit in (self.max, *self.limits.values()))
         size = (topics.NODE_COUNT, *((topics.label(PROFILE_LABEL),) if self.profile else ())) if shares else ()
         return (topics.MAINTENANCE_ROOM, *size, *(topics.label(key) for key in self._keys()))
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense in the configuration."""
         yield from _limit_problems("max", self.max)
         for group, limit in self.limits.items():
             yield from _limit_problems(f"limits.{group}", limit)
@@ -171,7 +169,6 @@ class MaxMaintenance(Check):
                 yield f"limits.{group}", f"{format_list(foreign)} is not in groupBy, so there is no such group"
 
     def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield what will not do what was probably meant."""
         if isinstance(self.max, int) and self.max < 0:
             yield "max", f"found {self.max}, with which the check never passes"
         if self.group_label:
@@ -196,7 +193,7 @@ class MaxMaintenance(Check):
         own_name = context.node.name
         counts_itself = context.node.metadata.labels.get(STATE_LABEL) == State.IN_MAINTENANCE
         for observed in context.cluster.nodes_in(State.IN_MAINTENANCE):
-            # A slot that the node took before a crash is no reason to refuse it another one.
+            # A slot that the node took before a crash does not block the node itself.
             if (observed.node.name != own_name or counts_itself) and scope.counts(observed, context.now):
                 yield observed
 

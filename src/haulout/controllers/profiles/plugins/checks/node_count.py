@@ -10,9 +10,9 @@ from haulout.core.text_format import format_count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCount(Check):
-    """Passes if the cluster has at least a number of nodes, in whatever state they are.
+    """Passes if the cluster has at least a number of nodes, whatever their state.
 
-    Use it where maintenance replaces nodes: the next one is not taken before the last one's successor has come.
+    Use it where maintenance replaces nodes: the next node starts only after the replacement of the last one has joined.
     """
 
     type = "nodeCount"
@@ -21,13 +21,11 @@ class NodeCount(Check):
     count: int = option("How many nodes there must be; not 0.", required=True)
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         current = len(context.cluster.nodes())
         outcome = passes if current >= self.count else fails
         reason = f"the cluster has {format_count(current, 'node')}, {self.count} needed"
         return outcome(reason, current=current, expected=self.count)
 
     def topics(self, node: str) -> tuple[str, ...]:
-        """Return what wakes the node."""
         del node
         return (topics.NODE_COUNT,)

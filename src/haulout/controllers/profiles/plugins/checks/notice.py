@@ -15,7 +15,7 @@ _DEFAULT_KINDS = tuple(kind for kind in MaintenanceKind if kind is not Maintenan
 
 
 class When(StrEnum):
-    """What is looked for."""
+    """The phase of a maintenance that a check matches."""
 
     DUE = "due"
     ACTIVE = "active"
@@ -36,26 +36,26 @@ class _NoticeReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeCheck(Check):
-    """Passes if a maintenance that somebody announced for the node is due, has begun, or is over.
+    """Passes if a maintenance that is announced for the node is due, has begun, or is over.
 
     Clouds, people and other tools announce maintenance by MaintenanceNotices: `kubectl get mn` lists them.
 
-    - `due`: one is less than `leadTime` away, or has begun. If emptying the node has taken longer than that before, it
-      is due that much earlier.
+    - `due`: one is less than `leadTime` away, or has begun. If draining the node took longer than that before, it is
+      due that much earlier.
     - `active`: one has begun, and is not over.
     - `over`: none is due or has begun, nor is one so near that the profile takes the node out of service for it,
-      whatever the `leadTime` here is: what a profile took it does not give back only to take it again. A maintenance
-      that was cancelled, and one whose notice was deleted, is over; one that its source calls failed is not, until a
-      person says so.
+      whatever the `leadTime` here is: a profile does not return a node only to take it out of service again for the
+      same maintenance. A maintenance that was cancelled, and one whose notice was deleted, is over. One that its source
+      reports as failed is not over until a person says so.
 
-    A node of which nobody announced anything has nothing due, and all is over.
+    For a node without notices, nothing is due and everything is over.
     """
 
     type = "notice"
     example = "when: due\nleadTime: 15m\nkinds: [Reboot, Stop, Terminate]"
     needs = frozenset({Need.NOTICES})
 
-    when: When = option("What is looked for: `due`, `active` or `over`.", default=When.DUE)
+    when: When = option("What the check looks for: `due`, `active` or `over`.", default=When.DUE)
     lead_time: timedelta = option("How long before its start a maintenance is due.", default=DEFAULT_LEAD)
     kinds: tuple[MaintenanceKind, ...] = option(
         "What may happen to the machine: Reboot, Stop, Migrate, Terminate, Freeze, Unknown. Others are ignored; by "
@@ -65,7 +65,6 @@ class NoticeCheck(Check):
     sources: tuple[str, ...] = option("Only notices of these sources, such as oci or aws. By default all.", default=())
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         readings = sorted(self._readings(context), key=lambda reading: reading.notice.name)
         requeue_at = min((reading.timing.until for reading in readings if reading.timing.until), default=None)
         phases = {reading.notice.name: str(reading.timing.phase) for reading in readings}
@@ -77,18 +76,16 @@ class NoticeCheck(Check):
         if matching:
             return passes(_format_readings(matching), requeue_at=requeue_at, notices=phases)
         others = [reading for reading in readings if not reading.timing.phase.is_over]
-        return fails(_format_readings(others) or "nothing is announced", requeue_at=requeue_at, notices=phases)
+        return fails(_format_readings(others) or "no maintenance is announced", requeue_at=requeue_at, notices=phases)
 
     def matches(self, notice: MaintenanceNotice, *, now: datetime) -> bool:
-        """Tell whether a maintenance is what it looks for: due, begun, or for `over` either."""
+        """Return whether a maintenance matches: it is due or active; for `over`, either of them."""
         return self._read(notice, now=now).matches
 
     def topics(self, node: str) -> tuple[str, ...]:
-        """Return what wakes the node."""
         return (topics.notices(node),)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense."""
         if self.lead_time < timedelta():
             yield "leadTime", "expected a duration that is not negative"
         if not self.kinds:
@@ -105,13 +102,13 @@ class NoticeCheck(Check):
                 yield found
 
     def _as_taken(self, found: _NoticeReading, context: PluginContext) -> _NoticeReading:
-        """Return a maintenance as those see it that took the node for it, if they did."""
+        """Return the maintenance as read by the checks that took the node out of service for it, if they did."""
         readings: list[_NoticeReading] = []
 
         def outcome(check: Check) -> bool | None:
             if not isinstance(check, NoticeCheck) or check.when is When.OVER:
                 return None
-            readings.append(check._read(found.notice, now=context.now))  # noqa: SLF001 - of one of its own kind
+            readings.append(check._read(found.notice, now=context.now))  # noqa: SLF001 - another instance of this class
             return readings[-1].matches
 
         if context.would_lead_here(outcome):
@@ -120,7 +117,7 @@ class NoticeCheck(Check):
         return replace(found, timing=replace(found.timing, until=until))
 
     def _read(self, notice: MaintenanceNotice, *, now: datetime) -> _NoticeReading:
-        """Return how a maintenance stands, and whether it is what this looks for."""
+        """Return the phase of a maintenance, and whether it matches."""
         lead = max(self.lead_time, timedelta(seconds=notice.status.predicted_drain_seconds))
         found = phase_at(notice.spec, now=now, lead=lead)
         pressing = (NoticePhase.ACTIVE,) if self.when is When.ACTIVE else (NoticePhase.DUE, NoticePhase.ACTIVE)

@@ -32,7 +32,7 @@ _VECTOR = "vector"
 
 
 class InstantQueryResult(msgspec.Struct, frozen=True):
-    """What Prometheus says: what kind of result, and its samples."""
+    """A response of Prometheus: the type of the result, and its samples."""
 
     kind: str
     samples: tuple[float, ...]
@@ -41,18 +41,17 @@ class InstantQueryResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class InstantQuery:
-    """The question what a query gives now; the answer is a `InstantQueryResult`."""
+    """An external query to Prometheus; the result is an `InstantQueryResult`."""
 
     url: str
     query: str
 
     @property
     def max_age(self) -> timedelta | None:
-        """How old an answer may be."""
         return None
 
     async def fetch(self, external: ExternalClient) -> InstantQueryResult:
-        """Ask by POST, as long queries need, and by GET where that is not allowed."""
+        """Send a POST, as long queries require, or a GET where POST is not allowed."""
         address = f"{self.url.rstrip('/')}/api/v1/query"
         form = urlencode({"query": self.query})
         status, body = await external.request(
@@ -67,12 +66,12 @@ class InstantQuery:
 class PrometheusInstant(Check):
     """Passes if an expression holds for the value of an instant query to Prometheus.
 
-    The query must give a vector with exactly one sample: aggregate it with `sum`, `max` or the like, and wrap a scalar
-    in `vector(…)`. Its value is `value` in the expression, such as `value < 0.8`. The result of the expression is taken
-    as a truth value; a number holds unless it is 0.
+    The query must return a vector with exactly one sample: aggregate it with `sum`, `max` or the like, and wrap a
+    scalar in `vector(…)`. Its value is `value` in the expression, such as `value < 0.8`. The result of the expression
+    is used as a boolean; a number holds unless it is 0.
 
-    Without any sample the check does not pass, negated or not: nothing is known. Several samples, a server that does
-    not answer and an expression that cannot be evaluated are errors. The server is asked again after
+    Without any sample the check does not pass, negated or not: the result is unknown. Several samples, a server that
+    does not answer, and an expression that cannot be evaluated are errors. The server is queried again after
     `intervals.requeue`.
     """
 
@@ -84,11 +83,10 @@ class PrometheusInstant(Check):
     expr: str = option("The expression that must hold for `value`.", default="")
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         info: dict[str, Any] = {"url": without_password(self.url), "query": self.query, "expr": self.expr}
         result = context.cluster.query_result(InstantQuery(self.url, self.query))
         if result is None:
-            return unknown(f"{without_password(self.url)} was not asked yet", **info)
+            return unknown(f"{without_password(self.url)} was not queried yet", **info)
         if result.problem:
             return check_error(result.problem, **info)
         return self._check_value(result, info)
@@ -112,9 +110,8 @@ class PrometheusInstant(Check):
         return outcome(f"{self.expr} is {str(holds).lower()} for the value {json_number(value)}", **info)
 
     def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield what will not do what was probably meant."""
         if not _is_address(self.url):
-            yield "url", "found something else than a web address, expected such as http://prometheus:9090"
+            yield "url", "found no valid URL, expected one such as http://prometheus:9090"
         if not self.query:
             yield "query", "without a query Prometheus only answers with an error"
         try:
@@ -127,14 +124,14 @@ class PrometheusInstant(Check):
 
 
 def json_number(value: float) -> float | str:
-    """Return a number as JSON can hold it."""
+    """Return a number, or a text if JSON cannot represent it."""
     if math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
 
 
 def without_password(url: str) -> str:
-    """Return an address without a password in it."""
+    """Return a URL with its password redacted."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -169,7 +166,7 @@ def _parse_response(status: int, body: bytes, *, where: str) -> InstantQueryResu
     try:
         response = msgspec.json.decode(body, type=_Body)
     except (msgspec.ValidationError, msgspec.DecodeError):
-        raise ExternalError(f"{where} answered {status} with something that is not Prometheus's") from None
+        raise ExternalError(f"{where} answered {status} with something that is not a Prometheus response") from None
     if response.status != "success" or response.data is None:
         error_text = ": ".join(part for part in (response.error_type, response.error) if part)
         raise ExternalError(f"{where} answered {status}{f': {error_text}' if error_text else ''}")
@@ -177,7 +174,7 @@ def _parse_response(status: int, body: bytes, *, where: str) -> InstantQueryResu
     try:
         samples = tuple(_value(sample) for sample in response.data.result) if kind == _VECTOR else ()
     except (KeyError, IndexError, TypeError, ValueError):
-        raise ExternalError(f"{where} answered with a vector that cannot be read") from None
+        raise ExternalError(f"{where} answered with a vector that cannot be parsed") from None
     return InstantQueryResult(kind, samples, response.warnings)
 
 

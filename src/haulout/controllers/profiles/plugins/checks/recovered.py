@@ -13,7 +13,7 @@ from haulout.core.instants import add_saturating
 from haulout.core.text_format import format_duration, format_list, format_time
 
 _DAEMON_SET = "DaemonSet"
-# What the DaemonSet controller adds to its pods, so that they stay and start where others do not.
+# Tolerations that the DaemonSet controller adds to its pods, so that they run on nodes that other pods avoid.
 _DAEMON_SET_TOLERATIONS = tuple(
     Toleration(key=f"node.kubernetes.io/{key}", operator="Exists", effect=effect)
     for key, effect in (
@@ -32,21 +32,21 @@ _HOST_NETWORK_TOLERATION = Toleration(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered(Check):
-    """Passes if the node is well again: proof of recovery before the next node starts. This check is Haulout's own.
+    """Passes if the node has recovered, so that the next node can start. This check is Haulout's own.
 
-    The node must be Ready, without a break for as long as `readyFor` says. Each DaemonSet that should run on it must
-    have a pod there that is ready, unless `daemonSets` is off. With `workloads`, those whose pods were evicted from
-    the node must be available again: have as many available pods as they want, or as they had before the eviction if
-    that were fewer.
+    The node must be Ready without interruption for at least `readyFor`. Each DaemonSet that should run on it must have
+    a ready pod there, unless `daemonSets` is off. With `workloads`, the workloads whose pods were evicted from the node
+    must be available again: they must have as many available pods as they want, or as they had before the eviction if
+    those were fewer.
 
-    Which workloads these are, and how many of their pods were available, the operator writes to the annotation
-    `haulout.dev/workloads-before` of the node when it cordons it, so that the next leader waits for the same ones. If
-    somebody has edited the annotation so that it cannot be read, the check does not pass, and says so; without the
-    annotation no workload is waited for. It is removed when the node is operational.
+    When the operator cordons the node, it writes these workloads with their numbers of available pods to the annotation
+    `haulout.dev/workloads-before`, so that the next leader waits for the same ones. If someone has edited the
+    annotation so that it cannot be parsed, the check does not pass and says why; without the annotation the check waits
+    for no workload. The annotation is removed when the node is operational.
 
-    Use it on the way out of `in-maintenance`, together with a check that tells that the work is done: a node that has
-    not even been rebooted yet looks recovered, too. Together with `maxMaintenance` it stops the procession at the first
-    node that does not come back.
+    Use it on the way out of `in-maintenance`, together with a check that shows that the work is done: a node that has
+    not been rebooted yet looks recovered, too. Together with `maxMaintenance` it stops the rollout at the first node
+    that does not recover.
     """
 
     type = "recovered"
@@ -58,7 +58,6 @@ class Recovered(Check):
     workloads: bool = option("Whether workloads that were evicted from the node must be available.", default=False)
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         return (
             self._node_problem(context)
             or (self._daemon_set_problem(context) if self.daemon_sets else None)
@@ -67,27 +66,25 @@ class Recovered(Check):
         )
 
     def topics(self, node: str) -> tuple[str, ...]:
-        """Return what wakes the node."""
         daemons = (topics.pods(node), topics.DAEMON_SETS) if self.daemon_sets else ()
         return tuple(dict.fromkeys((*daemons, *((topics.pods(node), topics.evicted(node)) if self.workloads else ()))))
 
     @property
     def needs_workload_record(self) -> bool:
-        """Whether it asks who was evicted."""
         return self.workloads
 
     def _node_problem(self, context: PluginContext) -> CheckResult | None:
         node = context.node.name
         ready = next((condition for condition in context.node.status.conditions if condition.type == "Ready"), None)
         if ready is None:
-            return unknown(f"node {node} does not say whether it is Ready")
+            return unknown(f"node {node} has no condition Ready")
         if ready.status != "True":
             return fails(f"node {node} is not Ready{_details(ready)}")
         since = ready.last_transition_time
         if not self.ready_for:
             return None
         if since is None:
-            return unknown(f"node {node} does not say since when it is Ready")
+            return unknown(f"condition Ready of node {node} has no lastTransitionTime")
         end = add_saturating(since, self.ready_for)
         if context.now >= end:
             return None
@@ -146,7 +143,7 @@ def _is_ready(pod: RawObject) -> bool:
 
 
 def _should_run(daemon_set: RawObject, node: Node) -> bool:
-    """Tell whether a DaemonSet wants a pod on a node, as its controller decides it."""
+    """Return whether a DaemonSet wants a pod on a node, by the rules of the DaemonSet controller."""
     if "deletionTimestamp" in daemon_set["metadata"]:
         return False
     spec = daemon_set.get("spec", {}).get("template", {}).get("spec", {})

@@ -24,20 +24,20 @@ from haulout.kube.rbac import Permission
 
 _INSTANT = timedelta(microseconds=1)
 _DURATION = timedelta(seconds=1)
-_MAX_LEASES = 1000  # all of them are looked at
+_MAX_LEASES = 1000  # all of them are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stagger(Check):
-    """Passes if enough time is over since the last nodes passed: it lets through `parallel` nodes per `duration`.
+    """Passes if enough time has passed since the last nodes passed: it lets `parallel` nodes pass per `duration`.
 
-    The memory is a number of leases, `leaseName-0`, `leaseName-1` and so on. A lease is free if it is not there or its
-    time is over. A transition that rests on this check takes one: its holder is then the node. It is taken by
-    compare-and-swap before anything else happens, so two nodes never get the same. Just looking takes nothing, nor does
-    a node whose other checks fail, nor a negated stagger.
+    The state is in leases named `leaseName-0`, `leaseName-1` and so on. A lease is free if it does not exist or has
+    expired. A transition that depends on this check takes one, with the node as holder. The lease is taken by
+    compare-and-swap before anything else happens, so two nodes never take the same one. Evaluating the check takes no
+    lease, nor does a node whose other checks fail, nor a negated stagger.
 
-    A lease keeps the duration it was taken with: a new `duration` in the file counts from the next time on. Leases are
-    never deleted; delete one by hand to let the next node through at once.
+    A lease keeps the duration with which it was taken: a new `duration` in the file applies from the next time on.
+    Leases are never deleted; delete one manually to let the next node pass at once.
     """
 
     type = "stagger"
@@ -50,14 +50,13 @@ class Stagger(Check):
     parallel: int = option("How many leases there are, at most 1000. With 0 the check never passes.", default=1)
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         if self.parallel < 1:
             return fails(f"parallel is {self.parallel}: no node may ever pass", availableInSec=[])
         ends: list[datetime] = []
         for name, lease in self._leases(context):
             end = self._end(name, lease, context)
             if end is None or context.now > end:
-                return passes(f"lease {self.lease_namespace}/{name} is free")
+                return passes(f"Lease {self.lease_namespace}/{name} is free")
             ends.append(end)
         first = min(ends)
         taken = format_count(self.parallel, "lease")
@@ -66,7 +65,7 @@ class Stagger(Check):
         return fails(f"{reason}, at {format_time(first)}", requeue_at=first + _INSTANT, availableInSec=seconds)
 
     def claims(self, context: PluginContext) -> tuple[Claim, ...]:
-        """Return the first lease that is free; nothing if none is."""
+        """Return a claim for the first free lease, if there is one."""
         for name, lease in self._leases(context):
             end = self._end(name, lease, context)
             if end is None or context.now > end:
@@ -92,7 +91,7 @@ class Stagger(Check):
         return (f"{self.lease_name}-{number}" for number in range(min(self.parallel, _MAX_LEASES)))
 
     def _end(self, name: str, lease: Lease | None, context: PluginContext) -> datetime | None:
-        """Return until when a lease is taken; None if it is not, as one that nobody ever renewed."""
+        """Return when a lease expires; None if it is free, as one without a renew time is."""
         if lease is None or lease.spec.renew_time is None:
             return None
         if (self.lease_namespace, name) in context.held_leases:
@@ -101,26 +100,23 @@ class Stagger(Check):
         return add_saturating(lease.spec.renew_time, self.duration if seconds is None else seconds * _DURATION)
 
     def lease_namespaces(self) -> tuple[str, ...]:
-        """Return where the leases are."""
         return (self.lease_namespace,)
 
     def permissions(self, namespace: str) -> tuple[Permission, ...]:
-        """Return what it takes to take the leases."""
+        """Return the permissions to take the leases."""
         del namespace
         names = tuple(self._names())
         place = LEASES.group, LEASES.plural, self.lease_namespace
         if not names:
             return ()
-        # A name cannot restrict making one, as there is no object yet to have it.
+        # RBAC cannot restrict `create` by resourceNames, since the name is not known at authorization time.
         return Permission(("create",), *place, "stagger"), Permission(("patch",), *place, "stagger", names=names)
 
     def topics(self, node: str) -> tuple[str, ...]:
-        """Return what wakes the node."""
         del node
         return tuple(topics.lease(self.lease_namespace, name) for name in self._names())
 
     def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield what will not do what was probably meant."""
         if self.parallel < 1:
             yield "parallel", f"found {self.parallel}, with which the check never passes; expected at least 1"
         if self.parallel > _MAX_LEASES:

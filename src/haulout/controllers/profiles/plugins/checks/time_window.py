@@ -1,8 +1,8 @@
 """The check `timeWindow`.
 
-The rules of time are those of `haulout.core.windows`; here is how they are configured. A calendar file is asked for
-like everything that is outside, so that an edit of it counts without a restart. While it cannot be read, the check
-does not pass: what it would forbid is not known. One that is broken when the configuration is read is told then, too.
+`haulout.core.windows` implements the rules of time; this module defines their configuration. Calendar files are read by
+external queries, so that an edit takes effect without a restart. While a calendar cannot be read, the check does not
+pass, since its blackouts are unknown. An invalid calendar is also reported when the configuration is loaded.
 """
 
 from collections.abc import Iterator
@@ -39,12 +39,11 @@ class Window:
     """One of several windows."""
 
     weekdays: tuple[str, ...] = option("The days on which it starts, such as monday or mon.", default=())
-    start: str = option("After this time of day it is open.", default="")
-    end: str = option("At this time of day it closes.", default="")
+    start: str = option("The time of day at which it opens.", default="")
+    end: str = option("The time of day at which it closes.", default="")
     across_midnight: bool = option("Whether it ends on the day after the one on which it starts.", default=False)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense."""
         if not self.weekdays:
             yield "weekdays", "expected at least one weekday such as monday or mon, found none"
         yield from parse_problems_each("weekdays", self.weekdays, walltime.parse_weekday)
@@ -57,11 +56,11 @@ class Window:
             return
         if walltime.parse_time_of_day(self.start) > walltime.parse_time_of_day(self.end):
             late = f"expected a time before the end, {self.end}, found {self.start}"
-            yield "start", f"{late}; if the window ends on the next day, say so: acrossMidnight: true"
+            yield "start", f"{late}; if the window ends on the next day, set acrossMidnight: true"
 
     @property
     def weekly(self) -> WeeklyWindow:
-        """What it means."""
+        """The window as a value of `haulout.core.windows`."""
         return WeeklyWindow(
             weekdays=frozenset(map(walltime.parse_weekday, self.weekdays)),
             start=walltime.parse_time_of_day(self.start),
@@ -72,27 +71,26 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blackout:
-    """A time in which nothing may be done."""
+    """A period in which nothing may be done."""
 
     start: str = option(
         "When it begins: a date, or a time such as 2026-12-24 18:00 or 2026-12-24T18:00:00Z.", default=""
     )
-    end: str = option("When it is over. A date means the end of that day.", default="")
-    reason: str = option("What it is for; people read this when they ask why nothing happens.", default="")
+    end: str = option("When it ends. A date means the end of that day.", default="")
+    reason: str = option("The reason, which is shown while the check does not pass.", default="")
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense."""
         wrong = [
             *parse_problems("start", self.start, walltime.parse_date_or_time),
             *parse_problems("end", self.end, walltime.parse_date_or_time),
         ]
         yield from wrong
-        # In which zone both are makes no difference here, unless they are less than a day apart.
+        # The time zone of both does not matter here, unless they are less than a day apart.
         if not wrong and (busy := self.busy(UTC)).start >= busy.end:
             yield "end", f"expected a time after the start, {self.start}, found {self.end}"
 
     def busy(self, zone: tzinfo) -> BusyPeriod:
-        """Return what it means; the longest, if it may mean two things."""
+        """Return the blackout as a period; the longest possible one if a time is ambiguous."""
         start, end = walltime.parse_date_or_time(self.start), walltime.parse_date_or_time(self.end)
         if isinstance(end, datetime):
             return BusyPeriod(_instant(start, zone), _instant(end, zone, last=True), self.reason)
@@ -101,13 +99,13 @@ class Blackout:
 
 @dataclass(frozen=True, slots=True)
 class CalendarFileQuery:
-    """Asks for an iCalendar file."""
+    """An external query for an iCalendar file."""
 
     path: str
     max_age: timedelta | None = None
 
     async def fetch(self, external: ExternalClient) -> "Calendar":
-        """Return what the file holds; raises `ExternalError` with what is wrong with it."""
+        """Return the calendar. Raise `ExternalError` if it cannot be read or parsed."""
         data = await external.read_file(self.path)
         try:
             return _read(data, file=self.path)
@@ -117,14 +115,14 @@ class CalendarFileQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindow(Check):
-    """Passes inside of time windows: on some weekdays, strictly between two times of day, in UTC unless told otherwise.
+    """Passes inside time windows: on certain weekdays, strictly between two times of day, in UTC by default.
 
-    A window that ends on the day after its start says `acrossMidnight: true`; its weekdays are those on which it
-    starts. Several windows stand in `windows`; those that overlap or touch are one. Excluded days and blackouts close
-    them all. A blackout comes from the configuration, or is an event in an iCalendar file. With blackouts alone,
+    A window that ends on the day after its start has `acrossMidnight: true`; its weekdays are those on which it starts.
+    Several windows are listed in `windows`; windows that overlap or touch are merged. Excluded days and blackouts close
+    all windows. A blackout is defined in the configuration, or is an event in an iCalendar file. With blackouts alone,
     without any window, the check passes at all other times.
 
-    The page on time windows tells what happens when clocks are changed.
+    The page on time windows explains what happens at daylight saving time changes.
     """
 
     type = "timeWindow"
@@ -135,34 +133,33 @@ class TimeWindow(Check):
         "calendars: [config/holidays.ics]"
     )
 
-    start: str = option("After this time of day it is open, such as 9:30 or 22:00.", default="")
-    end: str = option("At this time of day it closes.", default="")
+    start: str = option("The time of day at which it opens, such as 9:30 or 22:00.", default="")
+    end: str = option("The time of day at which it closes.", default="")
     weekdays: tuple[str, ...] = option("The days on which a window starts, such as monday or mon.", default=())
     exclude: tuple[str, ...] = option("Days of each year that are closed, such as Dec 24.", default=())
     across_midnight: bool = option("Whether a window ends on the day after the one on which it starts.", default=False)
     timezone: str = option("The time zone of all times without one of their own, such as Europe/Berlin.", default="UTC")
     windows: tuple[Window, ...] = option("Several windows, instead of the one above.", default=())
-    blackouts: tuple[Blackout, ...] = option("Times in which nothing may be done.", default=())
+    blackouts: tuple[Blackout, ...] = option("Times in which the check does not pass.", default=())
     calendars: tuple[str, ...] = option("iCalendar files, whose events are blackouts.", default=())
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         calendars: list[Calendar] = []
         for path in self.calendars:
             result = context.cluster.query_result(CalendarFileQuery(path))
             if result is None:
                 return unknown(f"calendar {path} is being read")
             if result.problem:
-                return unknown(f"no calendar, so nobody knows what is forbidden: {result.problem}")
+                return unknown(f"the calendars are not available: {result.problem}")
             calendars.append(result.value)
         return self.result_at(self.timetable(tuple(calendars)), context.now)
 
     def timetable(self, calendars: tuple["Calendar", ...] = ()) -> Timetable:
-        """Return what it means, with what its calendars hold."""
+        """Return the timetable of the check, with the events of its calendars."""
         return _timetable(self, calendars)
 
     def result_at(self, timetable: Timetable, now: datetime) -> CheckResult:
-        """Return what a timetable says."""
+        """Return the result for a timetable at an instant."""
         found = state_at(timetable, now)
         if isinstance(found, Open):
             ends = f" until {walltime.format_instant(found.until, timetable.zone)}" if found.until else ""
@@ -171,7 +168,6 @@ class TimeWindow(Check):
         return CheckResult(False, found.reason, info, found.recheck_at)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense."""
         yield from parse_problems("timezone", self.timezone, walltime.zone)
         yield from parse_problems_each("exclude", self.exclude, walltime.parse_day_of_year)
         for number, path in enumerate(self.calendars):
@@ -181,7 +177,6 @@ class TimeWindow(Check):
             yield from self._own_window.problems()
 
     def files(self) -> Iterator[NamedFile]:
-        """Yield its calendars."""
         for number, path in enumerate(self.calendars):
             yield NamedFile(f"calendars[{number}]", path, partial(_read, file=path))
 
@@ -199,7 +194,7 @@ class TimeWindow(Check):
         return has_blackouts and not self._has_own_window and not self.windows
 
     def weekly(self) -> tuple[WeeklyWindow, ...]:
-        """Return the windows."""
+        """Return the weekly windows; one that is always open if there are only blackouts."""
         if self._has_only_blackouts:
             return (_ALWAYS,)
         own = (self._own_window,) if self._has_own_window else ()
@@ -208,14 +203,14 @@ class TimeWindow(Check):
 
 @lru_cache(maxsize=256)
 def _read(data: bytes, *, file: str) -> "Calendar":
-    from haulout.core import icalendar  # which most have no use for
+    from haulout.core import icalendar  # most configurations do not need it
 
     return icalendar.parse(data, file=file)
 
 
 @lru_cache(maxsize=256)
 def _timetable(check: TimeWindow, calendars: tuple["Calendar", ...]) -> Timetable:
-    """Return what a check means; the same one each time, since it remembers what it has worked out."""
+    """Return the timetable of a check. Cached, since a timetable remembers its computed periods."""
     zone = walltime.zone(check.timezone)
     return Timetable(
         zone=zone,

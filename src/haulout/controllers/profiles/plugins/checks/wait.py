@@ -16,7 +16,8 @@ from haulout.core.walltime import TICK
 class WaitCheck(Check):
     """Passes if the profile has been in its state for longer than `duration`.
 
-    The time counts from the profile's last transition; for a profile that the node has just got, from then on.
+    The time counts from the profile's last transition; for a profile that is new to the node, from its first
+    evaluation.
     """
 
     type = "wait"
@@ -25,17 +26,15 @@ class WaitCheck(Check):
     duration: str = option("How long, such as 90s, 5m or 1h30m. A unit is needed.")
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         since = context.status.transition
         if since is None:
-            return passes("nobody knows since when the profile has been in its state")
+            return passes("the time at which the profile entered its state is unknown")
         over_at = add_saturating(since, duration.parse(self.duration) + TICK)
         if context.now >= over_at:
             return passes(f"{self.duration} is over")
         remaining = over_at - TICK - context.now
-        reason = f"another {format_duration(remaining)} of {self.duration} is to be waited"
+        reason = f"waiting {format_duration(remaining)} more of {self.duration}"
         return fails(reason, requeue_at=over_at, remaining_seconds=remaining.total_seconds())
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense."""
         yield from parse_problems("duration", self.duration, duration.parse)

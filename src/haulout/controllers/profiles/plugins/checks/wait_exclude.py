@@ -12,9 +12,9 @@ from haulout.core.text_format import format_duration, format_time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitExclude(Check):
-    """Passes if the profile has been in its state for longer than `duration`, some weekdays not counted.
+    """Passes if the profile has been in its state for longer than `duration`, without certain weekdays.
 
-    Weekdays are those of UTC. The time counts from the profile's last transition. If that was on an excluded day, it
+    Weekdays are in UTC. The time counts from the profile's last transition. If that was on an excluded day, the time
     counts from the end of that day.
     """
 
@@ -25,10 +25,9 @@ class WaitExclude(Check):
     exclude: tuple[str, ...] = option("The weekdays that do not count, such as saturday or sat.")
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict."""
         since = context.status.transition
         if since is None:
-            return passes("nobody knows since when the profile has been in its state")
+            return passes("the time at which the profile entered its state is unknown")
         excluded = frozenset(map(walltime.parse_weekday, self.exclude))
         needed = duration.parse(self.duration)
         elapsed = excluded_weekdays.elapsed_without(excluded, since=since, now=context.now)
@@ -36,14 +35,11 @@ class WaitExclude(Check):
             return passes(f"{self.duration} is over")
         over_at = excluded_weekdays.elapses_at(excluded, since=since, duration=needed)
         days = ", ".join(walltime.WEEKDAYS[day] for day in sorted(excluded))
-        ends = f"which is over at {format_time(over_at)}" if over_at else "which will never be over"
-        reason = (
-            f"another {format_duration(needed - elapsed)} of {self.duration} without {days} is to be waited, {ends}"
-        )
+        ends = f"until {format_time(over_at)}" if over_at else "which never ends"
+        reason = f"waiting {format_duration(needed - elapsed)} more of {self.duration} without {days}, {ends}"
         return fails(reason, requeue_at=over_at, remaining_seconds=(needed - elapsed).total_seconds())
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense."""
         yield from parse_problems("duration", self.duration, duration.parse)
         yield from parse_problems_each("exclude", self.exclude, walltime.parse_weekday)
         if not self.exclude:

@@ -1,1 +1,1 @@
-"""The notifications there are, one a module."""
+"""The notifications, one per module."""

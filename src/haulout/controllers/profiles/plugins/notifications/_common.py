@@ -1,4 +1,4 @@
-"""What all notifications share: templates filled in, what a message is called, and how an answer is judged."""
+"""Helpers for notifications: rendering of templates, message ids, and validation of responses."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -15,24 +15,24 @@ _ACCEPTED = range(200, 300)
 
 
 def render(key: str, text: str, message: Message) -> str:
-    """Return the template that stands under `key`, filled in."""
+    """Render the template of the option `key`. Raise `UndeliverableMessage` if that fails."""
     try:
         return gotemplate.parse(text, key).render(template_value(message))
     except TemplateError as error:
-        raise UndeliverableMessage(f"the template {key} cannot be filled in: {error}") from None
+        raise UndeliverableMessage(f"the template {key} cannot be rendered: {error}") from None
 
 
 def template_problems(**texts: str) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with templates, by their keys, as `Notification.template_problems` wants it."""
+    """Yield the errors in templates, by key, as `Notification.template_problems` does."""
     for key, text in texts.items():
         for error in check_template(text, key):
             yield key, str(error)
 
 
 def message_id(message: Message) -> str:
-    """Return a name of the message that no other has, and that it has each time it is sent.
+    """Return an id that is unique to the message, and the same each time the message is sent.
 
-    Whoever gets it twice, because an answer of theirs was lost, can tell by it.
+    A receiver can recognize a duplicate by it, which is sent if the response to the first attempt was lost.
     """
     metadata = message.raw_node.get("metadata", {})
     about = () if message.event is None else (message.involved, message.event.name, message.event.key)
@@ -51,8 +51,8 @@ def message_id(message: Message) -> str:
 
 
 def require_accepted(url: str, status: int, body: bytes, *, secrets: Iterable[str] = ()) -> None:
-    """Raise `ExternalError` unless an answer says that all is well."""
+    """Raise `ExternalError` unless the status of the response is 2xx."""
     if status in _ACCEPTED:
         return
     response_text = f": {quote_response(body, secrets=(url, *secrets))}" if body else ""
-    raise ExternalError(f"{origin(url)} does not take the message, with status {status}{response_text}")
+    raise ExternalError(f"{origin(url)} does not accept the message: status {status}{response_text}")

@@ -14,7 +14,7 @@ from haulout.controllers.profiles.plugin import ExternalClient, Message, Notific
 from haulout.controllers.profiles.plugins.notifications._common import message_id, render, template_problems
 from haulout.errors import UndeliverableMessage
 
-_LONGEST_LINE = 900  # of 998 that are allowed
+_LONGEST_LINE = 900  # the limit is 998
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -22,12 +22,12 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 class Mail(Notification):
     """Sends a mail by SMTP.
 
-    The connection goes on behind TLS as soon as the server offers STARTTLS; on port 465 it begins with it. With `auth`
-    a password is sent only behind TLS or to this very machine: by AUTH PLAIN; where the server does not offer that, by
-    LOGIN or CRAM-MD5. If the server refuses one of the recipients, nobody gets the mail.
+    The connection uses TLS if the server offers STARTTLS; on port 465 it uses TLS from the start. With `auth`, a
+    password is sent only over TLS or to localhost: by AUTH PLAIN; if the server does not offer it, by LOGIN or
+    CRAM-MD5. If the server rejects one of the recipients, the mail is sent to none.
 
-    Beside `From`, `To` and `Subject` a mail has `Date`, `Message-ID` and what says that its text is UTF-8. One that is
-    sent again, because nobody knows whether it arrived, has the same `Message-ID`.
+    Besides `From`, `To` and `Subject` a mail has `Date`, `Message-ID` and headers that declare its text as UTF-8. A
+    mail that is sent again, because it is unknown whether the first attempt succeeded, has the same `Message-ID`.
     """
 
     type = "mail"
@@ -48,12 +48,11 @@ password: ${SMTP_PASSWORD}
     subject: str = option("The subject. It is not a template.", required=True)
     message: str = option("A template of the text.", required=True)
     auth: bool = option("Whether to log in.", default=False)
-    identity: str = option("On whose behalf to log in, if it is not the user.", default="")
+    identity: str = option("The identity to act as (SASL authzid), if it is not the user.", default="")
     user: str = option("The user to log in as.", default="")
     password: str = secret_option("The user's password.", default="")
 
     async def send(self, message: Message, external: ExternalClient) -> None:
-        """Send the mail."""
         if problem := next(self._address_problems(), None):
             raise UndeliverableMessage(": ".join(problem))
         login = Credentials(user=self.user, password=self.password, identity=self.identity) if self.auth else None
@@ -67,7 +66,7 @@ password: ${SMTP_PASSWORD}
         await external.send_mail(envelope)
 
     def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield what no mail can be sent to or by; the Go controller loads it, and so do we."""
+        """Yield invalid addresses. These are warnings because the Go controller loads such a file, too."""
         if split_server(self.address) is None:
             yield "address", f"found {self.address!r}, expected host:port, such as smtp.example.com:587"
         yield from self._address_problems()
@@ -78,7 +77,6 @@ password: ${SMTP_PASSWORD}
                 yield key, f"found {address!r}, expected an address such as team@example.com"
 
     def template_problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong with the text."""
         yield from template_problems(message=self.message)
 
     def _content(self, message: Message) -> str:
@@ -101,12 +99,12 @@ password: ${SMTP_PASSWORD}
 
 
 def _bare_address(address: str) -> str:
-    """Return the address without the name that may stand before it."""
+    """Return the address without a display name."""
     return parseaddr(address.strip())[1] or address.strip()
 
 
 def _header_address(address: str) -> str:
-    """Return the address as it stands in a header."""
+    """Return the address as encoded in a header."""
     address = address.strip()
     return address if address.isascii() else formataddr(parseaddr(address))
 

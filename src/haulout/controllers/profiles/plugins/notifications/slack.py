@@ -15,10 +15,10 @@ from haulout.errors import ExternalError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slack(Notification):
-    """Posts to Slack, or what understands the same, by an incoming webhook.
+    """Posts to Slack, or to a compatible service, by an incoming webhook.
 
-    It counts as sent if the answer is `ok`, whatever its status. The text is taken as it is, so that Slack's markup can
-    be used.
+    The message counts as sent if the response is `ok`, whatever its status code. The text is sent as it is, so Slack's
+    markup can be used.
     """
 
     type = "slack"
@@ -29,24 +29,22 @@ message: "{{ .Node.Name }} is now {{ .State }}"
 """
 
     hook: str = secret_option("The address of the webhook. Whoever knows it can post.", required=True)
-    channel: str = option("The channel. Webhooks of today have their own, and ignore it.", required=True)
+    channel: str = option("The channel. Current webhooks have their own channel, and ignore it.", required=True)
     message: str = option("A template of the text.", required=True)
 
     async def send(self, message: Message, external: ExternalClient) -> None:
-        """Post the text."""
         text = render("message", self.message, message)
         body = msgspec.json.encode({"text": text, "channel": self.channel})
         headers = {"Content-Type": "application/json"}
         status, response_body = await external.request("POST", self.hook, body=body, headers=headers)
         if response_body != b"ok":
             quoted_body = quote_response(response_body, secrets=(self.hook,))
-            raise ExternalError(f"{origin(self.hook)} does not take the message, with status {status}: {quoted_body}")
+            raise ExternalError(f"{origin(self.hook)} does not accept the message: status {status}: {quoted_body}")
 
     def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong with the address; the Go controller loads it, and so do we."""
+        """Yield why the URL is not valid. This is a warning because the Go controller loads such a file, too."""
         if problem := url_problem(self.hook):
             yield "hook", problem
 
     def template_problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong with the text."""
         yield from template_problems(message=self.message)

@@ -1,9 +1,9 @@
-"""The notification `slackThread`: messages of some time go into one thread, which a lease remembers.
+"""The notification `slackThread`: posts the messages of a period to one Slack thread, which a Lease records.
 
-The lease's holder is the thread: the time stamp of the message that began it. Several processes may send at once, and a
-period must not get two threads. So who finds no thread in force claims the lease first, by compare-and-swap and for a
-short while, begins the thread, and then writes down its time stamp. Who finds a claim tries again later. If a thread
-could not be begun the claim is given back; if the process dies it runs out.
+The holder of the Lease is the thread: the timestamp of its first message. Several processes may send at the same time,
+and a period must not get two threads. So a process that finds no current thread claims the Lease first, by
+compare-and-swap and for a short time, then starts the thread, and then stores its timestamp. A process that finds a
+claim retries later. If the thread cannot be started, the claim is released; if the process crashes, the claim expires.
 """
 
 import contextlib
@@ -37,12 +37,12 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 class SlackThread(Notification):
     """Posts to Slack as replies in one thread for each period, by the Web API (`chat.postMessage`).
 
-    The first message of a period begins a thread with `title`; it and all others of the period are replies there. The
-    thread is remembered in a Lease, so that it outlives a restart and several processes share it. The Lease is not
-    removed when Haulout is.
+    The first message of a period starts a thread with `title`; all messages of the period are replies in it. A Lease
+    records the thread, so that it survives a restart and several processes share it. The Lease is not deleted when
+    Haulout is uninstalled.
 
-    The token needs the scope `chat:write`, and the app must be in the channel. `&`, `<` and `>` are shown as they are:
-    markup for links does not work.
+    The token needs the scope `chat:write`, and the app must be in the channel. `&`, `<` and `>` are escaped: markup for
+    links does not work.
     """
 
     type = "slackThread"
@@ -60,46 +60,44 @@ period: 24h
     channel: str = option("The channel, by name or id.", required=True)
     title: str = option("A template of the message that begins a thread.", required=True)
     message: str = option("A template of the replies.", required=True)
-    lease_name: str = option("The name of the Lease that remembers the thread.", required=True)
+    lease_name: str = option("The name of the Lease that stores the thread.", required=True)
     lease_namespace: str = option("The namespace of the Lease.", required=True)
     period: timedelta = option("For how long replies go into the same thread.", required=True)
     url: str = option(
-        "Of Haulout, not of the SAP maintenance-controller: where the Web API is, such as `https://slack-gov.com/api/`.",
+        "Haulout only, not in the SAP maintenance-controller: the URL of the Web API, such as "
+        "`https://slack-gov.com/api/`.",
         default="https://slack.com/api/",
     )
 
     async def send(self, message: Message, external: ExternalClient) -> None:
-        """Post the reply, and begin its thread if there is none in force."""
+        """Post the reply; start the thread first if there is no current one."""
         title, text = render("title", self.title, message), render("message", self.message, message)
         lease = _ThreadLease(message.client, self.lease_name, self.lease_namespace)
         try:
             thread = await lease.current() or await self._start_thread(title, lease, external)
         except KubeError as error:
             key = object_key(self.lease_name, self.lease_namespace)
-            raise ExternalError(f"the thread of lease {key} is not known: {error}") from None
+            raise ExternalError(f"the thread in Lease {key} is unknown: {error}") from None
         await self._post(text, external, thread=thread)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong with the address."""
         if problem := url_problem(self.url):
             yield "url", problem
 
     def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield what will not do what was probably meant."""
         if self.period < timedelta(seconds=1):
             yield "period", "found less than a second, which counts as one, expected a duration such as 24h"
 
     def permissions(self, namespace: str) -> tuple[Permission, ...]:
-        """Return what it takes to remember the thread."""
+        """Return the permissions to record the thread in the Lease."""
         del namespace
-        return leases.permissions(namespace=self.lease_namespace, why="keep threads", names=(self.lease_name,))
+        return leases.permissions(namespace=self.lease_namespace, why="keep Slack threads", names=(self.lease_name,))
 
     def template_problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong with the two texts."""
         yield from template_problems(title=self.title, message=self.message)
 
     async def _start_thread(self, title: str, lease: "_ThreadLease", external: ExternalClient) -> str:
-        """Begin a thread and return it."""
+        """Start a thread and return its timestamp."""
         await lease.claim()
         try:
             thread = await self._post(title, external)
@@ -110,7 +108,7 @@ period: 24h
         return thread
 
     async def _post(self, text: str, external: ExternalClient, *, thread: str = "") -> str:
-        """Post a message, and return its time stamp."""
+        """Post a message and return its timestamp."""
         token = self.token.strip()
         body: dict[str, Any] = {"channel": self.channel, "text": text.translate(_ESCAPES)}
         if thread:
@@ -126,11 +124,11 @@ period: 24h
         except msgspec.DecodeError:
             quoted_body = quote_response(response_body, secrets=(token,))
             raise ExternalError(
-                f"{origin(self.url)} does not answer as Slack does, with status {status}: {quoted_body}"
+                f"{origin(self.url)} does not answer like the Slack API: status {status}: {quoted_body}"
             ) from None
         if not response.ok or not response.ts:
             quoted_body = quote_response(response.error or "no reason given", secrets=(token,))
-            raise ExternalError(f"Slack does not take the message for {self.channel}: {quoted_body}")
+            raise ExternalError(f"Slack does not accept the message for {self.channel}: {quoted_body}")
         return response.ts
 
 
@@ -141,7 +139,7 @@ class _SlackResponse(msgspec.Struct):
 
 
 class _ThreadLease:
-    """A thread that a lease remembers."""
+    """The Lease that records the current thread."""
 
     def __init__(self, client: Client, name: str, namespace: str) -> None:
         self._client = client
@@ -150,7 +148,7 @@ class _ThreadLease:
         self._lease: Lease | None = None
 
     async def current(self) -> str | None:
-        """Return the thread in force; raise if somebody is just beginning one."""
+        """Return the current thread; None if there is none. Raise if another process is starting one."""
         self._lease = await leases.find(self._client, self._name, namespace=self._namespace)
         if self._lease is None or held_until(self._lease.spec, now=self._client.clock.now()) is None:
             return None
@@ -159,7 +157,7 @@ class _ThreadLease:
         return self._lease.spec.holder_identity or None
 
     async def claim(self) -> None:
-        """Keep others from beginning a thread."""
+        """Claim the Lease, so that no other process starts a thread. Raise if another process was first."""
         now = self._client.clock.now()
         spec = _spec(_CLAIMED, _CLAIM_DURATION, renew_time=now, acquire_time=None if self._lease else now)
         try:
@@ -168,7 +166,7 @@ class _ThreadLease:
             raise self._claimed_error() from None
 
     async def store(self, thread: str, period: timedelta) -> None:
-        """Remember a thread that has begun; nobody else could, so this is worth several tries."""
+        """Store a started thread. Retry, since no other process knows the thread."""
         spec = _spec(thread, period, renew_time=self._client.clock.now())
         for attempts_left in reversed(range(_WRITE_ATTEMPTS)):
             try:
@@ -181,7 +179,7 @@ class _ThreadLease:
                 return
 
     async def release(self) -> None:
-        """Let others begin a thread; without that they can as soon as the claim runs out."""
+        """Release the claim, so that another process can start a thread at once. If that fails, the claim expires."""
         with contextlib.suppress(KubeError):
             await self._write(_spec(_CLAIMED, timedelta(), renew_time=self._client.clock.now() - _CLAIM_DURATION))
 
@@ -191,7 +189,7 @@ class _ThreadLease:
 
     def _claimed_error(self) -> ExternalError:
         key = object_key(self._name, self._namespace)
-        return ExternalError(f"another process is just beginning the thread of lease {key}; this message waits for it")
+        return ExternalError(f"another process is starting the thread of Lease {key}; this message waits for it")
 
 
 def _spec(holder: str, duration: timedelta, **times: Any) -> LeaseSpec:

@@ -12,15 +12,16 @@ from haulout.controllers.profiles.external.error_text import url_problem
 from haulout.controllers.profiles.plugin import ExternalClient, Message, Notification
 from haulout.controllers.profiles.plugins.notifications._common import render, require_accepted, template_problems
 
-_MAX_TEXT = 16_000  # Teams takes cards of 28 KB
+_MAX_TEXT = 16_000  # Teams accepts cards of up to 28 KB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Teams(Notification):
-    """Posts a card to Microsoft Teams; of Haulout, not of the SAP maintenance-controller.
+    """Posts a card to Microsoft Teams. This notification is Haulout's own.
 
-    It goes to the webhook of a workflow ("When a Teams webhook request is received"), as an Adaptive Card with a title,
-    the text, and the node, profile and state as facts. It counts as sent if the status of the answer is 2xx.
+    It posts to the webhook of a workflow ("When a Teams webhook request is received"), as an Adaptive Card with a
+    title, the text, and the node, profile and state as facts. The message counts as sent if the status code of the
+    response is 2xx.
     """
 
     type = "teams"
@@ -36,7 +37,6 @@ message: "{{ .Node.Name }} is now {{ .State }}"
     facts: bool = option("Whether node, profile and state are listed below the text.", default=True)
 
     async def send(self, message: Message, external: ExternalClient) -> None:
-        """Post the card."""
         title, text = render("title", self.title, message), render("message", self.message, message)
         content = _card(_truncate(title), _truncate(text), _facts(message) if self.facts else {})
         card = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": content}
@@ -47,12 +47,10 @@ message: "{{ .Node.Name }} is now {{ .State }}"
         require_accepted(self.url, status, response_body)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong with the address."""
         if problem := url_problem(self.url):
             yield "url", problem
 
     def template_problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong with the two texts."""
         yield from template_problems(title=self.title, message=self.message)
 
 

@@ -1,7 +1,7 @@
-"""The notification `webhook`: JSON to any address, signed in a way that others know how to check.
+"""The notification `webhook`: posts JSON to any URL, with a standard signature.
 
 The signature follows the Standard Webhooks specification (standardwebhooks.com), for which there are libraries: an
-HMAC-SHA256 of the message's id, the time it is sent and the body, so that a recorded message cannot be sent again.
+HMAC-SHA256 of the message's id, the time of sending and the body, which prevents replay of a recorded message.
 """
 
 import base64
@@ -34,11 +34,11 @@ _ENCODED_PREFIX = "whsec_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook(Notification):
-    """Posts JSON to any address; of Haulout, not of the SAP maintenance-controller.
+    """Posts JSON to any URL. This notification is Haulout's own.
 
-    It counts as sent if the status of the answer is 2xx. With `secret` the headers `webhook-id`, `webhook-timestamp`
-    and `webhook-signature` let the receiver tell that it comes from us, as Standard Webhooks says. A message that is
-    sent again has the same `webhook-id`.
+    The message counts as sent if the status code of the response is 2xx. With `secret`, the headers `webhook-id`,
+    `webhook-timestamp` and `webhook-signature` let the receiver verify the sender, as Standard Webhooks specifies. A
+    message that is sent again has the same `webhook-id`.
     """
 
     type = "webhook"
@@ -48,15 +48,16 @@ secret: ${HOOK_SECRET}
 body: '{"node": {{ printf "%q" .Node.Name }}, "state": "{{ .State }}"}'
 """
 
-    url: str = secret_option("Where it is posted to.", required=True)
+    url: str = secret_option("The URL to which it is posted.", required=True)
     token: str = secret_option("Sent as `Authorization: Bearer …`.", default="")
-    body: str = option("A template of the body, which must come out as JSON. Without it all is told.", default="")
+    body: str = option(
+        "A template of the body, which must render to JSON. Without it, the body contains all data.", default=""
+    )
     secret: str = secret_option(
         "The key of the signature: any text, or `whsec_` and base64. Without it nothing is signed.", default=""
     )
 
     async def send(self, message: Message, external: ExternalClient) -> None:
-        """Post the body."""
         body = self._body(message)
         headers = {"Content-Type": "application/json", **self._signature(message, body)}
         if self.token:
@@ -65,14 +66,12 @@ body: '{"node": {{ printf "%q" .Node.Name }}, "state": "{{ .State }}"}'
         require_accepted(self.url, status, response_body, secrets=(self.token, self.secret))
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong with the address and the key."""
         if problem := url_problem(self.url):
             yield "url", problem
         if _signing_key(self.secret) is None:
-            yield "secret", f"found {_ENCODED_PREFIX} and something else than base64, expected base64 after it"
+            yield "secret", f"found {_ENCODED_PREFIX} and something that is not base64, expected base64 after it"
 
     def template_problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong with the body."""
         yield from template_problems(body=self.body)
 
     def _body(self, message: Message) -> bytes:
@@ -82,7 +81,7 @@ body: '{"node": {{ printf "%q" .Node.Name }}, "state": "{{ .State }}"}'
         try:
             msgspec.json.decode(body)
         except msgspec.DecodeError as error:
-            raise UndeliverableMessage(f"the template body does not come out as JSON: {error}") from None
+            raise UndeliverableMessage(f"the template body does not render to JSON: {error}") from None
         return body
 
     def _signature(self, message: Message, body: bytes) -> Mapping[str, str]:
@@ -96,7 +95,7 @@ body: '{"node": {{ printf "%q" .Node.Name }}, "state": "{{ .State }}"}'
 
 
 def _signing_key(secret: str) -> bytes | None:
-    """Return the key that a text means; None if it means none."""
+    """Return the signing key that an option specifies; None if its base64 is not valid."""
     secret = secret.strip()
     if not secret.startswith(_ENCODED_PREFIX):
         return secret.encode()
@@ -107,7 +106,7 @@ def _signing_key(secret: str) -> bytes | None:
 
 
 def _default_body(message: Message) -> Mapping[str, Any]:
-    """Return what is told without a template."""
+    """Return the body that is sent without a template."""
     if message.event is not None and message.involved is not None:
         return {
             "type": f"{message.involved.kind.lower()}.{message.state.lower()}",

@@ -1,1 +1,1 @@
-"""The schedules there are, one a module."""
+"""The schedules, one per module."""

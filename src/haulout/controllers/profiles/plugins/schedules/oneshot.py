@@ -10,9 +10,9 @@ from haulout.core.instants import add_saturating
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Oneshot(Schedule):
-    """Sends once, some time after the state has changed.
+    """Sends once, a certain time after the state has changed.
 
-    A profile that the node has just got counts as a change, too.
+    A profile that is new to the node counts as a change, too.
     """
 
     type = "oneshot"
@@ -21,7 +21,6 @@ class Oneshot(Schedule):
     delay: timedelta = option("How long after the change of the state it is sent.", default=timedelta(minutes=1))
 
     def due(self, *, status: ProfileStatus, last_sent: datetime | None, now: datetime) -> SendDecision:
-        """Return whether it is due."""
         changed = status.transition
         if changed is None or (last_sent is not None and last_sent > changed):
             return SendDecision(is_due=False)

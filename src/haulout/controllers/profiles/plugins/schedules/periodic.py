@@ -10,9 +10,9 @@ from haulout.core.instants import add_saturating
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Periodic(Schedule):
-    """Sends when the state has changed, and then again and again, but not while the node is operational.
+    """Sends when the state has changed, and then periodically, but not while the node is operational.
 
-    Unless the node is operational, what was never sent is sent at once.
+    Unless the node is operational, a notification that was never sent is sent at once.
     """
 
     type = "periodic"
@@ -21,7 +21,6 @@ class Periodic(Schedule):
     interval: timedelta = option("How long after the last time it is sent again.", default=timedelta(hours=1))
 
     def due(self, *, status: ProfileStatus, last_sent: datetime | None, now: datetime) -> SendDecision:
-        """Return whether it is due."""
         if status.current != status.previous:
             return SendDecision(is_due=True)
         if status.previous == State.OPERATIONAL:

@@ -13,10 +13,11 @@ from haulout.core.walltime import DAY, WEEKDAYS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduled(Schedule):
-    """Sends at a time of day on some weekdays, whatever the state, once a day.
+    """Sends at a time of day on certain weekdays, whatever the state, once a day.
 
-    If that time is missed, it is sent later on the same day. Times are in UTC unless told otherwise; a time that clocks
-    skip when they are put forward is when they are, and one that there is twice is the first of them.
+    If that time is missed, the notification is sent later on the same day. Times are in UTC by default. A time that is
+    skipped when clocks are put forward counts as the moment of the change; of a time that occurs twice, the first
+    counts.
     """
 
     type = "scheduled"
@@ -27,13 +28,12 @@ class Scheduled(Schedule):
     timezone: str = option("The time zone of the time and the days, such as Europe/Berlin.", default="UTC")
 
     def due(self, *, status: ProfileStatus, last_sent: datetime | None, now: datetime) -> SendDecision:
-        """Return whether it is due."""
         del status
         zone = walltime.zone(self.timezone)
         today = walltime.wall_clock(now, zone).date()
-        # Whole dates are compared: the same day of another month is another day.
+        # Compare full dates: the same day of another month is another day.
         done_on = walltime.wall_clock(last_sent, zone).date() if last_sent else None
-        # A week further than the next time, which may be the one that is done.
+        # One week beyond the next possible day, since that one may be done already.
         days = (today + DAY * number for number in range(2 * len(WEEKDAYS) + 1))
         instants = (self._at(day) for day in days if day != done_on and self._is_on(day))
         at = next(instants)
@@ -47,7 +47,6 @@ class Scheduled(Schedule):
         return walltime.instant(wall, walltime.zone(self.timezone))
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense."""
         yield from parse_problems("instant", self.instant, walltime.parse_time_of_day)
         yield from parse_problems_each("weekdays", self.weekdays, walltime.parse_weekday)
         yield from parse_problems("timezone", self.timezone, walltime.zone)

@@ -1,1 +1,1 @@
-"""The triggers there are, one a module."""
+"""The triggers, one per module."""

@@ -10,9 +10,10 @@ from haulout.controllers.profiles.plugin import DATA_ANNOTATION, Action, PluginC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterAnnotation(Trigger):
-    """Sets an annotation of the node, or takes it off.
+    """Sets an annotation of the node, or removes it.
 
-    The annotation is written together with the node's new state, so nobody sees the one without the other.
+    The annotation is written together with the node's new state, in one request, so no client sees one without the
+    other.
     """
 
     type = "alterAnnotation"
@@ -22,20 +23,19 @@ value: maintenance
 """
 
     key: str = option("The annotation's key.", required=True)
-    value: str = option("The value that it gets; may be empty.", default="")
-    remove: bool = option("Take the annotation off instead.", default=False)
+    value: str = option("The value to set; may be empty.", default="")
+    remove: bool = option("Remove the annotation instead.", default=False)
 
     def actions(self, context: PluginContext) -> tuple[Action, ...]:
-        """Return the one change."""
         del context
         return (SetAnnotation(self.key, None if self.remove else self.value),)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield the one that is not to be touched."""
+        """Yield an error for the data annotation, which only the operator may write."""
         if self.key == DATA_ANNOTATION:
-            yield "key", f"found {self.key}, in which the state of the profiles is kept, expected any other"
+            yield "key", f"found {self.key}, which stores the state of the profiles, expected any other"
 
     def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield what no annotation can be called; the Go controller loads it, and so do we."""
+        """Yield why the key is not valid. This is a warning because the Go controller loads such a file, too."""
         if reason := key_problem(self.key):
             yield "key", reason

@@ -10,23 +10,22 @@ from haulout.controllers.profiles.plugin import Action, PluginContext, SetFinali
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterFinalizer(Trigger):
-    """Adds a finalizer to the node, or takes it off.
+    """Adds a finalizer to the node, or removes it.
 
-    While a node has a finalizer it cannot be deleted for good. Finalizers of others stay as they are.
+    A node with a finalizer cannot be deleted completely. Other finalizers are not changed.
     """
 
     type = "alterFinalizer"
     example = "key: example.com/maintenance"
 
     key: str = option("The finalizer.", required=True)
-    remove: bool = option("Take it off instead.", default=False)
+    remove: bool = option("Remove it instead.", default=False)
 
     def actions(self, context: PluginContext) -> tuple[Action, ...]:
-        """Return the one change."""
         del context
         return (SetFinalizer(self.key, not self.remove),)
 
     def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield what no finalizer can be called; the Go controller loads it, and so do we."""
+        """Yield why the name is not valid. This is a warning because the Go controller loads such a file, too."""
         if reason := key_problem(self.key):
             yield "key", reason

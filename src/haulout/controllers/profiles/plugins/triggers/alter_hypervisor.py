@@ -36,9 +36,9 @@ class AlterHypervisor(Trigger):
     `reboot`, `evacuateOnReboot`, `lifecycleEnabled`, `skipTests`, `highAvailability`, `createCertManagerCertificate`
     and `installCertificate` (true or false), the texts `version`, `maintenance` (empty, `manual`, `auto`, `ha` or
     `termination`) and `maintenanceReason`, and the lists of texts `customTraits`, `aggregates` and `allowedProjects`.
-    Values must be of exactly these types. What is not given stays as it is; a list is replaced as a whole.
+    Values must have exactly these types. Fields that are not given are not changed; a list is replaced as a whole.
 
-    If there is no Hypervisor the trigger fails, and is tried again.
+    If there is no Hypervisor, the trigger fails and is retried.
     """
 
     type = "alterHypervisor"
@@ -48,21 +48,21 @@ maintenanceReason: kernel update
 customTraits: [CUSTOM_DRAINING]
 """
 
-    fields: Mapping[str, Any] = option("Fields of the spec, and the values that they get.", default={}, kind=REST)
+    fields: Mapping[str, Any] = option("Fields of the spec, and the values to set.", default={}, kind=REST)
 
     def actions(self, context: PluginContext) -> tuple[Action, ...]:
-        """Return the one change; none if nothing is to be set."""
+        """Return the patch; nothing if no fields are set."""
         del context
         return (PatchHypervisor(dict(self.fields)),) if self.fields else ()
 
     def permissions(self, namespace: str) -> tuple[Permission, ...]:
-        """Return what it takes to change it."""
+        """Return the permission to patch hypervisors."""
         del namespace
         reason = "change hypervisors"
         return (Permission(("patch",), HYPERVISORS.group, HYPERVISORS.plural, None, reason),) if self.fields else ()
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield fields that there are not, and values that they cannot have."""
+        """Yield unknown fields, and values of the wrong type."""
         for key, value in self.fields.items():
             if key not in _FIELDS:
                 yield key, f"a hypervisor's spec has no such field that can be set{did_you_mean(key, _FIELDS)}"

@@ -10,9 +10,9 @@ from haulout.controllers.profiles.plugin import Action, PluginContext, SetLabel,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterLabel(Trigger):
-    """Sets a label of the node, or takes it off.
+    """Sets a label of the node, or removes it.
 
-    The label is written together with the node's new state, so nobody sees the one without the other.
+    The label is written together with the node's new state, in one request, so no client sees one without the other.
     """
 
     type = "alterLabel"
@@ -22,16 +22,15 @@ value: "true"
 """
 
     key: str = option("The label's key.", required=True)
-    value: str = option("The value that it gets; may be empty.", default="")
-    remove: bool = option("Take the label off instead.", default=False)
+    value: str = option("The value to set; may be empty.", default="")
+    remove: bool = option("Remove the label instead.", default=False)
 
     def actions(self, context: PluginContext) -> tuple[Action, ...]:
-        """Return the one change."""
         del context
         return (SetLabel(self.key, None if self.remove else self.value),)
 
     def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield what no label can be called, or say; the Go controller loads it, and so do we."""
+        """Yield why the key or value is not valid. A warning only, because the Go controller loads such a file, too."""
         if reason := key_problem(self.key):
             yield "key", reason
         if not self.remove and (reason := value_problem(self.value)):

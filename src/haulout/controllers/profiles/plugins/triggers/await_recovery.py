@@ -10,7 +10,7 @@ from haulout.core.instants import add_saturating
 from haulout.core.text_format import format_duration
 from haulout.errors import HauloutError
 
-TIMED_OUT = "RecoveryTimedOut"  # the reason of an event about a node
+TIMED_OUT = "RecoveryTimedOut"  # event reason
 _CHECK = Recovered(daemon_sets=False, workloads=True)
 
 
@@ -19,12 +19,12 @@ class AwaitRecovery(Trigger):
     """Waits until the node is Ready and the workloads that were evicted from it are available again.
 
     This trigger is Haulout's own. Use it on the way out of `in-maintenance`, after a trigger that uncordons the node:
-    some workloads can only recover where they were. Meanwhile the node counts as in maintenance, so that the next one
-    waits. Workloads count as for the check `recovered`.
+    some workloads can recover only on the node where they were. Meanwhile the node counts as in maintenance, so that
+    the next node waits. Workloads count as in the check `recovered`.
 
-    It waits for `timeout` at most. Then the node is taken for recovered, and the event `RecoveryTimedOut` says what was
-    missing. It stops waiting at once if the checks of its transition do not pass any more although the node is Ready,
-    as when the next maintenance is due.
+    It waits for `timeout` at most. Then the node counts as recovered, and the event `RecoveryTimedOut` lists what was
+    missing. It stops waiting at once if the node is Ready but the checks of its transition no longer pass, for example
+    because the next maintenance is due.
     """
 
     type = "awaitRecovery"
@@ -34,7 +34,7 @@ class AwaitRecovery(Trigger):
     timeout: timedelta = option("How long to wait at most.", default=timedelta(minutes=10))
 
     def actions(self, context: PluginContext) -> tuple[Action, ...]:
-        """Wait, or go on."""
+        """Return a `Wait`, nothing once the node has recovered, or a warning after the timeout."""
         try:
             result = _CHECK.evaluate(context)
         except HauloutError as error:
@@ -47,19 +47,17 @@ class AwaitRecovery(Trigger):
             return (
                 Warn(
                     reason=TIMED_OUT,
-                    note=f"it is taken for recovered after {format_duration(self.timeout)}: {result.reason}",
+                    note=f"the node counts as recovered after {format_duration(self.timeout)}: {result.reason}",
                 ),
             )
         return (Wait(reason=result.reason, until=until, topics=_CHECK.topics(context.node.name)),)
 
     @property
     def only_waits(self) -> bool:
-        """Whether it does nothing else than to wait, and not for ever."""
         return True
 
     @property
     def needs_workload_record(self) -> bool:
-        """Whether it asks who was evicted."""
         return True
 
 

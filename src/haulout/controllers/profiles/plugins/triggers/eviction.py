@@ -1,4 +1,4 @@
-"""The trigger `eviction`: cordons, uncordons and drains, the last with all that the drain engine can do."""
+"""The trigger `eviction`: cordons, uncordons or drains the node, with all options of the drain engine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ _ACTIONS = ("cordon", "uncordon", "drain")
 class Eviction(Trigger):
     """Cordons, uncordons or drains the node.
 
-    `drain` cordons the node first, and the chain goes on when the node is empty. All pods leave, also finished ones,
-    those without a controller and those with an `emptyDir`; only static pods and those of DaemonSets stay. Disruption
-    budgets are respected, and the drain goes on for as long as it takes.
+    `drain` cordons the node first, and the chain continues when the node is empty. All pods are evicted, including
+    finished pods, pods without a controller and pods with an `emptyDir`; only static pods and pods of DaemonSets stay.
+    PodDisruptionBudgets are respected, and the drain takes as long as they require.
 
-    With `forceEviction` that has an end: a pod that could not be evicted for `evictionTimeout` is deleted whatever its
-    budget says, and one that is still there `deletionTimeout` after it was told to go, and has had its grace period,
-    is ended at once. Without it neither time has an effect.
+    With `forceEviction` the drain has a limit: a pod that could not be evicted for `evictionTimeout` is deleted
+    regardless of its PodDisruptionBudget. A pod that still exists `deletionTimeout` after its eviction or deletion, and
+    after its grace period, is force-deleted. Without `forceEviction` neither timeout has an effect.
     """
 
     type = "eviction"
@@ -39,23 +39,23 @@ drain:
     storageLast: true
 """
 
-    action: str = option("What is to be done: `cordon`, `uncordon` or `drain`.", required=True)
+    action: str = option("What to do: `cordon`, `uncordon` or `drain`.", required=True)
     deletion_timeout: timedelta = option(
-        "With `forceEviction`: how long a pod that was told to go may take, before it gets no more time.",
+        "With `forceEviction`: how long an evicted or deleted pod may terminate, before it is force-deleted.",
         default=timedelta(minutes=10),
     )
     eviction_timeout: timedelta = option(
-        "With `forceEviction`: how long a pod is asked to leave, before it is deleted.", default=timedelta(minutes=10)
+        "With `forceEviction`: how long the eviction of a pod is tried, before it is deleted.",
+        default=timedelta(minutes=10),
     )
     force_eviction: bool = option("Delete pods that cannot be evicted in time.", default=False)
     drain: RawObject | None = option(
-        "Of Haulout, not of the SAP maintenance-controller: a whole drain policy. What it says goes before the three "
+        "Haulout only, not in the SAP maintenance-controller: a whole drain policy. It takes precedence over the three "
         "keys above.",
         default=None,
     )
 
     def actions(self, context: PluginContext) -> tuple[Action, ...]:
-        """Return what is to be done."""
         del context
         match self.action:
             case "cordon":
@@ -67,11 +67,10 @@ drain:
 
     @property
     def may_cordon(self) -> bool:
-        """Whether it cordons nodes."""
         return self.action != "uncordon"
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield actions that nobody knows, and what is wrong with the drain policy."""
+        """Yield an unknown action, and errors in the drain policy."""
         if self.action not in _ACTIONS:
             yield "action", f"found {self.action!r}, expected one of {', '.join(_ACTIONS)}"
         elif self.drain is not None and self.action != "drain":
@@ -84,12 +83,12 @@ drain:
                 yield key, text
 
     def permissions(self, namespace: str) -> tuple[Permission, ...]:
-        """Return what a drain takes; to cordon is to change the node, which is always needed."""
+        """Return the permissions for a drain. A cordon needs none beside those of every configuration."""
         del namespace
         return drain.permissions(self.policy()) if self.action == "drain" else ()
 
     def policy(self) -> DrainPolicy:
-        """Return how a node is drained; raises `PolicyError`."""
+        """Return the drain policy. Raise `PolicyError` if it is not valid."""
         base = DrainPolicy.like_smc()
         if self.force_eviction:
             none = timedelta()  # the SAP maintenance-controller takes negative times, too

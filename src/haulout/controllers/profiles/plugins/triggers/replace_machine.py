@@ -1,7 +1,7 @@
-"""The trigger `replaceMachine`: OpenShift makes another node in place of this one.
+"""The trigger `replaceMachine`: has the Machine of a node replaced on OpenShift.
 
-It asks by a MachineMaintenance, and whoever sees to these replaces the Machine. So all that holds for Machines which
-the cloud takes away holds here, too.
+It creates a MachineMaintenance, and the controller of these replaces the Machine. So the same rules apply as for
+Machines that the cloud is going to terminate.
 """
 
 from dataclasses import dataclass
@@ -17,34 +17,36 @@ from haulout.kube.rbac import Permission
 
 
 class NoMachine(HauloutError):
-    """There is no Machine that could be replaced."""
+    """Raised if the node has no Machine that can be replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceMachineTrigger(Trigger):
-    """Has the node's Machine replaced, on OpenShift: the node goes, and another one comes.
+    """Requests the replacement of the node's Machine on OpenShift: the node is deleted, and another one joins.
 
-    It asks for that by a MachineMaintenance in the namespace `machine-maintenance-operator`, once for each Machine, and
-    the chain goes on. When the Machine goes, and whether it may, is said there: one Machine of a MachineSet at a time,
-    those of the control plane only when all are well, none that nobody would make another one for, and not outside of
-    the windows that are set for Machines. The Machine API empties the node, with a drain of its own; put an `eviction`
-    before this trigger to have it emptied as your drain policy says.
+    It creates a MachineMaintenance in the namespace `machine-maintenance-operator`, once for each Machine, and the
+    chain continues. The machine maintenance operator decides when the Machine is deleted, and whether it may be: one
+    Machine of a MachineSet at a time, Machines of the control plane only when all of them are healthy, no Machine that
+    nothing would recreate, and only inside the time windows that are set for Machines. The Machine API drains the node
+    with a drain of its own; put an `eviction` before this trigger to drain the node with your drain policy.
 
-    The Machine is the one that the annotation `machine.openshift.io/machine` of the node names. The trigger fails, and
-    is tried again, if there is none, or if the MachineMaintenance was called off or is refused.
+    The Machine is named by the annotation `machine.openshift.io/machine` of the node. The trigger fails and is retried
+    if there is none, or if the MachineMaintenance was cancelled or refused.
     """
 
     type = "replaceMachine"
     example = "surge: true"
 
-    required: bool = option("Whether it fails for a node without a Machine. If not, such a node is left.", default=True)
+    required: bool = option(
+        "Whether it fails for a node without a Machine. Otherwise it does nothing for such a node.", default=True
+    )
     surge: bool | None = option(
-        "Whether another Machine is made first. Without it, as the operator is told to by its environment.",
+        "Whether a new Machine is created first. Default: what the environment of the operator sets.",
         default=None,
     )
 
     def actions(self, context: PluginContext) -> tuple[Action, ...]:
-        """Return the one request; raises `NoMachine`."""
+        """Return the request. Raise `NoMachine` if the node has no Machine that can be replaced."""
         node = context.node
         found = node.metadata.annotations.get(MACHINE_OF_NODE, "")
         if not found and not self.required:
@@ -52,9 +54,9 @@ class ReplaceMachineTrigger(Trigger):
         return (ReplaceMachine(machine=_machine_name(node, found), instance=_instance_id(node), surge=self.surge),)
 
     def permissions(self, namespace: str) -> tuple[Permission, ...]:
-        """Return what it takes to ask."""
+        """Return the permissions to create and get MachineMaintenances."""
         del namespace
-        reason, resource = "have Machines replaced", MACHINE_MAINTENANCES
+        reason, resource = "replace Machines", MACHINE_MAINTENANCES
         return (Permission(("create", "get"), resource.group, resource.plural, NAMESPACE, reason),)
 
 
@@ -70,5 +72,5 @@ def _machine_name(node: Node, found: str) -> str:
 def _instance_id(node: Node) -> str:
     instance = machine_key(node.spec.provider_id or "")
     if not instance:
-        raise NoMachine(f"node {node.name} has no providerID, so nobody can tell which instance is to go")
+        raise NoMachine(f"node {node.name} has no providerID, so the instance to replace is unknown")
     return instance

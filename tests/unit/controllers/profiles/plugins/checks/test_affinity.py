@@ -52,7 +52,7 @@ def test_a_node_with_delicate_pods_lets_others_go_first() -> None:
     """C20."""
     result = evaluate([delicate("cart-0", on="n1")], BOTH_WAIT)
     assert result.passed is False
-    assert result.reason == "node n1 has pods that prefer operational nodes, and lets go first n2 which has none"
+    assert result.reason == "node n1 has pods that prefer operational nodes, and waits for n2 which has none"
 
 
 def test_if_all_have_delicate_pods_all_may_go() -> None:

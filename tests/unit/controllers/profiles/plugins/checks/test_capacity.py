@@ -42,7 +42,9 @@ def test_what_has_room_elsewhere_may_go() -> None:
 def test_what_has_no_room_stays_and_is_named() -> None:
     result = evaluate(node("n2"), pods=[cart(0), cart(1), cart(2, on="n2")])
     assert result.passed is False
-    assert result.reason == ("1 of 2 pods would find no place: shop/cart-1; shop/cart-1: too little cpu (1 of 1 nodes)")
+    assert result.reason == (
+        "1 of 2 pods do not fit on other nodes: shop/cart-1; shop/cart-1: too little cpu (1 of 1 nodes)"
+    )
     assert result.info["homeless"] == ["shop/cart-1"]
 
 

@@ -74,7 +74,7 @@ def test_an_unknown_field_and_a_wrong_type_are_refused(fields: RawObject, proble
 
 def test_a_status_of_the_wrong_type_is_an_error() -> None:
     result = evaluate(CheckHypervisor(fields={"evicted": True}), evicted="yes")
-    assert result.error == "field evicted of hypervisor n1 is 'yes', which cannot be True"
+    assert result.error == "field evicted of hypervisor n1 is 'yes', which cannot be compared with True"
 
 
 @pytest.mark.parametrize("check", [CheckHypervisor(fields={}), HypervisorCondition(condition="Ready", status="True")])
@@ -82,7 +82,7 @@ def test_without_a_hypervisor_nothing_is_known(check: Check) -> None:
     """I07, I08, where the check does not pass and says why."""
     result = check.evaluate(FakeClusterView(a_node("n1")).plugin_context())
     assert (result.passed, result.error) == (None, "")
-    assert result.reason.startswith("there is no hypervisor n1")
+    assert result.reason.startswith("Hypervisor n1 (hypervisors.kvm.cloud.sap) does not exist")
     assert check.topics("n1") == (topics.hypervisor("n1"),)
 
 

@@ -82,10 +82,14 @@ async def test_half_a_secret_is_none() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "problem"),
     [
-        (404, "{}", "kubernikus.qa-de-1.cloud.sap answered 404 when asked for cluster shop"),
-        (500, pools(1), "kubernikus.qa-de-1.cloud.sap answered 500 when asked for cluster shop"),
+        (404, "{}", "kubernikus.qa-de-1.cloud.sap answered 404 to the request for cluster shop"),
+        (500, pools(1), "kubernikus.qa-de-1.cloud.sap answered 500 to the request for cluster shop"),
         *(
-            (200, body, "what kubernikus.qa-de-1.cloud.sap says of cluster shop has no spec.nodePools with a size each")
+            (
+                200,
+                body,
+                "the response of kubernikus.qa-de-1.cloud.sap for cluster shop has no spec.nodePools with a size each",
+            )
             for body in ("{}", "<html>", '{"spec": {"nodePools": [{"size": "2"}]}}', '{"spec": {"nodePools": 1}}', "[]")
         ),
     ],
@@ -101,11 +105,11 @@ async def test_without_a_token_it_is_an_error_that_shows_no_password() -> None:
     external = an_external_client().reply_with(401, '{"error": {"code": 401, "message": "Disabled user"}}')
     result = await evaluate(external)
     assert result.error == (
-        "Keystone at https://identity.example/v3 gives user kubernikus of domain kubernikus no token: "
-        "it answered 401, 'Disabled user'"
+        "Keystone at https://identity.example/v3 issues no token to user kubernikus of domain kubernikus: "
+        "status 401, 'Disabled user'"
     )
     assert "s3" not in str(result)
-    assert (await evaluate(an_external_client().reply_with(201, "{}"))).error.endswith("it answered 201")
+    assert (await evaluate(an_external_client().reply_with(201, "{}"))).error.endswith("status 201")
 
 
 @pytest.mark.parametrize(

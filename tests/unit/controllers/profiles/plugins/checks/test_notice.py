@@ -64,7 +64,7 @@ def test_what_is_due_is_not_over(spec: dict[str, Any], is_due: bool, is_active: 
 
 def test_where_nothing_is_announced_nothing_is_due_and_all_is_over() -> None:
     due, over = (evaluate(notice_check) for notice_check in both())
-    assert (due.passed, due.reason) == (False, "nothing is announced")
+    assert (due.passed, due.reason) == (False, "no maintenance is announced")
     assert over.passed
 
 

@@ -25,7 +25,7 @@ async def evaluate(external: ScriptedExternalClient, check: PrometheusInstant = 
     cluster = FakeClusterView(a_node("n1"))
     first = check.evaluate(cluster.plugin_context())
     assert first.passed is None
-    assert "was not asked yet" in first.reason
+    assert "was not queried yet" in first.reason
     await cluster.run_queries(external)
     return check.evaluate(cluster.plugin_context())
 
@@ -57,21 +57,25 @@ async def test_where_post_is_not_allowed_get_is_used(status: int) -> None:
 @pytest.mark.parametrize(
     ("status", "body", "problem"),
     [
-        (200, "<html>", "http://prometheus:9090/base/ answered 200 with something that is not Prometheus's"),
-        (502, "", "http://prometheus:9090/base/ answered 502 with something that is not Prometheus's"),
+        (200, "<html>", "http://prometheus:9090/base/ answered 200 with something that is not a Prometheus response"),
+        (502, "", "http://prometheus:9090/base/ answered 502 with something that is not a Prometheus response"),
         (200, "{}", "http://prometheus:9090/base/ answered 200"),
-        (200, '{"status": 1}', "http://prometheus:9090/base/ answered 200 with something that is not Prometheus's"),
+        (
+            200,
+            '{"status": 1}',
+            "http://prometheus:9090/base/ answered 200 with something that is not a Prometheus response",
+        ),
         (
             400,
             '{"status": "error", "errorType": "bad_data", "error": "parse error"}',
             "http://prometheus:9090/base/ answered 400: bad_data: parse error",
         ),
         (200, vector("1", "2"), "the query gives 2 samples, expected one: aggregate them"),
-        (200, vector("many"), "http://prometheus:9090/base/ answered with a vector that cannot be read"),
+        (200, vector("many"), "http://prometheus:9090/base/ answered with a vector that cannot be parsed"),
         (
             200,
             '{"status": "success", "data": {"resultType": "vector", "result": [{"value": [1, 2]}]}}',
-            "http://prometheus:9090/base/ answered with a vector that cannot be read",
+            "http://prometheus:9090/base/ answered with a vector that cannot be parsed",
         ),
         (
             200,

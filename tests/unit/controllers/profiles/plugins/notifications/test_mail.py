@@ -108,7 +108,7 @@ async def test_to_what_is_no_address_nothing_is_sent(wrong: dict[str, Any]) -> N
 
 
 async def test_a_template_that_cannot_be_filled_in_is_not_tried_again() -> None:
-    with pytest.raises(UndeliverableMessage, match="the template message cannot be filled in"):
+    with pytest.raises(UndeliverableMessage, match="the template message cannot be rendered"):
         await sent(message="{{ .Nope }}")
 
 

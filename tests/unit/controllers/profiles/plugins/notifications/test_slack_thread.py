@@ -124,14 +124,14 @@ async def test_two_processes_begin_one_thread_between_them(workspace: SlackWorks
         assert len(workspace.slack.replies) == 8 * day
         await workspace.clock.sleep(2 * PERIOD)
     assert len(set(waits)) == 1
-    assert waits[0].startswith("another process is just beginning the thread")
+    assert waits[0].startswith("another process is starting the thread")
 
 
 async def test_a_thread_that_could_not_begin_is_not_in_the_way(workspace: SlackWorkspace) -> None:
     workspace.slack.problem = "channel_not_found"
     for _ in range(2):
         with pytest.raises(
-            ExternalError, match="Slack does not take the message for #maintenance: 'channel_not_found'"
+            ExternalError, match="Slack does not accept the message for #maintenance: 'channel_not_found'"
         ):
             await workspace.send()
     workspace.slack.problem = ""
@@ -175,7 +175,7 @@ async def test_a_process_that_dies_while_it_begins_a_thread_is_not_waited_for_fo
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await workspace.send()
-    with pytest.raises(ExternalError, match="another process is just beginning the thread of lease kube-system/thread"):
+    with pytest.raises(ExternalError, match="another process is starting the thread of Lease kube-system/thread"):
         await workspace.send("n2", client=workspace.a_client("second"))
     await workspace.clock.sleep(timedelta(minutes=1))
     await workspace.send("n2", client=workspace.a_client("second"))
@@ -217,12 +217,12 @@ async def test_a_token_that_slack_refuses_is_told_of_and_not_told(workspace: Sla
 async def test_what_does_not_answer_as_slack_does_is_told_of(workspace: SlackWorkspace) -> None:
     for body in (b"", b"<html>", b"[]", b'{"ok": "yes"}', b'{"ok": true}'):
         external = FakeExternalClient(replies=[(502, body)])
-        with pytest.raises(ExternalError, match="Slack does"):
+        with pytest.raises(ExternalError, match=r"Slack API|Slack does not accept"):
             await PLUGIN.send(a_message(client=workspace.client), external)
 
 
 async def test_a_lease_that_may_not_be_read_is_told_of(workspace: SlackWorkspace) -> None:
-    with pytest.raises(ExternalError, match="the thread of lease kube-system/the thread is not known"):
+    with pytest.raises(ExternalError, match="the thread in Lease kube-system/the thread is unknown"):
         await workspace.send(lease_name="the thread")
     assert workspace.slack.posts == []
 

@@ -60,7 +60,7 @@ async def test_slack_must_say_ok_and_nothing_else_counts(message: Message) -> No
     slack = Slack(hook=HOOK, channel="#c", message=TEXT)
     await sent(slack, message, (500, b"ok"))
     for body in (b"", b"OK", b"ok\n", b"<html>", f"no hook {HOOK}".encode()):
-        assert "https://hooks.slack.test does not take the message" in await refusal(slack, message, (200, body))
+        assert "https://hooks.slack.test does not accept the message" in await refusal(slack, message, (200, body))
 
 
 # webhook
@@ -122,7 +122,7 @@ async def test_a_webhook_has_the_body_that_its_template_makes(message: Message) 
 
 
 async def test_a_body_that_is_no_json_is_not_tried_again(message: Message) -> None:
-    with pytest.raises(UndeliverableMessage, match="does not come out as JSON"):
+    with pytest.raises(UndeliverableMessage, match="does not render to JSON"):
         await sent(Webhook(url="https://x.test", body="{{ .Node.Name }}"), message)
 
 
@@ -130,7 +130,7 @@ async def test_a_body_that_is_no_json_is_not_tried_again(message: Message) -> No
 async def test_a_webhook_must_answer_that_all_is_well(message: Message, status: int) -> None:
     hook = Webhook(url="https://x.test/s3cr3t", secret="s3cr3t", token="s3cr3t-token")
     said = await refusal(hook, message, (status, b"no: s3cr3t-token, s3cr3t\r\n\x00"))
-    assert said == f"https://x.test does not take the message, with status {status}: 'no: (hidden), (hidden)'"
+    assert said == f"https://x.test does not accept the message: status {status}: 'no: (hidden), (hidden)'"
 
 
 # teams
@@ -150,7 +150,7 @@ async def test_teams_gets_a_card(message: Message) -> None:
         ("Profile", "kernel"),
         ("State", "in-maintenance"),
     ]
-    assert "does not take the message, with status 400" in await refusal(teams, message, (400, b"{}"))
+    assert "does not accept the message: status 400" in await refusal(teams, message, (400, b"{}"))
 
 
 async def test_teams_gets_no_facts_and_no_endless_text(message: Message) -> None:

@@ -47,7 +47,7 @@ def test_it_waits_from_the_beginning_and_then_goes_on_with_a_warning() -> None:
     (wait,) = effects(a_context(SHORT, chain_started_at=NOW - 4 * MINUTE))
     assert isinstance(wait, Wait)
     assert wait.until == NOW + 6 * MINUTE
-    note = f"it is taken for recovered after 10m0s: {WHY}"
+    note = f"the node counts as recovered after 10m0s: {WHY}"
     assert effects(a_context(SHORT, chain_started_at=NOW - 10 * MINUTE)) == (
         Warn(reason="RecoveryTimedOut", note=note),
     )

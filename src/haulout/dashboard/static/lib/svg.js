@@ -1,4 +1,4 @@
-// Lines and heads of arrows for drawings.
+// Lines and arrow heads of diagrams.
 
 // A line through all `points`, with round corners.
 export function rounded(points, radius = 10) {

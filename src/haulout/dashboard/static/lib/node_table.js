@@ -1,13 +1,13 @@
-// The list: a table of nodes that can be sorted. Up to some hundreds all rows are there, so that the browser's own search
-// finds them; beyond that only those in sight, between two rows that keep the place of the others.
+// The list: a table of nodes that can be sorted. Up to `ALL` rows all are in the page, so that the browser's search
+// finds them; beyond that only visible rows are, between two spacer rows.
 
 import { h, icon, setText } from "./dom.js";
 import { byName } from "./filters.js";
-import { STATES, nodeLink, stateMark } from "./parts.js";
-import { marksOf } from "./tiles.js";
+import { STATES, nodeLink, stateMark } from "./components.js";
+import { marksOf } from "./node_map.js";
 import { ms, relative, t, age } from "./time.js";
 
-const ALL = 300; // rows that are simply there
+const ALL = 300; // rows rendered at once
 const AHEAD = 12; // rows that are kept ready on either side
 const MARKS = { "not ready": "unready", cordoned: "cordon", held: "hold" };
 
@@ -125,7 +125,7 @@ function space(row, height) {
   row.firstChild.style.setProperty("height", `${height}px`);
 }
 
-// The link stays the same element as long as the row does: whoever has the focus on it keeps it.
+// The link element is kept as long as the row, so it keeps the focus.
 function refill(cell, key, content, before, tile) {
   if (key === "name" && before) {
     cell.querySelector(".marks").replaceWith(marks(tile));
@@ -143,7 +143,7 @@ function marks(tile) {
   return h("span", { class: "marks" }, marksOf(tile).map((mark) => h("span", { class: ["mark", `mark-${MARKS[mark]}`], title: mark }, icon(MARKS[mark], mark))));
 }
 
-// Where there is no room for more columns, a node about which there is nothing to tell says where it is.
+// Without room for more columns, a node without a reason shows its zone and pool.
 function whyCell({ why, zone, pool }) {
   if (!why) return h("span", { class: "where" }, h("bdi", {}, [zone, pool].filter(Boolean).join(" · ")));
   return h("bdi", { title: why }, why);

@@ -1,17 +1,17 @@
-// Fields that narrow a page, kept in the address: a link to it shows the same to others.
+// Filter fields of a page. Their values are in the URL, so a link shows the same to others.
 //
-//   const bar = narrowing("Narrow nodes", [{ name: "q", label: "Search nodes" }, { name: "zone", label: "Zone", all: "All zones", options: [] }], tell);
+//   const bar = narrowing("Filter nodes", [{ name: "q", label: "Search nodes" }, { name: "zone", label: "Zone", all: "All zones", options: [] }], tell);
 //   bar.show(parameters, { zone: ["a", "b"] });   bar.element   bar.focus()
 //
-// A field without options is a search. One whose options are fewer than two, and which narrows nothing, is not shown.
+// A field without options is a search. A field with fewer than two options and no value is hidden.
 
 import { h, icon, replace } from "./dom.js";
-import { button } from "./parts.js";
+import { button } from "./components.js";
 
 const PAUSE = 150; // milliseconds after the last letter
 
 export function narrowing(label, fields, tell, ...rest) {
-  let timer = 0; // while letters were typed that nobody was told of
+  let timer = 0; // runs while typed text is not reported yet
   const inputs = new Map(fields.map((field) => [field.name, field.options ? choice(field, tell) : search(field)]));
   const clear = button("Clear", () => now(Object.fromEntries(fields.map(({ name }) => [name, ""]))), { mark: "close", kind: "quiet" });
   const boxed = ([name, input]) => (fields.find((it) => it.name === name).options ? input : h("div", { class: "search" }, icon("search"), input, h("kbd", { "aria-hidden": "true" }, "/")));
@@ -41,7 +41,7 @@ export function narrowing(label, fields, tell, ...rest) {
         const input = inputs.get(name);
         const value = parameters[name] ?? "";
         if (fixed) fill(input, all, value, options[name] ?? fixed);
-        else if (document.activeElement !== input || (!timer && input.value.trim() !== value)) input.value = value; // the address wins, but takes away no letters that are being typed
+        else if (document.activeElement !== input || (!timer && input.value.trim() !== value)) input.value = value; // the URL wins, but does not overwrite text being typed
       }
       clear.hidden = !fields.some(({ name }) => parameters[name]);
     },

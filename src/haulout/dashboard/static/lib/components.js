@@ -1,9 +1,9 @@
-// What pages are put together from. style.css has their looks.
+// Components of pages. Their styles are in style.css.
 
 import { h, icon, replace } from "./dom.js";
 import { toNode } from "./route.js";
 
-// In the order in which they matter to whoever looks.
+// Most important first.
 export const STATES = ["blocked", "draining", "in-maintenance", "recovering", "planned", "idle"];
 export const STATE_WORDS = {
   blocked: "Blocked",
@@ -21,7 +21,7 @@ export function stateWord(state) {
   return STATE_WORDS[state] ?? state;
 }
 
-// The state of a node, by colour, shape and word.
+// The state of a node, shown by colour, shape and text.
 export function stateMark(state) {
   return h("span", { class: ["state", `is-${state}`] }, icon(state), h("span", {}, stateWord(state)));
 }
@@ -35,7 +35,7 @@ export function verdict(tone, text, mark) {
   return h("span", { class: ["verdict", `tone-${tone}`] }, icon(mark ?? { good: "check", bad: "close", warn: "warning", dim: "unknown" }[tone]), text);
 }
 
-// A page begins with this: the only h1, which takes the focus when the page is gone to.
+// The header of a page, with its only h1, which gets the focus on navigation.
 export function pageHead(title, ...rest) {
   return h("header", { class: "page-head" }, h("h1", { tabindex: "-1" }, title), h("div", { class: "page-tools" }, rest));
 }
@@ -51,7 +51,7 @@ export function card(title, { note = "", tools = null, className = "" } = {}, ..
   );
 }
 
-// Nothing to show: what that means, and what to do about it.
+// An empty state: what it means, and what to do.
 export function empty(title, text, ...actions) {
   return h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), text ? h("p", {}, text) : null, actions.length ? h("div", { class: "row" }, actions) : null);
 }
@@ -61,7 +61,7 @@ export function failure(error, retry) {
     "div",
     { class: "empty failure" },
     icon("critical"),
-    h("p", { class: "empty-title" }, error.status === 404 ? "There is no such thing" : "This could not be loaded"),
+    h("p", { class: "empty-title" }, error.status === 404 ? "Not found" : "Loading failed"),
     h("p", {}, error.message),
     retry ? h("div", { class: "row" }, button("Try again", retry, { mark: "refresh" })) : null,
   );
@@ -75,7 +75,7 @@ export function button(text, act, { mark = "", kind = "", title = null, ...rest 
   return h("button", { type: "button", class: ["button", kind], title, onclick: act, ...rest }, mark ? icon(mark) : null, text ? h("span", {}, text) : null);
 }
 
-// One of several: [{value, text, mark}]. `tell(value)` is called when another one is chosen.
+// A choice of one option: [{value, text, mark}]. `tell(value)` is called on change.
 export function segments(label, options, chosen, tell) {
   const buttons = options.map(({ value, text, mark, title }) =>
     h("button", { type: "button", "aria-pressed": String(value === chosen), title: title ?? null, data: { value }, onclick: () => tell(value) }, mark ? icon(mark) : null, h("span", {}, text)),
@@ -87,7 +87,7 @@ export function choose(element, value) {
   for (const each of element.children) each.setAttribute("aria-pressed", String(each.dataset.value === value));
 }
 
-// A command to be typed, with a button that copies it.
+// A shell command with a copy button.
 export function command(text, { title = "" } = {}) {
   return h("div", { class: "command" }, h("pre", { tabindex: "0", "aria-label": title || "Command" }, h("code", {}, text)), copyButton(text));
 }
@@ -107,7 +107,7 @@ export function copyButton(text, label = "Copy") {
   return element;
 }
 
-// Over plain HTTP, as with a port-forward from another machine, browsers have no clipboard but this old way.
+// Over plain HTTP, as with a port-forward from another machine, browsers have no clipboard API, only execCommand.
 async function copied(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -123,7 +123,7 @@ async function copied(text) {
   }
 }
 
-// How much of something is used. Over the limit, or at it, is told by more than the colour: the figures stand beside it.
+// How much of a limit is used. The numbers are shown next to it, so colour is not the only sign.
 export function meter(used, limit, label) {
   const share = limit > 0 ? Math.min(100, (100 * used) / limit) : used > 0 ? 100 : 0;
   const tone = used > limit ? "over" : used === limit ? "full" : "room";

@@ -1,4 +1,4 @@
-"""Waiting for what a page makes happen elsewhere, as `expect` waits for what it shows."""
+"""Waits for effects outside of a page, as Playwright's `expect` waits for effects in it."""
 
 from collections.abc import Callable
 

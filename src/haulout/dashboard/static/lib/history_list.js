@@ -1,10 +1,10 @@
-// What has happened, the newest first: to a node, to a notice, or to all nodes.
+// History entries of a node, a notice or all nodes, newest first.
 
 import { h } from "./dom.js";
-import { nodeLink } from "./parts.js";
+import { nodeLink } from "./components.js";
 import { duration, full, ms, relative, short } from "./time.js";
 
-// Those that no line has anything for are left out.
+// Columns that are empty in all rows are left out.
 const COLUMNS = [
   { title: "When", cell: (it) => h("time", { datetime: it.time, title: `${full(it.time)}, ${relative(it.time)}` }, short(it.time), " UTC") },
   { title: "Node", cell: node, isUsed: (it) => it.node },
@@ -29,12 +29,12 @@ export function happenings(label, list) {
   );
 }
 
-// `profile/os` is a name, and a notice tells whole sentences.
+// `profile/os` is a reference; entries of notices are whole sentences.
 function thing(what) {
   return /^\w+\/\S+$/.test(what) ? what.replace("/", " ") : what;
 }
 
-// Of a node that was deleted there is no page.
+// A deleted node has no page.
 function node({ node: name, isDeleted, deleted }) {
   if (!isDeleted) return nodeLink(name);
   return [h("bdi", {}, name), " ", h("span", { class: "tag", title: deleted ? `deleted ${full(deleted)}` : null }, "deleted")];
@@ -43,7 +43,7 @@ function node({ node: name, isDeleted, deleted }) {
 function after({ time, since }) {
   if (!since) return null;
   const seconds = (ms(time) - ms(since)) / 1000;
-  const remark = seconds < 0 ? "; a clock was set back meanwhile, so that nobody knows for how long" : "";
+  const remark = seconds < 0 ? "; a clock was set back meanwhile, so the duration is unknown" : "";
   return h("span", { title: `in the state before since ${full(since)}${remark}` }, seconds < 0 ? "?" : duration(seconds));
 }
 

@@ -1,9 +1,9 @@
-// Keys, and the sheet that lists them.
+// Keyboard shortcuts, and the dialog that lists them.
 //
-//   keys.on("/", "Search", focus)        keys.on("g f", "Fleet", …)        returns how to take it away
+//   keys.on("/", "Search", focus)        keys.on("g f", "Fleet", …)        returns a function to remove it
 //
-// Keys that a person types into a field stay there; Escape leaves it. Keys with Ctrl, Alt or Meta are the browser's. What
-// is listed without an act is the page's own business. Who speaks to their computer can turn all of them off in the sheet.
+// Keys typed into a field are ignored; Escape leaves the field. Keys with Ctrl, Alt or Meta are left to the browser.
+// Shortcuts without a function are only listed; the page handles them. Users of speech input can turn all of them off.
 
 import { h } from "./dom.js";
 
@@ -33,7 +33,7 @@ export class Keys {
     const dialog = h(
       "dialog",
       { class: "keys", "aria-labelledby": "keys-title", onclose: () => dialog.remove(), onclick: (event) => event.target === dialog && dialog.close() },
-      h("form", { method: "dialog" }, h("h2", { id: "keys-title" }, "Keys"), h("dl", {}, rows), h("div", { class: "row" }, h("label", {}, this.#switch(), " Listen to keys"), h("button", { class: "button", autofocus: true }, "Close"))),
+      h("form", { method: "dialog" }, h("h2", { id: "keys-title" }, "Keys"), h("dl", {}, rows), h("div", { class: "row" }, h("label", {}, this.#switch(), " Enable keyboard shortcuts"), h("button", { class: "button", autofocus: true }, "Close"))),
     );
     document.body.append(dialog);
     dialog.showModal();
@@ -64,7 +64,7 @@ export class Keys {
   }
 }
 
-let off = null; // null: what the browser keeps is not read yet
+let off = null; // null: not read from local storage yet
 
 function isOff() {
   try {
@@ -81,7 +81,7 @@ function turn(on) {
     if (on) localStorage.removeItem("haulout.keys");
     else localStorage.setItem("haulout.keys", "off");
   } catch {
-    // It holds until the page is left.
+    // Without storage the choice lasts until the page is closed.
   }
 }
 

@@ -1,4 +1,4 @@
-// A card that floats beside what is pointed at. It stands in the body: what contains it would cut it off.
+// A card that floats next to its anchor. It is a child of the body, as other containers would clip it.
 
 import { h, replace } from "./dom.js";
 

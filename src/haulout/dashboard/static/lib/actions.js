@@ -1,28 +1,27 @@
-// Acts of people: a button, a question that says what will be done, and the answer of the operator in its own words.
+// Actions: a button, a dialog that says what will be done, and the response of the operator.
 //
-// There is a button only if the session says that its user may do that. Whether they may is decided by the API server then,
-// not here.
+// A button is shown only if the session lists the action. The API server authorizes it, not the page.
 
 import { h, replace } from "./dom.js";
-import { button, command, toast } from "./parts.js";
+import { button, command, toast } from "./components.js";
 
-const HOLDS = [["", "until somebody releases it"], ["1", "for an hour"], ["4", "for 4 hours"], ["24", "for a day"], ["168", "for a week"]];
+const HOLDS = [["", "until it is released"], ["1", "for an hour"], ["4", "for 4 hours"], ["24", "for a day"], ["168", "for a week"]];
 
 export const mayAct = (store, act) => (store.session?.acts ?? []).includes(act);
 
-// `title` is on the button and above the question, `explain` is the question: what happens if they say yes.
+// `title` is the text of the button and the dialog; `explain` says what happens on confirmation.
 export function actButton(context, act, { title, explain, mark = "", kind = "" }) {
   if (!mayAct(context.store, act.act)) return null;
   return button(`${title} …`, () => ask(context, act, { title, explain, kind }), { mark, kind: kind === "danger" ? "danger" : "" });
 }
 
 function ask({ api, store }, act, { title, explain, kind }) {
-  const reason = h("textarea", { class: "field", id: "act-reason", name: "reason", rows: 2, maxlength: 500, placeholder: "Ticket, or why you do it" });
+  const reason = h("textarea", { class: "field", id: "act-reason", name: "reason", rows: 2, maxlength: 500, placeholder: "Ticket or reason" });
   const until = act.act === "hold" ? h("select", { class: "field", id: "act-until" }, HOLDS.map(([value, text]) => h("option", { value }, text))) : null;
   const message = h("div", { class: "act-message", role: "alert" });
   const yes = h("button", { type: "submit", class: ["button", "primary", kind === "danger" && "danger"] }, title);
   const no = button("Cancel", () => dialog.close());
-  if (act.act === "cancel") no.lastChild.textContent = "Leave it as it is";
+  if (act.act === "cancel") no.lastChild.textContent = "Keep it";
   const row = h("div", { class: "row act-buttons" }, no, yes);
   const fields = h(
     "div",
@@ -56,7 +55,7 @@ function ask({ api, store }, act, { title, explain, kind }) {
     toast(done.text, "good");
     const close = button("Close", () => dialog.close(), { kind: "primary" });
     replace(fields);
-    replace(message, h("p", { class: "tone-good" }, done.text), done.command ? [h("p", { class: "dim small" }, "By hand it would have been:"), command(done.command)] : null);
+    replace(message, h("p", { class: "tone-good" }, done.text), done.command ? [h("p", { class: "dim small" }, "Equivalent command:"), command(done.command)] : null);
     replace(row, close);
     close.focus();
   }

@@ -1,16 +1,15 @@
-// The map: a tile for each node, in groups. An element per node and nothing inside it unless there is room for a name,
-// so that thousands are light; groups that are out of sight are not laid out (style sheet). A change touches the tiles
-// that changed and nothing else.
+// The map: a tile for each node, in groups. One element per node, with a name inside only if it fits, so that
+// thousands are cheap; groups out of view are not laid out (style sheet). An update touches only the tiles that changed.
 //
-// Tab leads into the map and out of it; within it arrow keys go from tile to tile.
+// Tab enters and leaves the map; arrow keys move between tiles.
 
 import { h, setText } from "./dom.js";
 import { byGroup, byName, groupOf } from "./filters.js";
-import { stateMark, stateWord } from "./parts.js";
+import { stateMark, stateWord } from "./components.js";
 import { toNode } from "./route.js";
 import { duration, ms, nowMs, relative, t } from "./time.js";
 
-// From large to small: how much room a tile takes in the style sheet, and how many screens of them are worth scrolling.
+// From large to small: the size of a tile in the style sheet, and the maximum number of screens to scroll.
 const SIZES = [
   { name: "large", width: 132, height: 50, screens: 2 }, // as wide as names need: see `#fit`
   { name: "medium", width: 34, height: 34, screens: 1.3 },
@@ -32,14 +31,14 @@ export class TileMap {
   #counts = []; // of nodes in groups, when all was shown last
   #groups = new Map(); // by title: {element, tiles, count}
   #tiles = new Map(); // by name of node: {element, group, tile}
-  #entry = null; // the tile that Tab leads to
+  #entry = null; // the tile that Tab focuses
 
-  // `linkOf(by, title)` is where the heading of a group leads, or null.
+  // `linkOf(by, title)` is the link of a group heading, or null.
   constructor(linkOf) {
     this.#linkOf = linkOf;
   }
 
-  // Shows these nodes, all anew.
+  // Shows these nodes; rebuilds everything.
   show(tiles, by) {
     this.#by = by;
     this.#groups.clear();
@@ -59,7 +58,7 @@ export class TileMap {
     this.#setEntry(this.element.querySelector(".tile"));
   }
 
-  // Shows what became of nodes; `tile` null: it is gone, or not meant any more.
+  // Updates one node; `tile` null: it is deleted or no longer matches.
   change(name, tile) {
     const known = this.#tiles.get(name);
     const title = tile && groupOf(tile, this.#by);
@@ -72,7 +71,7 @@ export class TileMap {
     if (tile) this.#insert(name, tile, title, hadFocus);
   }
 
-  // Whether it would look otherwise if it were shown anew: the window is another, or there are many more, or less.
+  // Whether a rebuild would look different: the window size or the number of nodes changed much.
   isAged(count) {
     const before = this.#counts.reduce((sum, each) => sum + each, 0);
     return this.#sizeFor(this.#counts) !== this.#size || Math.abs(count - before) > Math.max(10, before / 5);
@@ -86,7 +85,7 @@ export class TileMap {
     return this.#tiles.get(name)?.element ?? null;
   }
 
-  // What all names end with is left out of tiles: in many clouds that is a domain, longer than what tells nodes apart.
+  // The common suffix of all names is left out of tiles: in many clouds it is a long domain.
   #fit(tiles) {
     this.#ending = commonEnding(tiles.map(({ name }) => name));
     const longest = tiles.reduce((most, { name }) => Math.max(most, name.length), 0) - this.#ending.length;
@@ -107,7 +106,7 @@ export class TileMap {
     const count = h("span", { class: "count" });
     const name = this.#by === "state" ? stateMark(title) : h("bdi", {}, title);
     const href = this.#linkOf(this.#by, title);
-    const heading = h("h2", {}, href ? h("a", { href, title: "Only these" }, name) : name, count);
+    const heading = h("h2", {}, href ? h("a", { href, title: "Show only these" }, name) : name, count);
     const element = h("section", { class: "group", data: { size: this.#size } }, heading, list);
     const group = { element, list, count, title, size: 0 };
     this.#groups.set(title, group);
@@ -196,7 +195,7 @@ export class TileMap {
     to?.focus();
   }
 
-  // undefined: not one of our keys; null: there is nothing there.
+  // undefined: not a key of the map; null: no tile in that direction.
   #neighbour(from, key) {
     const all = () => [...this.element.querySelectorAll(".tile")];
     if (key === "Home") return all()[0];
@@ -213,7 +212,7 @@ export function marksOf(tile) {
   return [tile.isReady === false ? "not ready" : "", tile.isCordoned ? "cordoned" : "", tile.hold ? "held" : ""].filter(Boolean);
 }
 
-// The longest ending that all of them have from a dot on; one alone keeps its name.
+// The longest common suffix that starts at a dot; a single name has none.
 function commonEnding(names) {
   if (names.length < 2) return "";
   for (let dot = names[0].indexOf("."); dot > 0; dot = names[0].indexOf(".", dot + 1)) {
@@ -228,7 +227,7 @@ function spoken(tile) {
   return [tile.name, stateWord(tile.state).toLowerCase(), progress, ...marksOf(tile), tile.why].filter(Boolean).join(", ");
 }
 
-// The few words that a large tile has room for: what a person would ask next.
+// The short text of a large tile.
 function note(tile) {
   if (tile.state === "idle") return marksOf(tile)[0] ?? "";
   if (tile.state === "draining" && tile.progress != null) return `${tile.progress} %`;
@@ -251,7 +250,7 @@ function beside(all, from, step) {
   return all[all.indexOf(from) + step] ?? null;
 }
 
-// The tile of the next line that is nearest: lines have as many tiles as the window has room for.
+// The nearest tile of the next row; the number of tiles in a row depends on the window.
 function nearest(all, from, step) {
   const here = from.getBoundingClientRect();
   let line = null;

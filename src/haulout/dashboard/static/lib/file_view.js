@@ -1,4 +1,4 @@
-// A file to read: lines with their numbers, and what is wrong below the line that it is about.
+// A read-only file: numbered lines, with the findings below their lines.
 
 import { h } from "./dom.js";
 import { byLine, findingText, levelOf } from "./findings.js";
@@ -21,7 +21,7 @@ export function listing(text, findings, { label, pick }) {
   return h("div", { class: "listing", tabindex: "0", role: "region", "aria-label": label }, h("ol", {}, lines));
 }
 
-// Lights a line up and has it seen.
+// Highlights a line and scrolls to it.
 export function light(element, number) {
   for (const lit of element.querySelectorAll(".is-lit")) lit.classList.remove("is-lit");
   const line = element.querySelector(`#line-${number}`);

@@ -1,10 +1,10 @@
-// The state machine of a profile, drawn: its states in their order, the ways between them, and where it stands.
+// The state machine of a profile, drawn: its states, the transitions between them, and the current state.
 //
-// Broad places get it from left to right, narrow ones from top to bottom. What the colors say is said by marks and by the
-// kind of line as well: a way that is open is solid and has a check mark, one that is closed is dashed and has a cross.
+// Drawn from left to right where there is room, else from top to bottom. Besides colour, marks and lines show the result:
+// a transition that passes is solid and has a check mark; one that does not is dashed and has a cross.
 
 import { s } from "./dom.js";
-import { head, rounded } from "./drawing.js";
+import { head, rounded } from "./svg.js";
 
 const STATES = ["operational", "maintenance-required", "in-maintenance"];
 const BOX = { width: 190, height: 44 };
@@ -25,7 +25,7 @@ export function machine(profile, width) {
   );
 }
 
-// Ways between the same two states are one line, which is as open as the best of them.
+// Transitions between the same two states share a line, which shows the best result.
 function waysOf(transitions) {
   const ways = new Map();
   for (const it of transitions.filter((one) => one.source !== one.target)) {
@@ -42,8 +42,8 @@ function waysOf(transitions) {
   return [...ways.values()];
 }
 
-// `open`, `closed`, or `elsewhere`: it does not begin where the profile stands, or nobody has asked its checks yet, as
-// while a chain is under way.
+// `open`, `closed`, or `elsewhere`: it does not start at the current state, or its checks are not evaluated yet, as
+// during another transition.
 export function verdictOf({ isCurrent, passed, veto, error, checks = [] }) {
   if (!isCurrent) return "elsewhere";
   if (passed && !veto) return "open";
@@ -56,7 +56,7 @@ const MARKS = { open: "✓ ", closed: "✗ ", elsewhere: "" };
 function inWords(profile, ways) {
   const said = { open: "passes", closed: "does not pass", elsewhere: "" };
   const all = ways.map((it) => `${it.source} to ${it.target} when ${it.text}${said[it.verdict] && `, which ${said[it.verdict]}`}`);
-  return `Profile ${profile.name} is ${profile.state}. Ways: ${all.join("; ") || "none"}.`;
+  return `Profile ${profile.name} is ${profile.state}. Transitions: ${all.join("; ") || "none"}.`;
 }
 
 function drawState(state, box, isCurrent, isLeaving) {
