@@ -175,9 +175,9 @@ def _commands(
             f"kubectl drain {node} --ignore-daemonsets --force --timeout=60s",
         ]
     if summary.blocked:
-        commands.append(f"# it meets the budget of {summary.blocked.budget}, which will not let it")
+        commands.append(f"# PodDisruptionBudget {summary.blocked.budget} blocks this drain")
     if with_operator:
-        commands.append(f"kubectl delete nodemaintenance try-{node}  # gives the node back")
+        commands.append(f"kubectl delete nodemaintenance try-{node}  # uncordons the node")
     if not has_kubectl:
         commands.append(_NO_KUBECTL)
     return [f"  {command}" for command in commands]

@@ -80,7 +80,7 @@ def test_with_the_operator_an_order_is_tried_instead_of_a_drain() -> None:
         "  kubectl get mn  # what the clouds announce, from the first seconds on",
         f"  echo '{order}' | kubectl apply -f -",
         "  kubectl get nodemaintenances --watch",
-        "  kubectl delete nodemaintenance try-n1  # gives the node back",
+        "  kubectl delete nodemaintenance try-n1  # uncordons the node",
     ]
 
 
@@ -146,6 +146,6 @@ def test_it_says_what_is_special() -> None:
     assert shown[1] == "Scenario    storm, seed 4, 60 times faster than real time"
     assert shown[9:12] == [
         "  kubectl drain n2 --ignore-daemonsets --force --timeout=60s",
-        "  # it meets the budget of bank/ledger, which will not let it",
+        "  # PodDisruptionBudget bank/ledger blocks this drain",
         "  # kubectl is not on your PATH: https://kubernetes.io/docs/tasks/tools",
     ]
