@@ -62,7 +62,8 @@ class CordonOwnership(Base, frozen=True):
     """The entry of one owner in the cordon annotation."""
 
     since: datetime
-    requested: CordonRequest = EMPTY_REQUEST
+    # Stored as `wishes`: nodes carry annotations that earlier versions wrote.
+    requested: CordonRequest = msgspec.field(default=EMPTY_REQUEST, name="wishes")
 
 
 class StateBeforeCordon(Base, frozen=True, omit_defaults=False):

@@ -291,7 +291,7 @@ def edited(node: Node, *, spec: RawObject | None = None, **annotations: str | No
 
 def cordon_annotation(**fields: Any) -> str:
     """Return the text of a mark, with these members in place of what belongs there."""
-    owners = {"nm/a": {"since": "2026-01-05T09:00:00Z", "requested": msgspec.to_builtins(MEDIK8S)}}
+    owners = {"nm/a": {"since": "2026-01-05T09:00:00Z", "wishes": msgspec.to_builtins(MEDIK8S)}}
     return json.dumps({"owners": owners} | fields)
 
 
