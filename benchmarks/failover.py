@@ -22,9 +22,9 @@ from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES
 from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.manifests import operator_manifests
 from haulout.core.clock import Clock, RealClock
+from haulout.core.timestamps import whole_seconds
 from haulout.kube.client import Client
 from haulout.kube.leaderelection_config import LeaderElectionConfig
-from haulout.kube.timestamps import whole_seconds
 from haulout.kube.transports import config
 from haulout.kube.transports.http import HttpTransport
 from real_apiserver import control_plane

@@ -20,11 +20,11 @@ from haulout.api.objects import Node
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES
 from haulout.app.manifests import operator_manifests
 from haulout.core.clock import Clock, RealClock
+from haulout.core.timestamps import whole_seconds
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.node_transform import compact_nodes
 from haulout.kube.reflector import ListWatch
-from haulout.kube.timestamps import whole_seconds
 from haulout.kube.transports import config
 from haulout.kube.transports.http import HttpTransport
 from haulout.providers.aws.event_source import AwsEventSource

@@ -23,11 +23,11 @@ from haulout.api.objects import Object
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES
 from haulout.controllers.profiles.plugin import PROFILE_LABEL, STATE_LABEL, State
 from haulout.core.clock import RealClock
+from haulout.core.timestamps import whole_seconds
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.patches import node_patch, strategic_patch
 from haulout.kube.reflector import ListWatch
-from haulout.kube.timestamps import whole_seconds
 from haulout.kube.transports import config
 from haulout.kube.transports.http import HttpTransport
 from operator_handle import OperatorHandle, operator

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from controlplane import AssetsMissing, ControlPlane, find
 from haulout.core.clock import Clock, RealClock
-from haulout.core.gc_thresholds import SHORT_LIVED
+from haulout.core.memory import SHORT_LIVED
 from haulout_sandbox.event_loops.virtual_time import VirtualClock, VirtualLoop
 from support.expectations.invariant_checks import InvariantChecks
 from support.faults import crash_test

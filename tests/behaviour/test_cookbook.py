@@ -14,10 +14,10 @@ from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticeCondition, 
 from haulout.api.resources import NODES
 from haulout.cli.cordon.node_changes import uncordon_node
 from haulout.controllers.profiles.plugin import PROFILE_LABEL
+from haulout.core.timestamps import whole_seconds
 from haulout.drain.node_conditions import NodeConditionType
 from haulout.errors import AlreadyExists
 from haulout.kube.patches import merge_patch
-from haulout.kube.timestamps import whole_seconds
 from support.builders.objects import a_pod
 from support.clusters.cluster_plan import ClusterPlan, PlanFactory
 from support.clusters.live_cluster import LiveCluster, SandboxCluster

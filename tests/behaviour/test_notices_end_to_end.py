@@ -10,10 +10,10 @@ from haulout.api.notice_reports import MaintenancePlan
 from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.controllers.notices.permissions import permissions
+from haulout.core.timestamps import micro_time
 from haulout.kube import rbac
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
-from haulout.kube.timestamps import micro_time
 from haulout.providers.aws import credentials as aws
 from haulout_sandbox.openshift import INFRASTRUCTURES, an_infrastructure
 from support.clusters.cluster_plan import SERVICE_ACCOUNT, PlanFactory

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from haulout.core import cloud_sdk
 from haulout.dashboard import server
 from haulout.httpserver import healthz, secure_metrics
-from haulout.providers import optional_sdks
 from haulout.webhook import registration
 from support.packaging import dockerfile
 from support.packaging.dockerfile import Build, Instruction
@@ -89,8 +89,8 @@ def test_an_sdk_comes_with_the_versions_that_are_tested(lock: str, package: str)
         assert version == tested.get(name, version)
 
 
-@pytest.mark.parametrize("extra", [optional_sdks.AWS, optional_sdks.OCI])
-def test_the_error_of_a_source_without_its_sdk_names_an_image_that_there_is(extra: optional_sdks.OptionalSdk) -> None:
+@pytest.mark.parametrize("extra", [cloud_sdk.AWS, cloud_sdk.OCI])
+def test_the_error_of_a_source_without_its_sdk_names_an_image_that_there_is(extra: cloud_sdk.OptionalSdk) -> None:
     assert extra.extra_name in TARGETS
     assert f"-{extra.extra_name}" in str(extra.missing_error("gone"))
 

@@ -19,7 +19,7 @@ from haulout.controllers.esx.decision import HostState
 from haulout.controllers.esx.settings import EsxSettings
 from haulout.controllers.esx.vcenter import VCenterLogin
 from haulout.core.metrics import Metric, MetricKind, MetricVec
-from haulout.core.text_format import format_count
+from haulout.core.text import format_count
 from haulout.drain.metrics import InitiatorDrainMetrics
 from haulout.errors import ConfigErrors, LeadershipHandover
 from haulout.history.pending_entries import Backlog

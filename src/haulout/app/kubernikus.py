@@ -18,7 +18,7 @@ from haulout.app.supervisor import Supervisor
 from haulout.compat import openstack_config
 from haulout.controllers.kubernikus.nova import Nova
 from haulout.core.metrics import Metric, MetricKind, MetricVec
-from haulout.core.text_format import format_count
+from haulout.core.text import format_count
 from haulout.drain.metrics import InitiatorDrainMetrics
 from haulout.errors import LeadershipHandover
 from haulout.history.pending_entries import Backlog

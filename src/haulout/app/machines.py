@@ -32,7 +32,7 @@ from haulout.controllers.machines.desired_maintenance import NoticeFilter
 from haulout.controllers.machines.settings import MachineSettings
 from haulout.core.backoff import Backoff
 from haulout.core.metrics import Metric, MetricKind, MetricVec
-from haulout.core.text_format import format_count
+from haulout.core.text import format_count
 from haulout.errors import KubeError
 from haulout.kube.client import Client
 from haulout.kube.discovery import serves

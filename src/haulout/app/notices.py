@@ -25,7 +25,7 @@ from haulout.app.supervisor import Supervisor
 from haulout.controllers.notices.controller import MaintenanceNoticeController, ProfilePolicy
 from haulout.core.clock import Clock
 from haulout.core.metrics import Histogram, MetricVec
-from haulout.core.text_format import format_count
+from haulout.core.text import format_count
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.leaderelection_config import LeaderElectionConfig

@@ -40,7 +40,7 @@ from haulout.controllers.profiles.status import as_json
 from haulout.controllers.profiles.view.informers import ProfileInformers
 from haulout.core.clock import Clock
 from haulout.core.metrics import MetricVec
-from haulout.core.text_format import format_count
+from haulout.core.text import format_count
 from haulout.drain.metrics import InitiatorDrainMetrics
 from haulout.errors import LeadershipHandover, LeadershipLost
 from haulout.history.pending_entries import Backlog

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 from haulout.api.objects import Node
 from haulout.app.notices import MakeSources
+from haulout.core import cloud_sdk
 from haulout.core.yaml_decoder import did_you_mean, join_with_or
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
-from haulout.providers import optional_sdks
 from haulout.providers.aws import agent_settings as for_agents
 from haulout.providers.aws import settings as for_aws
 from haulout.providers.event_source import EventSource
@@ -106,7 +106,7 @@ def read_environment(environ: Mapping[str, str]) -> ProviderSettings:
         gcp=for_gcp.read(environ),
         gke=for_gke.read(environ),
     )
-    for settings, extra in ((providers.oci, optional_sdks.OCI), (providers.aws, optional_sdks.AWS)):
+    for settings, extra in ((providers.oci, cloud_sdk.OCI), (providers.aws, cloud_sdk.AWS)):
         if settings is not None:
             extra.check()
     return replace(providers, ignored=tuple(_ignored_variables(environ, providers)))

@@ -31,13 +31,13 @@ from datetime import datetime, timedelta
 from haulout.api.objects import Node, RawObject
 from haulout.api.resources import NODES
 from haulout.budget.unavailable_nodes import MaintenanceCause, is_under_maintenance_by
+from haulout.core.timestamps import whole_seconds
 from haulout.errors import Conflict, Forbidden, KubeError, NotFound
 from haulout.kube.client import Client
 from haulout.kube.informer import revision
 from haulout.kube.patches import node_patch
 from haulout.kube.rbac import Permission
 from haulout.kube.slot_ledger import CONFIG_MAPS, Slot, SlotLedger, SlotLimit, ledger_name
-from haulout.kube.timestamps import whole_seconds
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from haulout.core.gc_thresholds import LONG_RUNNING, gc_thresholds
+from haulout.core.memory import LONG_RUNNING, gc_thresholds
 
 T = TypeVar("T")
 

@@ -9,6 +9,9 @@ All code that reads the time or waits takes a `Clock`; lint forbids `datetime.no
 
 All waiting goes through the running event loop, so `asyncio.timeout` and the clock agree. Simulated time is therefore a
 property of the event loop (the sandbox has one), not a second implementation of all code that waits.
+
+Real-time durations: for timers that concern people and networks, even if the cluster's time runs faster. A sandbox may
+run sixty times faster, and so do its timers. People do not read faster, and networks are not faster.
 """
 
 import asyncio
@@ -135,3 +138,14 @@ if hasattr(time, "CLOCK_BOOTTIME"):
 
 else:  # macOS: the monotonic clock stops during suspend, so leases only look younger to their own holder
     _since_boot = time.monotonic
+
+
+def real_time(span: timedelta) -> timedelta:
+    """Return the timer duration that lasts `span` in real time."""
+    speed = getattr(asyncio.get_running_loop(), "speed", 1.0)
+    return span * speed if 1 < speed < math.inf else span
+
+
+def real_seconds(span: timedelta) -> float:
+    """Return the timer duration that lasts `span` in real time, in seconds."""
+    return real_time(span).total_seconds()

@@ -9,7 +9,7 @@ encodings. Do not use `ClientResponse.read`: it lifts aiohttp's limit on decompr
 
 from collections.abc import Awaitable, Callable
 
-from haulout.core.memory_quota import InterruptScope, MemoryQuota
+from haulout.core.memory import InterruptScope, MemoryQuota
 
 ReadChunk = Callable[[], Awaitable[bytes]]
 

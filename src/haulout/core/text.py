@@ -1,6 +1,9 @@
-"""Counts and lists as text."""
+"""Counts, lists, durations and times as text for users."""
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from haulout.core import duration
 
 _MAX_NAMES = 3
 
@@ -15,3 +18,26 @@ def format_list(names: Iterable[str], *, max_names: int = _MAX_NAMES) -> str:
     listed = list(names)
     shown, rest = ", ".join(listed[:max_names]), len(listed) - max_names
     return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def format_count(number: int, noun: str) -> str:
+    """Return `1 node` or `3 nodes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def format_duration(time: timedelta) -> str:
+    """Return a duration in whole seconds, rounded up: `1h30m0s`."""
+    return duration.format(timedelta(seconds=-(-time // timedelta(seconds=1))))
+
+
+def format_time(instant: datetime) -> str:
+    """Return an instant to the second, in UTC."""
+    return f"{instant:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def closest_match(word: str, known: Iterable[str]) -> str | None:
+    """Return the word in `known` that is most similar to `word`; None if none is similar."""
+    import difflib  # a large module, needed only for suggestions
+
+    matches = difflib.get_close_matches(word, list(known), n=1)
+    return matches[0] if matches else None

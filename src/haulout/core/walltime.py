@@ -16,7 +16,7 @@ import re
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
 
-from haulout.core.suggestions import closest_match
+from haulout.core.text import closest_match
 
 DAY = timedelta(days=1)
 # The resolution of instants: what is open "after" 10:00 is open from 10:00 plus one tick.

@@ -28,7 +28,6 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from haulout.core import walltime
-from haulout.core.busy_period import BusyPeriod
 from haulout.core.walltime import DAY, MONTHS, TICK, WEEKDAYS, midnight
 
 if TYPE_CHECKING:  # most timetables have no calendar
@@ -77,6 +76,15 @@ class Span:
 
     start: datetime
     end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class BusyPeriod:
+    """The period from `start` to `end` (exclusive), and its reason."""
+
+    start: datetime
+    end: datetime
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

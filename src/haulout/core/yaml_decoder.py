@@ -21,7 +21,7 @@ import yaml
 from msgspec import inspect
 
 from haulout.core import duration, yaml_nodes
-from haulout.core.suggestions import closest_match
+from haulout.core.text import closest_match
 from haulout.core.yaml_nodes import describe, kind_of, line_of
 from haulout.errors import ConfigError, ConfigErrors
 

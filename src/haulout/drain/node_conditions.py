@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from haulout.api.objects import Condition, Node, RawObject
-from haulout.kube.timestamps import whole_seconds
+from haulout.core.timestamps import whole_seconds
 
 MESSAGE_PREFIX = "Haulout: "
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import yaml
 
 from haulout.core import duration, yaml_nodes
-from haulout.core.suggestions import closest_match
+from haulout.core.text import closest_match
 from haulout.drain.pod_filters import PodFilters
 from haulout.drain.policy import MAX_PARALLEL, Behavior, DrainOrder, DrainPolicy, DrainRule
 from haulout.errors import ConfigError, ConfigErrors, PolicyError

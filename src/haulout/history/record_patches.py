@@ -18,9 +18,9 @@ from haulout.api.maintenancerecord import (
     RecordContent,
 )
 from haulout.api.objects import Object, RawObject
+from haulout.core.timestamps import whole_seconds
 from haulout.kube import patches
 from haulout.kube.patches import Operation, Patch
-from haulout.kube.timestamps import whole_seconds
 
 
 class UntypedRecord(Object, frozen=True):

@@ -34,9 +34,8 @@ from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
-from haulout.core.clock import RealClock
+from haulout.core.clock import RealClock, real_seconds
 from haulout.core.metrics import Metric, MetricKind, MetricVec
-from haulout.core.realtime import real_seconds
 
 log = logging.getLogger(__name__)
 

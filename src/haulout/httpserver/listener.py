@@ -19,7 +19,7 @@ from typing import Any
 
 from aiohttp import web
 
-from haulout.core.realtime import real_seconds
+from haulout.core.clock import real_seconds
 from haulout.errors import UsageError
 from haulout.httpserver.connections import (
     CLOSE_TIMEOUT,

@@ -11,11 +11,11 @@ import msgspec
 
 from haulout.api.objects import Lease, LeaseSpec, OwnerReference
 from haulout.api.resources import LEASES
+from haulout.core.timestamps import micro_time
 from haulout.errors import NotFound
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.rbac import Permission
-from haulout.kube.timestamps import micro_time
 
 
 async def find(client: Client, name: str, *, namespace: str) -> Lease | None:

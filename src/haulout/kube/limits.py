@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from haulout.core.clock import Clock
-from haulout.core.memory_quota import MemoryQuota, MemoryShare
+from haulout.core.memory import MemoryQuota, MemoryShare
 from haulout.errors import LimitExceeded
 
 

@@ -34,11 +34,11 @@ import msgspec
 from haulout.api.objects import Base, Object
 from haulout.api.resources import EVENTS, Resource
 from haulout.core.backoff import Backoff
+from haulout.core.timestamps import micro_time
 from haulout.errors import AlreadyExists, ApiError, KubeError, NotFound, ServerFailure, TooManyRequests
 from haulout.kube import metrics
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
-from haulout.kube.timestamps import micro_time
 
 logger = logging.getLogger(__name__)
 

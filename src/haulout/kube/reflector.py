@@ -29,7 +29,7 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 from haulout.api.objects import Bookmark, Page, UndecodableObject, WatchEvent
 from haulout.api.resources import Resource
 from haulout.core.backoff import Backoff
-from haulout.core.memory_quota import InterruptScope
+from haulout.core.memory import InterruptScope
 from haulout.errors import ApiError, BadRequest, Expired, Invalid, KubeError, LimitExceeded, NotFound, Unreachable
 from haulout.kube.client import PAGE_SIZE, Client
 

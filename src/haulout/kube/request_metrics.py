@@ -14,7 +14,7 @@ from collections.abc import Collection
 from http import HTTPStatus
 
 from haulout.core.clock import Clock
-from haulout.core.recent_values import RecentValues
+from haulout.core.metrics import RecentValues
 
 RequestKind = tuple[str, str, str, str]
 """A verb, as permissions know them; a kind in plural, its group, and a subresource."""

@@ -32,7 +32,7 @@ from typing import Generic, TypeVar
 from haulout.core import duration
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
-from haulout.core.recent_values import RecentValues
+from haulout.core.metrics import RecentValues
 from haulout.errors import HauloutError
 from haulout.kube.delaying_queue import DelayingQueue
 from haulout.kube.metrics import KubeMetrics

@@ -15,9 +15,9 @@ from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import ProfilesComponent
 from haulout.app.profiles_file import ProfilesFile
+from haulout.core.timestamps import micro_time
 from haulout.drain.node_conditions import NodeConditionType
 from haulout.kube.client import Client
-from haulout.kube.timestamps import micro_time
 from haulout.providers.notice_writer import NoticeWriter
 from haulout_sandbox.apiserver import Write
 from support.clusters.cluster_plan import ClusterPlan

@@ -10,9 +10,9 @@ from haulout.api.notice_reports import NoticeReport
 from haulout.api.objects import Node, RawObject
 from haulout.app.notices import MakeSources
 from haulout.core.clock import Clock
+from haulout.core.timestamps import micro_time
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
-from haulout.kube.timestamps import micro_time
 from haulout.providers.event_source import EventSource
 from haulout.providers.notice_writer import NoticeWriter
 from haulout.providers.quarantine import Quarantine

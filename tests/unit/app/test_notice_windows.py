@@ -12,9 +12,9 @@ from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import ProfilesComponent
 from haulout.app.profiles_file import ProfilesFile
 from haulout.core.clock import Clock
+from haulout.core.timestamps import whole_seconds
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
-from haulout.kube.timestamps import whole_seconds
 from haulout.providers.event_source import EventSource
 from haulout.providers.oci.event_source import OciEventSource
 from haulout_sandbox.clouds.oci import OciCloud

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from haulout.core.cgroup import memory_limit
+from haulout.core.memory import memory_limit
 
 MIB = 1 << 20
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from haulout.cli import asyncio_runner
-from haulout.core.gc_thresholds import LONG_RUNNING, SHORT_LIVED, GcThresholds
+from haulout.core.memory import LONG_RUNNING, SHORT_LIVED, GcThresholds
 from haulout_sandbox.event_loops.virtual_time import run_virtual
 
 USUAL = (700, 10, 10)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haulout.core import gotime
-from haulout.core.gotime import NEVER
+from haulout.core import timestamps
+from haulout.core.timestamps import NEVER
 
 aware = st.datetimes(
     timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45)), timezone(-timedelta(hours=7))])
@@ -15,26 +15,32 @@ aware = st.datetimes(
 
 
 def test_nanoseconds_count_and_the_text_stays() -> None:
-    early, late = gotime.parse("2024-05-01T10:00:00.123456788Z"), gotime.parse("2024-05-01T10:00:00.123456789Z")
+    early, late = (
+        timestamps.parse_go_time("2024-05-01T10:00:00.123456788Z"),
+        timestamps.parse_go_time("2024-05-01T10:00:00.123456789Z"),
+    )
     assert early < late
     assert str(late) == "2024-05-01T10:00:00.123456789Z"
     assert late.instant == datetime(2024, 5, 1, 10, 0, 0, 123456, tzinfo=UTC)
 
 
 def test_the_same_instant_in_other_words_is_equal() -> None:
-    assert gotime.parse("2024-05-01T12:00:00+02:00") == gotime.parse("2024-05-01T10:00:00.000Z")
-    assert len({gotime.parse("2024-05-01T12:00:00+02:00"), gotime.parse("2024-05-01T10:00:00Z")}) == 1
+    assert timestamps.parse_go_time("2024-05-01T12:00:00+02:00") == timestamps.parse_go_time("2024-05-01T10:00:00.000Z")
+    assert (
+        len({timestamps.parse_go_time("2024-05-01T12:00:00+02:00"), timestamps.parse_go_time("2024-05-01T10:00:00Z")})
+        == 1
+    )
 
 
 def test_never_is_the_first_moment_of_the_year_1() -> None:
     assert NEVER.is_never
     assert str(NEVER) == "0001-01-01T00:00:00Z"
-    assert not gotime.parse("2024-05-01T10:00:00Z").is_never
+    assert not timestamps.parse_go_time("2024-05-01T10:00:00Z").is_never
 
 
 @pytest.mark.parametrize("text", ["0000-01-01T00:00:00Z", "0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-01:00"])
 def test_what_datetime_does_not_know_is_cut_to_what_it_knows(text: str) -> None:
-    assert gotime.parse(text).instant.year in {1, 9999}
+    assert timestamps.parse_go_time(text).instant.year in {1, 9999}
 
 
 @pytest.mark.parametrize(
@@ -42,13 +48,13 @@ def test_what_datetime_does_not_know_is_cut_to_what_it_knows(text: str) -> None:
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected an instant such as"):
-        gotime.parse(text)
+        timestamps.parse_go_time(text)
 
 
 @given(aware)
 def test_an_instant_is_written_so_that_it_is_read_back(instant: datetime) -> None:
     if instant.utctimetuple().tm_year in range(1, 10_000):
-        written = gotime.from_datetime(instant)
-        assert gotime.parse(written.text) == written
+        written = timestamps.go_time_of(instant)
+        assert timestamps.parse_go_time(written.text) == written
         assert written.instant == instant
         assert not written.text.endswith(("0Z", ".Z")) or "." not in written.text

@@ -4,18 +4,18 @@ from datetime import UTC, datetime
 
 import pytest
 
-from haulout.core import httpdate
+from haulout.core import timestamps
 
 
 @pytest.mark.parametrize(
     "text", ["Thu, 14 May 2026 09:30:00 GMT", "14 May 2026 09:30:00 GMT", " Thu, 14 May 2026 09:30:00 UTC\n"]
 )
 def test_a_date_is_read(text: str) -> None:
-    assert httpdate.parse(text) == datetime(2026, 5, 14, 9, 30, tzinfo=UTC)
+    assert timestamps.parse_http_date(text) == datetime(2026, 5, 14, 9, 30, tzinfo=UTC)
 
 
 def test_a_day_may_have_one_digit() -> None:
-    assert httpdate.parse("4 Dec 2026 23:59:59 GMT") == datetime(2026, 12, 4, 23, 59, 59, tzinfo=UTC)
+    assert timestamps.parse_http_date("4 Dec 2026 23:59:59 GMT") == datetime(2026, 12, 4, 23, 59, 59, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_a_day_may_have_one_digit() -> None:
 )
 def test_what_is_no_date_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="expected a date such as Thu, 14 May 2026 09:30:00 GMT"):
-        httpdate.parse(text)
+        timestamps.parse_http_date(text)

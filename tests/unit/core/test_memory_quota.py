@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from haulout.core.clock import RealClock
-from haulout.core.memory_quota import InterruptScope, MemoryQuota, MemoryShare
+from haulout.core.memory import InterruptScope, MemoryQuota, MemoryShare
 from haulout.errors import LimitExceeded
 
 

@@ -6,9 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from haulout.core import icalendar, walltime
-from haulout.core.busy_period import BusyPeriod
 from haulout.core.walltime import TICK
-from haulout.core.windows import HORIZON, Closed, Open, Timetable, WeeklyWindow, state_at
+from haulout.core.windows import HORIZON, BusyPeriod, Closed, Open, Timetable, WeeklyWindow, state_at
 
 ALL_DAYS = frozenset(range(7))
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Santiago", "America/Havana"]

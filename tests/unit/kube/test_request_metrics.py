@@ -7,7 +7,7 @@ import pytest
 
 from haulout.api.resources import LEASES, NODES, PODS
 from haulout.core.clock import Clock
-from haulout.core.recent_values import RecentValues
+from haulout.core.metrics import RecentValues
 from haulout.errors import Forbidden, HauloutError, NotFound, TooManyRequests, Unreachable
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch

@@ -15,7 +15,7 @@ from haulout.api.objects import Node
 from haulout.api.resources import NODES
 from haulout.controllers.clusterapi.remote.cluster_accessor import strip_node, stripped_node_bytes
 from haulout.core.clock import RealClock
-from haulout.core.memory_quota import MemoryQuota
+from haulout.core.memory import MemoryQuota
 from haulout.errors import KubeError, LimitExceeded
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer

@@ -18,7 +18,7 @@ from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
 from haulout.core.clock import Alarm
-from haulout.core.gc_thresholds import SHORT_LIVED, gc_thresholds
+from haulout.core.memory import SHORT_LIVED, gc_thresholds
 from haulout_sandbox.event_loops.stepped_loop import SteppedLoop
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, new_clu
 from haulout.controllers.clusterapi.controller import EVENT_REPORTER, ClusterApiController, ClusterApiNotServed
 from haulout.controllers.clusterapi.remote.client import ClientFactory, network_client_factory
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
-from haulout.core import cgroup
 from haulout.core.clock import Clock
+from haulout.core.memory import memory_limit
 from haulout.errors import LeadershipLost
 from haulout.kube.client import Client
 from haulout.kube.leaderelection import LeaderElection
@@ -61,7 +61,7 @@ async def run_hub(
 
 
 def _memory_budget(settings: ClusterApiSettings, clock: Clock) -> WorkloadClusterMemory:
-    limit = settings.memory_limit or cgroup.memory_limit() or _DEFAULT_MEMORY_LIMIT
+    limit = settings.memory_limit or memory_limit() or _DEFAULT_MEMORY_LIMIT
     memory = WorkloadClusterMemory(limit, clock=clock)
     log.info("workload clusters get %s MiB for caches, of %s MiB of memory", memory.caches.limit >> 20, limit >> 20)
     return memory

@@ -15,7 +15,7 @@ from haulout.controllers.profiles.config.lint import reachable_states
 from haulout.controllers.profiles.config.model import Configuration, Profile
 from haulout.controllers.profiles.notify.object_notifications import describe_rules
 from haulout.core import duration
-from haulout.core.text_format import format_count
+from haulout.core.text import format_count
 from haulout.errors import ConfigError
 
 _HEADINGS = {"check": "Checks", "trigger": "Triggers", "notification": "Notifications"}

@@ -13,7 +13,7 @@ from haulout.compat.openstack_config import DEFAULT_FILE, SECRET_KEY
 from haulout.controllers.kubernikus.labels import DELETE_NODE, NEEDS_UPDATE
 from haulout.controllers.kubernikus.settings import KubernikusSettings
 from haulout.core import duration
-from haulout.core.text_format import format_count
+from haulout.core.text import format_count
 from haulout.errors import ConfigError, ConfigErrors
 
 

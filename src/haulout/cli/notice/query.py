@@ -8,8 +8,7 @@ from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.api.resources import NODES
 from haulout.cli.node_lookup import suggest_node
 from haulout.cli.notice.notice_view import NoticeView, list_views, missing_kind_error
-from haulout.core.suggestions import closest_match
-from haulout.core.text import format_list
+from haulout.core.text import closest_match, format_list
 from haulout.errors import KubeError, NotFound
 from haulout.kube.client import Client
 

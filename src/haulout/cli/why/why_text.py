@@ -19,7 +19,7 @@ from haulout.controllers.profiles.explain.explanation import (
 )
 from haulout.controllers.profiles.explain.remedies import Remedy, format_remedy
 from haulout.controllers.profiles.view import topics
-from haulout.core.text_format import format_time
+from haulout.core.text import format_time
 
 
 def to_json(explanation: NodeExplanation) -> bytes:

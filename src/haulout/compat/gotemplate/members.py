@@ -4,7 +4,7 @@ The evaluator and the type checker share these functions, so that they report th
 """
 
 from haulout.compat.gotemplate.types import ANY, Field, Kind, Method, Type, data_of
-from haulout.core.suggestions import closest_match
+from haulout.core.text import closest_match
 
 _TYPE_NAMES = {"string": "a text", "bool": "true or false", "float64": "a number", "int": "a whole number"}
 _MAX_NAMES = 12  # names in an error without a suggestion

@@ -23,10 +23,10 @@ from haulout.api.objects import Node, RawObject
 from haulout.controllers.esx.labels import APPROVED, CORDON_OWNER, INITIATED, SHUTDOWN_REQUESTED, STATE, TRUE, VERSION
 from haulout.controllers.esx.settings import EsxSettings
 from haulout.controllers.esx.vcenter import Host, PowerState, VirtualMachine
+from haulout.core.timestamps import micro_time
 from haulout.drain import cordon
 from haulout.drain.cordon import CordonRequest
 from haulout.drain.policy import DrainPolicy
-from haulout.kube.timestamps import micro_time
 
 BEGIN_REASON, END_REASON = "EsxMaintenanceStarted", "EsxMaintenanceEnded"  # event reasons
 

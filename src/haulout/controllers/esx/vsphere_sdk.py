@@ -28,9 +28,8 @@ from urllib.parse import urlsplit
 from haulout.controllers.esx.settings import VCenterAccess
 from haulout.controllers.esx.vcenter import Host, PowerState, VCenter, VCenterLogin, VirtualMachine
 from haulout.core.clock import Clock
+from haulout.core.cloud_sdk import UncompressedLimitedResponse, run_in_thread
 from haulout.core.redaction import redact_values
-from haulout.core.sdk_limits import UncompressedLimitedResponse
-from haulout.core.threads import run_in_thread
 from haulout.errors import CloudError, ConfigError
 
 T = TypeVar("T")

@@ -18,8 +18,7 @@ from typing import Any, TypeVar
 
 from haulout.compat.openstack_config import OpenStackSettings
 from haulout.controllers.kubernikus.nova import ServerDocument
-from haulout.core.sdk_limits import limit_session
-from haulout.core.threads import run_in_thread
+from haulout.core.cloud_sdk import limit_session, run_in_thread
 from haulout.errors import CloudError, ConfigError
 
 T = TypeVar("T")

@@ -31,10 +31,10 @@ from haulout.controllers.machines.replacement_claim import (
     ClaimStage,
     ReplacementClaim,
 )
+from haulout.core.timestamps import micro_time
 from haulout.errors import HauloutError, NotFound
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
-from haulout.kube.timestamps import micro_time
 
 
 class ClaimStillNeeded(HauloutError):

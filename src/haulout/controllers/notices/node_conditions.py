@@ -20,12 +20,12 @@ from haulout.api.maintenancenotice import MaintenanceNotice, NoticePhase
 from haulout.api.objects import Condition, Node, RawObject
 from haulout.api.resources import NODES
 from haulout.controllers.notices.remaining_pods import node_condition
+from haulout.core.timestamps import whole_seconds
 from haulout.drain.node_conditions import NodeConditionType
 from haulout.errors import Conflict, Forbidden, Invalid, NotFound
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.patches import strategic_patch
-from haulout.kube.timestamps import whole_seconds
 from haulout.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)

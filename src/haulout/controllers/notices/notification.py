@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticeCondition, NoticePhase
 from haulout.api.notification_events import EventName, InvolvedObject, ObjectEvent
-from haulout.kube.timestamps import whole_seconds
+from haulout.core.timestamps import whole_seconds
 
 
 def involved_object(notice: MaintenanceNotice) -> InvolvedObject:

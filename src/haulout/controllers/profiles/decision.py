@@ -64,7 +64,7 @@ from haulout.controllers.profiles.plugin import (
     unknown,
 )
 from haulout.controllers.profiles.view import topics
-from haulout.core.instants import add_saturating
+from haulout.core.timestamps import add_saturating
 from haulout.drain import cordon
 from haulout.drain.cordon import InvalidCordonAnnotation
 from haulout.drain.policy import DrainPolicy

@@ -31,7 +31,7 @@ from haulout.controllers.profiles.plugin import (
     State,
 )
 from haulout.controllers.profiles.view.node_index import NodeIndex
-from haulout.core.instants import add_saturating
+from haulout.core.timestamps import add_saturating
 from haulout.drain.escalation import EscalationStep
 from haulout.drain.eviction_requests import RequestOwner
 from haulout.drain.machine_drain_rules import with_machine_drain_rules

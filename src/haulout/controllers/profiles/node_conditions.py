@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from haulout.api.objects import Condition, Node, RawObject
+from haulout.core.timestamps import whole_seconds
 from haulout.drain import cordon
 from haulout.drain.cordon import InvalidCordonAnnotation
 from haulout.drain.node_conditions import MESSAGE_PREFIX as FREE
 from haulout.drain.node_conditions import NodeConditionType
-from haulout.kube.timestamps import whole_seconds
 
 PROFILE_PREFIX = "Haulout profile "
 _REQUESTED, _COMPLETED, _ENDED = "ProfileRequested", "DrainCompleted", "MaintenanceEnded"

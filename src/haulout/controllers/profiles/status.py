@@ -13,7 +13,7 @@ from typing import Any
 from haulout.api.objects import RawObject
 from haulout.controllers.profiles.observation import ProfileReport, TransitionReport
 from haulout.core import duration
-from haulout.kube.timestamps import micro_time
+from haulout.core.timestamps import micro_time
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 

@@ -22,11 +22,11 @@ from datetime import datetime, tzinfo
 from hashlib import sha256
 from itertools import accumulate
 
-from haulout.core.busy_period import BusyPeriod
-from haulout.core.icalendar.content_lines import MAX_BYTES, Component, ErrorCollector, abbreviate, parse_components
 from haulout.core.icalendar.events import Event, apply_overrides, parse_event
 from haulout.core.icalendar.recurrence import RecurrenceRule
+from haulout.core.icalendar.syntax import MAX_BYTES, Component, ErrorCollector, abbreviate, parse_components
 from haulout.core.icalendar.timezones import TimeZones
+from haulout.core.windows import BusyPeriod
 
 __all__ = ["MAX_BYTES", "Calendar", "parse"]
 

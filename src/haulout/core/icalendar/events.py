@@ -10,18 +10,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 
-from haulout.core.busy_period import BusyPeriod
-from haulout.core.icalendar.content_lines import Component, Property, PropertyError, abbreviate, property_errors
 from haulout.core.icalendar.recurrence import RecurrenceRule, parse_rule
-from haulout.core.icalendar.timezones import TimeZones
-from haulout.core.icalendar.values import (
+from haulout.core.icalendar.syntax import (
     CalendarDuration,
     CalendarTime,
+    Component,
+    Property,
+    PropertyError,
+    abbreviate,
     duration_between,
     parse_duration,
     parse_period,
     parse_time,
+    property_errors,
 )
+from haulout.core.icalendar.timezones import TimeZones
+from haulout.core.windows import BusyPeriod
 
 _MAX_REPEATED_DURATION = timedelta(days=366)
 _MAX_TEXT_LENGTH = 200

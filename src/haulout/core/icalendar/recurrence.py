@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from enum import StrEnum
 
-from haulout.core.icalendar.values import LAST_YEAR, CalendarTime, parse_time
+from haulout.core.icalendar.syntax import LAST_YEAR, CalendarTime, parse_time
 
 _WEEKDAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 _BYDAY = re.compile(r"([+-]?\d{1,2})?(MO|TU|WE|TH|FR|SA|SU)", re.ASCII)

@@ -11,9 +11,18 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 
 from haulout.core import walltime
-from haulout.core.icalendar.content_lines import Component, ErrorCollector, Property, abbreviate, property_errors
 from haulout.core.icalendar.recurrence import Frequency, parse_rule
-from haulout.core.icalendar.values import LAST_YEAR, CalendarTime, parse_offset, parse_time
+from haulout.core.icalendar.syntax import (
+    LAST_YEAR,
+    CalendarTime,
+    Component,
+    ErrorCollector,
+    Property,
+    abbreviate,
+    parse_offset,
+    parse_time,
+    property_errors,
+)
 
 _MAX_OBSERVANCES = 500
 _MAX_YEARS = 400

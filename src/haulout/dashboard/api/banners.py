@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from haulout.core.redaction import redact_known_patterns
-from haulout.core.text_format import format_count, format_list
+from haulout.core.text import format_count, format_list
 from haulout.dashboard.api.health import NO_SUCH_KIND
 from haulout.dashboard.api.notices import is_late
 from haulout.dashboard.api.types import Banner, Level, Notice, PartHealth, WatchHealth

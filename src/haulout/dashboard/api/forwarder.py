@@ -14,8 +14,7 @@ from typing import Protocol
 import aiohttp
 from aiohttp import web
 
-from haulout.core.clock import Clock
-from haulout.core.realtime import real_seconds
+from haulout.core.clock import Clock, real_seconds
 from haulout.dashboard.api.backend import HttpError
 from haulout.dashboard.server import FORWARDED_HEADER, FORWARDED_IDENTITY, NO_FORWARDED_IDENTITY
 from haulout.errors import HauloutError

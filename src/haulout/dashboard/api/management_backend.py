@@ -20,7 +20,7 @@ import msgspec
 from haulout import __version__
 from haulout.controllers.clusterapi.cluster_budget import LimitUsage
 from haulout.controllers.clusterapi.status import WorkloadClusterStatus
-from haulout.core.realtime import real_seconds, real_time
+from haulout.core.clock import real_seconds, real_time
 from haulout.dashboard.api.backend import HistoryQuery, HttpError, TimelineQuery
 from haulout.dashboard.api.cluster_tile import budget_uses, cluster_banners, cluster_tile
 from haulout.dashboard.api.operator_info import OperatorInfo

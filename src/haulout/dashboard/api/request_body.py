@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from haulout.core.realtime import real_seconds
+from haulout.core.clock import real_seconds
 from haulout.dashboard.api.backend import HttpError
 
 _SENT_WITHIN = timedelta(seconds=10)

@@ -18,7 +18,7 @@ from http import HTTPStatus
 import msgspec
 from aiohttp import web
 
-from haulout.core.realtime import real_seconds
+from haulout.core.clock import real_seconds
 from haulout.dashboard.api import query
 from haulout.dashboard.api.backend import Backend, EventStream, HttpError
 from haulout.dashboard.api.forwarder import LeaderForwarder

@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from http import HTTPStatus
 
-from haulout.core.clock import Clock
-from haulout.core.realtime import real_seconds
+from haulout.core.clock import Clock, real_seconds
 from haulout.dashboard.api.backend import HttpError
 from haulout.dashboard.auth.token_bucket import TokenBuckets
 

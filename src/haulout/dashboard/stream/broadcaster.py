@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from haulout.core.realtime import real_seconds
+from haulout.core.clock import real_seconds
 from haulout.dashboard.api.responses import encode
 from haulout.dashboard.api.types import ApiType
 

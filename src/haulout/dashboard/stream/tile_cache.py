@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from haulout.api.maintenancenotice import MaintenanceNotice
-from haulout.core.realtime import real_seconds, real_time
+from haulout.core.clock import real_seconds, real_time
 from haulout.dashboard.api.backend import HttpError
 from haulout.dashboard.api.nodes.informers import Informers, InformerSubscription
 from haulout.dashboard.api.nodes.observation import NodeObservation

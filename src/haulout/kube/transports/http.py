@@ -29,7 +29,7 @@ from yarl import URL
 from haulout import __version__
 from haulout.core.clock import Clock
 from haulout.core.limited_reader import BodyTooLarge, QuotaReader, read_body, read_body_within_quota, read_prefix
-from haulout.core.memory_quota import MemoryQuota
+from haulout.core.memory import MemoryQuota
 from haulout.errors import CredentialsError, LimitExceeded, Unreachable
 from haulout.kube.limits import OWN_CLUSTER, Limits
 from haulout.kube.transport import Request, Response

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from haulout.core.suggestions import closest_match
+from haulout.core.text import closest_match
 from haulout.errors import KubeconfigError
 from haulout.kube.transports import kubeconfig_section
 from haulout.kube.transports.kubeconfig_section import Section

@@ -17,8 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from haulout.api.objects import Node
-from haulout.core.sdk_limits import UncompressedLimitedResponse, limit_error_of
-from haulout.core.threads import run_in_thread
+from haulout.core.cloud_sdk import AWS, UncompressedLimitedResponse, limit_error_of, run_in_thread
 from haulout.errors import CloudError, KubeError
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
@@ -26,7 +25,6 @@ from haulout.providers.aws.api import TERMINATING, Document
 from haulout.providers.aws.credentials import AwsCredentials, ClusterCredentials
 from haulout.providers.aws.event_source import AwsEventSource
 from haulout.providers.aws.settings import AwsSettings
-from haulout.providers.optional_sdks import AWS
 
 _CONNECT_SECONDS, _READ_SECONDS = 10, 40  # shorter than the timeout of a call, so that few threads are left behind
 _MAX_PARALLEL_CALLS = 32

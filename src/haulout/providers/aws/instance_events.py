@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from haulout.api.maintenancenotice import MaintenanceKind, NoticeStage
 from haulout.api.notice_reports import MaintenancePlan
-from haulout.core import httpdate
+from haulout.core import timestamps
 
 SOURCE = "aws"
 LIFECYCLE_GROUP = "aws.haulout.dev/lifecycle-group"
@@ -129,7 +129,7 @@ def parse_instant(value: object) -> datetime | None:
         return _in_utc(value)
     if not isinstance(value, str) or not value.strip():
         return None
-    for read in (datetime.fromisoformat, httpdate.parse):
+    for read in (datetime.fromisoformat, timestamps.parse_http_date):
         try:
             return _in_utc(read(value.strip()))
         except ValueError:

@@ -20,7 +20,7 @@ import msgspec
 from haulout.api.early_start import may_have_started
 from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport, plan_of
-from haulout.core import httpdate
+from haulout.core import timestamps
 from haulout.providers.http_fetch import DECODE_ERRORS
 
 SOURCE = "azure"
@@ -136,7 +136,7 @@ def _parse_event(raw: msgspec.Raw) -> ScheduledEvent:
 def parse_instant(text: object) -> datetime:
     """Parse an instant such as `Thu, 14 May 2026 09:30:00 GMT`."""
     try:
-        return httpdate.parse(text if isinstance(text, str) else "")
+        return timestamps.parse_http_date(text if isinstance(text, str) else "")
     except ValueError as error:
         raise UnreadableScheduledEvent(f"NotBefore {str(text)[:40]!r}: {error}") from None
 

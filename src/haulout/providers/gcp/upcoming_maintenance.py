@@ -20,7 +20,7 @@ from typing import Any
 
 from haulout.api.maintenancenotice import MaintenanceKind, NoticeStage
 from haulout.api.notice_reports import MaintenancePlan
-from haulout.core import gotime
+from haulout.core import timestamps
 from haulout.core.walltime import EARLIEST, LATEST
 
 MIGRATES, TERMINATES = "MIGRATE", "TERMINATE"
@@ -207,7 +207,7 @@ def _instant(fields: Document, key: str) -> datetime | None:
     if text is None or text == "":
         return None
     try:
-        found = gotime.parse(str(text)).instant.replace(microsecond=0)
+        found = timestamps.parse_go_time(str(text)).instant.replace(microsecond=0)
     except ValueError:
         raise UnreadableMaintenance(f"expected a time as {key}, found {text!r:.60}") from None
     if not EARLIEST <= found < LATEST:

@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from haulout.core import gotime
+from haulout.core import timestamps
 from haulout.core.clock import Clock
 from haulout.errors import CloudError
 from haulout.providers.gcp.token_response import DOING, Token, parse_fields, parse_token, token_error
@@ -140,7 +140,7 @@ async def _impersonate(
     if not isinstance(value, str) or not value:
         raise token_error(answer, host)
     try:
-        expires_in = gotime.parse(str(expires)).instant - clock.now()
+        expires_in = timestamps.parse_go_time(str(expires)).instant - clock.now()
     except ValueError:
         expires_in = timedelta()
     return Token(value, expires_in)

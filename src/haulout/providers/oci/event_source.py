@@ -12,7 +12,7 @@ from random import Random
 
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.objects import Node
-from haulout.core import gotime
+from haulout.core import timestamps
 from haulout.core.clock import Clock
 from haulout.errors import CloudError, RescheduleRefused
 from haulout.kube.client import Client
@@ -146,6 +146,6 @@ def _refusal_reason(entry: Document, to: datetime) -> str:
 
 def _instant(entry: Document, key: str) -> datetime | None:
     try:
-        return gotime.parse(str(entry.get(key))).instant
+        return timestamps.parse_go_time(str(entry.get(key))).instant
     except ValueError:
         return None

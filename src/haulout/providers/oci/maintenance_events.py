@@ -12,20 +12,25 @@ does not exist any more, or has been running for a while.
 
 A live migration is reported as instance action `NONE`. How long the instance pauses is not reported, so this is a
 `Migrate`, never a `Freeze`.
+
+ISO 8601 durations: `PT2H`, `P1D`, `P1DT12H`, `P2W`, `PT0.5S`. Years and months have no fixed length. This module uses
+their maximum length, so that a wait for an end is long enough.
 """
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import msgspec
 
 from haulout.api.maintenancenotice import MaintenanceKind, NoticeStage
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
-from haulout.core import gotime, iso_duration
+from haulout.core import timestamps
 from haulout.core.walltime import EARLIEST, LATEST
 from haulout.providers.oci import SOURCE
 from haulout.providers.oci.correlation import Position, parse_position
@@ -65,6 +70,16 @@ _MAX_DESCRIPTION = 4096
 
 T = TypeVar("T")
 Document = Mapping[str, Any]
+
+_NUMBER = r"([0-9]{1,9}(?:[.,][0-9]{1,9})?)"
+_DURATION = re.compile(
+    rf"\+?P(?:{_NUMBER}Y)?(?:{_NUMBER}M)?(?:{_NUMBER}W)?(?:{_NUMBER}D)?"
+    rf"(?:T(?=[0-9])(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+_DAY = 86_400
+_SECONDS = (366 * _DAY, 31 * _DAY, 7 * _DAY, _DAY, 3600, 60, 1)
+_MAX_DURATION = timedelta(days=36_600)
 
 
 class UnreadableMaintenanceEvent(ValueError):
@@ -279,13 +294,15 @@ def _text(found: object, limit: int) -> str:
 
 
 def _instant(found: object) -> datetime | None:
-    instant = _parse_optional(found, lambda text: gotime.parse(text.strip().upper().replace(" ", "T", 1)).instant)
+    instant = _parse_optional(
+        found, lambda text: timestamps.parse_go_time(text.strip().upper().replace(" ", "T", 1)).instant
+    )
     # Years 1 and 9999 are placeholders, and overflow in calculations.
     return instant if instant is not None and EARLIEST <= instant <= LATEST else None
 
 
 def _duration(found: object) -> timedelta | None:
-    return _parse_optional(found, iso_duration.parse)
+    return _parse_optional(found, parse_iso_duration)
 
 
 def _parse_optional(found: object, parse: Callable[[str], T]) -> T | None:
@@ -303,3 +320,15 @@ def _add(start: datetime, by: timedelta | None) -> datetime | None:
         return None if by is None else start + by
     except OverflowError:
         return None
+
+
+def parse_iso_duration(text: str) -> timedelta:
+    """Parse a duration. Raise ValueError."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not any(found.groups()):
+        raise ValueError(f"expected a duration such as PT2H or P1D, found {text[:40]!r}")
+    numbers = (Decimal((group or "0").replace(",", ".")) for group in found.groups())
+    seconds = sum(number * unit for number, unit in zip(numbers, _SECONDS, strict=True))
+    if seconds > _MAX_DURATION.total_seconds():
+        raise ValueError(f"expected a duration of at most 100 years, found {text[:40]!r}")
+    return timedelta(microseconds=int(seconds * 1_000_000))

@@ -20,14 +20,13 @@ from random import Random
 from typing import Any
 
 from haulout.core.clock import Clock
-from haulout.core.sdk_limits import limit_requests
+from haulout.core.cloud_sdk import OCI, limit_requests
+from haulout.core.timestamps import micro_time
 from haulout.errors import CloudError
-from haulout.kube.timestamps import micro_time
 from haulout.providers.oci.api import Document
 from haulout.providers.oci.event_source import OciEventSource
 from haulout.providers.oci.settings import Auth, OciSettings
 from haulout.providers.oci.stream_consumer import ConsumerOptions
-from haulout.providers.optional_sdks import OCI
 
 _CONNECT_SECONDS, _READ_SECONDS = 10, 40  # shorter than the timeout of a call, so that no thread is left behind
 _STREAM_SECONDS = 3, 8  # likewise, for the consumer's shorter timeout

@@ -34,11 +34,11 @@ from haulout.controllers.profiles.explain.remedies import RequiredResult
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL
 from haulout.controllers.profiles.view import topics
 from haulout.core.clock import Clock
+from haulout.core.timestamps import micro_time
 from haulout.drain.cordon import CORDON_ANNOTATION, Cordon, CordonOwnership
 from haulout.errors import Forbidden, HauloutError, KubeError, UsageError
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
-from haulout.kube.timestamps import micro_time
 from support.cli.command_runner import RunCommand, command_runner
 from support.clusters.drain_cluster import DrainCluster, a_drain_cluster
 from support.fakes.cluster_view import ScriptedExternalClient

@@ -19,9 +19,9 @@ from haulout.controllers.esx.decision import (
 )
 from haulout.controllers.esx.labels import APPROVED, CORDON_OWNER, INITIATED, SHUTDOWN_REQUESTED, STATE, VERSION
 from haulout.controllers.esx.vcenter import Host, PowerState, VirtualMachine
+from haulout.core.timestamps import micro_time
 from haulout.drain.cordon import CORDON_ANNOTATION, CORDON_BACKUP_ANNOTATION, CordonRequest, acquire
 from haulout.drain.pod_filters import DaemonSetInfo, PodDisposition, filter_pod
-from haulout.kube.timestamps import micro_time
 from support.platforms.esx import SETTINGS
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -41,8 +41,7 @@ from haulout.controllers.machines.decision import decide
 from haulout.controllers.machines.observation import Observation, Peer
 from haulout.controllers.machines.replacement_claim import CLAIM_ANNOTATION, ClaimStage, ReplacementClaim
 from haulout.controllers.machines.replacement_time import ReplacementPolicy, check_replacement_time
-from haulout.core.busy_period import BusyPeriod
-from haulout.core.windows import Timetable, WeeklyWindow
+from haulout.core.windows import BusyPeriod, Timetable, WeeklyWindow
 
 NOW = datetime(2026, 5, 11, 12, tzinfo=UTC)  # a Monday
 SATURDAY_NIGHT = Timetable(windows=(WeeklyWindow(weekdays=frozenset({5}), start=time(1), end=time(5)),))

@@ -23,13 +23,13 @@ from haulout.api.resources import EVENTS, NODES
 from haulout.controllers.notices.controller import MaintenanceNoticeController
 from haulout.controllers.notices.drain_prediction import DrainPrediction
 from haulout.core.clock import Clock
+from haulout.core.timestamps import micro_time
 from haulout.errors import NotFound
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
-from haulout.kube.timestamps import micro_time
 from haulout.providers.notice_writer import NoticeWriter
 from support.builders.objects import a_node
 from support.clusters.backends import SandboxBackend

@@ -29,7 +29,7 @@ from haulout.controllers.profiles.plugins.checks.kubernikus_count import PoolSiz
 from haulout.controllers.profiles.plugins.checks.prometheus_instant import InstantQueryResult as Samples
 from haulout.controllers.profiles.plugins.checks.time_window import CalendarFileQuery
 from haulout.controllers.profiles.plugins.registry import registries
-from haulout.core.instants import add_saturating
+from haulout.core.timestamps import add_saturating
 from haulout.errors import ConfigErrors
 from support.builders.objects import a_node, a_pod
 from support.fakes.cluster_view import NOW, FakeClusterView, a_lease

@@ -13,8 +13,8 @@ import pytest
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, definition
 from haulout.api.objects import RawObject
+from haulout.core.timestamps import whole_seconds
 from haulout.errors import ExternalError
-from haulout.kube.timestamps import whole_seconds
 from haulout_sandbox.nodes import Machine
 from support.clusters.cluster_plan import ClusterPlan
 from support.clusters.live_cluster import LiveCluster

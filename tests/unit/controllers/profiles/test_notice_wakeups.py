@@ -14,9 +14,9 @@ from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.metrics import CONTROLLER
 from haulout.controllers.profiles.view.informers import ProfileInformers
 from haulout.core.clock import Clock
+from haulout.core.timestamps import whole_seconds
 from haulout.kube.client import Client
 from haulout.kube.recorder import EventRecorder
-from haulout.kube.timestamps import whole_seconds
 from support.builders.objects import a_node
 from support.clusters.backends import SandboxBackend
 from support.clusters.crd_installation import install_crd

@@ -14,6 +14,7 @@ from haulout.api.resources import NODES
 from haulout.budget.limits import NO_BUDGET, Budget, BudgetLimit
 from haulout.budget.waiting_list import WaitingList
 from haulout.controllers.nodemaintenance.informers import BY_NODE, node_cache
+from haulout.core.timestamps import micro_time
 from haulout.dashboard.api.backend import HttpError
 from haulout.dashboard.api.node_backend import NodeBackend
 from haulout.dashboard.api.nodes.informers import Informers
@@ -21,7 +22,6 @@ from haulout.dashboard.api.operator_info import OperatorInfo
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.reflector import ListWatch
-from haulout.kube.timestamps import micro_time
 from haulout_sandbox.apiserver import ApiServer
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
 from support.builders.objects import a_node

@@ -15,7 +15,7 @@ from datetime import datetime
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from haulout.kube.timestamps import micro_time
+from haulout.core.timestamps import micro_time
 from haulout.kube.transport import Request, Response
 from haulout_sandbox.apiserver.kinds.kind import LEASE, JsonObject
 from haulout_sandbox.apiserver.patch.json_patch import MERGE_PATCH

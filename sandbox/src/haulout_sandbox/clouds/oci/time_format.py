@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from haulout.core import gotime
+from haulout.core import timestamps
 from haulout.errors import CloudError
 
 
@@ -13,7 +13,7 @@ def format_time(at: datetime) -> str:
 
 def parse_time(text: object) -> datetime:
     try:
-        return gotime.parse(str(text)).instant
+        return timestamps.parse_go_time(str(text)).instant
     except ValueError as error:
         raise CloudError(str(error), doing="reading a time", status=400, code="InvalidParameter") from None
 

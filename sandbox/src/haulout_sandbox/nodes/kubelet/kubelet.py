@@ -19,12 +19,12 @@ from datetime import UTC, datetime, timedelta
 from haulout.api.objects import RawObject, object_key
 from haulout.api.resources import LEASES, NODES, PODS
 from haulout.core.backoff import Backoff
+from haulout.core.timestamps import micro_time
 from haulout.errors import AlreadyExists, Conflict, Invalid, NotFound
 from haulout.kube.client import Client
 from haulout.kube.informer import revision
 from haulout.kube.patches import json_patch, merge_patch
 from haulout.kube.recorder import EventRecorder, EventType, ObjectReference
-from haulout.kube.timestamps import micro_time
 from haulout.kube.workqueue import WorkQueue
 from haulout_sandbox.nodes.conditions import parse_time
 from haulout_sandbox.nodes.informers import NodeInformers, NodeView, PodView, WrittenObject

@@ -38,7 +38,7 @@ from haulout.controllers.profiles.plugin import DATA_ANNOTATION, ExternalClient,
 from haulout.controllers.profiles.view import snapshot
 from haulout.controllers.profiles.view.snapshot import Snapshot
 from haulout.core import duration, yaml_decoder
-from haulout.core.text_format import format_list
+from haulout.core.text import format_list
 from haulout.drain.pod_filters import belongs_to_daemon_set, is_static
 from haulout.drain.pod_informers import node_field_selector
 from haulout.errors import KubeError

@@ -18,7 +18,7 @@ from haulout.controllers.profiles.machine.pending_transitions import PendingTran
 from haulout.controllers.profiles.observation import Observation
 from haulout.controllers.profiles.plugin import DEFAULT_PROFILE, PROFILE_LABEL, PROFILE_SEPARATOR, ProfileStatus, State
 from haulout.controllers.profiles.view import topics
-from haulout.core.instants import add_saturating
+from haulout.core.timestamps import add_saturating
 from haulout.errors import HauloutError
 
 _HISTORY_RECHECK_AFTER = timedelta(seconds=1)

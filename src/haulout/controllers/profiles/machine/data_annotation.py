@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION as ANNOTATION
 from haulout.controllers.profiles.plugin import ProfileStatus
-from haulout.core import gotime
-from haulout.core.gotime import NEVER, GoTime
+from haulout.core import timestamps
+from haulout.core.timestamps import NEVER, GoTime
 from haulout.errors import HauloutError
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ def _instant(time: GoTime) -> datetime | None:
 def _same_or_new(before: GoTime, now: datetime | None) -> GoTime:
     if now == _instant(before):
         return before
-    return NEVER if now is None else gotime.from_datetime(now)
+    return NEVER if now is None else timestamps.go_time_of(now)
 
 
 class _Object:
@@ -220,7 +220,7 @@ def _time(value: Any, where: str) -> GoTime:
     if not isinstance(value, str):
         raise DataError(f"expected a timestamp as {where} in {ANNOTATION}, found {_type_name(value)}")
     try:
-        return gotime.parse(value)
+        return timestamps.parse_go_time(value)
     except ValueError as error:
         raise DataError(f"{where} in {ANNOTATION}: {error}") from None
 

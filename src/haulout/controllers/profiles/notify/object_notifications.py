@@ -21,7 +21,7 @@ from haulout.api.objects import Object
 from haulout.controllers.profiles.config.model import NotificationRule
 from haulout.controllers.profiles.plugin import Notification
 from haulout.core import duration
-from haulout.kube.timestamps import whole_seconds
+from haulout.core.timestamps import whole_seconds
 
 ANNOTATION = "haulout.dev/notified"
 MAX_EVENT_AGE = timedelta(minutes=30)  # equals how long delivery of a message is retried

@@ -21,7 +21,7 @@ from haulout.api.maintenancerecord import ENDED, DrainFacts, Entry
 from haulout.api.nodemaintenance import NodeMaintenance
 from haulout.controllers.profiles.plugin import State
 from haulout.core import duration
-from haulout.core.text_format import format_count
+from haulout.core.text import format_count
 from haulout.dashboard.api.notices import phase_of
 from haulout.dashboard.api.types import Drain, Span, SpanKind
 

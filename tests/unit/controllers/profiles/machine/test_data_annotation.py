@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from haulout.controllers.profiles.machine import data_annotation
 from haulout.controllers.profiles.machine.data_annotation import DataError, NodeData, ProfileData
 from haulout.controllers.profiles.plugin import ProfileStatus
-from haulout.core import gotime
-from haulout.core.gotime import NEVER
+from haulout.core import timestamps
+from haulout.core.timestamps import NEVER
 
 # What Go 1.26 makes of each annotation with the controller's struct and DisallowUnknownFields, and writes again.
 GO: list[dict[str, Any]] = json.loads((Path(__file__).parents[3] / "data" / "go_annotations.json").read_text())
@@ -22,7 +22,7 @@ OURS = {"", '{"LastTransition":"2024-05-01T10:00:00Z"}'}
 READ = [row for row in GO if "output" in row]
 REFUSED = [row["input"] for row in GO if "refused" in row and row["input"] not in OURS]
 
-instants = st.datetimes(timezones=st.timezones()).filter(lambda at: 2 < at.year < 9998).map(gotime.from_datetime)
+instants = st.datetimes(timezones=st.timezones()).filter(lambda at: 2 < at.year < 9998).map(timestamps.go_time_of)
 profiles = st.builds(ProfileData, transition=instants, current=st.text(), previous=st.text())
 anything = st.builds(
     NodeData, profiles=st.dictionaries(st.text(), profiles), notifications=st.dictionaries(st.text(), instants)
@@ -98,13 +98,13 @@ def test_the_layout_of_before_mid_2023_is_understood() -> None:
         '{"LastTransition":"2022-05-01T10:00:00Z","LastNotificationTimes":{"n":"2022-05-02T10:00:00Z"},'
         '"ProfileStates":{"p":"in-maintenance","q":"operational"},"PreviousStates":{"p":"maintenance-required"}}'
     )
-    last = gotime.parse("2022-05-01T10:00:00Z")
+    last = timestamps.parse_go_time("2022-05-01T10:00:00Z")
     assert data_annotation.parse(text) == NodeData(
         profiles={
             "p": ProfileData(transition=last, current="in-maintenance", previous="maintenance-required"),
             "q": ProfileData(transition=last, current="operational", previous="operational"),
         },
-        notifications={"n": gotime.parse("2022-05-02T10:00:00Z")},
+        notifications={"n": timestamps.parse_go_time("2022-05-02T10:00:00Z")},
     )
 
 

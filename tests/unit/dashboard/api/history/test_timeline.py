@@ -18,6 +18,7 @@ from haulout.controllers.profiles.plugin import ExternalQuery, QueryResult
 from haulout.controllers.profiles.plugins.registry import registries
 from haulout.core.clock import Clock
 from haulout.core.icalendar import Calendar, parse
+from haulout.core.timestamps import micro_time
 from haulout.dashboard.api.backend import HttpError
 from haulout.dashboard.api.history.record_cache import TTL, HistoryUnavailable, RecordCache
 from haulout.dashboard.api.history.timeline import MAX_RANGE, TimeRange, rank, resolve_time_range
@@ -26,7 +27,6 @@ from haulout.dashboard.api.types import NodeState, Tile
 from haulout.errors import Forbidden
 from haulout.history.record_summaries import RecordSummary
 from haulout.kube.client import Client
-from haulout.kube.timestamps import micro_time
 from haulout_sandbox.apiserver import ApiServer
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)  # a Monday

@@ -17,7 +17,7 @@ from haulout.controllers.profiles.plugin import (
 )
 from haulout.controllers.profiles.view import topics
 from haulout.controllers.profiles.view.pod_preference import prefers_operational
-from haulout.core.text_format import format_count, format_list
+from haulout.core.text import format_count, format_list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

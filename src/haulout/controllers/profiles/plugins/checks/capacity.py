@@ -8,7 +8,7 @@ from haulout.api.objects import Node, RawObject
 from haulout.controllers.profiles.plugin import Check, CheckResult, Need, PluginContext, State, fails, passes
 from haulout.controllers.profiles.view import topics
 from haulout.controllers.profiles.view.scheduling import NodeCapacity, has_ended, pending_pod, place_pods
-from haulout.core.text_format import format_count, format_list
+from haulout.core.text import format_count, format_list
 from haulout.kube.pod_transform import MIRROR_ANNOTATION
 
 _DAEMON_SET = "DaemonSet"

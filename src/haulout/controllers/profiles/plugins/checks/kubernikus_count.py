@@ -19,7 +19,7 @@ from haulout.controllers.profiles.plugin import (
     unknown,
 )
 from haulout.controllers.profiles.view import topics
-from haulout.core.text_format import format_count
+from haulout.core.text import format_count
 from haulout.errors import ExternalError
 from haulout.kube.rbac import Permission
 

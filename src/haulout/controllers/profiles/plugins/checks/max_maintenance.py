@@ -23,8 +23,8 @@ from haulout.controllers.profiles.plugin import (
     passes,
 )
 from haulout.controllers.profiles.view import topics
-from haulout.core.instants import add_saturating
-from haulout.core.text_format import format_list
+from haulout.core.text import format_list
+from haulout.core.timestamps import add_saturating
 from haulout.core.yaml_decoder import TextFormat
 from haulout.kube.rbac import Permission
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from haulout.controllers.profiles.config.options import option
 from haulout.controllers.profiles.plugin import Check, CheckResult, PluginContext, fails, passes
 from haulout.controllers.profiles.view import topics
-from haulout.core.text_format import format_count
+from haulout.core.text import format_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

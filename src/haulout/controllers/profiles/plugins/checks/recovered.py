@@ -9,8 +9,8 @@ from haulout.controllers.profiles.config.options import option
 from haulout.controllers.profiles.plugin import Check, CheckResult, Need, PluginContext, fails, passes, unknown
 from haulout.controllers.profiles.view import topics
 from haulout.controllers.profiles.view.scheduling import Toleration, hard_taints, mismatch_reason, requirements_of
-from haulout.core.instants import add_saturating
-from haulout.core.text_format import format_duration, format_list, format_time
+from haulout.core.text import format_duration, format_list, format_time
+from haulout.core.timestamps import add_saturating
 
 _DAEMON_SET = "DaemonSet"
 # Tolerations that the DaemonSet controller adds to its pods, so that they run on nodes that other pods avoid.

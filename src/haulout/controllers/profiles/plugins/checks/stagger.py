@@ -18,8 +18,8 @@ from haulout.controllers.profiles.plugin import (
     passes,
 )
 from haulout.controllers.profiles.view import topics
-from haulout.core.instants import add_saturating
-from haulout.core.text_format import format_count, format_duration, format_time
+from haulout.core.text import format_count, format_duration, format_time
+from haulout.core.timestamps import add_saturating
 from haulout.kube.rbac import Permission
 
 _INSTANT = timedelta(microseconds=1)

@@ -23,8 +23,7 @@ from haulout.controllers.profiles.plugin import (
 )
 from haulout.controllers.profiles.plugins.validation import parse_problems, parse_problems_each
 from haulout.core import walltime
-from haulout.core.busy_period import BusyPeriod
-from haulout.core.windows import Open, Timetable, WeeklyWindow, state_at
+from haulout.core.windows import BusyPeriod, Open, Timetable, WeeklyWindow, state_at
 from haulout.errors import ConfigError, ExternalError
 
 if TYPE_CHECKING:

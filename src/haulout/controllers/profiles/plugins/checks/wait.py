@@ -7,8 +7,8 @@ from haulout.controllers.profiles.config.options import option
 from haulout.controllers.profiles.plugin import Check, CheckResult, PluginContext, fails, passes
 from haulout.controllers.profiles.plugins.validation import parse_problems
 from haulout.core import duration
-from haulout.core.instants import add_saturating
-from haulout.core.text_format import format_duration
+from haulout.core.text import format_duration
+from haulout.core.timestamps import add_saturating
 from haulout.core.walltime import TICK
 
 

@@ -26,8 +26,8 @@ from haulout.controllers.profiles.plugins.notifications._common import (
     require_accepted,
     template_problems,
 )
+from haulout.core.timestamps import whole_seconds
 from haulout.errors import UndeliverableMessage
-from haulout.kube.timestamps import whole_seconds
 
 _ENCODED_PREFIX = "whsec_"
 

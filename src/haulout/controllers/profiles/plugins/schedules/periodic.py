@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from haulout.controllers.profiles.config.options import option
 from haulout.controllers.profiles.plugin import ProfileStatus, Schedule, SendDecision, State
-from haulout.core.instants import add_saturating
+from haulout.core.timestamps import add_saturating
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

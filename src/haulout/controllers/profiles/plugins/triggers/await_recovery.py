@@ -6,8 +6,8 @@ from datetime import timedelta
 from haulout.controllers.profiles.config.options import option
 from haulout.controllers.profiles.plugin import Action, Need, PluginContext, Trigger, Wait, Warn, unknown
 from haulout.controllers.profiles.plugins.checks.recovered import Recovered
-from haulout.core.instants import add_saturating
-from haulout.core.text_format import format_duration
+from haulout.core.text import format_duration
+from haulout.core.timestamps import add_saturating
 from haulout.errors import HauloutError
 
 TIMED_OUT = "RecoveryTimedOut"  # event reason

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from haulout.controllers.profiles.plugins.checks.wait_exclude import elapsed_without, elapses_at
 from haulout.core import walltime
-from haulout.core.excluded_weekdays import elapsed_without, elapses_at
 from haulout.core.walltime import TICK
 
 HOUR = timedelta(hours=1)

@@ -1,4 +1,8 @@
-"""Limits on the responses that cloud SDKs read: they read whole bodies themselves, without a limit.
+"""Calls through SDKs of clouds: optional packages, threads, limits on responses, and timeouts.
+
+The SDKs are large, and not part of the default installation. Their calls block, so each runs in its own daemon thread,
+for which the process does not wait when it ends, unlike for those of `asyncio.to_thread`. SDKs read whole bodies
+themselves, without a limit:
 
     limit_session(session)                              # of requests: OpenStack
     limit_requests(adapters, connection)                # all sessions of one copy of requests: OCI
@@ -10,18 +14,78 @@ that has not ended `TIMEOUT_SECONDS` after its first byte, even if bytes keep ar
 SDKs pass on or wrap like a lost connection.
 """
 
+import asyncio
 import http.client
+import importlib.util
 import io
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from haulout.core.clock import RealClock
+from haulout.errors import CloudError, ConfigError
+
+T = TypeVar("T")
 
 LIMIT: Final = 64 << 20  # about ten times the size of the largest page of any SDK
 _LIMITED_MARKER: Final = "_haulout_bound"
 _CLOCK: Final = RealClock()  # SDK calls run in threads, and their peers in real time
 TIMEOUT_SECONDS: Final = 60  # from the first byte of a response to the last
+
+_DEFAULT_TIMEOUT = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalSdk:
+    """The SDK package that is needed to listen to one cloud."""
+
+    cloud: str
+    package: str
+    extra_name: str  # of the Python extra, and of the image that includes it
+
+    def check(self) -> None:
+        """Raise `ConfigError` if the SDK is not installed."""
+        if importlib.util.find_spec(self.package) is None:
+            raise self.missing_error(f"there is no module {self.package}")
+
+    def missing_error(self, problem: object) -> ConfigError:
+        """Return the error that says how to install the SDK."""
+        where = f"pip install 'haulout[{self.extra_name}]', or the image with the tag -{self.extra_name}"
+        return ConfigError(f"the SDK for {self.cloud} is not installed: use {where} ({problem})")
+
+
+AWS = OptionalSdk("AWS", "boto3", "aws")
+OCI = OptionalSdk("OCI", "oci", "oci")
+
+
+async def run_in_thread(function: Callable[[], T], *, name: str) -> T:
+    """Call `function` in a daemon thread, and return its result or raise its exception."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]  # without an error there is a result
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except Exception as raised:  # noqa: BLE001 - it is raised in the caller
+            error = raised
+        with suppress(RuntimeError):  # the event loop has ended
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await future
 
 
 class ResponseTooLarge(OSError):
@@ -137,3 +201,12 @@ class _LimitedReader(io.RawIOBase):
 
 def _too_large(limit: int) -> ResponseTooLarge:
     return ResponseTooLarge(f"the answer is longer than {limit} bytes")
+
+
+async def await_with_timeout(call: Awaitable[T], *, doing: str, within: timedelta = _DEFAULT_TIMEOUT) -> T:
+    """Return the result of `call`. Raise a `CloudError` with status 0 on timeout."""
+    try:
+        async with asyncio.timeout(within.total_seconds()):
+            return await call
+    except TimeoutError:
+        raise CloudError(f"no answer within {within.total_seconds():g} s", doing=doing) from None

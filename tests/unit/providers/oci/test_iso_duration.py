@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haulout.core import iso_duration
+from haulout.providers.oci import maintenance_events
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ from haulout.core import iso_duration
     ],
 )
 def test_a_duration_is_read(text: str, expected: timedelta) -> None:
-    assert iso_duration.parse(text) == expected
+    assert maintenance_events.parse_iso_duration(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,12 @@ def test_a_duration_is_read(text: str, expected: timedelta) -> None:
 )
 def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="expected a duration"):
-        iso_duration.parse(text)
+        maintenance_events.parse_iso_duration(text)
 
 
 @given(st.text(alphabet="PTYMWDHS0123456789.,-+ ", max_size=30))
 def test_any_text_is_a_duration_or_refused(text: str) -> None:
     try:
-        assert iso_duration.parse(text) >= timedelta()
+        assert maintenance_events.parse_iso_duration(text) >= timedelta()
     except ValueError as error:
         assert "expected a duration" in str(error)  # noqa: PT017 - most texts are refused, some are not

@@ -20,10 +20,9 @@ from haulout.controllers.profiles.external.network_client import NetworkClient
 from haulout.controllers.profiles.plugins.checks.prometheus_instant import InstantQuery
 from haulout.controllers.profiles.plugins.notifications import slack
 from haulout.controllers.profiles.plugins.notifications.slack import Slack
-from haulout.core import sdk_limits
+from haulout.core import cloud_sdk
 from haulout.core.clock import RealClock
-from haulout.core.sdk_limits import LIMIT
-from haulout.core.threads import run_in_thread
+from haulout.core.cloud_sdk import LIMIT, run_in_thread
 from haulout.errors import CloudError, ExternalError
 from haulout.providers.aws import boto
 from haulout.providers.aws.credentials import AwsCredentials, ClusterCredentials
@@ -204,7 +203,7 @@ async def test_an_answer_of_an_sdk_that_comes_a_few_bytes_at_a_time_ends(
     sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip(sdk)
-    monkeypatch.setattr(sdk_limits.LimitedResponse, "timeout_seconds", 0.5)
+    monkeypatch.setattr(cloud_sdk.LimitedResponse, "timeout_seconds", 0.5)
     async with bomb_server(Bomb.SLOW_BODY) as server:
         with pytest.raises(CloudError, match=r"not ended within 0\.5 s"):
             async with asyncio.timeout(30):
