@@ -9,8 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from haulout.api.clusterapi import ENABLED, MAINTENANCE
-from haulout.api.metal3 import BARE_METAL_HOSTS, OUR_REBOOT_ANNOTATION, REBOOT_ANNOTATION
+from haulout.api.clusterapi import BARE_METAL_HOSTS, ENABLED, MAINTENANCE, OUR_REBOOT_ANNOTATION, REBOOT_ANNOTATION
 from haulout.api.objects import RawObject
 from haulout.api.resources import Resource
 from haulout.controllers.clusterapi.metal3.decision import Metal3Settings

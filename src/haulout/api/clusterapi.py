@@ -1,4 +1,4 @@
-"""Cluster API types: Machines, Clusters and MachineDrainRules.
+"""Cluster API types: Machines, Clusters and MachineDrainRules, and the BareMetalHosts of Metal3.
 
 A management cluster has Machines. Each becomes a Node of a workload cluster, whose kubeconfig is in a Secret. For the
 fields that Haulout reads, v1beta1 and v1beta2 differ only in names that no model uses, so one model decodes both.
@@ -6,6 +6,9 @@ Controllers find out by discovery which version is served.
 
 The labels and annotations of the runtime-extension-maintenance-controller are reproduced here exactly: the hub writes
 them, and profiles in workload clusters depend on them.
+
+Metal3 types: BareMetalHosts, which stay powered off while they have a reboot annotation. A host stays off until all
+annotations `reboot.metal3.io/…` are removed. Each belongs to the client that set it.
 """
 
 from collections.abc import Iterator
@@ -48,6 +51,14 @@ APPROVE_MAINTENANCE = f"{_PREFIX}approve-maintenance"
 TRUE = "true"
 
 DRAIN_RULES = "haulout.dev/machine-drain-rules"  # annotation of a Node: the drain rules that apply to it, as JSON
+
+METAL3_GROUP = "metal3.io"
+REBOOT_ANNOTATION = "reboot.metal3.io"  # reboots once
+REBOOT_ANNOTATION_PREFIX = f"{REBOOT_ANNOTATION}/"  # powers off until it is removed
+OUR_REBOOT_ANNOTATION = f"{REBOOT_ANNOTATION_PREFIX}runtime-extension-maintenance-controller"  # with an empty value
+# provisioning states in which these annotations have an effect
+REBOOTABLE_STATES = ("provisioned", "externally provisioned")
+METAL3_MACHINE_KIND = "Metal3Machine"  # the kind of a host's consumer in Cluster API
 
 
 class NodeReference(Base, frozen=True):
@@ -220,3 +231,45 @@ def cluster_resource(version: str) -> Resource[Cluster]:
 def machine_drain_rule_resource(version: str) -> Resource[MachineDrainRule]:
     """Return the MachineDrainRules of a version. Cluster API before 1.9 does not serve them."""
     return Resource(GROUP, version, "machinedrainrules", "MachineDrainRule", namespaced=True, model=MachineDrainRule)
+
+
+class ConsumerReference(Base, frozen=True):
+    """The object that uses a host."""
+
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class BareMetalHostSpec(Base, frozen=True):
+    """The desired state of a host."""
+
+    online: bool = False
+    consumer_ref: ConsumerReference | None = None
+    disable_power_off: bool | None = None  # the host is rebooted instead, repeatedly while an annotation exists
+
+
+class ProvisioningStatus(Base, frozen=True):
+    """The provisioning state of a host."""
+
+    state: str = ""
+
+
+class BareMetalHostStatus(Base, frozen=True):
+    """The observed state of a host."""
+
+    powered_on: bool = False
+    operational_status: str = ""
+    provisioning: ProvisioningStatus = ProvisioningStatus()
+
+
+class BareMetalHost(Object, frozen=True):
+    """A bare-metal host."""
+
+    spec: BareMetalHostSpec = BareMetalHostSpec()
+    status: BareMetalHostStatus = BareMetalHostStatus()
+
+
+BARE_METAL_HOSTS = Resource(
+    METAL3_GROUP, "v1alpha1", "baremetalhosts", "BareMetalHost", namespaced=True, model=BareMetalHost
+)

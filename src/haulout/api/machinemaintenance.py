@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from haulout.api import crds
+from haulout.api import resources
 from haulout.api.objects import Base, Object, RawObject, StatusCondition
 from haulout.api.resources import Resource
 
@@ -124,4 +124,4 @@ def legacy_object_name(machine: str) -> str:
 
 
 def definition() -> RawObject:
-    return crds.load_crd(__package__, "machinemaintenances.yaml")
+    return resources.load_crd(__package__, "machinemaintenances.yaml")

@@ -6,23 +6,45 @@ check `maintenancenotice`.
 
 The spec belongs to the source of the notice; Haulout writes the status. The schema is `maintenancenotices.yaml` in this
 package.
+
+The phase of a notice at an instant, and when it changes by itself. Pure.
+
+    found = phase_at(notice.spec, now=now, lead=timedelta(minutes=15))
+    found.phase, found.message, found.until
+
+If a source reports progress (it sets `stage`), only the source decides that a maintenance begins or ends, never the
+clock. Otherwise `start` and `end` decide. A scheduled maintenance without any report until its end is missed: it was
+dropped, or the source no longer reports.
+
+Early starts: records on a notice that its source was asked to begin early, because the node is empty.
+
+    record = early_start_of(notice)           # None: the source was not asked
+
+The record is an annotation, not part of the status: an agent on the node may be the one who asks the cloud, and agents
+may write notices about their own node but not their status. The operator shows the record as the condition EarlyStart,
+and in the history.
 """
 
 import hashlib
 import re
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
-from haulout.api import crds
-from haulout.api.objects import Base, Node, Object, RawObject, StatusCondition
-from haulout.api.provider_id import machine_key
+from haulout.api import resources
+from haulout.api.objects import Base, Node, Object, RawObject, StatusCondition, machine_key
 from haulout.api.resources import Resource
 
 _NAME = re.compile(r"(?=.{1,182}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MAX_READABLE = 30  # characters of the notice ID in an object name
 _DIGEST_LENGTH = 16  # characters; they distinguish IDs with the same readable part
+
+DEFAULT_LEAD = timedelta(minutes=15)
+_MIN_INSTANT = datetime.min.replace(tzinfo=UTC)
+
+ANNOTATION = "haulout.dev/early-start"
 
 
 class MaintenanceKind(StrEnum):
@@ -135,6 +157,19 @@ class MaintenanceNoticeStatus(Base, frozen=True):
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
+def drain_at(spec: MaintenanceNoticeSpec, *, lead: timedelta) -> datetime | None:
+    """Return when the drain of the node should begin; None: at once."""
+    return None if spec.start is None else _subtract(spec.start, lead)
+
+
+def _subtract(instant: datetime, by: timedelta) -> datetime:
+    """Return `instant - by`; the minimum instant if that is before the year 1."""
+    try:
+        return instant - by
+    except OverflowError:
+        return _MIN_INSTANT
+
+
 class MaintenanceNotice(Object, frozen=True):
     """An announcement that a node will need maintenance."""
 
@@ -182,4 +217,127 @@ def _readable(notice_id: str) -> str:
 
 
 def definition() -> RawObject:
-    return crds.load_crd(__package__, "maintenancenotices.yaml")
+    return resources.load_crd(__package__, "maintenancenotices.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseStatus:
+    """A phase, its reason, and when it changes without further reports. `until` is None if it does not."""
+
+    phase: NoticePhase
+    message: str
+    until: datetime | None = None
+
+
+def phase_at(spec: MaintenanceNoticeSpec, *, now: datetime, lead: timedelta = DEFAULT_LEAD) -> PhaseStatus:
+    match spec.stage:
+        case NoticeStage.ENDED:
+            return PhaseStatus(phase=NoticePhase.COMPLETED, message=f"{_source_name(spec)} reports that it has ended")
+        case NoticeStage.CANCELLED:
+            return PhaseStatus(
+                phase=NoticePhase.CANCELLED, message=f"{_source_name(spec)} reports that it was cancelled"
+            )
+        case NoticeStage.FAILED:
+            message = (
+                f"{_source_name(spec)} reports that it failed: the node stays out of service until spec.stage is Ended"
+            )
+            return PhaseStatus(phase=NoticePhase.ACTIVE, message=message)
+        case NoticeStage.STARTED:
+            return _started_phase(spec, now)
+    return _phase_by_time(spec, now, lead)
+
+
+def _started_phase(spec: MaintenanceNoticeSpec, now: datetime) -> PhaseStatus:
+    if spec.end is None:
+        return PhaseStatus(phase=NoticePhase.ACTIVE, message="it has begun")
+    if now < spec.end:
+        return PhaseStatus(
+            phase=NoticePhase.ACTIVE,
+            message=f"it has begun and should end by {_format_instant(spec.end)}",
+            until=spec.end,
+        )
+    return PhaseStatus(
+        phase=NoticePhase.ACTIVE,
+        message=f"it should have ended by {_format_instant(spec.end)}, but is still in progress",
+    )
+
+
+def _phase_by_time(spec: MaintenanceNoticeSpec, now: datetime, lead: timedelta) -> PhaseStatus:
+    if spec.end is not None and now >= spec.end:
+        return _past_end_phase(spec, spec.end)
+    if spec.start is None:
+        return PhaseStatus(phase=NoticePhase.DUE, message="it may begin at any moment", until=spec.end)
+    due_at = _subtract(spec.start, lead)
+    if now < due_at:
+        return PhaseStatus(
+            phase=NoticePhase.PLANNED,
+            message=f"it begins at {_format_instant(spec.start)} at the earliest",
+            until=due_at,
+        )
+    if now < spec.start:
+        return PhaseStatus(
+            phase=NoticePhase.DUE, message=f"it begins at {_format_instant(spec.start)}", until=spec.start
+        )
+    if spec.stage:
+        message = (
+            f"it may have begun at {_format_instant(spec.start)}, but {_source_name(spec)} has not reported that yet"
+        )
+        return PhaseStatus(phase=NoticePhase.DUE, message=message, until=spec.end)
+    return PhaseStatus(phase=NoticePhase.ACTIVE, message=f"it began at {_format_instant(spec.start)}", until=spec.end)
+
+
+def _past_end_phase(spec: MaintenanceNoticeSpec, end: datetime) -> PhaseStatus:
+    if spec.stage:
+        message = (
+            f"it should have ended by {_format_instant(end)}, but {_source_name(spec)} never reported that it began"
+        )
+        return PhaseStatus(phase=NoticePhase.MISSED, message=message)
+    return PhaseStatus(phase=NoticePhase.COMPLETED, message=f"its scheduled end was at {_format_instant(end)}")
+
+
+def _source_name(spec: MaintenanceNoticeSpec) -> str:
+    return spec.source or "its source"
+
+
+def _format_instant(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%d %H:%M:%S} UTC".replace(":00 UTC", " UTC")
+
+
+class EarlyStartAnswer(StrEnum):
+    """The answer of the source; also the reason of the condition EarlyStart."""
+
+    ASKING = "Asking"
+    AGREED = "Agreed"
+    REFUSED = "Refused"
+
+
+class EarlyStart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The source was asked, or is about to be asked."""
+
+    start: datetime | None = None  # the planned start; the source was asked to begin before it
+    asked_at: datetime | None = None
+    answer: EarlyStartAnswer = EarlyStartAnswer.ASKING
+    said: str = ""  # the answer's text, for users
+
+    @property
+    def metadata_patch(self) -> RawObject:
+        """The metadata patch that writes this record."""
+        return {"annotations": {ANNOTATION: msgspec.json.encode(self).decode()}}
+
+
+def early_start_of(notice: MaintenanceNotice) -> EarlyStart | None:
+    """Return the record for the notice's current start; None if there is none or if it cannot be decoded."""
+    annotation = notice.metadata.annotations.get(ANNOTATION)
+    if annotation is None:
+        return None
+    try:
+        found = msgspec.json.decode(annotation, type=EarlyStart)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    return found if found.start == notice.spec.start else None
+
+
+def may_have_started(notice: MaintenanceNotice) -> bool:
+    """Return whether a source was asked to begin and did not refuse. The result may never be observed."""
+    early_start = early_start_of(notice)
+    return early_start is not None and early_start.answer is not EarlyStartAnswer.REFUSED

@@ -29,7 +29,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from haulout.api import crds
+from haulout.api import resources
 from haulout.api.objects import Base, Object, ObjectMeta, RawObject
 from haulout.api.resources import NODES, Resource
 
@@ -339,7 +339,7 @@ def is_recorded(new_entry: NewEntry, last_states: Mapping[str, LastState]) -> bo
 
 
 def custom_resource_definition() -> RawObject:
-    return crds.load_crd(__package__, "maintenancerecords.yaml")
+    return resources.load_crd(__package__, "maintenancerecords.yaml")
 
 
 def truncate(text: str, max_length: int) -> str:

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from haulout.api import crds
+from haulout.api import resources
 from haulout.api.objects import Base, Object, ObjectMeta, RawObject, StatusCondition
 from haulout.api.resources import Resource
 from haulout.api.workloads import WorkloadBefore
@@ -190,4 +190,4 @@ NODE_MAINTENANCES = Resource(
 
 
 def custom_resource_definition() -> RawObject:
-    return crds.load_crd(__package__, "nodemaintenances.yaml")
+    return resources.load_crd(__package__, "nodemaintenances.yaml")

@@ -6,8 +6,13 @@ the fields that it lacks would be lost. Use patches instead.
 All structs are frozen, have tuples instead of lists, and are not tracked by the garbage collector: they have no cycles,
 and a collection that visits a million of them would block the event loop for seconds. To read further fields, decode
 into `RawObject` (`PODS.with_model(RawObject)`) or into a struct of your own.
+
+Machine keys: one key for all notations of a cloud machine's provider ID. Clouds, their controllers and Cluster API
+write the ID of a machine in different ways: `oci://ocid1.instance…` and `ocid1.instance…`, `aws:///eu-west-1a/i-0abc`
+and `i-0abc`. Two notations of the same machine have the same key.
 """
 
+import re
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +20,9 @@ import msgspec
 
 RawObject = dict[str, Any]
 T = TypeVar("T")
+
+_SCHEME = re.compile(r"(?P<scheme>[a-z0-9][-+.a-z0-9]*)://(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+_LAST_PART_ONLY = ("aws", "openstack")
 
 
 class Base(msgspec.Struct, frozen=True, kw_only=True, gc=False, rename="camel", omit_defaults=True):
@@ -284,3 +292,16 @@ class VersionInfo(Base, frozen=True):
     minor: str = ""
     git_version: str = ""
     platform: str = ""
+
+
+def machine_key(provider_id: str) -> str:
+    """Return the key of a machine, from a node's providerID or from the cloud's own ID."""
+    found = _SCHEME.fullmatch(provider_id.strip())
+    if found is None:
+        return provider_id.strip()
+    scheme, rest = found["scheme"].lower(), found["rest"].strip("/")
+    if scheme in _LAST_PART_ONLY:
+        return rest.rpartition("/")[2]
+    if scheme == "azure":
+        return f"/{rest}".lower()  # Azure resource IDs are case-insensitive
+    return rest

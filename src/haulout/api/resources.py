@@ -1,9 +1,15 @@
-"""Resources: group, version and name of an API resource, and the type as which it is decoded."""
+"""Resources: group, version and name of an API resource, and the type as which it is decoded.
+
+Loads the CustomResourceDefinitions that a package contains as YAML files.
+"""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import resources
 from typing import Generic, TypeVar
 from urllib.parse import quote
+
+import msgspec
 
 from haulout.api.objects import Lease, Node, Object, Pod, RawObject, Secret
 
@@ -96,3 +102,26 @@ CUSTOM_RESOURCE_DEFINITIONS = Resource(
     namespaced=False,
     model=RawObject,
 )
+
+
+def load_crd(package: str, file: str) -> RawObject:
+    """Return the only CustomResourceDefinition in a file of a package."""
+    (found,) = load_crds(package, file)
+    return found
+
+
+def load_crds(package: str, file: str) -> list[RawObject]:
+    """Return the CustomResourceDefinitions in a file of a package.
+
+    Each call returns new objects, which may be modified.
+    """
+    found: list[RawObject] = msgspec.json.decode(_json(package, file))
+    return found
+
+
+@cache
+def _json(package: str, file: str) -> bytes:
+    import yaml  # slow to import, and most processes load no definitions
+
+    text = resources.files(package).joinpath(file).read_text(encoding="utf-8")
+    return msgspec.json.encode(list(yaml.safe_load_all(text)))

@@ -14,8 +14,15 @@ from functools import partial
 from typing import Any
 
 from haulout.api import clusterapi
-from haulout.api.clusterapi import ENABLED, MAINTENANCE, Machine
-from haulout.api.metal3 import BARE_METAL_HOSTS, METAL3_MACHINE_KIND, OUR_REBOOT_ANNOTATION, REBOOT_ANNOTATION_PREFIX
+from haulout.api.clusterapi import (
+    BARE_METAL_HOSTS,
+    ENABLED,
+    MAINTENANCE,
+    METAL3_MACHINE_KIND,
+    OUR_REBOOT_ANNOTATION,
+    REBOOT_ANNOTATION_PREFIX,
+    Machine,
+)
 from haulout.api.objects import Node, RawObject
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, Resource
 from haulout.controllers.clusterapi.metal3 import controller

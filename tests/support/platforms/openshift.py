@@ -13,9 +13,8 @@ from functools import cache
 from random import Random
 
 from haulout.api import machinemaintenance, maintenancenotice
-from haulout.api.objects import RawObject
+from haulout.api.objects import RawObject, machine_key
 from haulout.api.openshift import MACHINE_NAMESPACE
-from haulout.api.provider_id import machine_key
 from haulout.controllers.machines.replacement_claim import CLAIM_ANNOTATION
 from haulout.core.clock import RealClock
 from haulout.errors import NotFound

@@ -4,8 +4,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from haulout.api.early_start import ANNOTATION, EarlyStart, EarlyStartAnswer, early_start_of, may_have_started
-from haulout.api.maintenancenotice import MaintenanceNotice, MaintenanceNoticeSpec
+from haulout.api.maintenancenotice import (
+    ANNOTATION,
+    EarlyStart,
+    EarlyStartAnswer,
+    MaintenanceNotice,
+    MaintenanceNoticeSpec,
+    early_start_of,
+    may_have_started,
+)
 from haulout.api.objects import ObjectMeta
 
 START = datetime(2026, 5, 14, 9, 30, tzinfo=UTC)

@@ -4,8 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from haulout.api.maintenancenotice import MaintenanceNoticeSpec, NoticePhase, NoticeStage
-from haulout.api.notice_phase import drain_at, phase_at
+from haulout.api.maintenancenotice import MaintenanceNoticeSpec, NoticePhase, NoticeStage, drain_at, phase_at
 
 START = datetime(2026, 4, 16, 2, tzinfo=UTC)
 END = START + timedelta(hours=2)

@@ -12,7 +12,8 @@ from functools import lru_cache
 
 import msgspec
 
-from haulout.api import clusterapi, crds, metal3
+from haulout.api import clusterapi, resources
+from haulout.api import clusterapi as metal3
 from haulout.api.clusterapi import CLUSTER_NAME, CONTROL_PLANE, GROUP, PAUSED, VERSIONS, ClusterKey
 from haulout.api.objects import Base, RawObject
 from haulout.api.resources import Resource
@@ -179,7 +180,7 @@ def resources_of(version: str = VERSIONS[0]) -> ClusterApiResources:
 
 def custom_resource_definitions(*versions: str) -> list[RawObject]:
     """Return the CRDs, which serve these versions (default: all) and store the first."""
-    crd_list = crds.load_crds(__package__, "definitions.yaml")
+    crd_list = resources.load_crds(__package__, "definitions.yaml")
     for crd in crd_list:
         (crd_version,) = crd["spec"]["versions"]
         crd["spec"]["versions"] = [

@@ -7,7 +7,7 @@ A host with an image is provisioned, one without is available. The duration of a
 from datetime import datetime, timedelta
 from random import Random
 
-from haulout.api.metal3 import REBOOT_ANNOTATION
+from haulout.api.clusterapi import REBOOT_ANNOTATION
 from haulout.api.objects import RawObject
 from haulout_sandbox.controllers import conditions, object_control
 from haulout_sandbox.controllers.base import Controller

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from haulout.api import crds, metal3
+from haulout.api import clusterapi, resources
 from haulout.api.objects import Base, RawObject
 from haulout_sandbox.controllers.objects import OwnedObject
 
@@ -15,7 +15,7 @@ class Image(Base, frozen=True):
     url: str = ""
 
 
-class BareMetalHostSpec(metal3.BareMetalHostSpec, frozen=True):
+class BareMetalHostSpec(clusterapi.BareMetalHostSpec, frozen=True):
     """The spec of a host."""
 
     image: Image | None = None
@@ -44,11 +44,11 @@ class BareMetalHost(OwnedObject, frozen=True):
         return "" if reference is None else f"{reference.namespace}/{reference.name}"
 
 
-BARE_METAL_HOSTS = metal3.BARE_METAL_HOSTS.with_model(BareMetalHost)
+BARE_METAL_HOSTS = clusterapi.BARE_METAL_HOSTS.with_model(BareMetalHost)
 
 
 def custom_resource_definitions() -> list[RawObject]:
-    return crds.load_crds(__package__, "definitions.yaml")
+    return resources.load_crds(__package__, "definitions.yaml")
 
 
 def a_host(name: str, *, namespace: str = "metal3", number: int = 1) -> RawObject:

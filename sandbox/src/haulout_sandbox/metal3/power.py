@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from haulout.api.metal3 import REBOOT_ANNOTATION, REBOOT_ANNOTATION_PREFIX
+from haulout.api.clusterapi import REBOOT_ANNOTATION, REBOOT_ANNOTATION_PREFIX
 from haulout_sandbox.metal3.objects import EXTERNALLY_PROVISIONED, PROVISIONED, BareMetalHost
 
 _HARD_MODE = "hard"

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from haulout.api.objects import RawObject
+from haulout.api.objects import RawObject, machine_key
 from haulout.api.openshift import FINALIZER, MACHINE_OF_NODE
-from haulout.api.provider_id import machine_key
 from haulout.errors import NotFound, TooManyRequests
 from haulout_sandbox.controllers import conditions, object_control
 from haulout_sandbox.controllers.base import Controller

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from haulout.api import crds, openshift
+from haulout.api import openshift, resources
 from haulout.api.objects import Base, RawObject
 from haulout.api.openshift import CONTROL_PLANE_MACHINE_SET, GROUP, MACHINE_NAMESPACE, ROLE
 from haulout.api.resources import Resource
@@ -100,7 +100,7 @@ INFRASTRUCTURES = Resource(
 
 
 def custom_resource_definitions() -> list[RawObject]:
-    return crds.load_crds(__package__, "definitions.yaml")
+    return resources.load_crds(__package__, "definitions.yaml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

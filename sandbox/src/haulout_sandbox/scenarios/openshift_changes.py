@@ -10,9 +10,8 @@ from typing import TypeVar
 
 from haulout.api.machinemaintenance import MACHINE_MAINTENANCES, MachineMaintenance, MachineMaintenancePhase
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticePhase
-from haulout.api.objects import Object
+from haulout.api.objects import Object, machine_key
 from haulout.api.openshift import MACHINES, Machine
-from haulout.api.provider_id import machine_key
 from haulout.kube.client import Client
 from haulout.kube.discovery import serves
 from haulout.kube.informer import Informer, as_is

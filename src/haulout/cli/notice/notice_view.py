@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from haulout.api.maintenancenotice import (
+    DEFAULT_LEAD,
     MAINTENANCE_NOTICES,
     MaintenanceKind,
     MaintenanceNotice,
     NoticeCondition,
     NoticePhase,
+    PhaseStatus,
+    drain_at,
+    phase_at,
 )
-from haulout.api.notice_phase import DEFAULT_LEAD, PhaseStatus, drain_at, phase_at
 from haulout.api.objects import UndecodableObject
 from haulout.controllers.notices.cancellation import is_from_event_source
 from haulout.errors import HauloutError, NotFound

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from haulout.api.objects import Node
-from haulout.api.provider_id import machine_key
+from haulout.api.objects import Node, machine_key
 from haulout.errors import HauloutError
 
 _SCHEME = "openstack://"

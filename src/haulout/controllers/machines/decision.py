@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from haulout.api.hold import HELD, Hold
 from haulout.api.machinemaintenance import MachineMaintenance, MachineMaintenancePhase, MachineMaintenanceSpec
-from haulout.api.notice_phase import DEFAULT_LEAD
+from haulout.api.maintenancenotice import DEFAULT_LEAD
 from haulout.api.openshift import DELETE_MACHINE, Machine, MachineSet
 from haulout.controllers.machines.actions import (
     Action,

@@ -13,10 +13,9 @@ from datetime import datetime
 import msgspec
 
 from haulout.api.machinemaintenance import MachineMaintenance, MachineMaintenanceSpec, object_name
-from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticePhase
-from haulout.api.notice_phase import phase_at
+from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticePhase, phase_at
+from haulout.api.objects import machine_key
 from haulout.api.openshift import Machine
-from haulout.api.provider_id import machine_key
 
 EVENT_ID_ANNOTATION = "aws.haulout.dev/instance-event"
 EVENT_CODES = ("instance-stop", "instance-reboot", "system-reboot", "instance-retirement", "system-maintenance")

@@ -11,8 +11,7 @@ from datetime import datetime
 import msgspec
 
 from haulout.api.machinemaintenance import MACHINE_MAINTENANCES, MachineMaintenance
-from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
-from haulout.api.notice_phase import phase_at
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, phase_at
 from haulout.api.objects import RawObject
 from haulout.api.openshift import Machine
 from haulout.controllers.machines.desired_maintenance import (

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from haulout.api.objects import machine_key
 from haulout.api.openshift import CONTROL_PLANE_MACHINE_SETS, MACHINE_SETS, Machine, MachineSet
-from haulout.api.provider_id import machine_key
 from haulout.controllers.machines.observation import Observation, Peer, is_ready
 
 _OWNER_KINDS = (MACHINE_SETS.kind, CONTROL_PLANE_MACHINE_SETS.kind)

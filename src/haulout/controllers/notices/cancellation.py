@@ -6,8 +6,7 @@ That needs force. Failed maintenance is different: its source waits for a person
 
 from dataclasses import dataclass
 
-from haulout.api.maintenancenotice import MaintenanceNotice, MaintenanceNoticeSpec, NoticeStage
-from haulout.api.notice_phase import PhaseStatus
+from haulout.api.maintenancenotice import MaintenanceNotice, MaintenanceNoticeSpec, NoticeStage, PhaseStatus
 from haulout.kube.patches import Patch, merge_patch
 from haulout.providers.aws.instance_events import SOURCE as AWS
 from haulout.providers.azure.scheduled_events import SOURCE as AZURE

@@ -24,8 +24,7 @@ from haulout.api.maintenancenotice import (
     NoticeCondition,
     NoticePhase,
 )
-from haulout.api.objects import Node
-from haulout.api.provider_id import machine_key
+from haulout.api.objects import Node, machine_key
 from haulout.api.resources import NODES
 from haulout.budget.unavailable_nodes import STATE_LABEL
 from haulout.controllers.notices import node_conditions

@@ -6,15 +6,19 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from haulout.api.early_start import EarlyStartAnswer, early_start_of
 from haulout.api.maintenancenotice import (
+    DEFAULT_LEAD,
+    EarlyStartAnswer,
     MaintenanceNotice,
     MaintenanceNoticeStatus,
     NoticeCondition,
     NoticeHistoryEntry,
     NoticePhase,
+    PhaseStatus,
+    drain_at,
+    early_start_of,
+    phase_at,
 )
-from haulout.api.notice_phase import DEFAULT_LEAD, PhaseStatus, drain_at, phase_at
 from haulout.api.objects import StatusCondition
 from haulout.controllers.notices.conditions.emptied import emptied_condition
 from haulout.controllers.notices.conditions.on_time import Observation, OnTimeReason, Timeliness, evaluate

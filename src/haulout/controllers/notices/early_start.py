@@ -2,7 +2,8 @@
 
 An empty node that waits costs capacity. A source that supports it (`EarlyStartSource`) is asked as soon as the notice
 has the condition Emptied, once per planned start. The request is written before the call and the answer afterwards
-(`haulout.api.early_start`), each with the resourceVersion that was observed. After a crash the next leader calls again,
+(`haulout.api.maintenancenotice`), each with the resourceVersion that was observed. After a crash the next leader calls
+again,
 which is harmless; a process with a stale view gets a conflict.
 
 A source that may have to wait for something else (`HasStartBlocker`) is asked for a blocker before each request.
@@ -15,13 +16,15 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from haulout.api.early_start import EarlyStart, EarlyStartAnswer, early_start_of
 from haulout.api.maintenancenotice import (
     MAINTENANCE_NOTICES,
+    EarlyStart,
+    EarlyStartAnswer,
     MaintenanceNotice,
     NoticeCondition,
     NoticePhase,
     NoticeStage,
+    early_start_of,
 )
 from haulout.core.backoff import Backoff
 from haulout.errors import CloudError, Conflict, ExternalError, NotFound, RescheduleRefused

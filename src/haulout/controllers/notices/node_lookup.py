@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from haulout.api.maintenancenotice import MaintenanceNotice, MaintenanceNoticeSpec
-from haulout.api.objects import Node
-from haulout.api.provider_id import machine_key
+from haulout.api.objects import Node, machine_key
 
 MACHINE_ADDRESS = "haulout.dev/machine-address"  # an annotation of notices
 NAME_LABELS = ("hostname", "displayName", "name")

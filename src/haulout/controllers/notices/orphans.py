@@ -7,8 +7,7 @@ back in the meantime brings its agent back, too.
 
 from datetime import datetime, timedelta
 
-from haulout.api.early_start import may_have_started
-from haulout.api.maintenancenotice import MaintenanceNotice, NoticeCondition, NoticeStage
+from haulout.api.maintenancenotice import MaintenanceNotice, NoticeCondition, NoticeStage, may_have_started
 from haulout.api.notice_reports import NoticeReport
 
 AGENT_SOURCES = ("aws", "azure", "gcp")  # sources whose agents run on nodes

@@ -19,10 +19,9 @@ from datetime import UTC, timedelta
 from http import HTTPStatus
 
 from haulout.api import hold
-from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticeStage
+from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticeStage, phase_at
 from haulout.api.maintenancerecord import Entry, NewEntry, truncate
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
-from haulout.api.notice_phase import phase_at
 from haulout.api.objects import Node, RawObject
 from haulout.api.resources import NODES
 from haulout.controllers.notices.cancellation import cancel_objection, stage_patch

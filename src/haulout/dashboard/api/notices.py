@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from haulout.api.maintenancenotice import MaintenanceNotice, NoticeCondition, NoticeHistoryEntry, NoticePhase
-from haulout.api.notice_phase import phase_at
+from haulout.api.maintenancenotice import MaintenanceNotice, NoticeCondition, NoticeHistoryEntry, NoticePhase, phase_at
 from haulout.dashboard.api.types import Happening, Notice, NoticeList
 
 _NEVER = datetime.max.replace(tzinfo=UTC)

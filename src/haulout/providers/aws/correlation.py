@@ -32,7 +32,7 @@ from haulout.api.maintenancenotice import (
     object_name,
 )
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport, merge_report, missing_annotations, plan_of
-from haulout.api.provider_id import machine_key
+from haulout.api.objects import machine_key
 from haulout.controllers.notices.node_lookup import MACHINE_ADDRESS
 from haulout.core.walltime import TICK
 from haulout.providers.aws.instance_events import (

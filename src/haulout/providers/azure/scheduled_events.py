@@ -17,8 +17,7 @@ from typing import Any
 
 import msgspec
 
-from haulout.api.early_start import may_have_started
-from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage
+from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage, may_have_started
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport, plan_of
 from haulout.core import timestamps
 from haulout.providers.http_fetch import DECODE_ERRORS

@@ -18,8 +18,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from haulout.api.early_start import may_have_started
-from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage
+from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage, may_have_started
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.providers.gcp import SOURCE
 from haulout.providers.gcp.upcoming_maintenance import (

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from haulout.api.early_start import may_have_started
-from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage
+from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage, may_have_started
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.api.objects import Node
 from haulout.core.walltime import EARLIEST, LATEST

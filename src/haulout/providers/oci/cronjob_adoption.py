@@ -22,8 +22,7 @@ from datetime import datetime, timedelta
 
 from haulout.api.maintenancenotice import NoticeStage
 from haulout.api.notice_reports import NoticeReport
-from haulout.api.objects import Node, ObjectMeta
-from haulout.api.provider_id import machine_key
+from haulout.api.objects import Node, ObjectMeta, machine_key
 from haulout.errors import CloudError, Conflict, NotFound
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer

@@ -16,8 +16,7 @@ from datetime import UTC, datetime, timedelta
 
 from haulout.api.maintenancenotice import MaintenanceKind
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
-from haulout.api.objects import Base, Node, Object, RawObject
-from haulout.api.provider_id import machine_key
+from haulout.api.objects import Base, Node, Object, RawObject, machine_key
 from haulout.api.resources import Resource
 from haulout.core.walltime import EARLIEST, LATEST
 from haulout.providers.oci import SOURCE

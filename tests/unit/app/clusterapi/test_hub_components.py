@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from haulout.api.clusterapi import DRAIN_RULES, machine_drain_rule_resource
-from haulout.api.metal3 import BARE_METAL_HOSTS, OUR_REBOOT_ANNOTATION
+from haulout.api.clusterapi import BARE_METAL_HOSTS, DRAIN_RULES, OUR_REBOOT_ANNOTATION, machine_drain_rule_resource
 from haulout.api.objects import RawObject
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, Resource
 from haulout.app.clusterapi.hub import HubReplicaSettings, run_hub

@@ -12,8 +12,8 @@ from haulout.api.clusterapi import (
     MACHINE_MAINTENANCE,
     MAINTENANCE,
     MAINTENANCE_STATE,
+    OUR_REBOOT_ANNOTATION,
 )
-from haulout.api.metal3 import OUR_REBOOT_ANNOTATION
 from haulout.api.objects import RawObject
 from haulout.api.resources import NODES
 from haulout.app.clusterapi.hub import HubReplicaSettings, run_hub

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
-from haulout.api.objects import RawObject
-from haulout.api.provider_id import machine_key
+from haulout.api.objects import RawObject, machine_key
 from haulout.app.operator_status import OperatorStatus
 from haulout.app.profiles import ProfilesComponent
 from haulout.app.profiles_file import ProfilesFile

@@ -5,8 +5,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from haulout.api.early_start import ANNOTATION
-from haulout.api.maintenancenotice import NoticeCondition, NoticePhase, NoticeStage
+from haulout.api.maintenancenotice import ANNOTATION, NoticeCondition, NoticePhase, NoticeStage
 from haulout.api.resources import NODES
 from haulout.core.clock import Clock
 from haulout.errors import RescheduleRefused

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haulout.api.early_start import EarlyStart, EarlyStartAnswer
-from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, MaintenanceNoticeSpec, NoticeStage
+from haulout.api.maintenancenotice import (
+    EarlyStart,
+    EarlyStartAnswer,
+    MaintenanceKind,
+    MaintenanceNotice,
+    MaintenanceNoticeSpec,
+    NoticeStage,
+)
 from haulout.api.notice_reports import merge_report
 from haulout.api.objects import ObjectMeta
 from haulout.errors import ConfigError

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from haulout.api.early_start import EarlyStart, EarlyStartAnswer
 from haulout.api.maintenancenotice import (
     MAINTENANCE_NOTICES,
+    EarlyStart,
+    EarlyStartAnswer,
     MaintenanceKind,
     MaintenanceNotice,
     NoticePhase,

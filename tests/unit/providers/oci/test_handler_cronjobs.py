@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haulout.api.objects import Node, NodeSpec, RawObject
-from haulout.api.provider_id import machine_key
+from haulout.api.objects import Node, NodeSpec, RawObject, machine_key
 from haulout.providers.oci.handler_cronjobs import CronJob, HandlerDrain, parse_cron_job, report_of
 from support.clouds.oci_handler_cronjob import DRAIN, a_drain_cronjob
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from haulout.api.metal3 import OUR_REBOOT_ANNOTATION, REBOOT_ANNOTATION, REBOOT_ANNOTATION_PREFIX
+from haulout.api.clusterapi import OUR_REBOOT_ANNOTATION, REBOOT_ANNOTATION, REBOOT_ANNOTATION_PREFIX
 from haulout.api.objects import RawObject
 from haulout.core.clock import Clock
 from haulout_sandbox.metal3 import a_host

@@ -20,9 +20,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from haulout.api.clusterapi import BARE_METAL_HOSTS, METAL3_GROUP, OUR_REBOOT_ANNOTATION, BareMetalHost, Machine
 from haulout.api.clusterapi import GROUP as CLUSTER_API
-from haulout.api.clusterapi import Machine
-from haulout.api.metal3 import BARE_METAL_HOSTS, GROUP, OUR_REBOOT_ANNOTATION, BareMetalHost
 from haulout.api.resources import Resource
 from haulout.controllers.clusterapi.metal3.decision import (
     MalformedProviderID,
@@ -58,7 +57,9 @@ _WORKERS = 4
 def permissions() -> tuple[Permission, ...]:
     """Return the permissions beyond those to watch Machines and record events."""
     return (
-        Permission(("get", "list", "watch", "patch"), GROUP, BARE_METAL_HOSTS.plural, None, "power hosts off and on"),
+        Permission(
+            ("get", "list", "watch", "patch"), METAL3_GROUP, BARE_METAL_HOSTS.plural, None, "power hosts off and on"
+        ),
         Permission(("get", "list"), CLUSTER_API, "machines", None, "confirm that hosts must be off"),
     )
 

@@ -12,8 +12,7 @@ opts out or is deleted, or another Machine uses the host. It stays off if its no
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from haulout.api.clusterapi import Machine
-from haulout.api.metal3 import METAL3_MACHINE_KIND, OUR_REBOOT_ANNOTATION, REBOOTABLE_STATES, BareMetalHost
+from haulout.api.clusterapi import METAL3_MACHINE_KIND, OUR_REBOOT_ANNOTATION, REBOOTABLE_STATES, BareMetalHost, Machine
 from haulout.api.objects import Node, object_key
 
 _SCHEME = "metal3:"

@@ -22,8 +22,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from haulout.api.hold import HELD, Hold, active_hold
-from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeCondition, NoticePhase
-from haulout.api.notice_phase import drain_at
+from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeCondition, NoticePhase, drain_at
 from haulout.api.objects import Condition, Node
 from haulout.controllers.notices.drain_prediction import DrainPrediction
 from haulout.controllers.notices.remaining_pods import RemainingPods, cordoned_since

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from haulout.api.maintenancenotice import MaintenanceNotice, NoticeCondition, NoticePhase, NoticeStage
-from haulout.api.notice_phase import PhaseStatus
+from haulout.api.maintenancenotice import MaintenanceNotice, NoticeCondition, NoticePhase, NoticeStage, PhaseStatus
 from haulout.api.objects import StatusCondition
 from haulout.controllers.notices.conditions.on_time import OnTimeReason
 from haulout.controllers.notices.node_lookup import NodeLookupResult

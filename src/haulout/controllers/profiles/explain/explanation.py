@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from haulout.api import clusterapi, hold
-from haulout.api.maintenancenotice import MaintenanceNotice
-from haulout.api.notice_phase import phase_at
+from haulout.api.maintenancenotice import MaintenanceNotice, phase_at
 from haulout.api.objects import Base, Object
 from haulout.api.resources import EVENTS, PODS
 from haulout.budget.budget_check import BudgetCheck

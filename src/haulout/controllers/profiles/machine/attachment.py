@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from haulout.api.notice_phase import phase_at
+from haulout.api.maintenancenotice import phase_at
 from haulout.controllers.profiles.config.model import Profile
 from haulout.controllers.profiles.machine.pending_transitions import PendingTransition
 from haulout.controllers.profiles.observation import Observation

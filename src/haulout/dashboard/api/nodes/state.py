@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import lru_cache
 
 from haulout.api.hold import active_hold
-from haulout.api.maintenancenotice import MaintenanceNotice
+from haulout.api.maintenancenotice import MaintenanceNotice, phase_at
 from haulout.api.maintenancerecord import truncate
 from haulout.api.nodemaintenance import (
     BlockerStatus,
@@ -24,7 +24,6 @@ from haulout.api.nodemaintenance import (
     NodeMaintenanceConditionType,
     NodeMaintenancePhase,
 )
-from haulout.api.notice_phase import phase_at
 from haulout.api.objects import Node
 from haulout.budget.unavailable_nodes import NODE_MAINTENANCE_OWNER_PREFIX, node_maintenances_of
 from haulout.compat import booleans

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from haulout.api.clusterapi import ENABLED, MAINTENANCE, Machine
-from haulout.api.metal3 import BARE_METAL_HOSTS, OUR_REBOOT_ANNOTATION
+from haulout.api.clusterapi import BARE_METAL_HOSTS, ENABLED, MAINTENANCE, OUR_REBOOT_ANNOTATION, Machine
 from haulout.api.objects import Node, NodeSpec, ObjectMeta
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS
 from haulout.controllers.clusterapi.metal3.controller import Metal3Controller

@@ -6,8 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from haulout.api.clusterapi import ENABLED, MAINTENANCE, Machine
-from haulout.api.metal3 import OUR_REBOOT_ANNOTATION, REBOOT_ANNOTATION_PREFIX, BareMetalHost
+from haulout.api.clusterapi import (
+    ENABLED,
+    MAINTENANCE,
+    OUR_REBOOT_ANNOTATION,
+    REBOOT_ANNOTATION_PREFIX,
+    BareMetalHost,
+    Machine,
+)
 from haulout.api.objects import Node, NodeSpec, ObjectMeta
 from haulout.controllers.clusterapi.metal3.decision import (
     MalformedProviderID,

@@ -18,8 +18,8 @@ from haulout.api.maintenancenotice import (
     NoticeCondition,
     NoticePhase,
     NoticeStage,
+    phase_at,
 )
-from haulout.api.notice_phase import phase_at
 from haulout.api.objects import Node, NodeSpec, ObjectMeta, Pod, StatusCondition
 from haulout.controllers.notices.conditions.on_time import Observation, OnTimeReason, Timeliness, evaluate
 from haulout.controllers.notices.drain_prediction import DrainPrediction

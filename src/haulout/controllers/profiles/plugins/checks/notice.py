@@ -5,8 +5,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, MaintenanceNoticeSpec, NoticePhase
-from haulout.api.notice_phase import DEFAULT_LEAD, PhaseStatus, phase_at
+from haulout.api.maintenancenotice import (
+    DEFAULT_LEAD,
+    MaintenanceKind,
+    MaintenanceNotice,
+    MaintenanceNoticeSpec,
+    NoticePhase,
+    PhaseStatus,
+    phase_at,
+)
 from haulout.controllers.profiles.config.options import option
 from haulout.controllers.profiles.plugin import Check, CheckResult, Need, PluginContext, fails, passes
 from haulout.controllers.profiles.view import topics

@@ -7,9 +7,8 @@ Machines that the cloud is going to terminate.
 from dataclasses import dataclass
 
 from haulout.api.machinemaintenance import MACHINE_MAINTENANCES, NAMESPACE
-from haulout.api.objects import Node
+from haulout.api.objects import Node, machine_key
 from haulout.api.openshift import MACHINE_NAMESPACE, MACHINE_OF_NODE
-from haulout.api.provider_id import machine_key
 from haulout.controllers.profiles.config.options import option
 from haulout.controllers.profiles.plugin import Action, PluginContext, ReplaceMachine, Trigger
 from haulout.errors import HauloutError

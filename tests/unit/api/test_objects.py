@@ -2,7 +2,7 @@
 
 import pytest
 
-from haulout.api.provider_id import machine_key
+from haulout.api.objects import machine_key
 
 _AZURE = "azure:///subscriptions/S/resourceGroups/RG/providers/Microsoft.Compute/virtualMachines/vm1"
 
