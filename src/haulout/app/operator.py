@@ -37,8 +37,8 @@ from haulout.app.operator_status import OperatorStatus
 from haulout.app.profiles import Integration, ProfilesComponent, log_other_holder, run_profiles
 from haulout.app.replica import ReplicaSettings, serve_replica
 from haulout.app.supervisor import wait_for_handover
+from haulout.budget.budget_check import WaitingList
 from haulout.budget.limits import NO_BUDGET
-from haulout.budget.waiting_list import WaitingList
 from haulout.controllers.nodemaintenance import node_lease
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController, NodeMaintenanceSettings
 from haulout.controllers.nodemaintenance.informers import node_cache

@@ -28,7 +28,7 @@ from haulout.app.missing_permissions import RECHECK_INTERVAL, MissingPermissions
 from haulout.app.operator_events import OperatorEvents
 from haulout.app.profiles_file import ProfilesFile
 from haulout.app.supervisor import Supervisor, wait_for_handover
-from haulout.budget.waiting_list import WaitingList
+from haulout.budget.budget_check import WaitingList
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.controller import ProfilesController, ProfileSettings
 from haulout.controllers.profiles.events import ProfileEvents

@@ -3,8 +3,6 @@
 - `limits`: the limits of a budget (pure)
 - `unavailable_nodes`: which nodes are unavailable, and why (pure)
 - `budget_check`: whether one more node may become unavailable (pure)
-- `waiting_list`: NodeMaintenances that wait for a slot
 - `slots`: slots, acquired by compare-and-swap in one ledger, and released with proof
-- `not_ready_tracker`: how long nodes have been NotReady
 - `cordon_copies`: copies of cordon annotations in a ConfigMap
 """

@@ -5,11 +5,15 @@
     check.slot_limits(node)       # the same for the slot ledger, which decides
 
 A node that is unavailable already, because it is down or another owner holds it, is exempt from the budget. A node is
-exempt as down only after DOWN_AFTER of NotReady, measured on the monotonic clock (`haulout.budget.not_ready_tracker`).
+exempt as down only after DOWN_AFTER of NotReady, measured on the monotonic clock (`haulout.budget.unavailable_nodes`).
 Until then other NotReady nodes count as unavailable; this one does not.
 
 Waiting NodeMaintenances go first, in order of creation, each as far as the budget has room for it: one that waits for
 its zone does not block another zone.
+
+NodeMaintenances that wait for a budget slot, in order of creation. Profiles let them go first: an order by a user must
+not wait behind a thousand nodes of a rolling maintenance. The list is known to one process and only for fairness: no
+limit relies on it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,7 +29,6 @@ from haulout.budget.unavailable_nodes import (
     may_be_available_again,
     unavailability_reason,
 )
-from haulout.budget.waiting_list import WaitingNodeMaintenance
 from haulout.core.text import format_list
 from haulout.kube.slot_ledger import Slot, SlotLimit
 
@@ -46,7 +49,7 @@ class NodeLister(Protocol):
         ...
 
     def time_until_down(self, node: Node, now: datetime) -> timedelta | None:
-        """Return the result of `haulout.budget.not_ready_tracker.NotReadyTracker.time_until_down`."""
+        """Return the result of `haulout.budget.unavailable_nodes.NotReadyTracker.time_until_down`."""
         ...
 
 
@@ -70,6 +73,15 @@ class BudgetExhausted:
         noun = "node" if self.max_unavailable == 1 else "nodes"
         used = f"{len(self.unavailable)} of at most {self.max_unavailable} {noun} in {self.group} out of service"
         return f"the budget is used up: {used}: {format_list(named, max_names=_MAX_NAMED)}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WaitingNodeMaintenance:
+    """A NodeMaintenance that waits."""
+
+    since: datetime
+    name: str
+    node: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,3 +226,29 @@ class GroupSizes:
         if is_known and (old is None or new is None or old.metadata.labels != new.metadata.labels):
             self._sizes.clear()
             self._groups.clear()
+
+
+class WaitingList:
+    """The waiting NodeMaintenances."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, WaitingNodeMaintenance] = {}
+        self._subscribers: list[Callable[[], object]] = []
+
+    def add(self, entry: WaitingNodeMaintenance) -> None:
+        self._entries[entry.name] = entry
+
+    def remove(self, name: str) -> None:
+        """Remove a NodeMaintenance; notify subscribers if it was waiting."""
+        if self._entries.pop(name, None) is not None:
+            for callback in tuple(self._subscribers):
+                callback()
+
+    def entries(self) -> tuple[WaitingNodeMaintenance, ...]:
+        """Return the waiting NodeMaintenances, oldest first."""
+        return tuple(sorted(self._entries.values()))
+
+    def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call `callback` when an entry is removed, since others may go now; return the function to unsubscribe."""
+        self._subscribers.append(callback)
+        return lambda: self._subscribers.remove(callback)

@@ -19,8 +19,8 @@ from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.objects import Lease, RawObject, object_key
 from haulout.api.resources import LEASES
 from haulout.api.workloads import EvictedWorkload, WorkloadRecord
+from haulout.budget.budget_check import WaitingList
 from haulout.budget.slots import SLOT_WITHDRAWN_ANNOTATION
-from haulout.budget.waiting_list import WaitingList
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.controller import ProfilesController, ProfileSettings
 from haulout.controllers.profiles.events import ProfileEvents

@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import Any
 
 from haulout.api.objects import RawObject
+from haulout.budget.budget_check import WaitingList
 from haulout.budget.slots import LEDGER
 from haulout.budget.unavailable_nodes import NODE_MAINTENANCE_OWNER_PREFIX
-from haulout.budget.waiting_list import WaitingList
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController, NodeMaintenanceSettings
 from haulout.drain import cordon
 from haulout.kube.client import Client

@@ -6,10 +6,9 @@ import msgspec
 import pytest
 
 from haulout.api.objects import Node
-from haulout.budget.budget_check import BudgetCheck, GroupSizes, may_free_slot
+from haulout.budget.budget_check import BudgetCheck, GroupSizes, WaitingList, WaitingNodeMaintenance, may_free_slot
 from haulout.budget.limits import Budget, BudgetLimit, parse_amount, parse_max_unavailable
 from haulout.budget.unavailable_nodes import DOWN_AFTER, DRAIN_TAINT
-from haulout.budget.waiting_list import WaitingList, WaitingNodeMaintenance
 from haulout.controllers.profiles.view.node_index import NodeIndex
 from haulout.core.clock import Clock
 from haulout.kube import selectors

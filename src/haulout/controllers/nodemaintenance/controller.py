@@ -30,7 +30,7 @@ from haulout.api.nodemaintenance import (
 from haulout.api.objects import Lease, Node
 from haulout.api.resources import NODES
 from haulout.budget import cordon_copies
-from haulout.budget.budget_check import BudgetCheck, BudgetExhausted, may_free_slot
+from haulout.budget.budget_check import BudgetCheck, BudgetExhausted, WaitingList, WaitingNodeMaintenance, may_free_slot
 from haulout.budget.limits import NO_BUDGET, Budget
 from haulout.budget.metrics import LimitUsage, limit_usage
 from haulout.budget.slots import BudgetSlots
@@ -40,7 +40,6 @@ from haulout.budget.unavailable_nodes import (
     node_maintenances_of,
     recovering_node_maintenances_of,
 )
-from haulout.budget.waiting_list import WaitingList, WaitingNodeMaintenance
 from haulout.controllers.nodemaintenance import etcd_quorum, etcd_quorum_check, node_lease
 from haulout.controllers.nodemaintenance.actions import RemoveFinalizer, WriteInitialStatus
 from haulout.controllers.nodemaintenance.decision import NEVER, decide, may_delete_pods

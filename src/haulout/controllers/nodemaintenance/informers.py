@@ -25,9 +25,9 @@ from haulout.api.objects import Lease, Node, RawObject
 from haulout.api.resources import LEASES, NODES
 from haulout.budget.budget_check import GroupSizes
 from haulout.budget.limits import LimitGroup
-from haulout.budget.not_ready_tracker import NotReadyTracker
 from haulout.budget.unavailable_nodes import (
     RECOVERING_ANNOTATION,
+    NotReadyTracker,
     may_be_unavailable,
     node_maintenances_of,
     recovering_node_maintenances_of,

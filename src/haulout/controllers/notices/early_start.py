@@ -3,8 +3,7 @@
 An empty node that waits costs capacity. A source that supports it (`EarlyStartSource`) is asked as soon as the notice
 has the condition Emptied, once per planned start. The request is written before the call and the answer afterwards
 (`haulout.api.maintenancenotice`), each with the resourceVersion that was observed. After a crash the next leader calls
-again,
-which is harmless; a process with a stale view gets a conflict.
+again, which is harmless; a process with a stale view gets a conflict.
 
 A source that may have to wait for something else (`HasStartBlocker`) is asked for a blocker before each request.
 """

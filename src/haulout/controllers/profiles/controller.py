@@ -16,7 +16,7 @@ from functools import partial
 from haulout.api.clusterapi import DRAIN_RULES
 from haulout.api.objects import Node, Pod
 from haulout.api.resources import NODES
-from haulout.budget.waiting_list import WaitingList
+from haulout.budget.budget_check import WaitingList
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.executor import Executor

@@ -7,12 +7,11 @@ from datetime import datetime, timedelta
 from haulout.api import workloads
 from haulout.api.objects import LeaseSpec, Node, Pod, RawObject
 from haulout.api.resources import NODES, Resource
-from haulout.budget.budget_check import BudgetCheck
+from haulout.budget.budget_check import BudgetCheck, WaitingList
 from haulout.budget.cordon_copies import CordonCopies
 from haulout.budget.limits import Budget
 from haulout.budget.slots import BudgetSlots, SlotUnavailable, cause_of
 from haulout.budget.unavailable_nodes import PROFILE_OWNER_PREFIX, MaintenanceCause
-from haulout.budget.waiting_list import WaitingList
 from haulout.controllers.profiles import node_conditions
 from haulout.controllers.profiles.machine import passed_states, pending_transitions
 from haulout.controllers.profiles.machine.node_draft import NodeDraft

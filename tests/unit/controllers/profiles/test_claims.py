@@ -7,7 +7,7 @@ import pytest
 
 from haulout.api.objects import Node
 from haulout.api.resources import NODES
-from haulout.budget.waiting_list import WaitingList
+from haulout.budget.budget_check import WaitingList
 from haulout.controllers.profiles.executor import Executor
 from haulout.controllers.profiles.plugin import STATE_LABEL, Claim, LeaseClaim, SlotClaim, State
 from haulout.controllers.profiles.plugins.checks.max_maintenance import NodeScope

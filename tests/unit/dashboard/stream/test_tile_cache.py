@@ -11,8 +11,8 @@ import pytest
 from haulout.api.nodemaintenance import NODE_MAINTENANCES, custom_resource_definition
 from haulout.api.objects import RawObject
 from haulout.api.resources import NODES
+from haulout.budget.budget_check import WaitingList
 from haulout.budget.limits import NO_BUDGET, Budget, BudgetLimit
-from haulout.budget.waiting_list import WaitingList
 from haulout.controllers.nodemaintenance.informers import BY_NODE, node_cache
 from haulout.core.timestamps import micro_time
 from haulout.dashboard.api.backend import HttpError

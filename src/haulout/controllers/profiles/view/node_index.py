@@ -19,7 +19,7 @@ from haulout.api.objects import Node
 from haulout.budget import unavailable_nodes
 from haulout.budget.budget_check import GroupSizes
 from haulout.budget.limits import LimitGroup
-from haulout.budget.not_ready_tracker import NotReadyTracker
+from haulout.budget.unavailable_nodes import NotReadyTracker
 from haulout.controllers.profiles.machine import pending_transitions
 from haulout.controllers.profiles.plugin import (
     DATA_ANNOTATION,

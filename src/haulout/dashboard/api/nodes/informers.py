@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.nodemaintenance import NodeMaintenance
 from haulout.api.objects import Node, Object
+from haulout.budget.budget_check import WaitingList
 from haulout.budget.limits import Budget
-from haulout.budget.waiting_list import WaitingList
 from haulout.controllers.nodemaintenance.informers import BY_NODE as OF_ORDERS
 from haulout.controllers.notices.controller import BY_NODE as OF_NOTICES
 from haulout.controllers.notices.controller import MaintenanceNoticeController as NoticesController
