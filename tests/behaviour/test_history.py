@@ -20,8 +20,8 @@ from haulout.api.objects import RawObject
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
 from haulout.errors import Conflict, Invalid
-from haulout.history import record_summaries
-from haulout.history.record_patches import append_patch
+from haulout.history import record_store
+from haulout.history.record_store import append_patch
 from haulout.history.retention import RetentionSettings
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
@@ -213,7 +213,7 @@ async def test_all_records_can_be_looked_at_without_their_entries(a_cluster: Pla
         stands = '{"profile/os":{"state":"in-maintenance","since":"2026-01-01T00:00:00Z"}}'
         change = merge_patch({"metadata": {"annotations": {LAST_STATES_ANNOTATION: stands}}})
         await cluster.admin.patch(MAINTENANCE_RECORDS, "looked-at", change)
-        found = (await record_summaries.list_summaries(cluster.admin))["looked-at"]
+        found = (await record_store.list_summaries(cluster.admin))["looked-at"]
         assert found.last_states[OS].state == IN_MAINTENANCE
 
 

@@ -1,24 +1,49 @@
 """Reads and writes the MaintenanceRecord of a node, with retries after conflicts.
 
 A record is read when needed and not cached. Each write has the resourceVersion that was read as precondition.
+
+MaintenanceRecords as API objects: create, patch, and decode even if they were edited by hand.
+
+Summaries of all records, without their entries: a list as Table, whose rows contain only metadata. A record is up to 32
+KiB long, and there is one per node. Its last states are in an annotation, so that a list of all records costs a few
+hundred bytes each.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
 
 from haulout.api import maintenancerecord as records
-from haulout.api.maintenancerecord import MAINTENANCE_RECORDS, MaintenanceRecord, NewEntry, RecordContent
+from haulout.api.maintenancerecord import (
+    LAST_STATES_ANNOTATION,
+    MAINTENANCE_RECORDS,
+    NODE_DELETED_ANNOTATION,
+    NODE_UID_ANNOTATION,
+    Entry,
+    LastState,
+    MaintenanceRecord,
+    NewEntry,
+    RecordContent,
+)
+from haulout.api.objects import Base, ListMeta, Object, RawObject
 from haulout.core.backoff import Backoff
+from haulout.core.timestamps import whole_seconds
 from haulout.errors import AlreadyExists, Conflict, KubeError, MalformedResponse, NotFound
-from haulout.history.record_patches import UntypedRecord, append_patch, decode_leniently, new_record, rewrite_patch
-from haulout.kube.client import Client
+from haulout.kube import patches, responses
+from haulout.kube.client import PAGE_SIZE, Client
+from haulout.kube.patches import Operation, Patch
+from haulout.kube.transport import Request
 
 log = logging.getLogger(__name__)
 
 _MAX_ATTEMPTS = 5
 _BACKOFF = Backoff(first=timedelta(milliseconds=50), limit=timedelta(seconds=1), jitter=0.5)
+
+_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 class CrdMissing(Exception):
@@ -101,3 +126,143 @@ class RecordStore:
         except NotFound as error:  # a create returns 404 only if the kind is unknown
             raise CrdMissing(error) from error
         self._on_created(node)
+
+
+class UntypedRecord(Object, frozen=True):
+    """A record with content that does not decode."""
+
+    total: Any = 0
+    entries: Any = ()
+    past: Any = ()
+
+
+def decode_leniently(stored: UntypedRecord, *, now: datetime) -> MaintenanceRecord:
+    """Return a record with a gap in place of each entry that cannot be decoded."""
+    found = stored.entries if isinstance(stored.entries, list) else []
+    entries = tuple(_decode_entry(raw_entry, now) for raw_entry in found)
+    total = stored.total if isinstance(stored.total, int) else 0
+    return MaintenanceRecord(metadata=stored.metadata, total=max(total, len(entries)), entries=entries)
+
+
+def _decode_entry(raw: Any, now: datetime) -> Entry:
+    try:
+        return msgspec.convert(raw, Entry)
+    except msgspec.ValidationError as error:
+        return records.gap(f"an entry cannot be read: {error}", time=now, missing=1)
+
+
+def new_record(node: str, uid: str, content: RecordContent) -> RawObject:
+    """Return the body of a node's new record. It has no owner reference, because it outlives the node."""
+    return {
+        "apiVersion": MAINTENANCE_RECORDS.api_version,
+        "kind": MAINTENANCE_RECORDS.kind,
+        "metadata": {"name": node, "annotations": _annotations(replace(content, node_uid=uid))},
+        "total": content.total,
+        "entries": content.entries,
+        "past": content.past,
+    }
+
+
+def append_patch(found: MaintenanceRecord, after: RecordContent) -> Patch:
+    """Return the JSON patch that appends new entries, with the resourceVersion that was read as precondition."""
+    kept = max(len(after.entries) - (after.total - found.total), 0)
+    removed, appended = len(found.entries) - kept, after.entries[kept:]
+    operations = [
+        # The API server answers 409 if another version is stored.
+        patches.replace("/metadata/resourceVersion", found.resource_version),
+        *(patches.remove("/entries/0") for _ in range(removed)),
+        *(patches.add("/entries/-", entry) for entry in appended),
+        *_digest_operations(found, after),
+        patches.add("/total", after.total),
+        *_metadata_operations(found, after),
+    ]
+    return patches.json_patch(*operations)
+
+
+def rewrite_patch(found: MaintenanceRecord, after: RecordContent) -> Patch:
+    """Return the patch that replaces all entries of a record with entries that cannot be decoded."""
+    return patches.json_patch(
+        patches.replace("/metadata/resourceVersion", found.resource_version),
+        patches.add("/entries", after.entries),
+        patches.add("/past", after.past),
+        patches.add("/total", after.total),
+        *_metadata_operations(found, after),
+    )
+
+
+def _digest_operations(found: MaintenanceRecord, after: RecordContent) -> Iterator[Operation]:
+    """Yield the operations that update the digests of removed entries."""
+    if after.past == found.past:
+        return
+    removed = len(found.past) + (after.total - found.total) + len(found.entries) - len(after.entries) - len(after.past)
+    if not found.past:
+        yield patches.add("/past", after.past)
+        return
+    kept = max(len(found.past) - removed, 0)
+    yield from (patches.remove("/past/0") for _ in range(len(found.past) - kept))
+    yield from (patches.add("/past/-", digest) for digest in after.past[kept:])
+
+
+def _metadata_operations(found: MaintenanceRecord, after: RecordContent) -> Iterator[Operation]:
+    """Yield the operations that update last states and node in the annotations."""
+    for index in reversed(records.node_owner_indexes(found.metadata)):
+        yield patches.remove(patches.pointer("metadata", "ownerReferences", index))
+    known, desired = found.metadata.annotations, _annotations(after)
+    if not known:
+        yield patches.add(patches.pointer("metadata", "annotations"), desired)
+        return
+    for name, value in desired.items():
+        if known.get(name) != value:
+            yield patches.add(patches.pointer("metadata", "annotations", name), value)
+    if NODE_DELETED_ANNOTATION in known and NODE_DELETED_ANNOTATION not in desired:
+        yield patches.remove(patches.pointer("metadata", "annotations", NODE_DELETED_ANNOTATION))
+
+
+def _annotations(content: RecordContent) -> dict[str, str]:
+    found = {LAST_STATES_ANNOTATION: records.encode_last_states(content.last_states)}
+    if content.node_uid:
+        found[NODE_UID_ANNOTATION] = content.node_uid
+    if content.node_deleted is not None:
+        found[NODE_DELETED_ANNOTATION] = whole_seconds(content.node_deleted)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSummary:
+    """The last states in one record, with UID and deletion time of its node."""
+
+    node_uid: str
+    last_states: Mapping[str, LastState]
+    node_deleted: datetime | None = None
+    is_owned: bool = False  # by the Node object, as older versions have it: garbage-collected with the node
+
+
+class _Row(Base, frozen=True):
+    object: Object = Object()
+
+
+class _Table(Base, frozen=True):
+    rows: tuple[_Row, ...] | None = None
+    metadata: ListMeta = ListMeta()
+
+
+async def list_summaries(client: Client) -> dict[str, RecordSummary]:
+    """Return the summaries by node. Raise `NotFound` if the CRD is missing."""
+    doing = f"listing {MAINTENANCE_RECORDS}"
+    query = (("limit", str(PAGE_SIZE)), ("includeObject", "Metadata"))
+    summaries: dict[str, RecordSummary] = {}
+    continuation: tuple[tuple[str, str], ...] = ()
+    while True:
+        request = Request(method="GET", path=MAINTENANCE_RECORDS.path(), query=query + continuation, accept=_TABLE)
+        page = responses.decode(_Table, (await client.request(request, doing=doing)).body, doing=doing)
+        for row in page.rows or ():
+            metadata = row.object.metadata
+            summaries[row.object.name] = RecordSummary(
+                records.node_uid(metadata),
+                records.decode_last_states(metadata.annotations),
+                records.node_deleted(metadata),
+                is_owned=bool(records.node_owner_indexes(metadata)),
+            )
+        if not page.metadata.continue_:
+            return summaries
+        continuation = (("continue", page.metadata.continue_),)

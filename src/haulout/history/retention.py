@@ -30,11 +30,9 @@ from haulout.api.maintenancerecord import MaintenanceRecord
 from haulout.api.objects import Node
 from haulout.api.resources import NODES
 from haulout.errors import KubeError, LeadershipLost, NotFound
-from haulout.history import record_summaries
-from haulout.history.crd_probe import PROBE_INTERVAL
-from haulout.history.record_store import RecordStore
-from haulout.history.record_summaries import RecordSummary
-from haulout.history.write_backoff import RETRY_BACKOFF, SINGLE_RECORD_ERRORS, WriteBackoff
+from haulout.history import record_store
+from haulout.history.availability import PROBE_INTERVAL, RETRY_BACKOFF, SINGLE_RECORD_ERRORS, WriteBackoff
+from haulout.history.record_store import RecordStore, RecordSummary
 from haulout.history.writer import BATCH_DELAY
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
@@ -219,7 +217,7 @@ class Retention:
     async def _relist(self) -> datetime | None:
         """List all records without entries, and enqueue those that may need an action."""
         try:
-            summaries = await record_summaries.list_summaries(self._client)
+            summaries = await record_store.list_summaries(self._client)
         except NotFound:  # the CRD is missing, perhaps for a moment only
             return self._clock.now() + PROBE_INTERVAL
         for name, summary in summaries.items():

@@ -41,12 +41,11 @@ from haulout.errors import (
     NotFound,
     Unauthorized,
 )
-from haulout.history import record_summaries
-from haulout.history.crd_probe import CrdProbe
+from haulout.history import record_store
+from haulout.history.availability import RETRY_BACKOFF, SINGLE_RECORD_ERRORS, CrdProbe, WriteBackoff
 from haulout.history.interface import IsGone
 from haulout.history.pending_entries import Backlog, PendingEntries, PendingQueue, format_entries
 from haulout.history.record_store import CrdMissing, RecordStore
-from haulout.history.write_backoff import RETRY_BACKOFF, SINGLE_RECORD_ERRORS, WriteBackoff
 from haulout.kube.client import Client
 from haulout.kube.workqueue import WorkQueue
 
@@ -297,7 +296,7 @@ class HistoryWriter:
         if self.is_off or self._is_relisted or not (self._pending.claims or self._is_gone):
             return False
         try:
-            summaries = await record_summaries.list_summaries(self._client)
+            summaries = await record_store.list_summaries(self._client)
         except NotFound as error:
             raise CrdMissing(error) from error
         ends = {

@@ -25,7 +25,7 @@ from haulout.api.resources import EVENTS, NODES, PODS
 from haulout.controllers.notices.controller import MaintenanceNoticeController, ProfilePolicy
 from haulout.controllers.notices.reschedule import Calendar
 from haulout.core.clock import Clock
-from haulout.history.record_patches import new_record
+from haulout.history.record_store import new_record
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.patches import merge_patch

@@ -39,7 +39,7 @@ from haulout.controllers.profiles.plugin import DATA_ANNOTATION
 from haulout.core.clock import Clock
 from haulout.errors import Forbidden, HauloutError, UsageError
 from haulout.history import csv_export
-from haulout.history.record_patches import new_record
+from haulout.history.record_store import new_record
 from haulout.kube.patches import merge_patch
 from support.cli.command_runner import command_runner
 from support.clusters.drain_cluster import DrainCluster, a_drain_cluster

@@ -5,7 +5,7 @@
     await records.entries(["n1", "n2"])  # the entries
 
 A record has up to 32 KiB, and there is one per node. So all are listed without their entries first
-(`haulout.history.record_summaries`), and only records of displayed nodes are read completely. Concurrent requests share
+(`haulout.history.record_store`), and only records of displayed nodes are read completely. Concurrent requests share
 one read.
 """
 
@@ -16,8 +16,8 @@ from datetime import timedelta
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS, Entry
 from haulout.api.objects import UndecodableObject
 from haulout.errors import Forbidden, KubeError, NotFound
-from haulout.history import record_summaries
-from haulout.history.record_summaries import RecordSummary
+from haulout.history import record_store
+from haulout.history.record_store import RecordSummary
 from haulout.kube.client import Client
 
 TTL = timedelta(seconds=10)
@@ -70,7 +70,7 @@ class RecordCache:
 
     async def _survey(self) -> Mapping[str, RecordSummary] | HistoryUnavailable:
         try:
-            return await record_summaries.list_summaries(self._client)
+            return await record_store.list_summaries(self._client)
         except KubeError as error:
             return HistoryUnavailable(unreadable_reason(error))
 

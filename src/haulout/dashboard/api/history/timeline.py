@@ -24,7 +24,7 @@ from haulout.dashboard.api.nodes.informers import Informers
 from haulout.dashboard.api.nodes.observation import NodeObservation
 from haulout.dashboard.api.query import bad_request
 from haulout.dashboard.api.types import NodeState, Span, Tile, Timeline, TimelineRow
-from haulout.history.record_summaries import RecordSummary
+from haulout.history.record_store import RecordSummary
 from haulout.kube.client import Client
 
 LIMIT = 200

@@ -17,7 +17,7 @@ from haulout.core.clock import Clock
 from haulout.dashboard.api.backend import HistoryQuery, HttpError
 from haulout.dashboard.api.history import fleet_history
 from haulout.dashboard.api.history.fleet_history import FleetHistory
-from haulout.history.record_patches import new_record
+from haulout.history.record_store import new_record
 from haulout.kube.client import Client
 from haulout_sandbox.apiserver import ApiServer
 from haulout_sandbox.event_loops.virtual_time import EPOCH

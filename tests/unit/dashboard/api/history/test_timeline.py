@@ -25,7 +25,7 @@ from haulout.dashboard.api.history.timeline import MAX_RANGE, TimeRange, rank, r
 from haulout.dashboard.api.history.windows import MAX_BANDS, time_windows, window_spans
 from haulout.dashboard.api.types import NodeState, Tile
 from haulout.errors import Forbidden
-from haulout.history.record_summaries import RecordSummary
+from haulout.history.record_store import RecordSummary
 from haulout.kube.client import Client
 from haulout_sandbox.apiserver import ApiServer
 
