@@ -14,7 +14,8 @@ from haulout.controllers.clusterapi import metrics as hub
 from haulout.controllers.profiles import metrics as profiles
 from haulout.core.metrics import Metric, MetricKind
 from haulout.drain import metrics as drains
-from haulout.httpserver import connections, process_metrics
+from haulout.httpserver import connections
+from haulout.httpserver.metrics import METRICS
 from haulout.kube import metrics as meters
 from haulout.providers.agent import metrics as agent
 from haulout.webhook import validator
@@ -48,7 +49,7 @@ GROUPS = (
     Group("kubernikus", kubernikus.METRICS),
     Group("esx", esx.METRICS),
     Group("health", (*replica.REPLICA_METRICS, *meters.METRICS, validator.REVIEWS, *connections.METRICS)),
-    Group("process", process_metrics.METRICS),
+    Group("process", METRICS),
 )
 
 

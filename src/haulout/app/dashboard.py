@@ -27,7 +27,7 @@ from haulout.dashboard.api.types import Banner, Edit, Fleet, Health, LeaseHealth
 from haulout.dashboard.api.types import Configuration as ConfigurationTold
 from haulout.errors import KubeError
 from haulout.history.writer import HistoryWriter
-from haulout.httpserver import process_metrics
+from haulout.httpserver import metrics
 from haulout.kube import leases
 from haulout.kube.client import Client
 
@@ -103,7 +103,7 @@ class LeaderOperatorBackend:
         return await self._configurations.preview(edit.text)
 
     async def health(self, *, viewers: int) -> Health:
-        status, usage = self._status, process_metrics.resource_usage()
+        status, usage = self._status, metrics.resource_usage()
         return Health(
             identity=self._identity,
             version=__version__,

@@ -3,24 +3,30 @@
 Results are cached for a short while under a digest of the token, because Prometheus calls every few seconds, and so may
 an attacker who guesses tokens. Valid and rejected tokens have separate caches, so that no number of rejected tokens
 evicts a valid one.
+
+A user as the API server or a proxy reports it, and clients that impersonate the user.
+
+A bounded cache whose entries expire; the oldest entry is evicted first.
 """
 
 import asyncio
 import hashlib
 import logging
+import re
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from haulout.api.objects import Base, RawObject
 from haulout.api.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
+from haulout.core.clock import Clock
 from haulout.errors import KubeError
-from haulout.httpserver.expiring_cache import ExpiringCache
-from haulout.httpserver.user import User
-from haulout.kube import responses
+from haulout.kube import impersonation, responses
 from haulout.kube.client import Client
 from haulout.kube.rbac import Permission
 from haulout.kube.transport import Request
@@ -35,6 +41,17 @@ _MAX_RECENTLY_VALID = 10_000
 _MAX_CONCURRENT_REVIEWS = 4
 _BEARER = "bearer "
 
+FIELD_MANAGER = "haulout-dashboard"  # as shown in `managedFields`
+
+_AUTHENTICATED = "system:authenticated"
+_SERVICE_ACCOUNT = re.compile(r"system:serviceaccount:([^:]+):[^:]+")
+_CREDENTIAL_EXTRA_PREFIX = (
+    "authentication.kubernetes.io/"  # such entries describe the origin of a token and grant nothing
+)
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
 
 @dataclass(frozen=True, slots=True)
 class AccessDecision:
@@ -46,6 +63,45 @@ class AccessDecision:
     @property
     def is_allowed(self) -> bool:
         return self.status is HTTPStatus.OK
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """An authenticated user."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    uid: str = ""
+
+    @classmethod
+    def of(
+        cls, name: str, *, groups: Iterable[str] = (), extra: Mapping[str, Iterable[str]] | None = None, uid: str = ""
+    ) -> "User":
+        """Return a user; raise `ValueError` if impersonation headers cannot carry its name, groups or extra."""
+        extra_items = {key: tuple(values) for key, values in sorted((extra or {}).items())}
+        groups = tuple(dict.fromkeys(groups))
+        if not name:
+            raise ValueError("expected a name")
+        impersonation.headers(name, groups=groups, extra=extra_items)
+        return cls(name, groups, tuple(extra_items.items()), uid)
+
+    def impersonating_client(self, client: Client) -> Client:
+        """Return a client that impersonates this user.
+
+        The API server adds the groups of all users and of all service accounts itself. They are left out, because RBAC
+        may allow to impersonate a service account by name only. Everything else is sent, such as the scopes of an
+        OpenShift token: a restricted token must not gain rights here.
+        """
+        account = _SERVICE_ACCOUNT.fullmatch(self.name)
+        implicit_groups = {_AUTHENTICATED}
+        implicit_groups |= {"system:serviceaccounts", f"system:serviceaccounts:{account[1]}"} if account else set()
+        headers = impersonation.headers(
+            self.name,
+            groups=[group for group in self.groups if group not in implicit_groups],
+            extra={key: values for key, values in self.extra if not key.startswith(_CREDENTIAL_EXTRA_PREFIX)},
+        )
+        return client.impersonate(headers, field_manager=FIELD_MANAGER)
 
 
 class DelegatedAuth:
@@ -189,3 +245,31 @@ class _Status(Base, frozen=True):
 
 class _Review(Base, frozen=True):
     status: _Status = _Status()
+
+
+class ExpiringCache(Generic[K, V]):
+    """Holds at most `max_size` entries, each with its own TTL."""
+
+    def __init__(self, clock: Clock, *, max_size: int) -> None:
+        self._clock = clock
+        self._max_size = max_size
+        self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: K) -> V | None:
+        """Return the value of an entry that has not expired, else None."""
+        found = self._entries.get(key)
+        return found[1] if found is not None and self._clock.monotonic() < found[0] else None
+
+    def put(self, key: K, value: V, *, ttl: timedelta) -> V:
+        """Store a value and return it."""
+        self._entries[key] = self._clock.monotonic() + ttl.total_seconds(), value
+        self._entries.move_to_end(key)
+        if len(self._entries) > self._max_size:
+            self._entries.popitem(last=False)
+        return value
+
+    def delete(self, key: K) -> None:
+        self._entries.pop(key, None)

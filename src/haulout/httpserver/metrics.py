@@ -1,19 +1,74 @@
-"""`/metrics` in the text format of Prometheus.
+"""`/metrics` in the text format of Prometheus, and the resource usage of this process.
 
 We do not use Prometheus' client library: it cannot expose a counter whose name does not end in `_total`. The counters
 of the SAP maintenance-controller, which existing dashboards and alerts use, do not.
+
+Resource usage of this process, for people and for Prometheus. The metrics have the names of Prometheus' client
+libraries, so that generic dashboards work. Values that the system does not provide are left out.
 """
 
+import gc
+import os
+import platform
+import resource
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from itertools import chain
+from pathlib import Path
 from typing import Protocol
 
-from haulout.core.metrics import Metric, Sample, format_number
-from haulout.httpserver import process_metrics
+from haulout.core.metrics import Metric, MetricKind, MetricVec, Sample, format_number
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+INFO = Metric(
+    "python_info",
+    "The version of Python.",
+    ("implementation", "major", "minor", "patchlevel", "version"),
+    kind=MetricKind.GAUGE,
+)
+COLLECTED = Metric("python_gc_objects_collected_total", "Objects that the garbage collector freed.", ("generation",))
+UNCOLLECTABLE = Metric(
+    "python_gc_objects_uncollectable_total", "Objects that the garbage collector could not free.", ("generation",)
+)
+COLLECTIONS = Metric("python_gc_collections_total", "How often the garbage collector ran.", ("generation",))
+CPU = Metric("process_cpu_seconds_total", "CPU time, in seconds.", unit="seconds")
+OPEN_FILES = Metric("process_open_fds", "Open file descriptors.", kind=MetricKind.GAUGE)
+MAX_FILES = Metric("process_max_fds", "The limit of open file descriptors.", kind=MetricKind.GAUGE)
+RESIDENT_MEMORY = Metric(
+    "process_resident_memory_bytes", "Resident memory, in bytes.", kind=MetricKind.GAUGE, unit="bytes"
+)
+VIRTUAL_MEMORY = Metric(
+    "process_virtual_memory_bytes", "Virtual memory, in bytes.", kind=MetricKind.GAUGE, unit="bytes"
+)
+START_TIME = Metric(
+    "process_start_time_seconds",
+    "When the process started, in seconds since 1970.",
+    kind=MetricKind.GAUGE,
+    unit="seconds",
+)
+
+METRICS = (
+    INFO,
+    COLLECTED,
+    UNCOLLECTABLE,
+    COLLECTIONS,
+    CPU,
+    OPEN_FILES,
+    MAX_FILES,
+    RESIDENT_MEMORY,
+    VIRTUAL_MEMORY,
+    START_TIME,
+)
+
+_PROC = Path("/proc")
+_START_TIME_FIELD = 19  # of /proc/self/stat, counted after the name, because the name may contain anything
+_KIB = 1024
+_GC_METRICS = {"collected": COLLECTED, "uncollectable": UNCOLLECTABLE, "collections": COLLECTIONS}
 
 
 class Collector(Protocol):
@@ -33,7 +88,7 @@ class Exposition:
 
     def text(self) -> bytes:
         """Return the current values in the text format."""
-        collectors = chain(self._collect(), process_metrics.collect())
+        collectors = chain(self._collect(), collect())
         return "".join(f"{line}\n" for collector in collectors for line in _lines(collector)).encode()
 
 
@@ -50,3 +105,67 @@ def _lines(collector: Collector) -> Iterator[str]:
 
 def _unlabeled_line(sample: Sample) -> str:
     return f"{sample.name} {format_number(sample.number)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUsage:
+    """What this process uses."""
+
+    python: str
+    memory_bytes: int
+    cpu_seconds: float
+
+
+def resource_usage() -> ResourceUsage:
+    rusage = resource.getrusage(resource.RUSAGE_SELF)
+    max_rss = rusage.ru_maxrss if sys.platform == "darwin" else rusage.ru_maxrss * _KIB
+    pages = _memory_bytes()  # None if not on Linux: then only the peak is known
+    return ResourceUsage(
+        platform.python_version(), pages[1] if pages else max_rss, round(rusage.ru_utime + rusage.ru_stime, 3)
+    )
+
+
+def collect() -> Iterator[MetricVec]:
+    """Yield the current values of all metrics."""
+    major, minor, patch = platform.python_version_tuple()
+    yield _single_sample(INFO, 1, platform.python_implementation(), major, minor, patch, platform.python_version())
+    for key, metric in _GC_METRICS.items():
+        counter = MetricVec(metric)
+        for generation, stats in enumerate(gc.get_stats()):
+            counter.set(str(generation), to=stats[key])
+        yield counter
+    usage = resource_usage()
+    yield _single_sample(CPU, usage.cpu_seconds)
+    yield _single_sample(RESIDENT_MEMORY, usage.memory_bytes)
+    yield _single_sample(MAX_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    if (pages := _memory_bytes()) is not None:
+        yield _single_sample(VIRTUAL_MEMORY, pages[0])
+        yield _single_sample(OPEN_FILES, len(tuple((_PROC / "self" / "fd").iterdir())))
+    if (start_time := _start_time()) is not None:
+        yield _single_sample(START_TIME, start_time)
+
+
+def _memory_bytes() -> tuple[int, int] | None:
+    """Return virtual and resident memory in bytes; None if the system has no /proc."""
+    try:
+        reserved, resident = (_PROC / "self" / "statm").read_text(encoding="ascii").split()[:2]
+    except (OSError, ValueError):
+        return None
+    return int(reserved) * resource.getpagesize(), int(resident) * resource.getpagesize()
+
+
+@cache
+def _start_time() -> float | None:
+    """Return the start of this process in seconds since 1970; Linux reports it in clock ticks since boot."""
+    try:
+        ticks = int((_PROC / "self" / "stat").read_text(errors="replace").rpartition(")")[2].split()[_START_TIME_FIELD])
+        boot_line = next(line for line in (_PROC / "stat").read_text().splitlines() if line.startswith("btime "))
+    except (OSError, StopIteration, IndexError, ValueError):
+        return None
+    return int(boot_line.split()[1]) + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _single_sample(metric: Metric, number: float, *labels: str) -> MetricVec:
+    gauge = MetricVec(metric)
+    gauge.set(*labels, to=number)
+    return gauge

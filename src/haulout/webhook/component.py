@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from haulout.core.clock import Clock
-from haulout.httpserver.certificate_watcher import OLM, CertificateFiles, CertificateWatcher
-from haulout.httpserver.serving_certificate import ServingCertificate
+from haulout.httpserver.serving_certificate import OLM, CertificateFiles, CertificateWatcher, ServingCertificate
 from haulout.kube.client import Client
 from haulout.webhook import registration
 from haulout.webhook.ca_bundle_injection import WebhookReference

@@ -18,7 +18,7 @@ import pytest
 from haulout.core.clock import RealClock
 from haulout.core.key_pair import KeyPair
 from haulout.errors import UsageError
-from haulout.httpserver import certificate_watcher, healthz
+from haulout.httpserver import healthz, serving_certificate
 from haulout.kube.client import Client
 from haulout.webhook import component, registration
 from haulout.webhook.ca_bundle_injection import CONFIGURATIONS
@@ -211,8 +211,8 @@ def test_olm_comes_before_the_default_folder_and_that_before_our_own(
 ) -> None:
     caplog.set_level(logging.INFO)
     olm, default = (
-        certificate_watcher.CertificateFiles(tmp_path / "a.crt", tmp_path / "a.key"),
-        certificate_watcher.CertificateFiles.in_folder(tmp_path),
+        serving_certificate.CertificateFiles(tmp_path / "a.crt", tmp_path / "a.key"),
+        serving_certificate.CertificateFiles.in_folder(tmp_path),
     )
     monkeypatch.setattr(component, "OLM", olm)
     monkeypatch.setattr(component, "DEFAULT_FOLDER", tmp_path)

@@ -19,7 +19,7 @@ from haulout.dashboard.api.management_backend import ClusterStatuses, Management
 from haulout.dashboard.api.operator_info import OperatorInfo
 from haulout.dashboard.api.types import Banner, Health, LeaseHealth, Level, PartHealth
 from haulout.errors import KubeError
-from haulout.httpserver import process_metrics
+from haulout.httpserver import metrics
 from haulout.kube import leases
 from haulout.kube.client import Client
 
@@ -119,7 +119,7 @@ class _HubBackend:
         return tuple(Banner(level=Level.CRITICAL, text=problem, page="health") for problem in self._problems())
 
     async def health(self, viewers: int) -> Health:
-        usage, recent_warnings = process_metrics.resource_usage(), self._status.recent_warnings
+        usage, recent_warnings = metrics.resource_usage(), self._status.recent_warnings
         return Health(
             identity=self._identity,
             version=__version__,

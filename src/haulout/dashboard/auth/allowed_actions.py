@@ -16,8 +16,7 @@ from haulout.core.clock import Clock
 from haulout.dashboard.api.types import ActKind
 from haulout.dashboard.auth.user_clients import Caller, UserClients
 from haulout.errors import KubeError, Unauthorized
-from haulout.httpserver.expiring_cache import ExpiringCache
-from haulout.httpserver.user import User
+from haulout.httpserver.delegated_auth import ExpiringCache, User
 from haulout.kube import rbac
 from haulout.kube.rbac import Permission
 

@@ -26,8 +26,7 @@ from haulout.dashboard.auth.replicas import Replicas
 from haulout.dashboard.auth.settings import DASHBOARD_URL, AccessSettings
 from haulout.dashboard.auth.trusted_proxy import TrustedProxy
 from haulout.dashboard.server import FORWARDED_HEADER, FORWARDED_IDENTITY, ForwardedIdentity
-from haulout.httpserver.delegated_auth import AccessDecision, DelegatedAuth, bearer_token
-from haulout.httpserver.user import User
+from haulout.httpserver.delegated_auth import AccessDecision, DelegatedAuth, User, bearer_token
 from haulout.kube.transport import Token
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

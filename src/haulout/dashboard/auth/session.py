@@ -24,8 +24,7 @@ from haulout.dashboard.auth.middleware import AuthMiddleware, Requester
 from haulout.dashboard.auth.rate_limits import RateLimited
 from haulout.dashboard.auth.token_bucket import TokenBuckets
 from haulout.dashboard.auth.user_clients import Caller
-from haulout.httpserver.delegated_auth import AccessDecision
-from haulout.httpserver.user import User
+from haulout.httpserver.delegated_auth import AccessDecision, User
 from haulout.kube.transport import Token
 
 log = logging.getLogger(__name__)

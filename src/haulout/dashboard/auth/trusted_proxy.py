@@ -14,7 +14,7 @@ from multidict import CIMultiDictProxy
 from haulout.dashboard.api.backend import HttpError
 from haulout.dashboard.auth.settings import SECRET_HEADER, ProxySettings, read_secret
 from haulout.errors import UsageError
-from haulout.httpserver.user import User
+from haulout.httpserver.delegated_auth import User
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from haulout.api.objects import Base
 from haulout.api.resources import Resource
 from haulout.dashboard.auth.settings import SERVICE_ACCOUNT
 from haulout.errors import Forbidden, ImpersonationUnavailable, NotFound
-from haulout.httpserver.user import FIELD_MANAGER, User
+from haulout.httpserver.delegated_auth import FIELD_MANAGER, User
 from haulout.kube.client import Client
 from haulout.kube.transport import Token
 

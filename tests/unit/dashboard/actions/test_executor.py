@@ -24,7 +24,7 @@ from haulout.dashboard.auth.permissions import OPERATOR_ROLE, Impersonation
 from haulout.dashboard.auth.settings import SERVICE_ACCOUNT
 from haulout.dashboard.auth.user_clients import TOKEN_LIFETIME, Caller
 from haulout.errors import Forbidden
-from haulout.httpserver.user import User
+from haulout.httpserver.delegated_auth import User
 from haulout.kube.client import Client
 from haulout.kube.transport import Request, Token
 from haulout_sandbox.apiserver import ApiServer

@@ -18,8 +18,7 @@ from haulout.dashboard.auth.settings import AccessSettings, ProxySettings, parse
 from haulout.dashboard.auth.token_bucket import TokenBuckets
 from haulout.dashboard.auth.trusted_proxy import TrustedProxy
 from haulout.errors import UsageError
-from haulout.httpserver.expiring_cache import ExpiringCache
-from haulout.httpserver.user import User
+from haulout.httpserver.delegated_auth import ExpiringCache, User
 
 
 def headers(**given: str) -> CIMultiDictProxy[str]:

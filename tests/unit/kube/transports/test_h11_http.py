@@ -292,5 +292,5 @@ def test_an_agent_loads_neither_aiohttp_nor_what_drains() -> None:
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == [
         "haulout.httpserver.metrics",
-        "haulout.httpserver.process_metrics",
+        "haulout.httpserver.metrics",
     ]  # with --metrics-port

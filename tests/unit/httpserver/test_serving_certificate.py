@@ -6,8 +6,12 @@ from pathlib import Path
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.httpserver.certificate_watcher import POLL_INTERVAL, CertificateFiles, CertificateWatcher
-from haulout.httpserver.serving_certificate import ServingCertificate
+from haulout.httpserver.serving_certificate import (
+    POLL_INTERVAL,
+    CertificateFiles,
+    CertificateWatcher,
+    ServingCertificate,
+)
 from support.servers.certificates import Authority, IssuedCertificate
 
 

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.parser import text_string_to_metric_families
 
-from haulout.httpserver import process_metrics
+from haulout.httpserver import metrics
 from haulout.httpserver.metrics import Exposition
 
 
@@ -22,6 +22,6 @@ def test_it_is_told_as_any_process_tells_it() -> None:
 
 
 def test_what_it_takes_is_more_than_nothing() -> None:
-    taken = process_metrics.resource_usage()
+    taken = metrics.resource_usage()
     assert taken.memory_bytes > 1_000_000
     assert taken.cpu_seconds > 0
