@@ -19,8 +19,8 @@ from haulout.core.clock import RealClock
 from haulout.kube.client import PAGE_SIZE, Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.patches import merge_patch
-from haulout.kube.pod_transform import summarize_pods
 from haulout.kube.reflector import ListWatch
+from haulout.kube.transforms import summarize_pods
 from haulout.kube.transports.config import load
 from haulout.kube.transports.http import HttpTransport
 

@@ -23,8 +23,8 @@ from haulout.core.clock import Clock, RealClock
 from haulout.core.timestamps import whole_seconds
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
-from haulout.kube.node_transform import compact_nodes
 from haulout.kube.reflector import ListWatch
+from haulout.kube.transforms import compact_nodes
 from haulout.kube.transports import config
 from haulout.kube.transports.http import HttpTransport
 from haulout.providers.aws.event_source import AwsEventSource

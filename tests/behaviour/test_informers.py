@@ -15,8 +15,8 @@ from haulout.errors import KubeError
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.patches import merge_patch
-from haulout.kube.pod_transform import PodSummary, summarize_pods
 from haulout.kube.reflector import ListWatch
+from haulout.kube.transforms import PodSummary, summarize_pods
 from support.builders.objects import a_config_map, a_pod
 from support.clusters.backends import ClusterBackend
 from support.expectations.eventually import eventually

@@ -8,7 +8,7 @@ import pytest
 from haulout.api.objects import OwnerReference
 from haulout.api.resources import LEASES, NODES
 from haulout.errors import KubeError, LockHeld, NotFound
-from haulout.kube import lease_lock
+from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from support.builders.objects import a_node
@@ -20,7 +20,7 @@ HOUR = timedelta(hours=1)
 async def test_of_many_racers_one_gets_the_lock(cluster: ClusterBackend) -> None:
     clients = [await cluster.client() for _ in range(10)]
     attempts = [
-        lease_lock.acquire(client, "node-n1", namespace=cluster.namespace, holder=f"racer-{number}", duration=HOUR)
+        leases.acquire(client, "node-n1", namespace=cluster.namespace, holder=f"racer-{number}", duration=HOUR)
         for number, client in enumerate(clients)
     ]
     results = await asyncio.gather(*attempts, return_exceptions=True)
@@ -32,11 +32,11 @@ async def test_of_many_racers_one_gets_the_lock(cluster: ClusterBackend) -> None
 
 async def test_a_lock_that_ran_out_is_taken_by_one(cluster: ClusterBackend) -> None:
     client = await cluster.client()
-    await lease_lock.acquire(client, "node-n1", namespace=cluster.namespace, holder="dead", duration=HOUR)
+    await leases.acquire(client, "node-n1", namespace=cluster.namespace, holder="dead", duration=HOUR)
     long_ago = (cluster.clock.now() - 2 * HOUR).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     await client.patch(LEASES, "node-n1", merge_patch({"spec": {"renewTime": long_ago}}), namespace=cluster.namespace)
     attempts = [
-        lease_lock.acquire(client, "node-n1", namespace=cluster.namespace, holder=f"heir-{number}", duration=HOUR)
+        leases.acquire(client, "node-n1", namespace=cluster.namespace, holder=f"heir-{number}", duration=HOUR)
         for number in range(5)
     ]
     results = await asyncio.gather(*attempts, return_exceptions=True)
@@ -47,25 +47,25 @@ async def test_a_lock_that_ran_out_is_taken_by_one(cluster: ClusterBackend) -> N
 
 async def test_a_lock_is_renewed_and_given_back_by_its_holder_only(cluster: ClusterBackend) -> None:
     client = await cluster.client()
-    await lease_lock.acquire(client, "node-n1", namespace=cluster.namespace, holder="ours", duration=HOUR)
+    await leases.acquire(client, "node-n1", namespace=cluster.namespace, holder="ours", duration=HOUR)
     with pytest.raises(LockHeld, match="is held by ours until"):
-        await lease_lock.release(client, "node-n1", namespace=cluster.namespace, holder="theirs")
+        await leases.release(client, "node-n1", namespace=cluster.namespace, holder="theirs")
     with pytest.raises(LockHeld):
-        await lease_lock.renew(client, "node-n1", namespace=cluster.namespace, holder="theirs", duration=HOUR)
-    await lease_lock.renew(client, "node-n1", namespace=cluster.namespace, holder="ours", duration=2 * HOUR)
+        await leases.renew(client, "node-n1", namespace=cluster.namespace, holder="theirs", duration=HOUR)
+    await leases.renew(client, "node-n1", namespace=cluster.namespace, holder="ours", duration=2 * HOUR)
     renewed = await client.get(LEASES, "node-n1", namespace=cluster.namespace)
     assert renewed.spec.lease_duration_seconds == 7200
-    await lease_lock.release(client, "node-n1", namespace=cluster.namespace, holder="ours")
-    await lease_lock.release(client, "node-n1", namespace=cluster.namespace, holder="ours")
+    await leases.release(client, "node-n1", namespace=cluster.namespace, holder="ours")
+    await leases.release(client, "node-n1", namespace=cluster.namespace, holder="ours")
     with pytest.raises(NotFound):
-        await lease_lock.renew(client, "node-n1", namespace=cluster.namespace, holder="ours", duration=HOUR)
+        await leases.renew(client, "node-n1", namespace=cluster.namespace, holder="ours", duration=HOUR)
 
 
 async def test_a_lock_belongs_to_its_node(cluster: ClusterBackend) -> None:
     client = await cluster.client()
     node = await client.create(NODES, a_node(f"{cluster.prefix}-n1"))
     owner = OwnerReference(api_version="v1", kind="Node", name=node.name, uid=node.uid)
-    lease = await lease_lock.acquire(
+    lease = await leases.acquire(
         client, "node-n1", namespace=cluster.namespace, holder="ours", duration=HOUR, owner=owner
     )
     assert lease.metadata.owner_references == (owner,)
@@ -99,7 +99,7 @@ async def test_a_lock_has_one_holder_through_crashes_of_the_server(cluster: Clus
 
 async def _try_acquire(cluster: ClusterBackend, client: Client, name: str) -> bool:
     try:
-        await lease_lock.acquire(client, "node-n1", namespace=cluster.namespace, holder=name, duration=HOUR)
+        await leases.acquire(client, "node-n1", namespace=cluster.namespace, holder=name, duration=HOUR)
     except LockHeld:
         await cluster.clock.sleep(timedelta(milliseconds=30))
         return False
@@ -111,7 +111,7 @@ async def _try_acquire(cluster: ClusterBackend, client: Client, name: str) -> bo
 
 async def _try_release(cluster: ClusterBackend, client: Client, name: str) -> bool:
     try:
-        await lease_lock.release(client, "node-n1", namespace=cluster.namespace, holder=name)
+        await leases.release(client, "node-n1", namespace=cluster.namespace, holder=name)
     except LockHeld:
         return True  # an earlier try had taken effect, and another has it by now
     except KubeError:

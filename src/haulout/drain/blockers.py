@@ -26,7 +26,7 @@ from haulout.errors import (
     ServerFailure,
     TooManyRequests,
 )
-from haulout.kube.admission_errors import admission_failure_of
+from haulout.kube.responses import admission_failure_of
 
 _PDB_MESSAGE = re.compile(r"The disruption budget (?P<name>\S+) (?P<rest>.*)", re.DOTALL)
 _PDB_HEALTHY_PODS = re.compile(r"needs (?P<needed>[0-9]+) healthy pods and has (?P<healthy>[0-9]+) currently")

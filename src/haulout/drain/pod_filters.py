@@ -16,7 +16,7 @@ import msgspec
 
 from haulout.api.objects import OwnerReference, Pod, Taint
 from haulout.drain.tolerations import Toleration, daemon_set_recreates_pod
-from haulout.kube.pod_transform import MIRROR_ANNOTATION
+from haulout.kube.transforms import MIRROR_ANNOTATION
 
 FINISHED = ("Succeeded", "Failed")
 

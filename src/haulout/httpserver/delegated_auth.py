@@ -26,7 +26,7 @@ from haulout.api.objects import Base, RawObject
 from haulout.api.resources import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
 from haulout.core.clock import Clock
 from haulout.errors import KubeError
-from haulout.kube import impersonation, responses
+from haulout.kube import responses, transport
 from haulout.kube.client import Client
 from haulout.kube.rbac import Permission
 from haulout.kube.transport import Request
@@ -83,7 +83,7 @@ class User:
         groups = tuple(dict.fromkeys(groups))
         if not name:
             raise ValueError("expected a name")
-        impersonation.headers(name, groups=groups, extra=extra_items)
+        transport.headers(name, groups=groups, extra=extra_items)
         return cls(name, groups, tuple(extra_items.items()), uid)
 
     def impersonating_client(self, client: Client) -> Client:
@@ -96,7 +96,7 @@ class User:
         account = _SERVICE_ACCOUNT.fullmatch(self.name)
         implicit_groups = {_AUTHENTICATED}
         implicit_groups |= {"system:serviceaccounts", f"system:serviceaccounts:{account[1]}"} if account else set()
-        headers = impersonation.headers(
+        headers = transport.headers(
             self.name,
             groups=[group for group in self.groups if group not in implicit_groups],
             extra={key: values for key, values in self.extra if not key.startswith(_CREDENTIAL_EXTRA_PREFIX)},

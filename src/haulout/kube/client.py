@@ -40,12 +40,10 @@ from haulout.errors import (
     Unreachable,
 )
 from haulout.kube import responses
-from haulout.kube.impersonation import Headers
 from haulout.kube.limits import OWN_CLUSTER, CacheQuota, Limits
-from haulout.kube.metrics import KubeMetrics
+from haulout.kube.metrics import NO_RESPONSE, OTHER, KubeMetrics, RequestKind, RequestMetrics
 from haulout.kube.patches import Patch
-from haulout.kube.request_metrics import NO_RESPONSE, OTHER, RequestKind, RequestMetrics
-from haulout.kube.transport import DecodedStream, Request, Response, Token, Transport
+from haulout.kube.transport import DecodedStream, Headers, Request, Response, Token, Transport
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +108,7 @@ class Client:
     def impersonate(self, headers: Headers, *, field_manager: str) -> "Client":
         """Return a client over the same transport that impersonates a user in all requests.
 
-        `haulout.kube.impersonation` builds the `headers`.
+        `haulout.kube.transport` builds the `headers`.
         """
         return self._copy(headers=headers, field_manager=field_manager)
 

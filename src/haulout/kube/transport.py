@@ -7,15 +7,22 @@ them apart.
 A transport returns whatever status the server sends. It raises only `Unreachable` (no response), `CredentialsError`,
 `MalformedResponse` (a truncated response), `LimitExceeded`, and what a request's `before_send` raises. It never
 retries, except once after a 401 with refreshed credentials, because only the transport knows that they were stale.
+
+Impersonation headers. The API server authorizes them, and its audit log has both users.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol, runtime_checkable
+from urllib.parse import quote
 
 import msgspec
+
+Headers = tuple[tuple[str, str], ...]
+
+_NAME_CHARACTERS = "!#$&'*+-.^_`|~"  # besides letters and digits: RFC 9110, 5.6.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +110,19 @@ class Transport(Protocol):
     async def close(self) -> None:
         """Close all connections."""
         ...
+
+
+def headers(
+    user: str, *, groups: Iterable[str] = (), extra: Mapping[str, Iterable[str]] | None = None, uid: str = ""
+) -> Headers:
+    """Return the impersonation headers. Raise `ValueError` if a value cannot be sent in a header."""
+    found = [("Impersonate-User", user)]
+    found += [("Impersonate-Uid", uid)] if uid else []
+    found += [("Impersonate-Group", group) for group in groups]
+    for key, values in (extra or {}).items():
+        name = f"Impersonate-Extra-{quote(key, safe=_NAME_CHARACTERS)}"
+        found += [(name, value) for value in values]
+    # Whitespace around a header's value is removed in transit: "admin " would arrive as another user.
+    if not all(value.isprintable() and value == value.strip() for _, value in found):
+        raise ValueError("expected names without line breaks and other control characters, and no space around them")
+    return tuple(found)

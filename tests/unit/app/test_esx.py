@@ -25,7 +25,7 @@ from haulout.controllers.profiles.plugins.registry import registries
 from haulout.core.clock import Clock
 from haulout.errors import ConfigError, ConfigErrors
 from haulout.httpserver.metrics import Exposition
-from haulout.kube import lease_lock
+from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.kube.rbac import without_redundant
 from haulout_sandbox.cluster import Cluster
@@ -104,11 +104,11 @@ async def test_the_operator_sees_to_nodes_on_esx_hosts_and_tells_of_it(clock: Cl
 async def test_nothing_is_done_while_a_sap_maintenance_controller_leads(clock: Clock, tmp_path: Path) -> None:
     async with at_home(clock, tmp_path) as (site, vitals):
         lasts = timedelta(seconds=15)
-        await lease_lock.acquire(site.cluster.admin, PROFILES_LEASE, namespace=HOME, holder="sap_1", duration=lasts)
+        await leases.acquire(site.cluster.admin, PROFILES_LEASE, namespace=HOME, holder="sap_1", duration=lasts)
         site.cluster.run(operator(vitals))
         for _ in range(12):
             await site.cluster.pass_time(seconds=5)
-            await lease_lock.acquire(site.cluster.admin, PROFILES_LEASE, namespace=HOME, holder="sap_1", duration=lasts)
+            await leases.acquire(site.cluster.admin, PROFILES_LEASE, namespace=HOME, holder="sap_1", duration=lasts)
         assert site.label("n1") is None
         assert (
             "[+] ESX: not running on this replica, but on the leader or in a SAP maintenance-controller"

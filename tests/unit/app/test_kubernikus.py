@@ -26,7 +26,7 @@ from haulout.controllers.kubernikus.labels import CORDON_OWNER
 from haulout.controllers.kubernikus.nova import ServerDocument
 from haulout.core.clock import Clock
 from haulout.httpserver.metrics import Exposition
-from haulout.kube import lease_lock
+from haulout.kube import leases
 from haulout.kube.client import Client
 from support.builders.objects import a_namespace
 from support.clouds.openstack import OpenStackCloud
@@ -219,7 +219,7 @@ async def test_beside_a_sap_maintenance_controller_it_does_nothing(tmp_path: Pat
 
         async def old(client: Client) -> None:
             while True:
-                await lease_lock.acquire(
+                await leases.acquire(
                     client, PROFILES_LEASE, namespace=HOME, holder="maintenance-controller-x_1", duration=LASTS
                 )
                 await client.clock.sleep(LASTS / 3)

@@ -13,8 +13,7 @@ from haulout.errors import (
     Invalid,
     ServerFailure,
 )
-from haulout.kube.admission_errors import admission_failure_of, condition_reason
-from haulout.kube.responses import error_from_status
+from haulout.kube.responses import admission_failure_of, condition_reason, error_from_status
 
 POLICY = """nodes "n1" is forbidden: ValidatingAdmissionPolicy 'freeze' with binding 'all' denied request: not now"""
 WEBHOOK = 'admission webhook "guard.example.com" denied the request: not now'

@@ -3,7 +3,7 @@
 import msgspec
 
 from haulout.api.objects import Node
-from haulout.kube.node_transform import compact_nodes
+from haulout.kube.transforms import compact_nodes
 from support.builders.objects import a_node
 
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}

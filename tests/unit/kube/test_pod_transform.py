@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from haulout.api.objects import Pod
-from haulout.kube import pod_transform, responses
-from haulout.kube.pod_transform import Owner, PodSummary, summarize_pods
+from haulout.kube import responses, transforms
+from haulout.kube.transforms import Owner, PodSummary, summarize_pods
 
 Json = Mapping[str, Any]
 
@@ -59,7 +59,7 @@ def test_a_plain_pod_is_easy_to_move() -> None:
 
 
 def test_what_rows_share_is_bounded() -> None:
-    shared = pod_transform.Interner(limit=3)
+    shared = transforms.Interner(limit=3)
     for number in range(100):
         shared(str(number))
     assert len(shared._known) <= 3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from haulout.api.objects import Bookmark, Lease, Node, Pod, RawObject, UndecodableObject, WatchEvent
 from haulout.errors import HauloutError, MalformedResponse
 from haulout.kube import responses
-from haulout.kube.pod_transform import summarize_pods
+from haulout.kube.transforms import summarize_pods
 from haulout.kube.transport import DecodedEvent
 
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)

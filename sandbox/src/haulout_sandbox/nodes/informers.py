@@ -19,8 +19,8 @@ from haulout.api.resources import NODES, PODS
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, revision
 from haulout.kube.patches import merge_patch
-from haulout.kube.pod_transform import MIRROR_ANNOTATION
 from haulout.kube.reflector import ListWatch
+from haulout.kube.transforms import MIRROR_ANNOTATION
 from haulout_sandbox.nodes.pod_spec import Affinity, Container, Toleration, TopologySpreadConstraint
 from haulout_sandbox.nodes.pod_spec_decoder import PodSpecDecoder, ResourceAmounts, parse_quantities
 

@@ -29,7 +29,7 @@ from haulout.drain.cordon import Cordon, InvalidCordonAnnotation, cordon_of
 from haulout.drain.pod_informers import node_field_selector
 from haulout.errors import Forbidden, KubeError, NotFound
 from haulout.kube.client import Client
-from haulout.kube.lease_lock import held_until
+from haulout.kube.leases import held_until
 
 T = TypeVar("T")
 

@@ -74,10 +74,10 @@ from haulout.drain.stall_detection import BLOCKED_AFTER
 from haulout.errors import Conflict, HauloutError, KubeError, LeadershipHandover, LeadershipLost, NotFound
 from haulout.history.interface import History, NoHistory
 from haulout.kube import rbac
-from haulout.kube.admission_errors import admission_failure_of, condition_reason
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder
+from haulout.kube.responses import admission_failure_of, condition_reason
 from haulout.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)

@@ -74,7 +74,7 @@ from haulout.drain.policy import DrainPolicy
 from haulout.drain.progress import OutcomeResult
 from haulout.drain.state import Checkpoint
 from haulout.errors import PolicyError
-from haulout.kube.lease_lock import LockState
+from haulout.kube.leases import LockState
 
 LEASE_LOST_TIMEOUT = timedelta(minutes=1)  # since another holder has the lease, until the maintenance fails
 LEASE_CHECK_INTERVAL = timedelta(seconds=10)  # while another holder has the lease

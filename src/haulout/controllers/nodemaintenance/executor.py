@@ -33,8 +33,9 @@ from haulout.controllers.nodemaintenance.workload_informers import WorkloadInfor
 from haulout.drain.eviction_requests import RequestOwner
 from haulout.drain.manager import DrainManager
 from haulout.errors import AdmissionDenied, Conflict, Forbidden, LockHeld, NotFound
-from haulout.kube import lease_lock, leases, namespaces
+from haulout.kube import leases, namespaces
 from haulout.kube.client import Client
+from haulout.kube.leases import acquire
 from haulout.kube.patches import node_patch, strategic_patch
 
 log = logging.getLogger(__name__)
@@ -274,7 +275,7 @@ class NodeMaintenanceExecutor:
             return found
 
     async def _acquire_lease(self, node: Node, *, looks_new: bool) -> Lease:
-        return await lease_lock.acquire(
+        return await acquire(
             self._client,
             node_lease.lease_name(node.name),
             namespace=self._lease_namespace,

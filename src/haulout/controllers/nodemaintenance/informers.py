@@ -39,9 +39,9 @@ from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.mutation_cache import MutationCache
-from haulout.kube.node_transform import compact_nodes
 from haulout.kube.patches import merge_patch
 from haulout.kube.reflector import ListWatch
+from haulout.kube.transforms import compact_nodes
 
 log = logging.getLogger(__name__)
 

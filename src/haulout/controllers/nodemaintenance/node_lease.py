@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from haulout.api.objects import Lease, Node, OwnerReference, object_key
-from haulout.kube.lease_lock import Claim, LockState, claim
+from haulout.kube.leases import Claim, LockState, claim
 
 HOLDER = "node-maintenance"
 NAMESPACE = "medik8s-leases"

@@ -44,8 +44,8 @@ from haulout.drain.blockers import blocker_fields
 from haulout.drain.cordon import InvalidCordonAnnotation
 from haulout.drain.progress import ActiveBlocker, DrainProgress, PodDrainState, PodProgress
 from haulout.drain.stall_detection import BLOCKED_AFTER, STALLED_AFTER
-from haulout.kube.admission_errors import AdmissionFailure
 from haulout.kube.patches import difference
+from haulout.kube.responses import AdmissionFailure
 
 RETRYING_REASON = "Retrying"  # reason of condition Drained after an error
 BUDGET_EXHAUSTED_REASON = "BudgetExhausted"  # reason of condition WithinBudget

@@ -36,8 +36,8 @@ from haulout.errors import Conflict, HauloutError, LeadershipHandover, Leadershi
 from haulout.history.interface import History, NoHistory
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
-from haulout.kube.node_transform import compact_nodes
 from haulout.kube.reflector import ListWatch
+from haulout.kube.transforms import compact_nodes
 from haulout.kube.workqueue import WorkQueue
 
 # Nodes by the topics that their checks depend on. A change requeues only the nodes that subscribe to one of its topics,

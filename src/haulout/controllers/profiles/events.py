@@ -17,8 +17,8 @@ from haulout.core.clock import Clock
 from haulout.drain import pod_events
 from haulout.drain.escalation import EscalationStep
 from haulout.errors import Conflict, HauloutError, ServerFailure, TooManyRequests, Unreachable
-from haulout.kube.admission_errors import condition_reason
 from haulout.kube.recorder import EventRecorder, EventType, object_reference
+from haulout.kube.responses import condition_reason
 
 log = logging.getLogger(__name__)
 

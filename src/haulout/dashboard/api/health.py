@@ -6,8 +6,7 @@ from typing import Any
 from haulout.api.objects import Lease
 from haulout.dashboard.api.types import CallHealth, LeaseHealth, QueueHealth, WatchHealth
 from haulout.kube.informer import Informer
-from haulout.kube.metrics import KubeMetrics
-from haulout.kube.request_metrics import RequestMetrics, RequestSeries
+from haulout.kube.metrics import KubeMetrics, RequestMetrics, RequestSeries
 from haulout.kube.workqueue import WorkQueue
 
 NO_SUCH_KIND = "this kind is not installed in this cluster"

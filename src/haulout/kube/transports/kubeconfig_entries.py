@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from haulout.core.clock import Clock
 from haulout.errors import CredentialsError, KubeconfigError
-from haulout.kube.impersonation import headers
+from haulout.kube.transport import headers
 from haulout.kube.transports import proxy, tls
 from haulout.kube.transports.credentials import (
     ANONYMOUS,
@@ -30,7 +30,7 @@ from haulout.kube.transports.credentials import (
     bearer_header,
 )
 from haulout.kube.transports.exec_plugin import API_VERSIONS, ExecPlugin, ExecSpec, InteractiveMode
-from haulout.kube.transports.kubeconfig_section import Section
+from haulout.kube.transports.kubeconfig import Section
 from haulout.kube.transports.tls import ClientCertificate, TlsClientConfig
 
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"

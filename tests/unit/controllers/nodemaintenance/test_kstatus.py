@@ -18,7 +18,7 @@ from haulout.controllers.nodemaintenance.status import build_status, status_patc
 from haulout.drain.blockers import Blocker, BlockerKind
 from haulout.drain.progress import ActiveBlocker, OutcomeResult, PodDrainState, PodProgress
 from haulout.drain.stall_detection import BLOCKED_AFTER, STALLED_AFTER
-from haulout.kube.admission_errors import AdmissionFailure
+from haulout.kube.responses import AdmissionFailure
 from support.builders.nodemaintenance_observation import (
     HOUR,
     NOW,

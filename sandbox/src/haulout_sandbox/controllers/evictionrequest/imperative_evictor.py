@@ -12,7 +12,7 @@ from haulout.api.objects import RawObject
 from haulout.core.backoff import Backoff
 from haulout.errors import ApiError, Conflict, NotFound
 from haulout.kube.client import Client
-from haulout.kube.pod_transform import MIRROR_ANNOTATION
+from haulout.kube.transforms import MIRROR_ANNOTATION
 from haulout_sandbox.controllers import conditions, object_control
 from haulout_sandbox.controllers.base import Controller
 from haulout_sandbox.controllers.evictionrequest import decision

@@ -15,7 +15,7 @@ import msgspec
 from haulout.api.objects import Base, Object, RawObject
 from haulout.controllers.profiles.view.pod_preference import prefers_operational
 from haulout.controllers.profiles.view.scheduling import PodRequirements, has_ended, requirements_of
-from haulout.kube.pod_transform import MIRROR_ANNOTATION
+from haulout.kube.transforms import MIRROR_ANNOTATION
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from haulout.controllers.profiles.plugin import Check, CheckResult, Need, Plugin
 from haulout.controllers.profiles.view import topics
 from haulout.controllers.profiles.view.scheduling import NodeCapacity, has_ended, pending_pod, place_pods
 from haulout.core.text import format_count, format_list
-from haulout.kube.pod_transform import MIRROR_ANNOTATION
+from haulout.kube.transforms import MIRROR_ANNOTATION
 
 _DAEMON_SET = "DaemonSet"
 

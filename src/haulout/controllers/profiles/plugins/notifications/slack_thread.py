@@ -23,7 +23,7 @@ from haulout.controllers.profiles.plugins.notifications._common import render, t
 from haulout.errors import AlreadyExists, Conflict, ExternalError, KubeError, NotFound, Unreachable
 from haulout.kube import leases
 from haulout.kube.client import Client
-from haulout.kube.lease_lock import held_until
+from haulout.kube.leases import held_until
 from haulout.kube.rbac import Permission
 
 _CLAIMED = "haulout is beginning a thread"

@@ -8,7 +8,7 @@ from haulout.api.objects import RawObject
 from haulout.controllers.profiles.plugin import CheckResult
 from haulout.controllers.profiles.plugins.checks.capacity import Capacity
 from haulout.controllers.profiles.view import topics
-from haulout.kube.pod_transform import MIRROR_ANNOTATION
+from haulout.kube.transforms import MIRROR_ANNOTATION
 from support.builders.objects import NodeObject, PodObject, a_node, a_pod
 from support.fakes.cluster_view import FakeClusterView, in_maintenance
 

@@ -10,8 +10,8 @@ from haulout.core.clock import Clock
 from haulout.core.metrics import RecentValues
 from haulout.errors import Forbidden, HauloutError, NotFound, TooManyRequests, Unreachable
 from haulout.kube.client import Client
+from haulout.kube.metrics import BUCKET_BOUNDS, NO_RESPONSE, RequestMetrics, RequestSeries
 from haulout.kube.patches import merge_patch
-from haulout.kube.request_metrics import BUCKET_BOUNDS, NO_RESPONSE, RequestMetrics, RequestSeries
 from support.fakes.scripted_transport import ScriptedAnswer, ScriptedTransport, json_response, status_response
 
 NODE = {"metadata": {"name": "n1", "uid": "u1", "resourceVersion": "7"}}

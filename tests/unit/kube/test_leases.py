@@ -8,9 +8,9 @@ import pytest
 from haulout.api.objects import Lease, LeaseSpec, ObjectMeta, OwnerReference
 from haulout.core.clock import Clock
 from haulout.errors import Conflict, LockHeld, NotFound, Unreachable
-from haulout.kube import lease_lock
+from haulout.kube import leases
 from haulout.kube.client import Client
-from haulout.kube.lease_lock import LockState, claim
+from haulout.kube.leases import LockState, claim
 from haulout_sandbox.apiserver import ApiServer, InProcessTransport
 from haulout_sandbox.event_loops.virtual_time import VirtualClock, run_virtual
 
@@ -44,7 +44,7 @@ def a_lease(
     return Lease(metadata=ObjectMeta(name="node-n1", namespace="locks", uid="u", resource_version="7"), spec=spec)
 
 
-def claim_for_an_hour(lease: Lease | None) -> lease_lock.Claim:
+def claim_for_an_hour(lease: Lease | None) -> leases.Claim:
     return claim(lease, holder=US, now=NOW, duration=HOUR)
 
 
@@ -91,7 +91,7 @@ def test_our_own_lock_is_left_alone_while_it_lasts_longer_than_asked_for() -> No
 
 
 @pytest.mark.parametrize("holder", [OTHER, "", None])
-@pytest.mark.parametrize("renewed", [NOW - HOUR, RECENTLY, NOW, NOW + lease_lock.CLOCK_SKEW])
+@pytest.mark.parametrize("renewed", [NOW - HOUR, RECENTLY, NOW, NOW + leases.CLOCK_SKEW])
 def test_a_lock_in_force_is_held_even_if_nobody_is_named(holder: str | None, renewed: datetime) -> None:
     lease = a_lease(holder, renewed=renewed)
     found = claim_for_an_hour(lease)
@@ -104,7 +104,7 @@ def test_a_lock_in_force_is_held_even_if_nobody_is_named(holder: str | None, ren
     "change",
     [
         pytest.param({"renewed": NOW - HOUR - timedelta(microseconds=1)}, id="run out"),
-        pytest.param({"renewed": NOW + lease_lock.CLOCK_SKEW + timedelta(microseconds=1)}, id="renewed in the future"),
+        pytest.param({"renewed": NOW + leases.CLOCK_SKEW + timedelta(microseconds=1)}, id="renewed in the future"),
         pytest.param({"renewed": None}, id="without renewTime"),
         pytest.param({"lasts": None}, id="without duration"),
     ],
@@ -148,15 +148,15 @@ class World:
         """Acquire the lock for an hour."""
         client = client or self.client
         settings: dict[str, Any] = {"namespace": "locks", "duration": HOUR} | more
-        return await lease_lock.acquire(client, "node-n1", holder=holder, **settings)
+        return await leases.acquire(client, "node-n1", holder=holder, **settings)
 
     async def renew(self) -> Lease:
         """Renew the lock for an hour."""
-        return await lease_lock.renew(self.client, "node-n1", namespace="locks", holder=US, duration=HOUR)
+        return await leases.renew(self.client, "node-n1", namespace="locks", holder=US, duration=HOUR)
 
     async def release(self, holder: str = US) -> None:
         """Release the lock."""
-        await lease_lock.release(self.client, "node-n1", namespace="locks", holder=holder)
+        await leases.release(self.client, "node-n1", namespace="locks", holder=holder)
 
     def lease(self) -> dict[str, Any]:
         """Return the lock as it is."""
@@ -393,7 +393,7 @@ def test_a_lock_changes_hands_only_when_it_was_let_go_or_ran_out(seed: int) -> N
                     if random.random() < 0.7:
                         await world.acquire(client, holder=name, duration=timedelta(seconds=random.randint(10, 60)))
                     else:
-                        await lease_lock.release(client, "node-n1", namespace="locks", holder=name)
+                        await leases.release(client, "node-n1", namespace="locks", holder=name)
                 except LockHeld:
                     continue
 
