@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from haulout.api.objects import RawObject
-from haulout.drain.stall_detection import STALLED_AFTER
+from haulout.drain.progress import STALLED_AFTER
 from haulout.kube.patches import merge_patch
 from support.clusters.cluster_plan import PlanFactory
 from support.clusters.live_cluster import RESOURCES, LiveCluster

@@ -37,7 +37,7 @@ from haulout.api.resources import PODS
 from haulout.core import text
 from haulout.core.backoff import Backoff
 from haulout.core.clock import SET_BACK_TOLERANCE, wall_clock_offset
-from haulout.drain import blockers, outcome_messages
+from haulout.drain import blockers
 from haulout.drain.blockers import Blocker
 from haulout.drain.decision import DrainDecision, DrainObservation, PodAction, decide
 from haulout.drain.escalation import EscalationStep
@@ -50,9 +50,16 @@ from haulout.drain.pod_filters import aggregate_errors
 from haulout.drain.pod_informers import NodePodInformer, PodSource, PresentPods, node_field_selector
 from haulout.drain.pod_selection import LookupRequest
 from haulout.drain.policy import DrainPolicy
-from haulout.drain.progress import DrainOutcome, DrainProgress, OutcomeResult, PodDrainState
+from haulout.drain.progress import (
+    DrainOutcome,
+    DrainProgress,
+    OutcomeResult,
+    PodDrainState,
+    drained_message,
+    timed_out_message,
+)
 from haulout.drain.state import Checkpoint, TrackedDrain, pdb_of_retry_key
-from haulout.drain.volume_attachment_informer import VolumeAttachmentInformer
+from haulout.drain.volumes import VolumeAttachmentInformer
 from haulout.errors import ApiError, KubeError
 from haulout.kube.client import Client
 
@@ -290,12 +297,12 @@ class Drainer:
                 return None
             case OutcomeResult.DRAINED:
                 progress = replace(decision.progress, percent=100)
-                return DrainOutcome(OutcomeResult.DRAINED, outcome_messages.drained_message(progress), progress)
+                return DrainOutcome(OutcomeResult.DRAINED, drained_message(progress), progress)
             case OutcomeResult.REFUSED:
                 return DrainOutcome(
                     OutcomeResult.REFUSED, aggregate_errors(decision.problems), decision.progress, decision.problems
                 )
-        message = outcome_messages.timed_out_message(decision.progress, self._policy.timeout)
+        message = timed_out_message(decision.progress, self._policy.timeout)
         return DrainOutcome(OutcomeResult.TIMED_OUT, message, decision.progress)
 
     def _act(self, decision: DrainDecision) -> None:

@@ -11,9 +11,8 @@ from datetime import timedelta
 from haulout.api.objects import Base, Node, Object, Taint
 from haulout.api.resources import NAMESPACES, NODES, Resource
 from haulout.core.backoff import Backoff
-from haulout.drain.pod_filters import DaemonSetInfo
+from haulout.drain.pod_filters import DaemonSetInfo, Toleration
 from haulout.drain.pod_selection import LookupRequest
-from haulout.drain.tolerations import Toleration
 from haulout.drain.volumes import PERSISTENT_VOLUMES
 from haulout.errors import ApiError, KubeError, NotFound
 from haulout.kube.client import Client

@@ -18,15 +18,13 @@ from haulout.drain.drainer import Drainer
 from haulout.drain.escalation import EscalationStep
 from haulout.drain.eviction_client import EvictionClient
 from haulout.drain.eviction_requests import RequestOwner
-from haulout.drain.longest_blocker import LongestBlocker, LongestBlockerTracker
 from haulout.drain.machine_drain_rules import with_machine_drain_rules
 from haulout.drain.metrics import InitiatorDrainMetrics, SingleDrainMetrics
-from haulout.drain.pod_informers import NodePodInformer, PodSource
+from haulout.drain.pod_informers import NodePodInformer, PodSource, SharedPodInformer
 from haulout.drain.policy import DrainPolicy
-from haulout.drain.progress import DrainOutcome, DrainProgress
-from haulout.drain.shared_pod_informer import SharedPodInformer
+from haulout.drain.progress import DrainOutcome, DrainProgress, LongestBlocker, LongestBlockerTracker
 from haulout.drain.state import Checkpoint
-from haulout.drain.volume_attachment_informer import VolumeAttachmentInformer
+from haulout.drain.volumes import VolumeAttachmentInformer
 from haulout.errors import HauloutError, LeadershipLost
 from haulout.kube.client import Client
 

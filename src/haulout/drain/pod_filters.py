@@ -5,6 +5,13 @@ skip-wait-for-delete. `REFUSED` refuses the drain: the pod would be lost without
 filter's result for a pod; here all warnings are kept, since a pod can have local storage and no controller.
 
 Follows `kubectl/pkg/drain/filters.go` of Kubernetes 1.36.
+
+Whether the DaemonSet controller recreates an evicted pod on its node. It does unless the node has a taint that the
+DaemonSet's template does not tolerate (`NodeShouldRunDaemonPod` in `pkg/controller/daemon/daemon_controller.go` of
+Kubernetes). A cordon alone never prevents it: the controller adds a toleration for it to all its pods
+(`AddOrUpdateDaemonPodTolerations` in `pkg/controller/daemon/util`).
+
+In doubt the answer is yes, because evicting the pod would be useless then.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,8 +21,7 @@ from enum import StrEnum
 
 import msgspec
 
-from haulout.api.objects import OwnerReference, Pod, Taint
-from haulout.drain.tolerations import Toleration, daemon_set_recreates_pod
+from haulout.api.objects import Base, OwnerReference, Pod, Taint
 from haulout.kube.transforms import MIRROR_ANNOTATION
 
 FINISHED = ("Succeeded", "Failed")
@@ -28,6 +34,11 @@ _STORAGE_LOST = "deleting Pods with local storage"
 _UNMANAGED_REFUSED = "Pods that declare no controller (use --force to override)"
 _UNMANAGED_LOST = "deleting Pods that declare no controller"
 _UNKNOWN = "unexpected error"
+
+_REPELLING_EFFECTS = ("NoSchedule", "NoExecute")
+# Kubernetes itself sets and removes these as node conditions change. The DaemonSet controller adds tolerations for most
+# of them.
+_KUBERNETES_TAINT_PREFIX = "node.kubernetes.io/"
 
 
 class PodDisposition(StrEnum):
@@ -48,6 +59,21 @@ class PodFilters:
     # Since deletionTimestamp; longer terminating pods are ignored; zero: never.
     skip_wait_for_delete: timedelta = timedelta()
     keep_any_daemonset: bool = False  # not in kubectl: see `is_owned_by_any_daemon_set`
+
+
+class Toleration(Base, frozen=True):
+    """A toleration of a pod spec."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Return whether it tolerates a taint; an unknown operator counts as yes."""
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        return self.operator not in ("", "Equal") or self.value == taint.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,3 +261,14 @@ def _group_by_text(texts: Iterable[tuple[str, Pod]]) -> Iterator[tuple[str, str]
         groups.setdefault(text, []).append(f"{pod.namespace}/{pod.name}")
     for text, names in groups.items():
         yield text, ", ".join(names)
+
+
+def daemon_set_recreates_pod(tolerations: Iterable[Toleration], taints: Iterable[Taint]) -> bool:
+    """Return whether a DaemonSet with these tolerations recreates its pod on a node with these taints."""
+    known = tuple(tolerations)
+    return all(
+        taint.effect not in _REPELLING_EFFECTS
+        or taint.key.startswith(_KUBERNETES_TAINT_PREFIX)
+        or any(toleration.tolerates(taint) for toleration in known)
+        for taint in taints
+    )

@@ -2,17 +2,36 @@
 
 All are values. Equal values mean that there is nothing new to show. Objects that each decision creates per pod are
 structs, which cost a fraction of a dataclass.
+
+Messages of drain outcomes: one sentence with the result and what is left.
+
+When a blocked drain is worth a report, and when it counts as stalled. Pure.
+
+What blocked a drain longest, for the history and metrics after the drain has ended.
+
+    tracker = tracker.observe(progress.blockers, now=now)
+    tracker.longest
+
+Several pods that wait for the same object count as one blocker, from the first pod's wait to the end of the last.
 """
 
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
 
+from haulout.core import duration, text
 from haulout.drain.blockers import Blocker
 from haulout.drain.escalation import EscalationStep
 from haulout.drain.state import Checkpoint
+
+_MAX_PODS_NAMED = 5  # pods per sentence
+
+BLOCKED_AFTER = timedelta(seconds=30)  # for all controllers, and for what the dashboard calls blocked
+STALLED_AFTER = timedelta(minutes=30)  # a person must act: same time as the alert HauloutDrainBlocked
+_MAX_BLOCKERS_NAMED = 2  # blockers per text
 
 
 class PodDrainState(StrEnum):
@@ -112,3 +131,70 @@ class DrainOutcome:
     @property
     def is_drained(self) -> bool:
         return self.result is OutcomeResult.DRAINED
+
+
+def drained_message(progress: DrainProgress) -> str:
+    message = f"node {progress.node} is drained: {text.format_pod_count(progress.gone)} left it"
+    if progress.returning:
+        message += f"; these pods were recreated on the node and stay: {_format_list(progress.returning)}"
+    return f"{message}; {progress.left_attached}" if progress.left_attached else message
+
+
+def timed_out_message(progress: DrainProgress, timeout: timedelta | None) -> str:
+    within = f" within {duration.format(timeout)}" if timeout is not None else ""
+    if not progress.pods:
+        return (
+            f"node {progress.node} was not drained{within}: {progress.stale_reason or 'its pods could not be listed'}"
+        )
+    remaining = f"{text.format_pod_count(len(progress.pods))} left: {_format_list(tuple(map(str, progress.pods)))}"
+    return f"node {progress.node} was not drained{within}, {remaining}"
+
+
+def _format_list(texts: tuple[str, ...]) -> str:
+    more = f" and {len(texts) - _MAX_PODS_NAMED} more" if len(texts) > _MAX_PODS_NAMED else ""
+    return "; ".join(texts[:_MAX_PODS_NAMED]) + more
+
+
+def describe_long_blocked(progress: DrainProgress, *, now: datetime) -> tuple[str, datetime | None]:
+    """Return a text about blockers older than BLOCKED_AFTER; without any, when the first becomes so."""
+    blockers = [active for active in progress.blockers if not active.blocker.is_progress]
+    long_blocked = [active for active in blockers if active.since + BLOCKED_AFTER <= now]
+    if long_blocked:
+        return text.format_list(
+            dict.fromkeys(str(active.blocker) for active in long_blocked), max_names=_MAX_BLOCKERS_NAMED
+        ), None
+    return "", min((active.since + BLOCKED_AFTER for active in blockers), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class LongestBlocker:
+    """A blocking object, and how long it blocked."""
+
+    object: str
+    duration: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class LongestBlockerTracker:
+    """The current blockers, and the longest so far."""
+
+    longest: LongestBlocker | None = None
+    since: Mapping[str, datetime] = field(default_factory=dict)  # current blockers
+
+    def observe(self, blockers: Iterable[ActiveBlocker], *, now: datetime) -> "LongestBlockerTracker":
+        """Return the tracker with these current blockers."""
+        current: dict[str, datetime] = {}
+        for active in blockers:
+            if active.blocker.is_progress:
+                continue
+            blocking_object = active.blocker.object or active.blocker.kind
+            current[blocking_object] = min(
+                active.since, current.get(blocking_object, active.since), self.since.get(blocking_object, active.since)
+            )
+        durations = [
+            LongestBlocker(blocking_object, now - since) for blocking_object, since in {**self.since, **current}.items()
+        ]
+        known = [] if self.longest is None else [self.longest]
+        return LongestBlockerTracker(
+            max((*known, *durations), key=lambda active: active.duration, default=None), current
+        )

@@ -12,12 +12,11 @@ from haulout.api.objects import Pod, Taint
 from haulout.drain.blockers import BlockerKind, refusal_blocker
 from haulout.drain.decision import DrainDecision, DrainObservation, decide
 from haulout.drain.escalation import EscalationStep
-from haulout.drain.pod_filters import DaemonSetInfo, PodFilters
+from haulout.drain.pod_filters import DaemonSetInfo, PodFilters, Toleration
 from haulout.drain.pod_selection import LookupRequest
 from haulout.drain.policy import Behavior, DrainOrder, DrainPolicy, DrainRule
 from haulout.drain.progress import OutcomeResult, PodDrainState
 from haulout.drain.state import Checkpoint, TrackedDrain, pdb_of_retry_key, retry_key_of
-from haulout.drain.tolerations import Toleration
 from haulout.errors import Cause, Forbidden, KubeError, ServerFailure, TooManyRequests, Unreachable
 from haulout.kube.selectors import parse
 

@@ -13,8 +13,8 @@ from haulout.core.clock import Clock
 from haulout.drain import manager
 from haulout.drain.eviction_requests import RequestOwner
 from haulout.drain.manager import DrainManager
+from haulout.drain.pod_informers import SharedPodInformer
 from haulout.drain.policy import DrainPolicy
-from haulout.drain.shared_pod_informer import SharedPodInformer
 from support.clusters.drain_cluster import DrainCluster, a_drain_cluster, a_pod
 
 POLICY = DrainPolicy.like_nmo()

@@ -23,7 +23,7 @@ from haulout.drain.eviction_client import EvictionClient
 from haulout.drain.machine_drain_rules import with_machine_drain_rules
 from haulout.drain.policy import DrainPolicy
 from haulout.drain.progress import DrainProgress
-from haulout.drain.volume_attachment_informer import VolumeAttachmentInformer
+from haulout.drain.volumes import VolumeAttachmentInformer
 from haulout.errors import KubeError
 from haulout.kube.client import Client
 

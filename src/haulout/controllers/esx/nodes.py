@@ -13,7 +13,7 @@ from haulout.api.resources import NODES
 from haulout.budget.cordon_copies import CordonCopies
 from haulout.controllers.esx.decision import is_approved
 from haulout.controllers.esx.labels import CORDON_OWNER, HOST, TRUE, ZONE
-from haulout.drain import stall_detection
+from haulout.drain import progress
 from haulout.drain.escalation import EscalationStep
 from haulout.drain.eviction_requests import RequestOwner
 from haulout.drain.machine_drain_rules import with_machine_drain_rules
@@ -145,7 +145,7 @@ class EsxNodes:
         if drain is None:
             return "", None
         if drain.outcome is None:
-            return stall_detection.describe_long_blocked(drain.progress, now=now)
+            return progress.describe_long_blocked(drain.progress, now=now)
         return "" if drain.outcome.is_drained else drain.outcome.message, None
 
     def drain_state(self, node: Node) -> DrainSnapshot | None:

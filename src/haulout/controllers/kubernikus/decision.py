@@ -19,12 +19,12 @@ from haulout.api.objects import Node, RawObject
 from haulout.controllers.kubernikus.labels import CORDON_OWNER, SERVER_ANNOTATION, is_deletion_ordered
 from haulout.controllers.kubernikus.nova import Server, ServerMismatch, find_server, is_outside_openstack
 from haulout.controllers.kubernikus.settings import KubernikusSettings
-from haulout.drain import cordon, stall_detection
+from haulout.drain import cordon
 from haulout.drain.cordon import CordonRequest, InvalidCordonAnnotation
 from haulout.drain.machine_drain_rules import with_machine_drain_rules
 from haulout.drain.manager import DrainSnapshot
 from haulout.drain.policy import DrainPolicy
-from haulout.drain.progress import DrainProgress, OutcomeResult
+from haulout.drain.progress import DrainProgress, OutcomeResult, describe_long_blocked
 
 RECORDON_INTERVAL = timedelta(seconds=10)  # minimum time between two cordons, if something keeps uncordoning
 
@@ -201,7 +201,7 @@ def _drain(observation: Observation) -> Decision:
 
 
 def _draining(observation: Observation, progress: DrainProgress) -> Decision:
-    blocker, requeue_at = stall_detection.describe_long_blocked(progress, now=observation.now)
+    blocker, requeue_at = describe_long_blocked(progress, now=observation.now)
     if blocker:
         return Decision(
             reason="DrainBlocked",

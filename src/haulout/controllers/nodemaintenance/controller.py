@@ -70,7 +70,7 @@ from haulout.drain.cordon import CordonOwnership
 from haulout.drain.manager import DrainManager
 from haulout.drain.metrics import InitiatorDrainMetrics
 from haulout.drain.permissions import POD_DELETION
-from haulout.drain.stall_detection import BLOCKED_AFTER
+from haulout.drain.progress import BLOCKED_AFTER
 from haulout.errors import Conflict, HauloutError, KubeError, LeadershipHandover, LeadershipLost, NotFound
 from haulout.history.interface import History, NoHistory
 from haulout.kube import rbac

@@ -42,8 +42,14 @@ from haulout.core.text import format_list
 from haulout.drain import cordon
 from haulout.drain.blockers import blocker_fields
 from haulout.drain.cordon import InvalidCordonAnnotation
-from haulout.drain.progress import ActiveBlocker, DrainProgress, PodDrainState, PodProgress
-from haulout.drain.stall_detection import BLOCKED_AFTER, STALLED_AFTER
+from haulout.drain.progress import (
+    BLOCKED_AFTER,
+    STALLED_AFTER,
+    ActiveBlocker,
+    DrainProgress,
+    PodDrainState,
+    PodProgress,
+)
 from haulout.kube.patches import difference
 from haulout.kube.responses import AdmissionFailure
 

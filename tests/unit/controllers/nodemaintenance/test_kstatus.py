@@ -16,8 +16,14 @@ from haulout.controllers.nodemaintenance.decision import decide
 from haulout.controllers.nodemaintenance.observation import Failure, FailureReason, NodeMaintenanceDecision, Observation
 from haulout.controllers.nodemaintenance.status import build_status, status_patch
 from haulout.drain.blockers import Blocker, BlockerKind
-from haulout.drain.progress import ActiveBlocker, OutcomeResult, PodDrainState, PodProgress
-from haulout.drain.stall_detection import BLOCKED_AFTER, STALLED_AFTER
+from haulout.drain.progress import (
+    BLOCKED_AFTER,
+    STALLED_AFTER,
+    ActiveBlocker,
+    OutcomeResult,
+    PodDrainState,
+    PodProgress,
+)
 from haulout.kube.responses import AdmissionFailure
 from support.builders.nodemaintenance_observation import (
     HOUR,

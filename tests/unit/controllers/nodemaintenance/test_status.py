@@ -16,8 +16,7 @@ from haulout.controllers.nodemaintenance.observation import Failure, FailureReas
 from haulout.controllers.nodemaintenance.status import build_status, status_patch
 from haulout.drain.blockers import Blocker, BlockerKind
 from haulout.drain.cordon import CORDON_ANNOTATION
-from haulout.drain.progress import ActiveBlocker, OutcomeResult, PodDrainState, PodProgress
-from haulout.drain.stall_detection import BLOCKED_AFTER
+from haulout.drain.progress import BLOCKED_AFTER, ActiveBlocker, OutcomeResult, PodDrainState, PodProgress
 from support.builders.nodemaintenance_observation import (
     HOUR,
     NOW,

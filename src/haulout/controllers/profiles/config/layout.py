@@ -15,7 +15,7 @@ from haulout.compat.ucfg.goyaml import Value
 from haulout.controllers.profiles.config.options import RAW, option
 from haulout.controllers.profiles.plugin import State
 from haulout.core.yaml_decoder import TextFormat
-from haulout.drain.stall_detection import BLOCKED_AFTER
+from haulout.drain.progress import BLOCKED_AFTER
 from haulout.kube import selectors
 from haulout.kube.selectors import Selector
 

@@ -40,7 +40,7 @@ from haulout.dashboard.api.types import NodeState
 from haulout.drain.blockers import BlockerKind
 from haulout.drain.cordon import Cordon, InvalidCordonAnnotation, cordon_of
 from haulout.drain.manager import DrainSnapshot
-from haulout.drain.stall_detection import BLOCKED_AFTER
+from haulout.drain.progress import BLOCKED_AFTER
 
 PROFILE_PREFIX = "profile/"
 

@@ -3,8 +3,7 @@
 from datetime import datetime, timedelta
 
 from haulout.drain.blockers import Blocker, BlockerKind
-from haulout.drain.longest_blocker import LongestBlocker, LongestBlockerTracker
-from haulout.drain.progress import ActiveBlocker
+from haulout.drain.progress import ActiveBlocker, LongestBlocker, LongestBlockerTracker
 from haulout_sandbox.event_loops.virtual_time import EPOCH
 
 CART, DESK = "PodDisruptionBudget shop/cart", "PodDisruptionBudget shop/desk"
