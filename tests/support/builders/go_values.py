@@ -9,8 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from haulout.compat.gotemplate.moments import Moment
-from haulout.compat.gotemplate.times import DURATION
+from haulout.compat.gotemplate.times import DURATION, Moment
 from haulout.compat.gotemplate.types import (
     ANY,
     BYTE,

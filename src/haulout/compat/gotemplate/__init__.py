@@ -11,11 +11,11 @@ column in the template.
 
 from dataclasses import dataclass, field
 
+from haulout.compat.gotemplate.errors import Source
 from haulout.compat.gotemplate.evaluator import render
 from haulout.compat.gotemplate.functions import FUNCTIONS
 from haulout.compat.gotemplate.nodes import Tree
 from haulout.compat.gotemplate.parser import parse_tree
-from haulout.compat.gotemplate.source import Source
 from haulout.compat.gotemplate.times import TIME
 from haulout.compat.gotemplate.type_checker import check_tree
 from haulout.compat.gotemplate.types import Type

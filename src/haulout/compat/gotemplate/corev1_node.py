@@ -10,8 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from haulout.compat.gotemplate.moments import ZERO, Moment
-from haulout.compat.gotemplate.times import TIME, format_time_string
+from haulout.compat.gotemplate.times import TIME, ZERO, Moment, format_time_string
 from haulout.compat.gotemplate.types import (
     BOOL,
     FLOAT,

@@ -7,10 +7,9 @@ that declared them, and each called template has its own stack. Every error has 
 from collections.abc import Iterable
 from typing import Final
 
-from haulout.compat.gotemplate import comparison, printer, strings
+from haulout.compat.gotemplate import functions, printer, strings
+from haulout.compat.gotemplate.errors import MAX_CALLS, BoundedOutput, Problem, Source, WorkBudget
 from haulout.compat.gotemplate.functions import FUNCTIONS, Builtin
-from haulout.compat.gotemplate.limits import MAX_CALLS, BoundedOutput, WorkBudget
-from haulout.compat.gotemplate.members import describe_type, fits, member, not_iterable, wrong_method_count
 from haulout.compat.gotemplate.nodes import (
     Action,
     Block,
@@ -34,7 +33,6 @@ from haulout.compat.gotemplate.nodes import (
     Variable,
 )
 from haulout.compat.gotemplate.numbers import MAX_INT
-from haulout.compat.gotemplate.source import Problem, Source
 from haulout.compat.gotemplate.types import (
     ANY,
     BOOL,
@@ -48,10 +46,15 @@ from haulout.compat.gotemplate.types import (
     Type,
     Value,
     dereference,
+    describe_type,
+    fits,
+    member,
+    not_iterable,
     sorted_entries,
     to_typed_value,
     to_value,
     unwrap_interface,
+    wrong_method_count,
 )
 from haulout.core.yaml_decoder import did_you_mean
 from haulout.errors import TemplateError
@@ -138,7 +141,7 @@ class _Evaluator:
         mark = len(self._variables)
         for branch in conditional.branches:
             value = self._pipe(branch.pipe, dot)
-            if comparison.is_true(value):
+            if functions.is_true(value):
                 self._block(branch.body, value if conditional.is_with else dot)
                 break
         else:
@@ -301,7 +304,7 @@ class _Evaluator:
         value: OptionalValue = None
         for argument in arguments:
             value = self._argument(argument, dot, ANY)
-            if comparison.is_true(value) == stops_at:
+            if functions.is_true(value) == stops_at:
                 return value
         return value if isinstance(last, _Missing) else last
 

@@ -2,6 +2,9 @@
 
 `and` and `or` have only their signatures here: they do not evaluate more arguments than needed, so the evaluator
 implements them. `call` always fails, because no data contains functions.
+
+Truth and comparison in text/template. Zero, empty and nil are false, a struct is always true. Only values of the same
+basic kind can be compared: `eq 1 1.0` is an error, as in Go.
 """
 
 import re
@@ -9,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import quote_plus
 
-from haulout.compat.gotemplate import comparison, printer, printf, strings
-from haulout.compat.gotemplate.limits import WorkBudget
-from haulout.compat.gotemplate.source import Problem
+from haulout.compat.gotemplate import printer, strings
+from haulout.compat.gotemplate.errors import Problem, WorkBudget
+from haulout.compat.gotemplate.printer import sprintf
 from haulout.compat.gotemplate.strings import is_printable, join_surrogates, to_bytes
 from haulout.compat.gotemplate.types import (
     ANY,
@@ -33,6 +36,11 @@ _HTML_ESCAPES = str.maketrans(
 )
 _JS_ESCAPES = {"\\": "\\\\", "'": "\\'", '"': '\\"'}
 _JS_SPECIAL_CHARACTERS = re.compile("[\\\\'\"<>&=\0-\x1f]|[^\0-\x7f\udc80-\udcff]")
+
+_INTEGERS = (Kind.INT, Kind.UINT)
+_ORDERED = (Kind.INT, Kind.UINT, Kind.FLOAT, Kind.STRING)
+_BASIC = (*_ORDERED, Kind.BOOL)
+_MAY_BE_NIL = (Kind.MAP, Kind.SLICE, Kind.POINTER)
 
 
 def escape_html(text: str) -> str:
@@ -173,16 +181,105 @@ def _printable_value(value: OptionalValue) -> OptionalValue:
     return Value(STRING, "<no value>") if value is None else value
 
 
+def is_true(value: OptionalValue) -> bool:
+    """Return whether `if` treats a value as true."""
+    value = unwrap_interface(value)
+    if value is None:
+        return False
+    match value.type.kind:
+        case Kind.STRUCT:
+            return True
+        case Kind.POINTER:
+            return value.data is not None
+    return bool(value.data)
+
+
+def equal(first: OptionalValue, *others: OptionalValue) -> bool:
+    """Return whether the first value is equal to one of the others. Raise `Problem` if they cannot be compared."""
+    if not others:
+        raise Problem("expected something to compare with")
+    first = unwrap_interface(first)
+    return any(_equal(first, unwrap_interface(other)) for other in others)
+
+
+def not_equal(first: OptionalValue, second: OptionalValue) -> bool:
+    return not equal(first, second)
+
+
+def less(first: OptionalValue, second: OptionalValue) -> bool:
+    """Return whether the first value is less. Raise `Problem` if they cannot be ordered."""
+    left, right = _ordered(first), _ordered(second)
+    if not _comparable_kinds(left.type.kind, right.type.kind):
+        raise _mismatch(left, right)
+    return bool(left.data < right.data)
+
+
+def less_or_equal(first: OptionalValue, second: OptionalValue) -> bool:
+    return less(first, second) or equal(first, second)
+
+
+def greater(first: OptionalValue, second: OptionalValue) -> bool:
+    """Return whether the first value is greater. As in Go, this is the negation of less or equal, so NaN is greater."""
+    return not less_or_equal(first, second)
+
+
+def greater_or_equal(first: OptionalValue, second: OptionalValue) -> bool:
+    return not less(first, second)
+
+
+def _equal(first: OptionalValue, second: OptionalValue) -> bool:
+    if first is None or second is None:
+        return _is_nil(first) and _is_nil(second)
+    basic = first.type.kind in _BASIC, second.type.kind in _BASIC
+    if all(basic):
+        if not _comparable_kinds(first.type.kind, second.type.kind):
+            raise _mismatch(first, second)
+        return bool(first.data == second.data)
+    if any(basic) or first.type.kind is not second.type.kind:
+        raise _mismatch(first, second)
+    if _is_nil(first) or _is_nil(second):
+        return _is_nil(first) == _is_nil(second)
+    if not _is_comparable(second.type):
+        raise Problem(f"values of type {second.type.name} cannot be compared, only with nil")
+    return first.type is second.type and bool(first.data == second.data)
+
+
+def _comparable_kinds(first: Kind, second: Kind) -> bool:
+    return first is second or (first in _INTEGERS and second in _INTEGERS)
+
+
+def _is_nil(value: OptionalValue) -> bool:
+    return value is None or (value.type.kind in _MAY_BE_NIL and value.data is None)
+
+
+def _is_comparable(type_: Type) -> bool:
+    if type_.kind is Kind.STRUCT:
+        return all(_is_comparable(field.type) for field in type_.fields.values())
+    return type_.kind not in (Kind.MAP, Kind.SLICE)
+
+
+def _ordered(value: OptionalValue) -> Value:
+    value = unwrap_interface(value)
+    if value is None or value.type.kind not in _ORDERED:
+        found = "nothing" if value is None else f"a value of type {value.type.name}"
+        raise Problem(f"expected a number or a text to compare, found {found}")
+    return value
+
+
+def _mismatch(first: Value, second: Value) -> Problem:
+    return Problem(f"expected two values of one kind to compare, found {first.type.name} and {second.type.name}")
+
+
 FUNCTIONS: dict[str, Builtin] = {
     "and": Builtin((ANY,), _refuse_call, None, is_variadic=True),
     "or": Builtin((ANY,), _refuse_call, None, is_variadic=True),
-    "not": Builtin((ANY,), _boolean_function(lambda value: not comparison.is_true(value)), BOOL),
-    "eq": Builtin((ANY,), _boolean_function(comparison.equal), BOOL, is_variadic=True),
-    "ne": Builtin((ANY, ANY), _boolean_function(comparison.not_equal), BOOL),
-    "lt": Builtin((ANY, ANY), _boolean_function(comparison.less), BOOL),
-    "le": Builtin((ANY, ANY), _boolean_function(comparison.less_or_equal), BOOL),
-    "gt": Builtin((ANY, ANY), _boolean_function(comparison.greater), BOOL),
-    "ge": Builtin((ANY, ANY), _boolean_function(comparison.greater_or_equal), BOOL),
+    "not": Builtin((ANY,), _boolean_function(lambda value: not is_true(value)), BOOL),
+    "eq": Builtin((ANY,), _boolean_function(equal), BOOL, is_variadic=True),
+    "ne": Builtin((ANY, ANY), _boolean_function(not_equal), BOOL),
+    "lt": Builtin((ANY, ANY), _boolean_function(less), BOOL),
+    "le": Builtin((ANY, ANY), _boolean_function(less_or_equal), BOOL),
+    "gt": Builtin((ANY, ANY), _boolean_function(greater), BOOL),
+    "ge": Builtin((ANY, ANY), _boolean_function(greater_or_equal), BOOL),
     "index": Builtin((ANY,), index, None, is_variadic=True),
     "slice": Builtin((ANY,), slice_value, None, is_variadic=True),
     "len": Builtin((ANY,), length, INT),
@@ -194,7 +291,7 @@ FUNCTIONS: dict[str, Builtin] = {
     ),
     "printf": Builtin(
         (STRING,),
-        lambda budget, form, *values: Value(STRING, printf.sprintf(form.data, values, budget)),
+        lambda budget, form, *values: Value(STRING, sprintf(form.data, values, budget)),
         STRING,
         is_variadic=True,
     ),

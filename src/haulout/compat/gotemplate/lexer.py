@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from haulout.compat.gotemplate.source import Source
+from haulout.compat.gotemplate.errors import Source
 from haulout.compat.gotemplate.strings import is_printable
 from haulout.errors import TemplateError
 

@@ -7,7 +7,7 @@ and its notation determines its default type.
 import re
 from dataclasses import dataclass
 
-from haulout.compat.gotemplate.source import Problem
+from haulout.compat.gotemplate.errors import Problem
 
 MAX_INT = 2**63 - 1
 MIN_INT = -(2**63)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from haulout.compat.gotemplate import lexer, numbers, strings
+from haulout.compat.gotemplate.errors import Problem, Source
 from haulout.compat.gotemplate.lexer import Token, TokenKind
 from haulout.compat.gotemplate.nodes import (
     Action,
@@ -34,7 +35,6 @@ from haulout.compat.gotemplate.nodes import (
     Variable,
 )
 from haulout.compat.gotemplate.numbers import Literal
-from haulout.compat.gotemplate.source import Problem, Source
 from haulout.core.yaml_decoder import did_you_mean
 from haulout.errors import TemplateError
 

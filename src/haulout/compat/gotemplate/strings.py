@@ -8,7 +8,7 @@ final text. This module also quotes strings as Go does (`%q`), and parses litera
 import re
 import unicodedata
 
-from haulout.compat.gotemplate.source import Problem
+from haulout.compat.gotemplate.errors import Problem
 
 REPLACEMENT = "\ufffd"
 MAX_RUNE = 0x10FFFF

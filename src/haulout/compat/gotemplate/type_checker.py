@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from haulout.compat.gotemplate import printf, strings
+from haulout.compat.gotemplate import printer, strings
+from haulout.compat.gotemplate.errors import Problem, Source, WorkBudget
 from haulout.compat.gotemplate.functions import FUNCTIONS
-from haulout.compat.gotemplate.limits import WorkBudget
-from haulout.compat.gotemplate.members import describe_type, fits, member, not_iterable, wrong_method_count
 from haulout.compat.gotemplate.nodes import (
     Action,
     Block,
@@ -34,7 +33,6 @@ from haulout.compat.gotemplate.nodes import (
     Tree,
     Variable,
 )
-from haulout.compat.gotemplate.source import Problem, Source
 from haulout.compat.gotemplate.types import (
     ANY,
     BOOL,
@@ -46,7 +44,12 @@ from haulout.compat.gotemplate.types import (
     Kind,
     Method,
     Type,
+    describe_type,
+    fits,
+    member,
+    not_iterable,
     to_typed_value,
+    wrong_method_count,
 )
 from haulout.core.yaml_decoder import did_you_mean
 from haulout.errors import TemplateError
@@ -305,7 +308,7 @@ class _Checker:
         if any(type_ is None or type_.kind is Kind.POINTER for type_ in types):
             return
         try:
-            formatted = printf.sprintf(
+            formatted = printer.sprintf(
                 format_operand.value, [to_typed_value(type_, None) for type_ in types if type_], WorkBudget()
             )
         except Problem:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from haulout.compat import gonumbers, gotext
-from haulout.compat.gval import dates
+from haulout.compat import goliterals
+from haulout.compat.gval import values
 from haulout.compat.gval.values import (
     OPERATORS,
     GvalError,
@@ -189,7 +189,7 @@ class _Parser:
             text = argument(value)
             if not isinstance(text, str):
                 raise GvalError(f"expected a text in date(…), found {describe(text)}")
-            return dates.parse(text)
+            return values.parse(text)
 
         return step
 
@@ -221,13 +221,13 @@ class _Parser:
 def unquote_token(token: _Token) -> str:
     """Return the text of a quoted token. Raise `GvalError`."""
     try:
-        return gotext.unquote(token.text)
+        return goliterals.unquote(token.text)
     except ValueError as error:
         raise GvalError(f"{error}, at character {token.position + 1}") from None
 
 
 def _number(token: _Token) -> float:
-    number = gonumbers.parse_float(token.text)
+    number = goliterals.parse_float(token.text)
     if number is None:
         raise _unexpected(token, "a decimal number")
     return number

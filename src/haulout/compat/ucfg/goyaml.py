@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from haulout.compat import gonumbers
+from haulout.compat import goliterals
 from haulout.core import yaml_nodes
 from haulout.errors import ConfigError, ConfigErrors
 
@@ -135,7 +135,7 @@ def format_scalar(value: Plain) -> str:
         case bool():
             return "true" if value else "false"
         case float():
-            return gonumbers.format_float(value)
+            return goliterals.format_float(value)
     return str(value)
 
 
@@ -154,15 +154,15 @@ def resolve(text: str) -> Plain:
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if text[0] == ".":
-        number = gonumbers.parse_float(text)
+        number = goliterals.parse_float(text)
         return text if number is None else number
     if text[0] not in "+-0123456789":
         return text
     bare = text.replace("_", "")
-    whole = gonumbers.parse_int(bare)
+    whole = goliterals.parse_int(bare)
     if whole is not None:
         return whole
-    number = gonumbers.parse_float(bare) if _FLOAT.fullmatch(bare) else None
+    number = goliterals.parse_float(bare) if _FLOAT.fullmatch(bare) else None
     return text if number is None else number
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, TypeVar
 
-from haulout.compat.ucfg import goyaml, literals
+from haulout.compat.ucfg import goyaml, scalars
 from haulout.compat.ucfg.goyaml import Entry, Mapping, Scalar, Sequence, Value
 from haulout.errors import ConfigError
 
@@ -116,8 +116,8 @@ class Resolver:
         else:
             text, objects = self._text(value.pieces), True
         try:
-            literal = literals.parse(text, objects=objects)
-        except literals.LiteralError:
+            literal = scalars.parse(text, objects=objects)
+        except scalars.LiteralError:
             literal = text.strip()
         if literal is None and not text.strip():
             literal = text

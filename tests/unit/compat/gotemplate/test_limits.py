@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from haulout.compat.gotemplate import parse
-from haulout.compat.gotemplate.limits import MAX_OUTPUT
+from haulout.compat.gotemplate.errors import MAX_OUTPUT
 from haulout.errors import TemplateError
 
 WORDS = [

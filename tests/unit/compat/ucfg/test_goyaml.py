@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from haulout.compat.gonumbers import format_float
+from haulout.compat.goliterals import format_float
 from haulout.compat.ucfg import goyaml
 from haulout.compat.ucfg.goyaml import Mapping, Scalar, Sequence, Value
 from haulout.errors import ConfigErrors

@@ -15,10 +15,10 @@ from dataclasses import MISSING, dataclass
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
-from haulout.compat.ucfg import coercion, goyaml, interpolation
-from haulout.compat.ucfg.coercion import ConversionError
+from haulout.compat.ucfg import goyaml, interpolation, scalars
 from haulout.compat.ucfg.goyaml import Mapping, Scalar, Sequence, Value, path
 from haulout.compat.ucfg.interpolation import DynamicValue, Resolver, UnresolvedVariable
+from haulout.compat.ucfg.scalars import ConversionError
 from haulout.controllers.profiles.config import referenced_files
 from haulout.controllers.profiles.config.options import RAW, REST, Option, choices, item_type, options_of, value_type
 from haulout.core import yaml_decoder, yaml_nodes
@@ -30,16 +30,16 @@ Entries = Dictionary[str, goyaml.Entry]
 
 _WRONG: Any = object()  # replaces a value whose error has been reported
 _SCALARS: dict[Any, Callable[[goyaml.Plain], Any]] = {
-    int: coercion.integer,
-    float: coercion.number,
-    bool: coercion.boolean,
+    int: scalars.integer,
+    float: scalars.number,
+    bool: scalars.boolean,
 }
 _EXPECTED: dict[Any, str] = {
     str: "a text",
     int: "a whole number",
     float: "a number",
     bool: "true or false",
-    timedelta: coercion.DURATION,
+    timedelta: scalars.DURATION,
 }
 
 
@@ -326,7 +326,7 @@ class ConfigReader:
 
     def _converted(self, kind: Any, single: _Single) -> Any:
         if kind is timedelta:
-            return coercion.duration_of(single.value, dynamic=single.dynamic is not None)
+            return scalars.duration_of(single.value, dynamic=single.dynamic is not None)
         convert = _SCALARS[kind]
         try:
             return convert(single.value)

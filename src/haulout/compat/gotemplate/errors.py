@@ -1,18 +1,43 @@
-"""Limits on the work of a template.
+"""Errors of templates: their positions in the text, and limits on the work of a template.
 
-The owner of the cluster writes the templates, but a mistake must not stop the operator: `range 1000000000`, a template
-that calls itself, a variable that doubles in a loop. So steps, text and depth are counted, and a template that exceeds
-a limit fails with an error that says so.
+Positions in the text of a template. Lexer, parser, evaluator and type checker use offsets; an offset is converted to
+line and column only for an error. `Problem` is an error at an unknown offset, inside a function or a method. The
+caller, who knows the offset, converts it to a `TemplateError`.
+
+Limits on the work of a template. The owner of the cluster writes the templates, but a mistake must not stop the
+operator: `range 1000000000`, a template that calls itself, a variable that doubles in a loop. So steps, text and depth
+are counted, and a template that exceeds a limit fails with an error that says so.
 """
 
 from dataclasses import dataclass
 
-from haulout.compat.gotemplate.source import Problem
+from haulout.errors import TemplateError
 
 MAX_OUTPUT = 1_000_000  # characters of the result
 MAX_STEPS = 100_000  # nodes, commands and loop iterations
 MAX_WORK = 10_000_000  # characters that functions read and produce
 MAX_CALLS = 50  # depth of template calls
+
+
+class Problem(ValueError):
+    """An error whose position is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The text of a template, and its name."""
+
+    text: str
+    name: str
+
+    def error(self, at: int, problem: str) -> TemplateError:
+        """Return the error for a problem at an offset."""
+        line, column = self.position(at)
+        return TemplateError(problem, name=self.name, line=line, column=column)
+
+    def position(self, at: int) -> tuple[int, int]:
+        """Return line and column of an offset, both from 1."""
+        return self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
 
 
 class TemplateLimitExceeded(Problem):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from haulout.compat.gonumbers import format_float
+from haulout.compat.goliterals import format_float
 from haulout.controllers.profiles.config.options import option
 from haulout.controllers.profiles.config.reader import read
 from haulout.core import duration
