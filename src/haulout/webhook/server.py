@@ -19,10 +19,9 @@ from haulout.core import duration
 from haulout.core.duration import DurationError
 from haulout.httpserver import connections
 from haulout.httpserver.listener import listen
-from haulout.webhook.admission_review import InvalidReview
 from haulout.webhook.client_certificates import ClientCertificates
 from haulout.webhook.settings import ClientAuth
-from haulout.webhook.validator import REVIEW_TIMEOUT, Validator
+from haulout.webhook.validator import REVIEW_TIMEOUT, InvalidReview, Validator
 
 _MAX_BODY_BYTES = 8 << 20
 _MAX_REVIEW_TIMEOUT = timedelta(seconds=30)  # the longest timeout that Kubernetes allows for a webhook

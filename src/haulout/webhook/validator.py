@@ -5,15 +5,34 @@ better than "context deadline exceeded". A review that changes nothing relevant 
 object) is allowed without lookups, so that it passes while the API server or the webhook has trouble.
 
 Only objects that the API server shows refuse a request. An admission that no list shows yet delays a later request by
-up to a second (`haulout.webhook.recent_admissions`). Authenticated API servers share neither remembered admissions nor
+up to a second (`haulout.webhook.validator`). Authenticated API servers share neither remembered admissions nor
 lookup slots with unauthenticated callers, so that no other client can delay them.
+
+AdmissionReviews: the request of an API server to a webhook, and our response. An API server always sends a valid
+review. Any other client that reaches the port may send anything: its input is validated first, and it gets a short text
+that says what is wrong.
+
+NodeMaintenances admitted within the last seconds that a list may not show yet. Between our response and the moment at
+which the API server stores the object, a second NodeMaintenance for the same node, or for another etcd member, would be
+validated against a list that shows neither. The webhook therefore remembers each admission, and the second request
+waits for a list that shows the first object. A list begun `STORED_WITHIN` after the admission is certain: it shows the
+object, or another admission plugin refused it.
+
+A remembered admission alone never refuses a request, and delays it by at most `MAX_WAIT`: any client that reaches the
+webhook can cause an admission to be remembered, and two replicas called at the same moment do not know of each other.
+If two NodeMaintenances for one node are admitted, the controller executes one, and the other waits
+(`haulout.controllers.nodemaintenance.decision`).
 """
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
+
+import msgspec
 
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.objects import Base, Node, Object, RawObject
@@ -24,9 +43,6 @@ from haulout.core import duration
 from haulout.core.metrics import Metric, MetricVec
 from haulout.errors import KubeError
 from haulout.kube.client import Client
-from haulout.webhook import admission_review
-from haulout.webhook.admission_review import AdmissionRequest
-from haulout.webhook.recent_admissions import MAX_WAIT, RecentAdmissions
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +54,21 @@ _MAX_CONCURRENT_LOOKUPS = (
     32  # users create a few objects at a time, and a flood of reviews must not flood the API server
 )
 
-
 REVIEWS = Metric(
     "haulout_webhook_reviews_total",
     "How many reviews of NodeMaintenances were answered.",
     ("verdict",),
     details="`verdict` is `allowed` or `refused`",
 )
+
+_API_VERSION = "admission.k8s.io/v1"
+_KIND = "AdmissionReview"
+_FORBIDDEN = 403
+
+STORED_WITHIN = timedelta(seconds=5)  # after our response, unless another admission plugin refuses
+MAX_WAIT = timedelta(seconds=1)  # per request, for all remembered admissions together
+_RETENTION = timedelta(minutes=1)  # longer than any list takes that a request waits for
+_MAX_ADMISSIONS = 1000
 
 
 class _Spec(Base, frozen=True):
@@ -63,6 +87,16 @@ class _CallerState:
     def __init__(self) -> None:
         self.recent_admissions = RecentAdmissions()
         self.lookups = asyncio.Semaphore(_MAX_CONCURRENT_LOOKUPS)
+
+
+class AdmissionRequest(Base, frozen=True):
+    """The fields of an AdmissionRequest that the webhook reads."""
+
+    uid: str
+    operation: str
+    object: Any = None
+    old_object: Any = None
+    dry_run: bool | None = None
 
 
 class _PendingCreate:
@@ -93,13 +127,13 @@ class Validator:
         self, body: bytes | RawObject, *, timeout: timedelta = REVIEW_TIMEOUT, authenticated: bool = False
     ) -> RawObject:
         """Answer a review; raise `InvalidReview` if the body is none. `authenticated`: the caller is an API server."""
-        request = admission_review.parse_request(body)
+        request = parse_request(body)
         caller_state = self._authenticated if authenticated else self._unauthenticated
         decision = await self._decide(request, caller_state, timeout * _TIMEOUT_SHARE)
         self.reviews.add(_ALLOWED if decision.refusal is None else _REFUSED)
         if decision.refusal is not None:
             log.info("refused to %s a NodeMaintenance: %s", request.operation.lower(), decision.refusal)
-        return admission_review.build_response(request, decision)
+        return build_response(request, decision)
 
     async def _decide(
         self, request: AdmissionRequest, caller_state: _CallerState, timeout: timedelta
@@ -232,3 +266,80 @@ def _name(obj: RawObject) -> str:
     metadata = obj.get("metadata")
     fields = metadata if isinstance(metadata, dict) else {}
     return str(fields.get("name") or fields.get("uid") or "")
+
+
+class InvalidReview(ValueError):
+    """The body is not an AdmissionReview with a request; the message is for the sender."""
+
+
+class _Review(Base, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    request: AdmissionRequest | None = None
+
+
+def parse_request(body: bytes | RawObject) -> AdmissionRequest:
+    """Return the request of an AdmissionReview; raise `InvalidReview` if there is none."""
+    try:
+        review = msgspec.convert(body, _Review) if isinstance(body, dict) else msgspec.json.decode(body, type=_Review)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidReview(f"expected an {_KIND} in JSON: {error}") from None
+    if (review.api_version, review.kind) != (_API_VERSION, _KIND):
+        found = f"{review.kind or 'no kind'} of {review.api_version or 'no version'}"
+        raise InvalidReview(f"expected an {_KIND} of {_API_VERSION}, found {found}")
+    if review.request is None:
+        raise InvalidReview(f"expected an {_KIND} with a request, found none")
+    return review.request
+
+
+def build_response(request: AdmissionRequest, decision: AdmissionResult) -> RawObject:
+    """Return the AdmissionReview that answers a request."""
+    response: RawObject = {"uid": request.uid, "allowed": decision.refusal is None}
+    if decision.refusal is not None:
+        status = {"status": "Failure", "message": decision.refusal, "reason": "Forbidden", "code": _FORBIDDEN}
+        response["status"] = status
+    if decision.warnings:
+        response["warnings"] = list(decision.warnings)
+    return {"apiVersion": _API_VERSION, "kind": _KIND, "response": response}
+
+
+@dataclass(slots=True)
+class _Admission:
+    node: str
+    unlisted_until: float  # a list begun before this instant may not show the object
+
+
+class RecentAdmissions:
+    """Remembered admissions, the oldest evicted first; instants are those of `Clock.monotonic`."""
+
+    def __init__(self, *, max_size: int = _MAX_ADMISSIONS) -> None:
+        self._max_size = max_size
+        self._admissions: OrderedDict[str, _Admission] = OrderedDict()  # by object name, the oldest first
+
+    def __len__(self) -> int:
+        return len(self._admissions)
+
+    def add(self, name: str, *, node: str, now: float) -> None:
+        """Remember that an object was admitted."""
+        self._admissions[name] = _Admission(node, now + STORED_WITHIN.total_seconds())
+        self._admissions.move_to_end(name)
+        oldest = now - _RETENTION.total_seconds()
+        while len(self._admissions) > self._max_size or next(iter(self._admissions.values())).unlisted_until < oldest:
+            self._admissions.popitem(last=False)
+
+    def mark_stored(self, name: str, *, now: float) -> None:
+        """Record that an object is stored: any later list shows it, unless it was deleted again."""
+        if admission := self._admissions.get(name):
+            admission.unlisted_until = min(admission.unlisted_until, now)
+
+    def possibly_unlisted(self, *, list_started: float, excluding: str) -> dict[str, str]:
+        """Return node → object name for objects that a list begun at `list_started` may not show.
+
+        `excluding` is the name of an object to leave out.
+        """
+        unlisted = (
+            (name, admission)
+            for name, admission in self._admissions.items()
+            if list_started <= admission.unlisted_until and name != excluding
+        )
+        return {admission.node: name for name, admission in unlisted}

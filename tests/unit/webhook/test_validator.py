@@ -11,9 +11,7 @@ from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.objects import RawObject
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
-from haulout.webhook.admission_review import InvalidReview
-from haulout.webhook.recent_admissions import RecentAdmissions
-from haulout.webhook.validator import Validator
+from haulout.webhook.validator import InvalidReview, RecentAdmissions, Validator
 from support.builders.objects import a_node
 from support.clusters.backends import NetworkConnection, SandboxBackend
 from support.operators.webhook_cluster import a_nodemaintenance, install_nodemaintenance_crd
