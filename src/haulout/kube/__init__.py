@@ -4,8 +4,8 @@ Haulout has its own small client because the operator needs few features and mus
 
 - `transport` is the interface; `transports` implements it over the network: kubeconfig, credentials, TLS, HTTP.
 - `client` sends typed requests for the resources and objects of `haulout.api`; `patches` builds patch bodies.
-- `informer` keeps an indexed cache by list and watch (`reflector`, `indexer`); `pod_transform` keeps that cache small.
+- `informer` keeps an indexed cache by list and watch (`reflector`, `indexer`); `transforms` keep that cache small.
 - `workqueue` decides when each key is reconciled.
-- `leaderelection` and `lease_lock` keep several processes from acting at once; `recorder` records Kubernetes Events.
+- `leaderelection` and `leases` keep several processes from acting at once; `recorder` records Kubernetes Events.
 - `discovery` returns the resources that a cluster serves; `rbac` returns what the operator may do in it.
 """

@@ -12,7 +12,7 @@ Forms can be nested. NAME is first a key at the top level of the file, then an e
 counts as missing. The syntax of the whole file is checked, but a name is resolved only when its value is read: unused
 values cause no errors.
 
-The resulting text is parsed as a small language (`literals`): `60` becomes a number, `a,b` a list. If that fails, the
+The resulting text is parsed as a small language (`scalars`): `60` becomes a number, `a,b` a list. If that fails, the
 text is used as it is; Go rejects such a file, so no existing file relies on it. The result is not searched for `${…}`
 again, and is never shown, because it may be a secret.
 """
