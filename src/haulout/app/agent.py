@@ -18,10 +18,8 @@ from haulout.kube.client import Client
 from haulout.kube.transports import config
 from haulout.kube.transports.config import Connection
 from haulout.kube.transports.h11_http import minimal_transport
-from haulout.providers.agent import event_source_factory, health
-from haulout.providers.agent.agent import Agent
-from haulout.providers.agent.cloud_detection import detect_cloud
-from haulout.providers.agent.event_source_factory import AgentContext
+from haulout.providers.agent import health
+from haulout.providers.agent.agent import Agent, AgentContext, detect_cloud, metadata_services, new_event_source
 from haulout.providers.agent.metrics import AgentMetrics
 from haulout.providers.http_fetch import Fetch, http_fetch
 
@@ -44,7 +42,7 @@ class AgentOptions:
 
 def load_connection(options: AgentOptions, environ: Mapping[str, str]) -> Connection:
     """Return the connection to the cluster; raise `ConfigError` for invalid settings before any request is sent."""
-    event_source_factory.metadata_services(environ)
+    metadata_services(environ)
     return config.load(kubeconfig=options.kubeconfig, context=options.context, environ=environ)
 
 
@@ -61,11 +59,9 @@ async def run_agent(options: AgentOptions, connection: Connection, environ: Mapp
                 await stack.enter_async_context(health.serve_health(status, port=options.health_port))
             if options.metrics_port is not None:
                 await stack.enter_async_context(_serve_metrics(status, metrics, client, port=options.metrics_port))
-            cloud = options.cloud or await detect_cloud(
-                event_source_factory.metadata_services(environ), clock=clock, random=random
-            )
+            cloud = options.cloud or await detect_cloud(metadata_services(environ), clock=clock, random=random)
             fetch_from = partial(_counting_fetch, metrics, cloud)
-            source = event_source_factory.new_event_source(
+            source = new_event_source(
                 cloud, AgentContext(node=options.node, client=client, environ=environ, fetch_for=fetch_from)
             )
             log.info("receiving events from %s", cloud)

@@ -18,7 +18,7 @@ from haulout.core import cloud_sdk
 from haulout.core.yaml_decoder import did_you_mean, join_with_or
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
-from haulout.providers.aws import agent_settings as for_agents
+from haulout.providers.aws import settings as for_agents
 from haulout.providers.aws import settings as for_aws
 from haulout.providers.event_source import EventSource
 from haulout.providers.gcp import settings as for_gcp
@@ -116,7 +116,13 @@ def _ignored_variables(environ: Mapping[str, str], configured: ProviderSettings)
     yield from () if configured.oci is None else configured.oci.ignored
     foreign = {} if configured.aws is None else configured.aws.unsupported
     yield from (f"{name} has no effect: {why}" for name, why in foreign.items())
-    known = (*for_oci.VARIABLES, *for_aws.VARIABLES, *for_agents.VARIABLES, *for_gcp.VARIABLES, *for_gke.VARIABLES)
+    known = (
+        *for_oci.VARIABLES,
+        *for_aws.VARIABLES,
+        *for_agents.AGENT_VARIABLES,
+        *for_gcp.VARIABLES,
+        *for_gke.VARIABLES,
+    )
     for name in sorted(environ):
         if name.startswith(_PREFIXES) and name not in known:
             yield f"{name} has no effect: there is no such variable{did_you_mean(name, known)}"

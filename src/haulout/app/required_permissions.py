@@ -34,7 +34,7 @@ from haulout.kube import leases, rbac
 from haulout.kube.discovery import Discovery
 from haulout.kube.rbac import Permission
 from haulout.providers.aws import credentials as aws
-from haulout.providers.oci import cronjob_adoption
+from haulout.providers.oci import handler_cronjobs
 from haulout.webhook import registration
 
 
@@ -70,7 +70,7 @@ def operator_permissions(  # noqa: PLR0913 - the parameters of an installation
             *history.permissions(),
             *notices.permissions(),
             *(aws.permissions(aws_secret) if aws_secret else ()),
-            *(cronjob_adoption.permissions(namespace=handler_namespace) if handler_namespace else ()),
+            *(handler_cronjobs.permissions(namespace=handler_namespace) if handler_namespace else ()),
             *(registration.permissions(namespace=namespace) if own_certificate else ()),
             *registration.caller_permissions(),
             *delegated_auth.permissions(),

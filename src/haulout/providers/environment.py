@@ -1,7 +1,12 @@
-"""Parse settings of event sources from environment variables; errors name the variable and the expected value."""
+"""Parse settings of event sources from environment variables; errors name the variable and the expected value.
 
+Parse endpoint URLs of clouds from environment variables.
+"""
+
+import re
 from collections.abc import Mapping
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 from haulout.core import duration
 from haulout.errors import ConfigError
@@ -9,6 +14,8 @@ from haulout.errors import ConfigError
 ENVIRONMENT = "environment"  # the place that errors name
 
 _TRUE, _FALSE = ("1", "t", "true"), ("0", "f", "false", "")
+
+_HOST = re.compile(r"[-.:\w\[\]]+")
 
 
 def bool_variable(variables: Mapping[str, str], *names: str, default: bool) -> bool:
@@ -36,3 +43,24 @@ def duration_variable(variables: Mapping[str, str], name: str, *, default: timed
             f"expected at least {duration.format_short(minimum)}, found {value!r:.60}", file=ENVIRONMENT, key=name
         )
     return found
+
+
+def parse_endpoint(text: str, *, key: str, where: str = "environment") -> str:
+    """Return the URL, with https:// if it has no scheme; empty if `text` is. Raise `ConfigError` if it is invalid."""
+    value = text.strip()
+    if not value:
+        return ""
+    url = value if "://" in value else f"https://{value}"
+    if not _is_url(url):
+        raise ConfigError(f"expected an address such as https://host, found {value[:80]!r}", file=where, key=key)
+    return url.rstrip("/")
+
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(
+            parts.hostname and parts.port != 0 and _HOST.fullmatch(parts.netloc)
+        )
+    except ValueError:  # an unclosed bracket, or a port that is no number
+        return False

@@ -5,21 +5,32 @@
 A report may be written any number of times, by several processes at once and in any order
 (`haulout.api.notice_reports`). Each write uses the resourceVersion that was read; on a conflict the notice is read
 again. The result is the same in every order.
+
+Write a report only if it changes the notice.
+
+    await write_if_changed(notice_writer, existing, report, quarantine)
+
+A poll that returns the same events must not cause a write per event.
 """
 
+from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, MaintenanceNoticeSpec
-from haulout.api.notice_reports import NoticeReport, merge_report, missing_annotations
+from haulout.api.notice_reports import NoticeReport, merge_report, missing_annotations, plan_of
 from haulout.api.objects import RawObject
 from haulout.core.backoff import Backoff
-from haulout.errors import AlreadyExists, Conflict, NotFound
+from haulout.core.walltime import TICK
+from haulout.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
 from haulout.kube.client import Client
 from haulout.kube.patches import difference, merge_patch
+from haulout.providers.quarantine import Quarantine
 
 _CONFLICT_BACKOFF = Backoff(first=timedelta(milliseconds=20), limit=timedelta(seconds=5), jitter=0.5)
+
+_UNPLANNED_FIELDS = ("stage", "provider_id", "machine_name", "node_name")
 
 
 class NoticeWriter:
@@ -83,3 +94,32 @@ def node_field_selector(node: str) -> str:
 def _to_builtins(spec: MaintenanceNoticeSpec) -> RawObject:
     builtins: RawObject = msgspec.to_builtins(spec)
     return builtins
+
+
+async def write_if_changed(
+    notice_writer: NoticeWriter, existing: MaintenanceNotice | None, report: NoticeReport, quarantine: Quarantine
+) -> MaintenanceNotice | None:
+    """Return the notice as reported; None if the API server rejects the report, which is then quarantined."""
+    if existing is not None and not changes_notice(existing, report):
+        return existing
+    try:
+        return await notice_writer.write(outweighing(existing, report))
+    except (Invalid, BadRequest) as error:
+        quarantine.add(where=report.notice_id, why=f"the API server refuses it: {error}", what=report)
+        return None
+
+
+def outweighing(existing: MaintenanceNotice | None, report: NoticeReport) -> NoticeReport:
+    """Return the report with a time after the notice's, so that it applies even if a clock was wrong before."""
+    reported_at = None if existing is None else existing.spec.reported_at
+    return report if reported_at is None or reported_at < report.at else replace(report, at=reported_at + TICK)
+
+
+def changes_notice(existing: MaintenanceNotice, report: NoticeReport) -> bool:
+    """Return whether a report changes anything except the time of the report."""
+    after = merge_report(existing.spec, report)
+    is_as_planned = report.plan is None or report.plan == plan_of(existing.spec)
+    is_known = is_as_planned and all(
+        getattr(after, field) == getattr(existing.spec, field) for field in _UNPLANNED_FIELDS
+    )
+    return not is_known or bool(missing_annotations(existing.metadata.annotations, report))

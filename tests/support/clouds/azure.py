@@ -33,8 +33,7 @@ from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
 from haulout.kube.transport import Transport
 from haulout.providers.agent.agent import Agent
-from haulout.providers.azure.early_start import AzureEarlyStartSource
-from haulout.providers.azure.event_source import AzureEventSource
+from haulout.providers.azure.event_source import AzureEarlyStartSource, AzureEventSource
 from haulout.providers.azure.scheduled_events import SOURCE, notice_id
 from haulout_sandbox.clouds.azure import AzureCloud
 from support.builders.objects import a_node

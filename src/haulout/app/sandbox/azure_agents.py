@@ -13,7 +13,7 @@ from haulout.app.sandbox.interface import CloudMachines
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.providers.agent.agent import Agent
-from haulout.providers.azure.early_start import AzureEarlyStartSource
+from haulout.providers.azure.event_source import AzureEarlyStartSource
 from haulout.providers.azure.scheduled_events import SOURCE
 from haulout.providers.notice_writer import NoticeWriter
 from haulout.providers.quarantine import Quarantine

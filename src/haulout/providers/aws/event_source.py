@@ -1,4 +1,8 @@
-"""The AWS event source: polls EC2 for all nodes every few minutes, and reads the queue if there is one."""
+"""The AWS event source: polls EC2 for all nodes every few minutes, and reads the queue if there is one.
+
+Move a scheduled event of EC2 to another time. EC2's rules are checked here first, so that a refusal has a clear
+message.
+"""
 
 import asyncio
 import logging
@@ -9,21 +13,17 @@ from datetime import datetime, timedelta
 from haulout.api.maintenancenotice import MaintenanceNotice, NoticeCondition
 from haulout.api.objects import Node
 from haulout.core.backoff import Backoff
-from haulout.errors import CloudError, KubeError
+from haulout.errors import CloudError, KubeError, RescheduleRefused
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
-from haulout.providers.aws import reschedule
 from haulout.providers.aws.api import AutoScaling, Ec2, Sqs, explain_error, is_retryable
-from haulout.providers.aws.instance_events import SOURCE
+from haulout.providers.aws.instance_events import SOURCE, EventType, parse_instance_id
 from haulout.providers.aws.instance_status_poller import InstanceStatusPoller
-from haulout.providers.aws.instance_tags import InstanceTags
-from haulout.providers.aws.lifecycle_actions import LifecycleActions, LifecycleTimings
-from haulout.providers.aws.network_identities import NetworkIdentities, identity_report
-from haulout.providers.aws.node_index import NodeIndex
+from haulout.providers.aws.lifecycle_actions import LifecycleActions, LifecycleTimings, TerminationHooks
+from haulout.providers.aws.node_index import InstanceTags, NetworkIdentities, NodeIndex, identity_report
 from haulout.providers.aws.notice_writer import AwsNoticeWriter
 from haulout.providers.aws.settings import AwsSettings
 from haulout.providers.aws.sqs_reader import SqsReader
-from haulout.providers.aws.termination_hooks import TerminationHooks
 from haulout.providers.notice_writer import NoticeWriter
 from haulout.providers.quarantine import Quarantine
 from haulout.providers.retry import Retrier
@@ -31,6 +31,10 @@ from haulout.providers.retry import Retrier
 log = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=5), jitter=0.3)
+
+_MIN_TIME_AHEAD = timedelta(minutes=60)
+_FROZEN_BEFORE_START = timedelta(minutes=5)
+_RETRYABLE_CODES = ("ExpiredToken", "RequestExpired", "AuthFailure", "UnauthorizedOperation", "SignatureDoesNotMatch")
 
 
 class AwsEventSource:
@@ -147,7 +151,7 @@ class AwsEventSource:
 
         Raise `RescheduleRefused` if EC2 refuses, and another `ExternalError` if it does not answer.
         """
-        await reschedule.reschedule(self._ec2, notice, to, now=self._clock.now(), retrier=self._retrier)
+        await reschedule(self._ec2, notice, to, now=self._clock.now(), retrier=self._retrier)
 
     async def _list_notices(self, writer: AwsNoticeWriter) -> None:
         """List the existing notices, and retry until that succeeds: without them duplicates would be created."""
@@ -203,3 +207,39 @@ class AwsEventSource:
         self._problems = [f"aws: {problem}" for problem in dict.fromkeys(problems)]
         for line in self._problems:
             log.warning("%s", line)
+
+
+def refusal_reason(notice: MaintenanceNotice, to: datetime, *, now: datetime) -> str:
+    """Return why EC2 would not move the event to this time; empty if it would."""
+    spec = notice.spec
+    if EventType.SCHEDULED_EVENT not in notice.metadata.annotations:
+        return "only scheduled events of EC2 can be moved, and this is not one"
+    if spec.start is None or spec.deadline is None:
+        return "EC2 gives no deadline for this event, so that it cannot be moved"
+    if now >= spec.start - _FROZEN_BEFORE_START:
+        return (
+            f"it begins at {spec.start:%Y-%m-%d %H:%M} UTC, and EC2 moves no event in the "
+            "last 5 minutes before it begins"
+        )
+    if to < now + _MIN_TIME_AHEAD:
+        return "EC2 moves events only to times that are at least 60 minutes ahead"
+    if to > spec.deadline:
+        return f"EC2 does not move it beyond its deadline, {spec.deadline:%Y-%m-%d %H:%M} UTC"
+    return ""
+
+
+async def reschedule(ec2: Ec2, notice: MaintenanceNotice, to: datetime, *, now: datetime, retrier: Retrier) -> None:
+    """Return once EC2 has agreed; raise `RescheduleRefused` if it refuses, `CloudError` if it does not answer."""
+    if notice.spec.start == to:
+        return
+    reason = refusal_reason(notice, to, now=now)
+    instance = parse_instance_id(notice.spec.provider_id)
+    if reason or instance is None:
+        raise RescheduleRefused(f"{notice.name}: {reason or f'{notice.spec.provider_id} is not an EC2 instance'}")
+    event = notice.metadata.annotations[EventType.SCHEDULED_EVENT]
+    try:
+        await retrier.call(lambda: ec2.move_event(instance, event, to=to), doing=f"moving {event}")
+    except CloudError as error:
+        if is_retryable(error) or error.code in _RETRYABLE_CODES:
+            raise
+        raise RescheduleRefused(f"{notice.name}: {explain_error(error)}") from error

@@ -9,31 +9,40 @@ An event that was shown is over only if it was missing from all responses for so
 notice. All state is in the notices: after a restart the source reads those of its node.
 
 This module runs on every node: it must not import boto3, aiohttp or anything else that is large.
+
+Parse the documents of the instance metadata service about maintenance. Pure. Each becomes the same event that the queue
+or EC2 would produce, with the annotation `SHOWN_BY_IMDS`: an agent ends only notices whose event its instance was
+shown, since EC2 and the queue may know events that this service does not show yet.
 """
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
+from typing import Protocol
 
-from haulout.api.maintenancenotice import MaintenanceNotice, NoticeStage
+import msgspec
+
+from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeStage
 from haulout.api.notice_reports import MaintenancePlan, NoticeReport
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
 from haulout.errors import ApiError, CloudError, KubeError
 from haulout.providers.aws.correlation import SPOT_GRACE_PERIOD, end_stage, has_event_type, is_finished
 from haulout.providers.aws.imds import HISTORY, REBALANCE, SCHEDULED, SPOT, TARGET_STATE, Ec2InstanceMetadata
-from haulout.providers.aws.imds_events import (
-    ImdsEvents,
-    ParseImds,
-    parse_events,
-    parse_rebalance,
-    parse_spot,
-    parse_target_state,
+from haulout.providers.aws.instance_events import (
+    SHOWN_BY_IMDS,
+    SOURCE,
+    EventType,
+    InstanceEvent,
+    UnreadableEvent,
+    new_plan,
+    parse_instant,
 )
-from haulout.providers.aws.instance_events import SHOWN_BY_IMDS, SOURCE, EventType, InstanceEvent, UnreadableEvent
+from haulout.providers.aws.instance_status import parse_status
 from haulout.providers.aws.notice_writer import AwsNoticeWriter
-from haulout.providers.http_fetch import Fetch
+from haulout.providers.http_fetch import DECODE_ERRORS, Fetch
 from haulout.providers.notice_writer import NoticeWriter
 from haulout.providers.quarantine import Quarantine
 from haulout.providers.retry import LastAnswer
@@ -51,6 +60,113 @@ _ENDED_AFTER = timedelta(seconds=10)
 _RELIST_AFTER = timedelta(minutes=5)  # another client may have changed or deleted a notice
 _MAX_PAUSE = timedelta(minutes=1)
 _BACKOFF = Backoff(first=_POLL_INTERVAL, limit=timedelta(seconds=30), jitter=0.5)
+
+_IMDS_ANNOTATIONS = {SHOWN_BY_IMDS: "shown"}
+_TERMINATED_STATES = ("Terminated", "Warmed:Terminated")
+_END_STAGES = {"completed": NoticeStage.ENDED, "canceled": NoticeStage.CANCELLED, "cancelled": NoticeStage.CANCELLED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImdsEvents:
+    """The events in a document, and what could not be parsed."""
+
+    events: tuple[InstanceEvent, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+class ParseImds(Protocol):
+    """Parses a document of the metadata service."""
+
+    def __call__(self, body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
+        """Return its events as of `at`; raise `UnreadableEvent` if it is invalid as a whole."""
+        ...
+
+
+def parse_spot(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
+    """Parse a spot interruption; none if it is overdue by `SPOT_GRACE_PERIOD`. Raise `UnreadableEvent`."""
+    try:
+        found = msgspec.json.decode(body, type=_Spot)
+    except DECODE_ERRORS as error:
+        raise UnreadableEvent(f"expected a spot instance action: {error}") from None
+    start = parse_instant(found.time)
+    if not found.action or start is None:
+        raise UnreadableEvent(f"expected a spot instance action with an action and a time, found {body!r:.100}")
+    if at >= start + SPOT_GRACE_PERIOD:
+        return ImdsEvents()
+    kind = MaintenanceKind.TERMINATE if found.action == "terminate" else MaintenanceKind.STOP
+    description = "EC2 reclaims the spot instance"
+    plan = new_plan(kind, reason=f"spot-{found.action}", description=description, start=start)
+    return _single_event(
+        InstanceEvent(
+            event_type=EventType.SPOT,
+            event_id=found.time,
+            instance=instance,
+            at=at,
+            plan=plan,
+            annotations=_IMDS_ANNOTATIONS,
+        )
+    )
+
+
+def parse_rebalance(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
+    """Parse a rebalance recommendation; raise `UnreadableEvent`."""
+    try:
+        found = msgspec.json.decode(body, type=_Rebalance)
+    except DECODE_ERRORS as error:
+        raise UnreadableEvent(f"expected a rebalance recommendation: {error}") from None
+    if parse_instant(found.notice_time) is None:
+        raise UnreadableEvent(f"expected a rebalance recommendation with a noticeTime, found {body!r:.100}")
+    plan = new_plan(
+        MaintenanceKind.TERMINATE,
+        reason="rebalance-recommendation",
+        description="the spot instance is likely to be reclaimed soon",
+    )
+    event_id = found.notice_time
+    return _single_event(
+        InstanceEvent(
+            event_type=EventType.REBALANCE,
+            event_id=event_id,
+            instance=instance,
+            at=at,
+            plan=plan,
+            annotations=_IMDS_ANNOTATIONS,
+        )
+    )
+
+
+def parse_target_state(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
+    """Return a termination by Auto Scaling, if the target lifecycle state is one of termination."""
+    state = body.decode("utf-8", "replace").strip()
+    if state not in _TERMINATED_STATES:
+        return ImdsEvents()
+    plan = new_plan(MaintenanceKind.TERMINATE, reason="autoscaling", description="Auto Scaling terminates the instance")
+    return _single_event(
+        InstanceEvent(
+            event_type=EventType.TARGET_LIFECYCLE_STATE,
+            event_id=state,
+            instance=instance,
+            at=at,
+            plan=plan,
+            annotations=_IMDS_ANNOTATIONS,
+        )
+    )
+
+
+def parse_events(body: bytes, *, instance: str, at: datetime) -> ImdsEvents:
+    """Parse a list of scheduled events; raise `UnreadableEvent` if it is none."""
+    try:
+        found = msgspec.json.decode(body)
+    except DECODE_ERRORS as error:
+        raise UnreadableEvent(f"expected a list of scheduled events: {error}") from None
+    if not isinstance(found, list):
+        raise UnreadableEvent(f"expected a list of scheduled events, found {body!r:.100}")
+    states = {str(item.get("EventId")): str(item.get("State") or "") for item in found if isinstance(item, Mapping)}
+    status = parse_status({"InstanceId": instance, "Events": [_as_ec2_event(item) for item in found]}, at=at)
+    if status is None:
+        raise UnreadableEvent(f"expected an instance ID, found {instance!r:.100}")
+    events = tuple(_with_state(item, states.get(item.event_id, "")) for item in status.events)
+    return ImdsEvents(events=events, unreadable=status.unreadable)
+
 
 _PARSERS: Mapping[EventType, ParseImds] = {
     EventType.SPOT: parse_spot,
@@ -270,3 +386,24 @@ def _end_stage(event_type: EventType, notice: MaintenanceNotice, at: datetime) -
     if event_type is EventType.SPOT and start is not None and at >= start:
         return NoticeStage.ENDED if at >= start + SPOT_GRACE_PERIOD else None
     return NoticeStage.ENDED if notice.spec.stage == NoticeStage.STARTED else NoticeStage.CANCELLED
+
+
+class _Spot(msgspec.Struct, frozen=True):
+    action: str = ""
+    time: str = ""
+
+
+class _Rebalance(msgspec.Struct, frozen=True, rename="camel"):
+    notice_time: str = ""
+
+
+def _single_event(event: InstanceEvent) -> ImdsEvents:
+    return ImdsEvents(events=(event,))
+
+
+def _as_ec2_event(event: object) -> object:
+    return {**event, "InstanceEventId": event.get("EventId")} if isinstance(event, Mapping) else event
+
+
+def _with_state(event: InstanceEvent, state: str) -> InstanceEvent:
+    return replace(event, stage=_END_STAGES.get(state.lower(), event.stage), annotations=_IMDS_ANNOTATIONS)

@@ -25,10 +25,8 @@ from haulout.kube.client import Client
 from haulout.providers.aws.api import MAX_MESSAGES, Document, Sqs, explain_error, is_retryable
 from haulout.providers.aws.instance_events import EventType, InstanceEvent, UnreadableEvent
 from haulout.providers.aws.instance_status_poller import InstanceStatusPoller
-from haulout.providers.aws.instance_tags import InstanceTags
 from haulout.providers.aws.lifecycle_actions import LifecycleActions
-from haulout.providers.aws.network_identities import NetworkIdentities
-from haulout.providers.aws.node_index import NodeIndex, is_ready
+from haulout.providers.aws.node_index import InstanceTags, NetworkIdentities, NodeIndex, is_ready
 from haulout.providers.aws.notice_writer import AwsNoticeWriter
 from haulout.providers.aws.sqs_messages import Launch, parse_message
 from haulout.providers.quarantine import Quarantine

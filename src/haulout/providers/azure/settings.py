@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from haulout.errors import ConfigError
 from haulout.providers.azure.imds import ADDRESS
-from haulout.providers.endpoints import parse_endpoint
+from haulout.providers.environment import parse_endpoint
 
 EARLY_START_VARIABLE = "HAULOUT_AZURE_START"
 MACHINE_VARIABLE = "HAULOUT_AZURE_VM"

@@ -5,11 +5,20 @@ notice that is missing from the list. A machine that is not found counts as dele
 Neither an error nor a zone that did not respond ends a notice.
 
 The projects are configured, or taken from the provider IDs of nodes.
+
+Begin a maintenance early, once its node is empty: performMaintenance. Google's `canReschedule` means that the
+maintenance may begin at once. It can never be moved to a later time.
+
+The current state is read first: a maintenance that has begun needs no call, and what Google would refuse is refused
+with a better message. The request ID is derived from the notice and its start, so that a repeated call is harmless. The
+operation is awaited for a short time, since it may fail at once; one that is still running counts as agreed, and may
+take as long as the maintenance.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -17,13 +26,17 @@ from haulout.api.maintenancenotice import MaintenanceNotice, NoticeStage
 from haulout.api.notice_reports import NoticeReport
 from haulout.api.objects import Node
 from haulout.core.backoff import Backoff
-from haulout.errors import CloudError, KubeError
+from haulout.errors import CloudError, KubeError, RescheduleRefused
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
-from haulout.providers import deduplication
-from haulout.providers.gcp import SOURCE, early_start
+from haulout.providers.gcp import SOURCE
 from haulout.providers.gcp.compute_api import NOT_FOUND, Compute, Document, Page, explain_error, is_retryable
-from haulout.providers.gcp.correlation import is_finished, reports_of_missing_machine, reports_of_upcoming
+from haulout.providers.gcp.correlation import (
+    is_finished,
+    is_planned_ahead,
+    reports_of_missing_machine,
+    reports_of_upcoming,
+)
 from haulout.providers.gcp.settings import GcpSettings
 from haulout.providers.gcp.upcoming_maintenance import (
     Machine,
@@ -33,9 +46,9 @@ from haulout.providers.gcp.upcoming_maintenance import (
     parse_provider_id,
     parse_upcoming,
 )
-from haulout.providers.notice_writer import NoticeWriter
+from haulout.providers.notice_writer import NoticeWriter, write_if_changed
 from haulout.providers.quarantine import Quarantine
-from haulout.providers.retry import Retrier
+from haulout.providers.retry import Retrier, await_with_timeout
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +57,10 @@ _MAX_PAGES = 1000
 _POLL_SOON_AFTER = timedelta(seconds=20)
 
 InstanceLocation = tuple[str, str, str]
+
+_REQUEST_NAMESPACE = uuid.UUID("7d1c6f0e-52a0-4a55-9b0c-6f3f0f5a3f5e")  # arbitrary, but must never change
+_OPERATION_TIMEOUT = timedelta(seconds=60)
+_UNAUTHORIZED = 401
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,9 +280,7 @@ class GcpComputeEventSource:
     async def _write(self, poll_round: PollRound, location: InstanceLocation, reports: Sequence[NoticeReport]) -> None:
         existing = poll_round.notices.get(location, {})
         for report in reports:
-            await deduplication.write_if_changed(
-                poll_round.notice_writer, existing.get(report.name), report, self.quarantine
-            )
+            await write_if_changed(poll_round.notice_writer, existing.get(report.name), report, self.quarantine)
 
 
 class GcpEarlyStartSource(GcpComputeEventSource):
@@ -276,7 +291,7 @@ class GcpEarlyStartSource(GcpComputeEventSource):
 
         Raise `RescheduleRefused` if it refuses, and another `ExternalError` if it does not answer.
         """
-        await early_start.start_early(self._compute, notice, retrier=self._retrier)
+        await start_early(self._compute, notice, retrier=self._retrier)
         self.poll_soon()
 
 
@@ -302,3 +317,78 @@ def _notices_by_location(notices: Sequence[MaintenanceNotice]) -> dict[InstanceL
         if location is not None:
             found.setdefault(location, {})[notice.name] = notice
     return found
+
+
+async def start_early(compute: Compute, notice: MaintenanceNotice, *, retrier: Retrier) -> None:
+    """Return once Google has agreed; raise `RescheduleRefused` if it refuses, `CloudError` if it does not answer."""
+    location = parse_provider_id(notice.spec.provider_id)
+    if location is None:
+        raise RescheduleRefused(
+            f"{notice.name}: {notice.spec.provider_id or 'nothing'} is not an instance of Google Cloud"
+        )
+    if not is_planned_ahead(notice):
+        raise RescheduleRefused(f"{notice.name}: it begins at once anyway; only planned maintenance can begin early")
+    try:
+        document = await retrier.call(lambda: compute.instance(*location), doing=f"asking for instance {location[2]}")
+        if _has_started(notice, *_parse_instance(notice, document, project=location[0])):
+            return
+        operation = await retrier.call(
+            lambda: compute.perform_maintenance(*location, request_id=_request_id(notice)),
+            doing=f"beginning {notice.name}",
+        )
+        problem = _operation_error(await _wait_for_operation(compute, location, operation))
+    except CloudError as error:
+        if is_retryable(error) or error.status == _UNAUTHORIZED:
+            raise
+        raise RescheduleRefused(f"{notice.name}: {explain_error(error)}") from error
+    if problem:
+        raise RescheduleRefused(f"{notice.name}: Google does not begin it: {problem}")
+
+
+def _parse_instance(
+    notice: MaintenanceNotice, document: Document, *, project: str
+) -> tuple[Machine, UpcomingMaintenance | None]:
+    status = document.get("resourceStatus")
+    try:
+        upcoming = parse_upcoming(status.get("upcomingMaintenance") if isinstance(status, Mapping) else None)
+        return parse_machine(document, project=project), upcoming
+    except UnreadableMaintenance as error:
+        raise RescheduleRefused(f"{notice.name}: the instance data of Google cannot be read: {error}") from error
+
+
+def _has_started(notice: MaintenanceNotice, machine: Machine, upcoming: UpcomingMaintenance | None) -> bool:
+    if not notice.spec.notice_id.startswith(f"{machine.number}-"):
+        raise RescheduleRefused(f"{notice.name}: the machine is gone, and another has its name")
+    if upcoming is None or upcoming.stage is NoticeStage.ENDED:
+        raise RescheduleRefused(f"{notice.name}: Google plans no maintenance of {machine.name} any more")
+    if upcoming.stage is NoticeStage.STARTED:
+        return True
+    if not upcoming.can_start_early:
+        raise RescheduleRefused(f"{notice.name}: Google does not let it begin early")
+    return False
+
+
+def _request_id(notice: MaintenanceNotice) -> str:
+    start = notice.spec.start
+    return str(uuid.uuid5(_REQUEST_NAMESPACE, f"{notice.uid} {'' if start is None else start.isoformat()}"))
+
+
+async def _wait_for_operation(compute: Compute, location: tuple[str, str, str], operation: Document) -> Document:
+    """Return the finished operation; if it does not finish in time, return it as it was."""
+    if operation.get("status") == "DONE" or not operation.get("name"):
+        return operation
+    project, zone, _ = location
+    pending = compute.operation(project, zone, str(operation["name"]))
+    try:
+        return await await_with_timeout(pending, doing="waiting for the operation", within=_OPERATION_TIMEOUT)
+    except CloudError as error:
+        if error.status in (0, NOT_FOUND) or is_retryable(error):
+            return operation
+        raise
+
+
+def _operation_error(operation: Document) -> str:
+    failed = operation.get("error")
+    errors = failed.get("errors") if isinstance(failed, Mapping) else None
+    messages = [item.get("message") or item.get("code") for item in errors or () if isinstance(item, Mapping)]
+    return "; ".join(str(item) for item in messages if item) or str(operation.get("httpErrorMessage") or "")

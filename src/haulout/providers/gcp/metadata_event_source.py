@@ -28,7 +28,6 @@ from haulout.api.notice_reports import NoticeReport
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
 from haulout.errors import CloudError, KubeError
-from haulout.providers import deduplication
 from haulout.providers.gcp import SOURCE
 from haulout.providers.gcp.correlation import (
     BOOT_ID,
@@ -50,7 +49,7 @@ from haulout.providers.gcp.upcoming_maintenance import (
     with_scheduling,
 )
 from haulout.providers.http_fetch import DECODE_ERRORS, Fetch, FetchedResponse
-from haulout.providers.notice_writer import NoticeWriter
+from haulout.providers.notice_writer import NoticeWriter, write_if_changed
 from haulout.providers.quarantine import Quarantine
 from haulout.providers.retry import LastAnswer, await_with_timeout
 
@@ -317,7 +316,7 @@ class GcpMetadataEventSource:
     async def _write(self, notice_writer: NoticeWriter, reports: Iterable[NoticeReport]) -> None:
         for report in list(reports):
             before = self._notices.get(report.name)
-            notice = await deduplication.write_if_changed(notice_writer, before, report, self.quarantine)
+            notice = await write_if_changed(notice_writer, before, report, self.quarantine)
             if notice is not None and notice is not before:
                 self.messages_processed += 1
                 self._notices[notice.name] = notice

@@ -14,8 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from haulout.errors import ConfigError
-from haulout.providers.endpoints import parse_endpoint
-from haulout.providers.environment import ENVIRONMENT, bool_variable, duration_variable
+from haulout.providers.environment import ENVIRONMENT, bool_variable, duration_variable, parse_endpoint
 
 COMPUTE, METADATA = "https://compute.googleapis.com", "http://169.254.169.254"  # an IP address needs no DNS
 CREDENTIALS_VARIABLE, METADATA_HOST_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS", "GCE_METADATA_HOST"

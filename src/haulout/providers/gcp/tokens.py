@@ -29,8 +29,13 @@ from haulout.errors import CloudError, ConfigError
 from haulout.providers.gcp import workload_identity_federation
 from haulout.providers.gcp.metadata_event_source import FLAVOR
 from haulout.providers.gcp.settings import CREDENTIALS_VARIABLE
-from haulout.providers.gcp.token_response import DOING, Token, parse_token
-from haulout.providers.gcp.workload_identity_federation import ExternalAccount, exchange_token
+from haulout.providers.gcp.workload_identity_federation import (
+    DOING,
+    ExternalAccount,
+    Token,
+    exchange_token,
+    parse_token,
+)
 from haulout.providers.http_fetch import DECODE_ERRORS, Fetch
 
 _TOKEN_URI = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address

@@ -8,13 +8,15 @@ on this machine. Google's Security Token Service exchanges it (RFC 8693). The re
 impersonate a service account if the file says so. No long-lived key is needed.
 
 External tokens that must be signed (AWS), or that an executable provides, are not supported.
+
+Parse responses to requests for an access token: the token, or the reason why there is none.
 """
 
 import base64
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -22,8 +24,7 @@ import msgspec
 from haulout.core import timestamps
 from haulout.core.clock import Clock
 from haulout.errors import CloudError
-from haulout.providers.gcp.token_response import DOING, Token, parse_fields, parse_token, token_error
-from haulout.providers.http_fetch import DECODE_ERRORS, Fetch
+from haulout.providers.http_fetch import DECODE_ERRORS, Fetch, FetchedResponse, retry_after
 
 TYPE = "external_account"
 _TOKEN_EXCHANGE_GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 - names, not secrets
@@ -37,6 +38,10 @@ _OK, _UNAUTHORIZED = 200, 401
 _MAX_FILE_BYTES = 1 << 16
 
 FetchFor = Callable[[str], Fetch]
+
+DOING = "getting a Google access token"
+_HTTP_OK = 200
+_MAX_LIFETIME_SECONDS = timedelta(hours=12).total_seconds()  # the longest lifetime that Google issues
 
 
 class TokenFormat(msgspec.Struct, frozen=True):
@@ -99,6 +104,13 @@ def parse_external_account(found: Mapping[str, Any]) -> ExternalAccount:
     if account.service_account_impersonation_url:
         _check_url(account.service_account_impersonation_url, "service_account_impersonation_url")
     return account
+
+
+class Token(NamedTuple):
+    """An access token and its remaining lifetime."""
+
+    value: str
+    expires_in: timedelta
 
 
 async def exchange_token(account: ExternalAccount, *, scope: str, fetch_for: FetchFor, clock: Clock) -> Token:
@@ -205,3 +217,42 @@ def _check_url(text: str, name: str, schemes: tuple[str, ...] = ("https",)) -> N
     url = urlsplit(text)
     if url.scheme not in schemes or not url.hostname:
         raise ValueError(f"expected an address with {' or '.join(schemes)} as {name}, found {text[:80]!r}")
+
+
+def parse_token(fetched: FetchedResponse, host: str) -> Token:
+    """Return the token in a response (RFC 6749); raise `CloudError`."""
+    fields = parse_fields(fetched, host)
+    value, expires_in = fields.get("access_token"), fields.get("expires_in")
+    if not isinstance(value, str) or not value:
+        raise token_error(fetched, host)
+    return Token(
+        value,
+        timedelta(seconds=min(max(expires_in, 0), _MAX_LIFETIME_SECONDS) if isinstance(expires_in, int | float) else 0),
+    )
+
+
+def parse_fields(fetched: FetchedResponse, host: str) -> dict[str, Any]:
+    """Return the fields of a successful response; raise `CloudError`."""
+    if fetched.status != _HTTP_OK:
+        raise token_error(fetched, host)
+    return _decode(fetched)
+
+
+def token_error(fetched: FetchedResponse, host: str) -> CloudError:
+    """Return the error of a response, in OAuth's format or in that of Google's APIs."""
+    fields = _decode(fetched)
+    error: Any = fields.get("error")
+    description: Any = fields.get("error_description")
+    if isinstance(error, dict):
+        error, description = error.get("status"), error.get("message")
+    reason = description or fetched.body.decode("utf-8", "replace").strip()[:200] or "no reason given"
+    code = error if isinstance(error, str) else ""
+    problem = f"{host} issued no token: {reason}"
+    return CloudError(problem, doing=DOING, status=fetched.status, code=code, retry_after=retry_after(fetched))
+
+
+def _decode(fetched: FetchedResponse) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(fetched.body, type=dict[str, Any])
+    except DECODE_ERRORS:
+        return {}

@@ -19,8 +19,7 @@ from haulout.api.notice_reports import NoticeReport
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
 from haulout.errors import ApiError, CloudError, KubeError
-from haulout.providers.deduplication import write_if_changed
-from haulout.providers.notice_writer import NoticeWriter
+from haulout.providers.notice_writer import NoticeWriter, write_if_changed
 from haulout.providers.oci import SOURCE
 from haulout.providers.oci.api import NOT_FOUND, Compute, Document
 from haulout.providers.oci.correlation import Occurrences, last_heard_at, maintenance_of, report_for

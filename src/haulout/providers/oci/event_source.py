@@ -21,7 +21,7 @@ from haulout.providers.notice_writer import NoticeWriter
 from haulout.providers.oci import SOURCE
 from haulout.providers.oci.api import Compute, Document, Streaming
 from haulout.providers.oci.compute_reconciler import ComputeReconciler
-from haulout.providers.oci.cronjob_adoption import CronJobAdoption
+from haulout.providers.oci.handler_cronjobs import CronJobAdoption
 from haulout.providers.oci.stream_consumer import ConsumerOptions, StreamConsumer
 from haulout.providers.quarantine import Quarantine
 from haulout.providers.retry import LastAnswer, await_with_timeout

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from haulout.errors import ConfigError
-from haulout.providers.endpoints import parse_endpoint
+from haulout.providers.environment import parse_endpoint
 
 _STREAM, _DOCUMENTED_STREAM, _ENDPOINT = "WD_STREAM_OCID", "WD_STREAM_ID", "WD_STREAM_ENDPOINT"
 _COMPARTMENTS, _AUTH, _REGION = "HAULOUT_OCI_COMPARTMENTS", "HAULOUT_OCI_AUTH", "HAULOUT_OCI_REGION"

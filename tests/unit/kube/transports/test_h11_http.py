@@ -284,7 +284,7 @@ def test_an_agent_loads_neither_aiohttp_nor_what_drains() -> None:
     """What it imports is in the memory of every node."""
     code = (
         "import sys, haulout.cli.agent, haulout.app.agent, haulout.app.logs, haulout.cli.asyncio_runner;"
-        "import haulout.providers.azure.early_start, haulout.httpserver.metrics;"
+        "import haulout.providers.azure.event_source, haulout.httpserver.metrics;"
         "print(*sorted(it for it in sys.modules if it in ('aiohttp', 'uvloop', 'email')"
         " or it.startswith(('haulout.drain', 'haulout.controllers.profiles', "
         "'haulout_sandbox', 'haulout.httpserver.', 'haulout.dashboard', 'haulout.webhook'))))"

@@ -15,8 +15,8 @@ from haulout.core.clock import Clock, RealClock
 from haulout.errors import CloudError, ConfigError, HauloutError
 from haulout.httpserver.metrics import Exposition
 from haulout.kube.transports.h11_client import FetchedResponse
-from haulout.providers.agent import event_source_factory, health
-from haulout.providers.agent.cloud_detection import detect_cloud
+from haulout.providers.agent import health
+from haulout.providers.agent.agent import CLOUDS, detect_cloud, metadata_services
 from haulout.providers.agent.metrics import AgentMetrics
 from haulout.providers.azure.event_source import AzureEventSource
 from haulout.providers.http_fetch import Fetch, http_fetch
@@ -110,7 +110,7 @@ def test_what_makes_no_sense_is_said_before_anything_is_asked(tmp_path: Path) ->
 
 
 def test_every_cloud_that_can_be_chosen_can_be_detected() -> None:
-    assert set(event_source_factory.metadata_services({})) == set(event_source_factory.CLOUDS)
+    assert set(metadata_services({})) == set(CLOUDS)
 
 
 class FakeHealth:

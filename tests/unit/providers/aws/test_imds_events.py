@@ -8,8 +8,14 @@ from hypothesis import strategies as some
 
 from haulout.api.maintenancenotice import MaintenanceKind, NoticeStage
 from haulout.errors import ConfigError
-from haulout.providers.aws import agent_settings
-from haulout.providers.aws.imds_events import ParseImds, parse_events, parse_rebalance, parse_spot, parse_target_state
+from haulout.providers.aws import settings
+from haulout.providers.aws.imds_event_source import (
+    ParseImds,
+    parse_events,
+    parse_rebalance,
+    parse_spot,
+    parse_target_state,
+)
 from haulout.providers.aws.instance_events import EventType, UnreadableEvent
 
 ONE = "i-0aaa1111bbb22222c"
@@ -82,21 +88,21 @@ def test_no_bytes_raise_anything_else(body: bytes, read: ParseImds) -> None:
 
 
 def test_all_events_are_asked_for_unless_they_are_switched_off() -> None:
-    assert set(agent_settings.read({}).event_types) == {
+    assert set(settings.read_agent_settings({}).event_types) == {
         EventType.SPOT,
         EventType.SCHEDULED_EVENT,
         EventType.TARGET_LIFECYCLE_STATE,
         EventType.REBALANCE,
     }
     off = {"ENABLE_REBALANCE_MONITORING": "false", "ENABLE_ASG_LIFECYCLE_DRAINING": "0"}
-    assert set(agent_settings.read(off).event_types) == {EventType.SPOT, EventType.SCHEDULED_EVENT}
-    assert EventType.REBALANCE in agent_settings.read({**off, "ENABLE_REBALANCE_DRAINING": "true"}).event_types
+    assert set(settings.read_agent_settings(off).event_types) == {EventType.SPOT, EventType.SCHEDULED_EVENT}
+    assert EventType.REBALANCE in settings.read_agent_settings({**off, "ENABLE_REBALANCE_DRAINING": "true"}).event_types
 
 
 def test_the_address_is_ours_or_else_the_handlers() -> None:
     theirs = {"INSTANCE_METADATA_URL": "http://[::1]:80/"}
-    assert agent_settings.read(theirs).metadata == "http://[::1]:80"
-    assert agent_settings.read({**theirs, "HAULOUT_AWS_METADATA": "http://a"}).metadata == "http://a"
+    assert settings.read_agent_settings(theirs).metadata == "http://[::1]:80"
+    assert settings.read_agent_settings({**theirs, "HAULOUT_AWS_METADATA": "http://a"}).metadata == "http://a"
 
 
 @pytest.mark.parametrize(
@@ -118,4 +124,4 @@ def test_the_address_is_ours_or_else_the_handlers() -> None:
 )
 def test_what_makes_no_sense_is_said(environ: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        agent_settings.read(environ)
+        settings.read_agent_settings(environ)

@@ -11,7 +11,7 @@ from haulout.core.clock import Clock
 from haulout.errors import RescheduleRefused
 from haulout.kube.patches import merge_patch
 from haulout.kube.transport import Request, Response, Stream, Transport
-from haulout.providers.azure.early_start import AzureEarlyStartSource
+from haulout.providers.azure.event_source import AzureEarlyStartSource
 from support.clouds.azure import HOUR, MINUTE, SECOND, AzureWorld, an_azure_world, vm_name
 
 N1, N2 = vm_name("n1"), vm_name("n2")

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from haulout.providers.gcp import compute_api, settings
-from haulout.providers.gke import labels
+from haulout.providers.gke import event_source
 from haulout.providers.gke import settings as gke_settings
 
 ROOT = Path(__file__).parents[4]
@@ -33,5 +33,11 @@ def test_what_the_page_says_of_errors_is_what_is_said() -> None:
 
 
 def test_each_label_that_counts_is_told_of() -> None:
-    names = (labels.START, labels.LATEST_START, labels.ACTIVE, labels.TERMINATING, labels.PERFORM)
+    names = (
+        event_source.START,
+        event_source.LATEST_START,
+        event_source.ACTIVE,
+        event_source.TERMINATING,
+        event_source.PERFORM,
+    )
     assert [variable for variable in names if f"`{variable}" not in PAGE] == []

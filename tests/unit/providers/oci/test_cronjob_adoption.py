@@ -11,8 +11,13 @@ from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, NoticePhase, Noti
 from haulout.api.resources import NAMESPACES, NODES
 from haulout.core.clock import Clock
 from haulout.kube.patches import merge_patch
-from haulout.providers.oci.cronjob_adoption import ADOPTED_FROM_ANNOTATION, ADOPTED_LABEL, NOTICE_ANNOTATION
-from haulout.providers.oci.handler_cronjobs import CRON_JOBS, CronJob
+from haulout.providers.oci.handler_cronjobs import (
+    ADOPTED_FROM_ANNOTATION,
+    ADOPTED_LABEL,
+    CRON_JOBS,
+    NOTICE_ANNOTATION,
+    CronJob,
+)
 from haulout_sandbox.event_loops.virtual_time import VirtualClock, run_virtual
 from support.builders.objects import a_namespace, a_node
 from support.clouds.oci import DAY, HOUR, MINUTE, SECOND, OciWorld, an_oci_world

@@ -25,8 +25,7 @@ from haulout.errors import RescheduleRefused
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.patches import merge_patch
 from haulout.kube.reflector import ListWatch
-from haulout.providers.gke.event_source import GkeEarlyStartSource
-from haulout.providers.gke.labels import ACTIVE, LATEST_START, PERFORM, START, TERMINATING
+from haulout.providers.gke.event_source import ACTIVE, LATEST_START, PERFORM, START, TERMINATING, GkeEarlyStartSource
 from haulout.providers.notice_writer import NoticeWriter
 from support.builders.objects import a_node
 from support.clouds.gcp import GcpWorld, a_gcp_world
