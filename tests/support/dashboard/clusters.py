@@ -8,8 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from haulout.api.clusterapi import ClusterKey
-from haulout.controllers.clusterapi.cluster_budget import LimitUsage
-from haulout.controllers.clusterapi.cluster_limits import parse_limit
+from haulout.controllers.clusterapi.cluster_budget import LimitUsage, parse_limit
 from haulout.controllers.clusterapi.status import (
     ConnectionState,
     MachineRequestStatus,

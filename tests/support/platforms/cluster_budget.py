@@ -11,8 +11,7 @@ from random import Random
 from haulout.api import clusterapi
 from haulout.api.clusterapi import ENABLED, MAINTENANCE, REQUESTED, TRUE, ClusterKey, Machine
 from haulout.api.objects import RawObject
-from haulout.controllers.clusterapi.cluster_budget import LimitedClusterBudget
-from haulout.controllers.clusterapi.cluster_limits import ClusterLimit, parse_limit
+from haulout.controllers.clusterapi.cluster_budget import ClusterLimit, LimitedClusterBudget, parse_limit
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch

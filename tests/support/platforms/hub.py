@@ -37,9 +37,9 @@ from haulout.api.clusterapi import (
 )
 from haulout.api.objects import RawObject
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, SECRETS, Resource
+from haulout.controllers.clusterapi.cluster_accessor import ClientFactory
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget
 from haulout.controllers.clusterapi.controller import ClusterApiController
-from haulout.controllers.clusterapi.remote.client import ClientFactory
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.controllers.clusterapi.status import WorkloadClusterStatus
 from haulout.core.clock import Clock

@@ -25,9 +25,8 @@ from haulout.api.clusterapi import (
 )
 from haulout.api.objects import Node, RawObject
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, Resource
-from haulout.controllers.clusterapi.metal3 import controller
-from haulout.controllers.clusterapi.metal3.controller import Metal3Controller
-from haulout.controllers.clusterapi.metal3.decision import Metal3Settings
+from haulout.controllers.clusterapi import metal3
+from haulout.controllers.clusterapi.metal3 import Metal3Controller, Metal3Settings
 from haulout.core.clock import Clock
 from haulout.errors import AlreadyExists
 from haulout.kube import rbac
@@ -52,7 +51,7 @@ _HUB_PERMISSIONS = (
     Permission(("list", "watch"), "", "nodes", None, "watch nodes"),
     Permission(("create", "patch"), "events.k8s.io", "events", None, "record events"),
 )
-PERMISSIONS = rbac.without_redundant((*controller.permissions(), *_HUB_PERMISSIONS))
+PERMISSIONS = rbac.without_redundant((*metal3.permissions(), *_HUB_PERMISSIONS))
 
 
 class BareMetalCluster:

@@ -13,7 +13,7 @@ import pytest
 
 from haulout.api.objects import Node
 from haulout.api.resources import NODES
-from haulout.controllers.clusterapi.remote.cluster_accessor import strip_node, stripped_node_bytes
+from haulout.controllers.clusterapi.cluster_accessor import strip_node, stripped_node_bytes
 from haulout.core.clock import RealClock
 from haulout.core.memory import MemoryQuota
 from haulout.errors import KubeError, LimitExceeded

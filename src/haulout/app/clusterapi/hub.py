@@ -16,9 +16,9 @@ from haulout.app.clusterapi.hub_components import open_hub_components
 from haulout.app.clusterapi.hub_dashboard import run_hub_dashboard
 from haulout.app.clusterapi.hub_status import HubStatus
 from haulout.app.replica import ReplicaSettings, serve_replica
+from haulout.controllers.clusterapi.cluster_accessor import ClientFactory, network_client_factory
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, new_cluster_budget
 from haulout.controllers.clusterapi.controller import EVENT_REPORTER, ClusterApiController, ClusterApiNotServed
-from haulout.controllers.clusterapi.remote.client import ClientFactory, network_client_factory
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.core.clock import Clock
 from haulout.core.memory import memory_limit

@@ -16,9 +16,8 @@ from typing import Any
 from haulout.api.clusterapi import Cluster, Machine
 from haulout.app.clusterapi.hub_status import HubStatus
 from haulout.controllers.clusterapi.controller import ClusterApiController
-from haulout.controllers.clusterapi.drainrules.informer import MachineDrainRuleInformer
-from haulout.controllers.clusterapi.metal3.controller import Metal3Controller
-from haulout.controllers.clusterapi.metal3.decision import Metal3Settings
+from haulout.controllers.clusterapi.machine_drain_rules import MachineDrainRuleInformer
+from haulout.controllers.clusterapi.metal3 import Metal3Controller, Metal3Settings
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.kube.client import Client
 from haulout.kube.recorder import EventRecorder

@@ -16,7 +16,7 @@ from haulout.app import replica_metrics as replica
 from haulout.app.supervisor import Supervisor
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, LimitedClusterBudget
 from haulout.controllers.clusterapi.controller import ClusterApiController
-from haulout.controllers.clusterapi.metal3.controller import Metal3Controller
+from haulout.controllers.clusterapi.metal3 import Metal3Controller
 from haulout.controllers.clusterapi.metrics import ClusterApiMetrics
 from haulout.controllers.clusterapi.status import ConnectionState, MaintenanceState, WorkloadClusterStatus
 from haulout.core.metrics import MetricVec

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from haulout.api.clusterapi import ClusterKey
-from haulout.controllers.clusterapi.remote.client import ClientFactory
+from haulout.controllers.clusterapi.cluster_accessor import ClientFactory
 from haulout.core.clock import Clock
 from haulout.errors import UsageError
 from haulout.kube.client import Client

@@ -63,7 +63,7 @@ def _time_limit_option(_ctx: click.Context, _: click.Parameter, text: str | None
 
 def check_cluster_budget(limits: tuple[str, ...]) -> tuple[str, ...]:
     """Return the limits unchanged; raise `ValueError` if one is invalid."""
-    from haulout.controllers.clusterapi.cluster_limits import parse_limit
+    from haulout.controllers.clusterapi.cluster_budget import parse_limit
 
     for text in limits:
         parse_limit(text)

@@ -17,10 +17,19 @@ Nothing checks the nodes of deleted clusters any more. When a limit is exhausted
 slots are listed: if no Machine is enabled or has the pre-drain hook, the slot no longer counts.
 
 While the management cluster cannot be reached, nothing new begins, and the reason says so.
+
+Limits on the number of clusters in maintenance at once: of all, or of those whose Cluster object has certain labels.
+
+    limit = parse_limit("2")                      # of all clusters
+    limit = parse_limit("env=prod:1")             # of those with that label; any selector as for `kubectl -l`
+    limit.selects({"env": "prod"})
+
+All limits apply together.
 """
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,11 +37,11 @@ from typing import Protocol
 
 from haulout.api import clusterapi
 from haulout.api.clusterapi import PRE_DRAIN_HOOK, ClusterKey
-from haulout.controllers.clusterapi.cluster_limits import ClusterLimit, parse_limit
 from haulout.errors import KubeError, NotFound
 from haulout.kube.client import Client
 from haulout.kube.discovery import serves
 from haulout.kube.rbac import Permission
+from haulout.kube.selectors import EVERYTHING, Selector, SelectorError, parse
 from haulout.kube.slot_ledger import CONFIG_MAPS, Slot, SlotLedger, SlotLimit, ledger_name
 
 log = logging.getLogger(__name__)
@@ -41,6 +50,9 @@ LEDGER_NAME = "clusters-in-maintenance"
 _CACHE_TTL = timedelta(minutes=1)  # for the labels of a Cluster, and for the check whether a slot is in use
 
 Labels = Mapping[str, str]
+
+_NUMBER = re.compile(r"[1-9][0-9]{0,5}")
+_MAX_NAMES = 5  # names in an error message
 
 
 class ClusterBudget(Protocol):
@@ -74,6 +86,47 @@ def new_cluster_budget(client: Client, limit_texts: Sequence[str], *, namespace:
     """Return the budget for limits as given on the command line; without limits every cluster may begin."""
     limits = tuple(map(parse_limit, limit_texts))
     return LimitedClusterBudget(client, limits=limits, namespace=namespace) if limits else UnlimitedClusterBudget()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLimit:
+    """At most `max_clusters` of the selected clusters."""
+
+    max_clusters: int
+    selector: Selector = EVERYTHING
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a cluster whose Cluster object has these labels counts."""
+        return self.selector.matches(labels)
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether the limit depends on labels of the Cluster object."""
+        return self.selector != EVERYTHING
+
+    @property
+    def name(self) -> str:
+        """The selected clusters, for users: the selector, or `all clusters`."""
+        return str(self.selector) if self.needs_labels else "all clusters"
+
+    def __str__(self) -> str:
+        """Format the limit: `at most 1 cluster with env=prod`."""
+        return (
+            f"at most {self.max_clusters} {'cluster' if self.max_clusters == 1 else 'clusters'}{self._selector_suffix}"
+        )
+
+    def exhausted_message(self, holders: Sequence[str]) -> str:
+        """Return why the limit is exhausted: `2 of 2 clusters are in maintenance: team-a/prod, team-b/prod`."""
+        verb = "is" if len(holders) == 1 else "are"
+        noun = "cluster" if self.max_clusters == 1 else "clusters"
+        return (
+            f"{len(holders)} of {self.max_clusters} {noun}{self._selector_suffix} "
+            f"{verb} in maintenance: {_join_names(holders)}"
+        )
+
+    @property
+    def _selector_suffix(self) -> str:
+        return f" with {self.selector}" if self.needs_labels else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,3 +337,23 @@ def _slot_counter(limit: ClusterLimit, labels: Mapping[str, Labels]) -> Callable
 def _parse_key(name: str) -> ClusterKey:
     namespace, _, cluster = name.partition("/")
     return ClusterKey(namespace, cluster)
+
+
+def parse_limit(text: str) -> ClusterLimit:
+    """Parse a limit; raise ValueError with what was expected."""
+    selector_text, _, number = text.strip().rpartition(":")
+    if not _NUMBER.fullmatch(number.strip()):
+        raise ValueError(f"expected a number of clusters such as 2, or env=prod:1, found {text!r}")
+    if ":" in text and not selector_text.strip():
+        raise ValueError(f"expected labels before the colon, as in env=prod:1, found {text!r}")
+    try:
+        return ClusterLimit(int(number), parse(selector_text))
+    except SelectorError as error:
+        raise ValueError(
+            f"expected labels before the colon, as in env=prod:1, found {selector_text!r}: {error}"
+        ) from None
+
+
+def _join_names(names: Sequence[str]) -> str:
+    remaining = len(names) - _MAX_NAMES
+    return ", ".join((*names[:_MAX_NAMES], *((f"and {remaining} more",) if remaining > 0 else ())))

@@ -15,9 +15,9 @@ from datetime import timedelta
 from haulout.api import clusterapi
 from haulout.api.clusterapi import PRE_DRAIN_HOOK, VERSIONS, Cluster, ClusterKey, Machine
 from haulout.api.objects import Node
+from haulout.controllers.clusterapi.cluster_accessor import ClientFactory
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, UnlimitedClusterBudget
 from haulout.controllers.clusterapi.metrics import ClusterApiMetrics
-from haulout.controllers.clusterapi.remote.client import ClientFactory
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.controllers.clusterapi.status import WorkloadClusterStatus
 from haulout.controllers.clusterapi.workload_cluster import DrainRulesLookup, ManagementContext, WorkloadCluster

@@ -8,7 +8,7 @@
 This is the protocol of the runtime-extension-maintenance-controller. In addition, an approval counts only for the
 request that it was given for. Labels alone cannot show that. So the controller writes a new request only while the node
 has no approval, and records the request on the node in the same patch
-(`haulout.controllers.clusterapi.node_request`): any later approval belongs to that request. An old approval is reported
+(`haulout.controllers.clusterapi.observation`): any later approval belongs to that request. An old approval is reported
 to users or removed (`OldApprovals`).
 
 The two requests are in `haulout.controllers.clusterapi.machine_deletion` and
@@ -33,23 +33,21 @@ from haulout.api.objects import Node
 from haulout.controllers.clusterapi import messages
 from haulout.controllers.clusterapi.machine_deletion import decide_deletion, decide_unmanaged, decide_without_node
 from haulout.controllers.clusterapi.machine_maintenance import decide_maintenance
-from haulout.controllers.clusterapi.node_request import (
+from haulout.controllers.clusterapi.messages import request_status
+from haulout.controllers.clusterapi.observation import (
     APPROVED_REQUEST,
     DELETION_REQUEST,
     MAINTENANCE_REQUEST,
-    NodeRequest,
-    read_request,
-)
-from haulout.controllers.clusterapi.observation import (
     Decision,
     DesiredValues,
     MetadataChange,
+    NodeRequest,
     Observation,
     PartialDecision,
     PendingEvent,
     metadata_change,
+    read_request,
 )
-from haulout.controllers.clusterapi.pending_request import request_status
 from haulout.controllers.clusterapi.status import MachineRequestStatus, RequestType
 
 _REQUESTS = {MACHINE_DELETED: DELETION_REQUEST, MACHINE_MAINTENANCE: MAINTENANCE_REQUEST}

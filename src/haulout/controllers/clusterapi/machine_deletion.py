@@ -10,19 +10,17 @@ from datetime import datetime
 from haulout.api.clusterapi import APPROVE_DELETION, MACHINE_DELETED, PRE_DRAIN_HOOK, PRE_DRAIN_HOOK_OWNER, TRUE
 from haulout.api.objects import Node
 from haulout.controllers.clusterapi import messages
-from haulout.controllers.clusterapi.node_request import DELETION_RELEASED, DELETION_REQUEST, NodeRequest, request_for
+from haulout.controllers.clusterapi.messages import is_requested, pending_decision, request_status, with_status_event
 from haulout.controllers.clusterapi.observation import (
+    DELETION_RELEASED,
+    DELETION_REQUEST,
     DesiredValues,
+    NodeRequest,
     Observation,
     PartialDecision,
     PendingEvent,
     ReleaseReason,
-)
-from haulout.controllers.clusterapi.pending_request import (
-    is_requested,
-    pending_decision,
-    request_status,
-    with_status_event,
+    request_for,
 )
 from haulout.controllers.clusterapi.settings import OldApprovals
 from haulout.controllers.clusterapi.status import RequestType

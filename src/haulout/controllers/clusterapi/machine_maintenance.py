@@ -10,13 +10,16 @@ from datetime import datetime
 from haulout.api.clusterapi import APPROVE_MAINTENANCE, APPROVED, MACHINE_MAINTENANCE, MAINTENANCE, REQUESTED, TRUE
 from haulout.api.objects import Node
 from haulout.controllers.clusterapi import messages
-from haulout.controllers.clusterapi.node_request import APPROVED_REQUEST, MAINTENANCE_REQUEST, NodeRequest, request_for
-from haulout.controllers.clusterapi.observation import DesiredValues, Observation, PartialDecision, PendingEvent
-from haulout.controllers.clusterapi.pending_request import (
-    is_requested,
-    pending_decision,
-    request_status,
-    with_status_event,
+from haulout.controllers.clusterapi.messages import is_requested, pending_decision, request_status, with_status_event
+from haulout.controllers.clusterapi.observation import (
+    APPROVED_REQUEST,
+    MAINTENANCE_REQUEST,
+    DesiredValues,
+    NodeRequest,
+    Observation,
+    PartialDecision,
+    PendingEvent,
+    request_for,
 )
 from haulout.controllers.clusterapi.settings import OldApprovals
 from haulout.controllers.clusterapi.status import RequestType

@@ -1,10 +1,21 @@
-"""Messages for users: in events, in the log, and in the status of a Machine."""
+"""Messages for users: in events, in the log, and in the status of a Machine.
 
+Status and events of a Machine that waits for its node: what deletion and maintenance share. Pure.
+"""
+
+from dataclasses import replace
 from datetime import datetime
 
-from haulout.api.clusterapi import ENABLED, MAINTENANCE, MAINTENANCE_STATE, PAUSED
+from haulout.api.clusterapi import ENABLED, MAINTENANCE, MAINTENANCE_STATE, PAUSED, TRUE
 from haulout.api.objects import Node
-from haulout.controllers.clusterapi.observation import Observation, ReleaseReason
+from haulout.controllers.clusterapi.observation import (
+    NodeRequest,
+    Observation,
+    PartialDecision,
+    PendingEvent,
+    ReleaseReason,
+)
+from haulout.controllers.clusterapi.status import MachineRequestStatus, RequestType
 from haulout.core import duration
 
 OPTED_OUT = f"label {ENABLED} is not true: its deletion is no longer held"
@@ -20,7 +31,7 @@ def old_approval(node: Node, label: str) -> str:
     return f"{premise}: remove the label, or let the profile that set it do so; then the node is prepared"
 
 
-def overdue(reason: str, since: datetime) -> str:
+def overdue_message(reason: str, since: datetime) -> str:
     return f"{reason}; it was requested at {since:%Y-%m-%d %H:%M} UTC"
 
 
@@ -78,3 +89,61 @@ def released(release: str, observation: Observation) -> str:
         ReleaseReason.NOT_MANAGED: f"node {node} has no label {MAINTENANCE_STATE}: no profile would prepare it",
     }
     return next((text for candidate, text in texts.items() if candidate == release), "its deletion is no longer held")
+
+
+def is_requested(node: Node, request: NodeRequest | None, *, label: str, annotation: str) -> bool:
+    """Return whether a node has a request; without the annotation, a controller without annotations wrote it."""
+    return node.metadata.labels.get(label) == TRUE and (
+        request is not None or annotation not in node.metadata.annotations
+    )
+
+
+def request_status(
+    observation: Observation,
+    request_type: RequestType,
+    reason: str,
+    *,
+    since: datetime | None,
+    until: datetime | None = None,
+    is_approved: bool = False,
+) -> MachineRequestStatus:
+    return MachineRequestStatus(
+        name=observation.machine.name,
+        node=observation.machine.node,
+        request_type=request_type,
+        is_approved=is_approved,
+        reason=reason,
+        since=since,
+        until=until,
+    )
+
+
+def pending_decision(
+    observation: Observation, status: MachineRequestStatus, *, since: datetime | None
+) -> PartialDecision:
+    """Return the decision that waits with this status; it becomes overdue some time after `since`, if given."""
+    overdue = None if since is None else since + observation.settings.overdue_after
+    requeue_times = [
+        instant for instant in (status.until, overdue) if instant is not None and instant > observation.now
+    ]
+    part = PartialDecision(status=status, requeue_at=min(requeue_times, default=None))
+    if since is None or overdue is None or overdue > observation.now:
+        return part
+    return replace(
+        part,
+        status_events=(
+            PendingEvent(reason="ApprovalOverdue", note=overdue_message(status.reason, since), is_warning=True),
+        ),
+    )
+
+
+def with_status_event(part: PartialDecision, reason: str, *, is_warning: bool = False) -> PartialDecision:
+    """Return the decision with an event for its status; a warning is recorded on the node, too."""
+    note = "" if part.status is None else part.status.reason
+    return replace(
+        part,
+        status_events=(
+            PendingEvent(reason=reason, note=note, is_warning=is_warning, on_node=is_warning),
+            *part.status_events,
+        ),
+    )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from haulout.controllers.clusterapi.cluster_budget import LimitUsage
-from haulout.controllers.clusterapi.metal3.controller import HostPowerCounts
+from haulout.controllers.clusterapi.metal3 import HostPowerCounts
 from haulout.controllers.clusterapi.observation import ReleaseReason
 from haulout.controllers.clusterapi.status import ConnectionState, MaintenanceState, RequestType, WorkloadClusterStatus
 from haulout.core.metrics import Metric, MetricKind, MetricVec

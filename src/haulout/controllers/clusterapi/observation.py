@@ -1,18 +1,30 @@
-"""The observation of a Machine and its node that a decision is made from, and the decision."""
+"""The observation of a Machine and its node that a decision is made from, and the decision.
+
+Records beside the protocol's labels that tell an approval of this request from an older one. On a Node, written in the
+same patch as the request: its Machine, and when it was requested. On a Machine: which request was approved, and that
+its deletion is no longer held.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from haulout.api.clusterapi import Machine
-from haulout.api.objects import Node, Object
+from haulout.api.objects import Base, Node, Object
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.controllers.clusterapi.status import MachineRequestStatus
 from haulout.kube.patches import Patch, merge_patch
 
 DesiredValues = Mapping[str, str | None]  # by key; None: the key must be absent
+
+DELETION_REQUEST = "haulout.dev/machine-deletion-ask"  # annotation of a Node
+MAINTENANCE_REQUEST = "haulout.dev/machine-maintenance-ask"  # annotation of a Node
+APPROVED_REQUEST = "haulout.dev/machine-maintenance-approved"  # annotation of a Machine: the approved request
+DELETION_RELEASED = "haulout.dev/machine-deletion-released"  # annotation of a Machine: why its deletion is not held
 
 
 class ReleaseReason(StrEnum):
@@ -137,3 +149,37 @@ class Decision:
     events: tuple[PendingEvent, ...] = ()  # about what is written
     status_events: tuple[PendingEvent, ...] = ()  # about the status, recorded once
     requeue_at: datetime | None = None
+
+
+class NodeRequest(Base, frozen=True):
+    """A request to prepare a node."""
+
+    machine: str  # its uid
+    since: datetime
+
+    @property
+    def annotation_value(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    @property
+    def identity(self) -> str:
+        """Identifies this request among those for the same Machine."""
+        return self.since.astimezone(UTC).isoformat()
+
+
+def read_request(node: Node, key: str) -> NodeRequest | None:
+    """Return the request in an annotation of a node; None if it is absent or invalid."""
+    value = node.metadata.annotations.get(key)
+    if not value:
+        return None
+    try:
+        request = msgspec.json.decode(value, type=NodeRequest)
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return None
+    return request if request.since.tzinfo is not None else None
+
+
+def request_for(node: Node, key: str, machine: Machine) -> NodeRequest | None:
+    """Return the request for this Machine; None if it is absent, invalid or for another Machine."""
+    request = read_request(node, key)
+    return request if request is not None and request.machine == machine.uid else None

@@ -6,9 +6,7 @@ less, grant by namespace.
 """
 
 from haulout.api.clusterapi import EXTENSION_LEASE, GROUP
-from haulout.controllers.clusterapi import cluster_budget
-from haulout.controllers.clusterapi.drainrules import annotation
-from haulout.controllers.clusterapi.metal3 import controller
+from haulout.controllers.clusterapi import cluster_budget, machine_drain_rules, metal3
 from haulout.kube import leases
 from haulout.kube.rbac import Permission
 
@@ -24,8 +22,8 @@ def permissions(*, namespace: str, with_metal3: bool = False) -> tuple[Permissio
             ("get", *_WATCH, "patch"), GROUP, "machines", None, "hold deletions of Machines, and approve maintenance"
         ),
         Permission(_WATCH, GROUP, "clusters", None, "watch which clusters are deleted or paused"),
-        *annotation.permissions(),
-        *(controller.permissions() if with_metal3 else ()),
+        *machine_drain_rules.permissions(),
+        *(metal3.permissions() if with_metal3 else ()),
         Permission(("get", "watch"), "", "secrets", None, "read the kubeconfigs of workload clusters"),
         Permission(("create", "patch"), "events.k8s.io", "events", None, _EVENTS_PURPOSE),
         *cluster_budget.permissions(namespace),

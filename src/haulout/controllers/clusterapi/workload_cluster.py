@@ -15,13 +15,11 @@ from haulout.api.clusterapi import CLUSTER_NAME, Cluster, ClusterKey, Machine
 from haulout.api.objects import Node
 from haulout.api.resources import NODES, Resource
 from haulout.controllers.clusterapi import messages
+from haulout.controllers.clusterapi.cluster_accessor import ClientFactory, ClusterAccessor, strip_node
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget
 from haulout.controllers.clusterapi.decision import decide, requests_on, withdraw_requests
 from haulout.controllers.clusterapi.metrics import ClusterApiMetrics
-from haulout.controllers.clusterapi.node_request import NodeRequest
-from haulout.controllers.clusterapi.observation import Decision, MetadataChange, Observation, PendingEvent
-from haulout.controllers.clusterapi.remote.client import ClientFactory
-from haulout.controllers.clusterapi.remote.cluster_accessor import ClusterAccessor, strip_node
+from haulout.controllers.clusterapi.observation import Decision, MetadataChange, NodeRequest, Observation, PendingEvent
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.controllers.clusterapi.status import ConnectionState, MachineRequestStatus, WorkloadClusterStatus
 from haulout.errors import Conflict, KubeError, NotFound

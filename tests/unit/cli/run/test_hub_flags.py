@@ -67,7 +67,7 @@ def test_both_command_lines_validate_budgets_in_one_place(
     def refuse(text: str) -> None:
         raise ValueError(f"refused {text}")
 
-    monkeypatch.setattr("haulout.controllers.clusterapi.cluster_limits.parse_limit", refuse)
+    monkeypatch.setattr("haulout.controllers.clusterapi.cluster_budget.parse_limit", refuse)
     assert remc("-cluster-budget=2") == 2
     assert "-cluster-budget: refused 2" in capsys.readouterr().err
     assert call("run", "--mode", "management", "--cluster-budget", "2") == 2

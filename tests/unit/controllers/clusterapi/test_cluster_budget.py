@@ -13,8 +13,8 @@ from haulout.controllers.clusterapi.cluster_budget import (
     LimitedClusterBudget,
     LimitUsage,
     UnlimitedClusterBudget,
+    parse_limit,
 )
-from haulout.controllers.clusterapi.cluster_limits import parse_limit
 from haulout.core.clock import Clock
 from haulout.kube.patches import merge_patch
 from haulout.kube.slot_ledger import ledger_name

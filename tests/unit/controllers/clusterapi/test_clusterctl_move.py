@@ -11,7 +11,7 @@ import pytest
 from haulout.api.clusterapi import DELETE_FOR_MOVE, MACHINE_DELETED, MACHINE_MAINTENANCE, PAUSED
 from haulout.api.objects import RawObject
 from haulout.api.resources import NODES, SECRETS
-from haulout.controllers.clusterapi.node_request import DELETION_REQUEST, MAINTENANCE_REQUEST
+from haulout.controllers.clusterapi.observation import DELETION_REQUEST, MAINTENANCE_REQUEST
 from haulout.controllers.clusterapi.status import ConnectionState
 from haulout.core.clock import Clock
 from haulout.kube.patches import merge_patch

@@ -30,13 +30,15 @@ from haulout.api.clusterapi import (
 )
 from haulout.api.objects import Node, Object, ObjectMeta
 from haulout.controllers.clusterapi.decision import decide, withdraw_requests
-from haulout.controllers.clusterapi.node_request import (
+from haulout.controllers.clusterapi.observation import (
     APPROVED_REQUEST,
     DELETION_RELEASED,
     DELETION_REQUEST,
     MAINTENANCE_REQUEST,
+    Decision,
+    MetadataChange,
+    Observation,
 )
-from haulout.controllers.clusterapi.observation import Decision, MetadataChange, Observation
 from haulout.controllers.clusterapi.settings import ClusterApiSettings, OldApprovals
 from haulout.controllers.clusterapi.status import RequestType
 

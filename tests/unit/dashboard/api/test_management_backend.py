@@ -11,8 +11,7 @@ from random import Random
 import pytest
 
 from haulout.api.clusterapi import ClusterKey
-from haulout.controllers.clusterapi.cluster_budget import LimitUsage
-from haulout.controllers.clusterapi.cluster_limits import parse_limit
+from haulout.controllers.clusterapi.cluster_budget import LimitUsage, parse_limit
 from haulout.controllers.clusterapi.status import (
     ConnectionState,
     MachineRequestStatus,

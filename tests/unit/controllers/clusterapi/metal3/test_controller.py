@@ -12,7 +12,7 @@ import pytest
 from haulout.api.clusterapi import BARE_METAL_HOSTS, ENABLED, MAINTENANCE, OUR_REBOOT_ANNOTATION, Machine
 from haulout.api.objects import Node, NodeSpec, ObjectMeta
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS
-from haulout.controllers.clusterapi.metal3.controller import Metal3Controller
+from haulout.controllers.clusterapi.metal3 import Metal3Controller
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from haulout.api.clusterapi import DRAIN_RULES, MachineDrainRule
 from haulout.api.objects import Node, ObjectMeta, Pod
-from haulout.controllers.clusterapi.drainrules.annotation import MAX_BYTES, DrainRulesAnnotation, build_annotation
+from haulout.controllers.clusterapi.machine_drain_rules import MAX_BYTES, DrainRulesAnnotation, build_annotation
 from haulout.drain.machine_drain_rules import rule_from_pod_label, with_machine_drain_rules
 from haulout.drain.policy import Behavior, DrainPolicy
 

@@ -3,13 +3,20 @@
 The Secret is read when connecting, after the first failure (rejected credentials, an invalid certificate, no response),
 repeatedly while the failure lasts, and every few minutes. A changed kubeconfig causes a new connection; until that has
 synced, the nodes of the old one remain readable.
+
+Create a client for a workload cluster from the kubeconfig in a Secret. The controller receives a `ClientFactory`;
+`network_client_factory` is the production one. Secrets are untrusted input: a kubeconfig may name a server, but must
+not run programs here or read files.
 """
 
 import asyncio
+import base64
+import binascii
 import logging
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
+from random import Random
 from sys import getsizeof
 from typing import NoReturn
 
@@ -17,6 +24,7 @@ from haulout.api.clusterapi import (
     APPROVE_DELETION,
     APPROVE_MAINTENANCE,
     DRAIN_RULES,
+    KUBECONFIG_KEY,
     MACHINE_DELETED,
     MACHINE_MAINTENANCE,
     MAINTENANCE_STATE,
@@ -24,17 +32,20 @@ from haulout.api.clusterapi import (
 )
 from haulout.api.objects import Node, NodeSpec, ObjectMeta, Secret, WatchEvent
 from haulout.api.resources import NODES, SECRETS
-from haulout.controllers.clusterapi.node_request import DELETION_REQUEST, MAINTENANCE_REQUEST
-from haulout.controllers.clusterapi.remote.client import ClientFactory, describe_secret, read_kubeconfig
-from haulout.controllers.clusterapi.remote.cluster_health import ClusterHealth, HealthReportingTransport
+from haulout.controllers.clusterapi.cluster_health import ClusterHealth, HealthReportingTransport
+from haulout.controllers.clusterapi.observation import DELETION_REQUEST, MAINTENANCE_REQUEST
 from haulout.controllers.clusterapi.status import ConnectionState
 from haulout.core.backoff import Backoff
-from haulout.errors import ConfigError, KubeError, LimitExceeded, MalformedResponse, NotFound
+from haulout.core.clock import Clock
+from haulout.errors import ConfigError, KubeconfigError, KubeError, LimitExceeded, MalformedResponse, NotFound
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
+from haulout.kube.limits import WORKLOAD_CLUSTER, CacheQuota, WorkloadClusterMemory
 from haulout.kube.mutation_cache import MutationCache
 from haulout.kube.recorder import EventRecorder
 from haulout.kube.reflector import ListWatch
+from haulout.kube.transports import config
+from haulout.kube.transports.http import HttpTransport
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +57,10 @@ _NODE_BYTES = 1000  # estimated size of a node, except its strings
 _EVENT_FLUSH_TIMEOUT = timedelta(seconds=2)
 _KEPT_LABELS = (MAINTENANCE_STATE, MACHINE_DELETED, MACHINE_MAINTENANCE, APPROVE_DELETION, APPROVE_MAINTENANCE)
 _KEPT_ANNOTATIONS = (DELETION_REQUEST, MAINTENANCE_REQUEST, DRAIN_RULES)
+
+ClientFactory = Callable[[bytes, ClusterKey], AbstractAsyncContextManager[Client]]
+
+_CONNECTIONS = 8  # concurrent connections per cluster: there may be hundreds of clusters
 
 
 class ClusterAccessor:
@@ -242,3 +257,38 @@ def stripped_node_bytes(node: Node) -> int:
         *metadata.annotations.values(),
     )
     return _NODE_BYTES + sum(map(getsizeof, texts))  # getsizeof, not len: one emoji makes each character take 4 bytes
+
+
+def network_client_factory(*, clock: Clock, random: Random, memory: WorkloadClusterMemory) -> ClientFactory:
+    """Return a factory that connects over the network; `memory` is shared by all clusters."""
+
+    @asynccontextmanager
+    async def connect(kubeconfig: bytes, key: ClusterKey) -> AsyncIterator[Client]:
+        connection = config.load_untrusted(kubeconfig, source=describe_secret(key), clock=clock)
+        transport = HttpTransport(
+            connection, clock=clock, connections=_CONNECTIONS, limits=WORKLOAD_CLUSTER, reads=memory.reads
+        )
+        cached = CacheQuota(WORKLOAD_CLUSTER, shared=memory.caches)
+        client = Client(transport, clock=clock, random=random, cache_quota=cached)
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    return connect
+
+
+def describe_secret(key: ClusterKey) -> str:
+    """Return the name of a cluster's kubeconfig Secret, for messages."""
+    return f"Secret {key.namespace}/{key.kubeconfig_secret}"
+
+
+def read_kubeconfig(secret: Secret, key: ClusterKey) -> bytes:
+    """Return the kubeconfig in a Secret; raise `KubeconfigError`."""
+    encoded = (secret.data or {}).get(KUBECONFIG_KEY)
+    if not encoded:
+        raise KubeconfigError("expected a kubeconfig, found nothing", file=describe_secret(key), key=KUBECONFIG_KEY)
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except binascii.Error:
+        raise KubeconfigError("expected base64", file=describe_secret(key), key=KUBECONFIG_KEY) from None

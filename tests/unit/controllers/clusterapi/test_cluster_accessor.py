@@ -9,7 +9,7 @@ import yaml
 
 from haulout.api.clusterapi import ClusterKey
 from haulout.api.objects import Secret
-from haulout.controllers.clusterapi.remote.client import network_client_factory, read_kubeconfig
+from haulout.controllers.clusterapi.cluster_accessor import network_client_factory, read_kubeconfig
 from haulout.core.clock import RealClock
 from haulout.errors import ConfigError, KubeconfigError
 from haulout.kube.limits import WorkloadClusterMemory

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from haulout.controllers.clusterapi.remote.cluster_health import GRACE_PERIOD, ClusterHealth
+from haulout.controllers.clusterapi.cluster_health import GRACE_PERIOD, ClusterHealth
 from haulout.controllers.clusterapi.status import ConnectionState
 from haulout.core.clock import Clock
 

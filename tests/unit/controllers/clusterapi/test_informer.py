@@ -12,7 +12,7 @@ import msgspec
 from haulout.api.clusterapi import Cluster, Machine, machine_drain_rule_resource
 from haulout.api.objects import RawObject
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS
-from haulout.controllers.clusterapi.drainrules.informer import MachineDrainRuleInformer
+from haulout.controllers.clusterapi.machine_drain_rules import MachineDrainRuleInformer
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.recorder import EventRecorder

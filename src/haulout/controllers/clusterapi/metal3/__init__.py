@@ -1,1 +1,0 @@
-"""Power off BareMetalHosts of Metal3 while their Machine is in maintenance."""

@@ -1,1 +1,0 @@
-"""Connections to workload clusters through the kubeconfig in their Secret."""
