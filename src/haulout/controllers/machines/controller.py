@@ -28,8 +28,7 @@ from haulout.api.objects import Node, OwnerReference, object_key
 from haulout.api.openshift import CONTROL_PLANE_MACHINE_SETS, MACHINES, Machine, MachineSet
 from haulout.api.resources import NODES
 from haulout.controllers.machines.actions import Action
-from haulout.controllers.machines.claim_release import next_release_action
-from haulout.controllers.machines.decision import decide
+from haulout.controllers.machines.decision import decide, next_release_action
 from haulout.controllers.machines.executor import ClaimStillNeeded, Executor
 from haulout.controllers.machines.informers import MachineInformers
 from haulout.controllers.machines.observation import Decision, Observation, is_ready

@@ -5,34 +5,39 @@ Without surge: write a claim on the MachineSet; record the Machine's UID in the 
 the old Machine is marked for deletion and the MachineSet is scaled down, which deletes the Machine.
 
 Each action follows from the objects alone, so any process can execute the next one.
+
+Preflight checks of a replacement: failures that never pass by themselves, and temporary ones. Pure.
+
+What to do about a claim that is not needed any more. Pure. Its Machine is gone, or the MachineMaintenance was cancelled
+or deleted. The MachineSet is then free for the next Machine, and a surge is undone: the newest Machine is marked for
+deletion, and the MachineSet scaled down.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from haulout.api.hold import HELD, Hold
 from haulout.api.machinemaintenance import MachineMaintenance, MachineMaintenancePhase, MachineMaintenanceSpec
 from haulout.api.maintenancenotice import DEFAULT_LEAD
-from haulout.api.openshift import DELETE_MACHINE, Machine, MachineSet
+from haulout.api.objects import machine_key
+from haulout.api.openshift import CONTROL_PLANE_MACHINE_SETS, DELETE_MACHINE, MACHINE_SETS, Machine, MachineSet
 from haulout.controllers.machines.actions import (
     Action,
     DeleteMachine,
+    InvalidateDeletion,
     MarkForDeletion,
     RecordMachine,
+    ReleaseClaim,
     SetMaintenanceScheduled,
     WriteClaim,
 )
-from haulout.controllers.machines.observation import Decision, Observation
-from haulout.controllers.machines.preflight import (
-    PreflightFailure,
-    incomplete_set_failure,
-    permanent_failure,
-    temporary_failure,
-)
-from haulout.controllers.machines.replacement_claim import ClaimStage, ReplacementClaim, new_claim
+from haulout.controllers.machines.observation import Decision, Observation, Peer, is_ready
+from haulout.controllers.machines.replacement_claim import ClaimStage, ReplacementClaim, new_claim, read_claim
 from haulout.controllers.machines.replacement_time import check_replacement_time, format_instant
 
 _CONTROL_PLANE_RECHECK_INTERVAL = timedelta(minutes=5)  # the ControlPlaneMachineSet is not watched
+
+_OWNER_KINDS = (MACHINE_SETS.kind, CONTROL_PLANE_MACHINE_SETS.kind)
 
 
 def decide(observation: Observation) -> Decision:
@@ -244,6 +249,15 @@ def _is_late(spec: MachineMaintenanceSpec, now: datetime) -> bool:
     return spec.notbefore is not None and spec.notbefore - DEFAULT_LEAD <= now
 
 
+@dataclass(frozen=True, slots=True)
+class PreflightFailure:
+    """Why the Machine cannot be replaced."""
+
+    reason: str
+    message: str
+    is_warning: bool = False
+
+
 def _blocked(phase: MachineMaintenancePhase, failure: PreflightFailure) -> Decision:
     return Decision(phase=phase, reason=failure.reason, message=failure.message, is_warning=failure.is_warning)
 
@@ -252,3 +266,124 @@ def _act(action: Action, message: str, *, surge: bool = False) -> Decision:
     if surge:
         return Decision(phase=MachineMaintenancePhase.SURGING, reason="Surging", message=message, action=action)
     return Decision(phase=MachineMaintenancePhase.WAITING, reason="Next", message=message, action=action)
+
+
+def permanent_failure(observation: Observation, machine: Machine) -> PreflightFailure | None:
+    """Return why the Machine cannot be replaced without a change by a person."""
+    expected, actual = machine_key(observation.maintenance.spec.machineid), machine_key(machine.spec.provider_id or "")
+    if not actual:
+        return PreflightFailure("NoInstance", f"Machine {machine.name} has no instance yet", is_warning=True)
+    if expected != actual:
+        message = (
+            f"Machine {machine.name} runs on instance {actual}, but machineid is {expected}: "
+            "this is a different machine"
+        )
+        return PreflightFailure("InstanceMismatch", message, is_warning=True)
+    owner = machine.controller_owner
+    if owner is None or owner.kind not in _OWNER_KINDS or observation.owner is None:
+        controller = "no controller" if owner is None else f"{owner.kind} {owner.name}, which does not exist"
+        message = f"Machine {machine.name} has {controller}: nothing would create a new one; drain its node instead"
+        return PreflightFailure("NoController", message, is_warning=True)
+    if observation.is_control_plane and owner.kind != CONTROL_PLANE_MACHINE_SETS.kind:
+        message = f"Machine {machine.name} belongs to the control plane, and has no ControlPlaneMachineSet"
+        return PreflightFailure("NoControlPlaneMachineSet", message, is_warning=True)
+    return None
+
+
+def temporary_failure(observation: Observation, machine: Machine, owner: MachineSet) -> PreflightFailure | None:
+    """Return why the Machine cannot be replaced now."""
+    if observation.is_control_plane and (failure := _control_plane_failure(observation, machine, owner)):
+        return failure
+    claim = observation.claim
+    if claim is not None and claim.uid != machine.uid:
+        return PreflightFailure(
+            "WaitingForOtherMachine", f"Machine {claim.machine} of {owner.name} is replaced first: one at a time"
+        )
+    return incomplete_set_failure(owner, observation.peers, except_uid=machine.uid)
+
+
+def incomplete_set_failure(owner: MachineSet, peers: tuple[Peer, ...], *, except_uid: str) -> PreflightFailure | None:
+    """Return which Machines the set lacks or waits for, ignoring the one with UID `except_uid`."""
+    deleting = [peer.machine.name for peer in peers if peer.machine.is_being_deleted and peer.machine.uid != except_uid]
+    if deleting:
+        return PreflightFailure(
+            "WaitingForOtherMachine", f"{_join_names(deleting)} of {owner.name} is deleted first: one at a time"
+        )
+    unready = [peer.machine.name for peer in peers if peer.machine.uid != except_uid and not peer.is_ready]
+    if unready:
+        return PreflightFailure("MachineSetNotReady", f"{_join_names(unready)} of {owner.name} has no Ready node yet")
+    if len(peers) < owner.replicas:
+        return PreflightFailure("MachineSetNotReady", f"{owner.name} has {len(peers)} of {owner.replicas} Machines")
+    return None
+
+
+def _control_plane_failure(observation: Observation, machine: Machine, owner: MachineSet) -> PreflightFailure | None:
+    if owner.spec.state != "Active":
+        message = f"ControlPlaneMachineSet {owner.name} is not Active: nothing would create a new Machine"
+        return PreflightFailure("NoControlPlaneMachineSet", message, is_warning=True)
+    unready = [node.name for node in observation.control_plane if not is_ready(node) and node.name != machine.node]
+    if unready or len(observation.control_plane) < owner.replicas:
+        problem = (
+            f"{_join_names(unready)} is not Ready"
+            if unready
+            else f"there are {len(observation.control_plane)} of {owner.replicas}"
+        )
+        message = f"nodes of the control plane must all be Ready before one is deleted, but {problem}"
+        return PreflightFailure("ControlPlaneUnhealthy", message, is_warning=True)
+    own_node = next((node for node in observation.control_plane if node.name == machine.node), None)
+    if own_node is None or not is_ready(own_node):
+        message = f"its own node is not Ready, so etcd may have lost a member; check Machine {machine.name} by hand"
+        return PreflightFailure("ControlPlaneUnhealthy", message, is_warning=True)
+    return None
+
+
+def _join_names(names: list[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def next_release_action(owner: MachineSet, peers: tuple[Peer, ...], *, is_replacement_requested: bool) -> Action | None:
+    """Return the next action that releases the claim on a MachineSet; None if there is none.
+
+    `is_replacement_requested`: a MachineMaintenance still requests the replacement of the claimed Machine.
+    """
+    claim = read_claim(owner)
+    machine = None if claim is None else next((peer.machine for peer in peers if peer.machine.uid == claim.uid), None)
+    if claim is None:
+        return None
+    if machine is None:
+        return ReleaseClaim(owner, claim, max(owner.replicas - 1, 0) if claim.stage == ClaimStage.SCALED_UP else None)
+    if machine.is_being_deleted:
+        return _scale_down(owner, claim) if claim.stage == ClaimStage.SCALED_UP else None  # deleted by somebody else
+    if is_replacement_requested or claim.stage == ClaimStage.SCALED_DOWN:
+        return None
+    return (
+        _end_surge(owner, claim, peers, machine)
+        if claim.stage == ClaimStage.SCALED_UP
+        else _release_without_surge(owner, claim, machine)
+    )
+
+
+def _scale_down(owner: MachineSet, claim: ReplacementClaim) -> Action:
+    down = ReplacementClaim(machine=claim.machine, uid=claim.uid, version=claim.version, stage=ClaimStage.SCALED_DOWN)
+    return WriteClaim(owner, down, max(owner.replicas - 1, 0))
+
+
+def _release_without_surge(owner: MachineSet, claim: ReplacementClaim, machine: Machine) -> Action:
+    return InvalidateDeletion(machine) if claim.version == machine.resource_version else ReleaseClaim(owner, claim)
+
+
+def _end_surge(owner: MachineSet, claim: ReplacementClaim, peers: tuple[Peer, ...], machine: Machine) -> Action:
+    remaining = [peer.machine for peer in peers if not peer.machine.is_being_deleted]
+    if DELETE_MACHINE in machine.metadata.annotations:
+        return InvalidateDeletion(machine)
+    if len(remaining) < owner.replicas:
+        return ReleaseClaim(owner, claim, max(owner.replicas - 1, 0))  # the surge Machine does not exist yet
+    newest = max(remaining, key=_creation_key)
+    if DELETE_MACHINE not in newest.metadata.annotations and newest.uid != machine.uid:
+        return MarkForDeletion(newest)
+    return ReleaseClaim(owner, claim, max(owner.replicas - 1, 0))
+
+
+def _creation_key(machine: Machine) -> tuple[float, str]:
+    created_at = machine.metadata.creation_timestamp
+    return (0.0 if created_at is None else created_at.timestamp()), machine.name

@@ -36,8 +36,7 @@ from haulout.controllers.machines.actions import (
     SetMaintenanceScheduled,
     WriteClaim,
 )
-from haulout.controllers.machines.claim_release import next_release_action
-from haulout.controllers.machines.decision import decide
+from haulout.controllers.machines.decision import decide, next_release_action
 from haulout.controllers.machines.observation import Observation, Peer
 from haulout.controllers.machines.replacement_claim import CLAIM_ANNOTATION, ClaimStage, ReplacementClaim
 from haulout.controllers.machines.replacement_time import ReplacementPolicy, check_replacement_time
