@@ -8,8 +8,7 @@ import pytest
 
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES
-from haulout.controllers.nodemaintenance.etcd_quorum import KUBE_SYSTEM, OPENSHIFT_ETCD
-from haulout.controllers.nodemaintenance.etcd_quorum_check import is_openshift
+from haulout.controllers.nodemaintenance.etcd_quorum import KUBE_SYSTEM, OPENSHIFT_ETCD, is_openshift
 from haulout.errors import AlreadyExists, Forbidden
 from haulout.kube.patches import json_patch, merge_patch, replace
 from support.builders.crds import a_crd, object_schema

@@ -36,7 +36,7 @@ import msgspec
 
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.objects import Base, Node, Object, RawObject
-from haulout.controllers.nodemaintenance import admission, etcd_quorum_check
+from haulout.controllers.nodemaintenance import admission, etcd_quorum
 from haulout.controllers.nodemaintenance.admission import AdmissionObservation, AdmissionResult, LookupFailure
 from haulout.controllers.nodemaintenance.etcd_quorum import QuorumResult, QuorumUnknown
 from haulout.core import duration
@@ -233,7 +233,7 @@ class Validator:
 
     async def _find_node(self, name: str) -> Node | LookupFailure | None:
         try:
-            return await etcd_quorum_check.find_node(self._client, name)
+            return await etcd_quorum.find_node(self._client, name)
         except KubeError as error:
             return LookupFailure(str(error))
 
@@ -249,7 +249,7 @@ class Validator:
 
     async def _check_quorum(self, node: Node, maintained: Mapping[str, str]) -> QuorumResult | LookupFailure | None:
         try:
-            return await etcd_quorum_check.check_quorum(
+            return await etcd_quorum.check_quorum(
                 self._client, node, nodes_in_maintenance=maintained, check_without_openshift=self._guard_quorum
             )
         except KubeError as error:

@@ -40,9 +40,10 @@ from haulout.budget.unavailable_nodes import (
     node_maintenances_of,
     recovering_node_maintenances_of,
 )
-from haulout.controllers.nodemaintenance import etcd_quorum, etcd_quorum_check, node_lease
+from haulout.controllers.nodemaintenance import etcd_quorum, node_lease
 from haulout.controllers.nodemaintenance.actions import RemoveFinalizer, WriteInitialStatus
 from haulout.controllers.nodemaintenance.decision import NEVER, decide, may_delete_pods
+from haulout.controllers.nodemaintenance.etcd_quorum import check_quorum
 from haulout.controllers.nodemaintenance.events import (
     MAINTENANCE_ERROR,
     RECOVERING,
@@ -54,16 +55,15 @@ from haulout.controllers.nodemaintenance.history_recorder import HistoryRecorder
 from haulout.controllers.nodemaintenance.informers import (
     MaintenanceGone,
     NodeMaintenanceInformers,
+    WorkloadInformers,
     has_relevant_change,
     maintenances_holding,
 )
 from haulout.controllers.nodemaintenance.node_cordon import is_cordon_annotation_lost, uses_status_copy
 from haulout.controllers.nodemaintenance.observation import NodeMaintenanceDecision, Observation, StrayNode
-from haulout.controllers.nodemaintenance.reconcile_rate_limiter import ReconcileRateLimiter
+from haulout.controllers.nodemaintenance.rate_limiters import ReconcileRateLimiter, StatusRateLimiter
 from haulout.controllers.nodemaintenance.recovery import RecoveryObservation
 from haulout.controllers.nodemaintenance.status import RETRYING_REASON, build_status, is_up_to_date
-from haulout.controllers.nodemaintenance.status_rate_limiter import StatusRateLimiter
-from haulout.controllers.nodemaintenance.workload_informers import WorkloadInformers
 from haulout.core.backoff import Backoff
 from haulout.drain.blockers import GRANT_DELETION
 from haulout.drain.cordon import CordonOwnership
@@ -418,7 +418,7 @@ class NodeMaintenanceController:
         if maintenance.name in node_maintenances_of(node):
             return ""
         try:
-            result = await etcd_quorum_check.check_quorum(
+            result = await check_quorum(
                 self._client,
                 node,
                 nodes_in_maintenance=self._informers.held_nodes(),

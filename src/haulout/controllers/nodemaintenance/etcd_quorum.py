@@ -9,15 +9,28 @@ node is in maintenance, however healthy it looks: a maintenance that was admitte
 down yet. A node whose member is down already may go.
 
 A result gives the reason with numbers and names. An unknown state is reported as a reason, and is no refusal.
+
+Looks up the input of `haulout.controllers.nodemaintenance.etcd_quorum`.
+
+    result = await check_quorum(client, node, nodes_in_maintenance={"n3": "disk-swap"})
+
+Everything is read from the API server, and only for control-plane nodes, which are few: with a cache that is seconds
+old, two nodes could be admitted at once. Whether the cluster is OpenShift is looked up each time as well: that is one
+small request, and a cluster whose APIs were not yet up when the operator started is not misjudged for ever.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from haulout.api.objects import Condition, Node, Pod
-from haulout.drain.pdb_simulation import PodDisruptionBudget
+from haulout.api.resources import NODES, PODS
+from haulout.drain.pdb_simulation import POD_DISRUPTION_BUDGETS, PodDisruptionBudget
+from haulout.errors import NotFound
 from haulout.kube import selectors
+from haulout.kube.client import Client
 from haulout.kube.selectors import Requirement, Selector, SelectorError
+from haulout.kube.transport import Request
 
 CONTROL_PLANE = ("node-role.kubernetes.io/master", "node-role.kubernetes.io/control-plane")
 OPENSHIFT_ETCD = "openshift-etcd"
@@ -32,6 +45,9 @@ _CLUSTER_LABELS = ("component", "k8s-app")  # their values tell etcd clusters ap
 _ETCD_LABEL_VALUES = ("etcd", "etcd-manager-main", "etcd-manager-events")
 
 NodesInMaintenance = Mapping[str, str]
+
+_OPENSHIFT = "/apis/config.openshift.io/v1"
+
 """Nodes in maintenance, and the name of the NodeMaintenance."""
 
 
@@ -228,3 +244,53 @@ def _format_disruptions(count: int) -> str:
 
 def _join_names(names: Sequence[str]) -> str:
     return " and ".join(names)
+
+
+async def check_quorum(
+    client: Client, node: Node, *, nodes_in_maintenance: NodesInMaintenance, check_without_openshift: bool = True
+) -> QuorumResult | None:
+    """Return whether a control-plane node may go. None for other nodes, and if the check is disabled.
+
+    Raise `KubeError` if a lookup fails, and `QuorumUnknown` if the result makes no sense.
+    """
+    if not is_control_plane(node):
+        return None
+    if await is_openshift(client):
+        budgets = await client.list(POD_DISRUPTION_BUDGETS, namespace=OPENSHIFT_ETCD)
+        pods = await client.list(PODS, namespace=OPENSHIFT_ETCD)
+        return check_openshift(node.name, budgets.items, pods.items, nodes_in_maintenance=nodes_in_maintenance)
+    if not check_without_openshift:
+        return None
+    members = await _list_members(client)
+    nodes = await _get_nodes(client, {pod.spec.node_name for pod in members})
+    return check_members(node.name, members, nodes, nodes_in_maintenance=nodes_in_maintenance)
+
+
+async def is_openshift(client: Client) -> bool:
+    """Return whether the cluster serves OpenShift's configuration API."""
+    try:
+        await client.request(Request(method="GET", path=_OPENSHIFT), doing="asking whether this is OpenShift")
+    except NotFound:
+        return False
+    return True
+
+
+async def find_node(client: Client, name: str) -> Node | None:
+    try:
+        return await client.get(NODES, name)
+    except NotFound:
+        return None
+
+
+async def _list_members(client: Client) -> list[Pod]:
+    budgets = await client.list(POD_DISRUPTION_BUDGETS, namespace=KUBE_SYSTEM)
+    selectors = dict.fromkeys((*MEMBER_SELECTORS, *map(str, etcd_selectors(budgets.items))))
+    return [
+        pod for selector in selectors for pod in (await client.list(PODS, namespace=KUBE_SYSTEM, labels=selector)).items
+    ]
+
+
+async def _get_nodes(client: Client, names: Iterable[str]) -> dict[str, Node | None]:
+    wanted = sorted(name for name in names if name)
+    found = await asyncio.gather(*(find_node(client, name) for name in wanted))
+    return dict(zip(wanted, found, strict=True))

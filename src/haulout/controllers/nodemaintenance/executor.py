@@ -25,11 +25,10 @@ from haulout.budget.budget_check import BudgetCheck, BudgetExhausted
 from haulout.budget.slots import BudgetSlots
 from haulout.controllers.nodemaintenance import actions, node_lease
 from haulout.controllers.nodemaintenance.events import NodeMaintenanceEventRecorder
-from haulout.controllers.nodemaintenance.informers import NodeMaintenanceInformers
+from haulout.controllers.nodemaintenance.informers import NodeMaintenanceInformers, WorkloadInformers
 from haulout.controllers.nodemaintenance.node_cordon import CORDON_REQUEST
 from haulout.controllers.nodemaintenance.observation import NodeMaintenanceDecision, Observation
 from haulout.controllers.nodemaintenance.status import build_status, phase_transitions, status_patch
-from haulout.controllers.nodemaintenance.workload_informers import WorkloadInformers
 from haulout.drain.eviction_requests import RequestOwner
 from haulout.drain.manager import DrainManager
 from haulout.errors import AdmissionDenied, Conflict, Forbidden, LockHeld, NotFound

@@ -13,7 +13,7 @@ from haulout.api.nodemaintenance import FINALIZER, NODE_MAINTENANCES
 from haulout.api.objects import RawObject
 from haulout.budget.limits import NO_BUDGET, Budget, BudgetLimit
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController, NodeMaintenanceSettings
-from haulout.controllers.nodemaintenance.reconcile_rate_limiter import INTERVAL, MAX_CHANGES
+from haulout.controllers.nodemaintenance.rate_limiters import INTERVAL, MAX_CHANGES
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from haulout.controllers.nodemaintenance.reconcile_rate_limiter import INTERVAL, MAX_CHANGES, ReconcileRateLimiter
+from haulout.controllers.nodemaintenance.rate_limiters import INTERVAL, MAX_CHANGES, ReconcileRateLimiter
 from haulout.core.clock import Clock
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from haulout.controllers.nodemaintenance.status_rate_limiter import MAX_INTERVAL, StatusRateLimiter
+from haulout.controllers.nodemaintenance.rate_limiters import MAX_INTERVAL, StatusRateLimiter
 from haulout.core.clock import Clock
 
 MOMENT = timedelta(milliseconds=100)
