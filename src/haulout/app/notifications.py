@@ -12,7 +12,7 @@ from haulout.app.notices import NoticesComponent
 from haulout.app.operator_events import OperatorEvents
 from haulout.app.profiles import ProfilesComponent
 from haulout.controllers.nodemaintenance import notification as of_maintenances
-from haulout.controllers.notices import notification as of_notices
+from haulout.controllers.notices import events as of_notices
 from haulout.controllers.profiles.notify.object_notifier import NotifiedKind, ObjectNotifier
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer

@@ -28,15 +28,13 @@ from haulout.api.objects import Node, machine_key
 from haulout.api.resources import NODES
 from haulout.budget.unavailable_nodes import STATE_LABEL
 from haulout.controllers.notices import node_conditions
-from haulout.controllers.notices.conditions.emptied import cordon_owners, is_emptied
-from haulout.controllers.notices.conditions.on_time import Observation, depends_on_pods, evaluate
+from haulout.controllers.notices.conditions import Observation, cordon_owners, depends_on_pods, evaluate, is_emptied
 from haulout.controllers.notices.decision import NoticeDecision, NoticeOptions, decide, observe
-from haulout.controllers.notices.drain_history import DrainHistory, OnChange
-from haulout.controllers.notices.drain_prediction import DrainPrediction
+from haulout.controllers.notices.drain_prediction import DrainHistory, DrainPrediction, OnChange
 from haulout.controllers.notices.early_start import EarlyStarter, EarlyStartSourceOf
+from haulout.controllers.notices.events import NoticeEvent
 from haulout.controllers.notices.node_conditions import NodeConditionWriter
 from haulout.controllers.notices.node_lookup import MACHINE_ADDRESS, NodeLookup, alias_values, has_same_identity
-from haulout.controllers.notices.notice_events import NoticeEvent
 from haulout.controllers.notices.notice_quota import BY_AGENT, NoticeQuota, agent_node
 from haulout.controllers.notices.orphans import ended_report, orphaned_at
 from haulout.controllers.notices.remaining_pods import RemainingPods, cordoned_since, drained_at, list_remaining_pods

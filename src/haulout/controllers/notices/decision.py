@@ -1,4 +1,10 @@
-"""The decision of the notices controller: the notice's new status, and the events since the last reconcile. Pure."""
+"""The decision of the notices controller: the notice's new status, and the events since the last reconcile. Pure.
+
+Auto Scaling terminations whose lifecycle hooks nothing completes. Pure. The agent on a node sees that Auto Scaling
+terminates its instance, but has no AWS permissions. If the operator has none either, or does not listen to AWS at all,
+a lifecycle hook runs to its heartbeat timeout: the instance terminates later than it could, or before its node is
+empty. The notice says so in one event.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,23 +20,36 @@ from haulout.api.maintenancenotice import (
     NoticeCondition,
     NoticeHistoryEntry,
     NoticePhase,
+    NoticeStage,
     PhaseStatus,
     drain_at,
     early_start_of,
     phase_at,
 )
 from haulout.api.objects import StatusCondition
-from haulout.controllers.notices.conditions.emptied import emptied_condition
-from haulout.controllers.notices.conditions.on_time import Observation, OnTimeReason, Timeliness, evaluate
-from haulout.controllers.notices.conditions.readiness import readiness
+from haulout.controllers.notices.conditions import (
+    Observation,
+    OnTimeReason,
+    Timeliness,
+    emptied_condition,
+    evaluate,
+    readiness,
+)
 from haulout.controllers.notices.drain_prediction import PENDING, DrainPrediction
+from haulout.controllers.notices.events import HAULOUT, NoticeEvent
 from haulout.controllers.notices.node_lookup import NodeLookupResult
-from haulout.controllers.notices.notice_events import HAULOUT, NoticeEvent
 from haulout.controllers.notices.remaining_pods import RemainingPods
-from haulout.controllers.notices.uncompleted_lifecycle_hooks import uncompleted_at, uncompleted_events
 from haulout.core import duration
+from haulout.providers.aws.instance_events import SOURCE, EventType
 
 MAX_HISTORY = 50
+
+EVENT_REASON = "LifecycleHookNotCompleted"
+_GRACE_PERIOD = timedelta(minutes=1)  # time for the operator, if it has permissions, to find the hook
+_MESSAGE = (
+    "Auto Scaling terminates the instance, and nothing completes its lifecycle hooks: if it has any, they run to"
+    " their heartbeat timeout, whether the node is empty or not"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,3 +330,21 @@ def _node_found(lookup: NodeLookupResult) -> StatusCondition:
 
 def _when(start: datetime | None) -> str:
     return "at any moment" if start is None else f"not before {start:%Y-%m-%d %H:%M} UTC"
+
+
+def uncompleted_at(notice: MaintenanceNotice) -> datetime | None:
+    """Return when to record the event; None if it does not apply or was recorded already."""
+    spec, annotations = notice.spec, notice.metadata.annotations
+    is_waiting = spec.source == SOURCE and spec.stage == NoticeStage.SCHEDULED and spec.reported_at is not None
+    if not is_waiting or EventType.TARGET_LIFECYCLE_STATE not in annotations or EventType.LIFECYCLE in annotations:
+        return None
+    if spec.reported_at is None or any(entry.what == _MESSAGE for entry in notice.status.history):
+        return None
+    return spec.reported_at + _GRACE_PERIOD
+
+
+def uncompleted_events(notice: MaintenanceNotice, *, now: datetime) -> Iterator[NoticeEvent]:
+    """Yield the event that nothing completes the hooks, once it is due."""
+    at = uncompleted_at(notice)
+    if at is not None and now >= at:
+        yield NoticeEvent(EVENT_REASON, _MESSAGE, is_warning=True)

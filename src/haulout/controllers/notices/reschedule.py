@@ -31,7 +31,7 @@ from haulout.api.maintenancenotice import (
 )
 from haulout.api.objects import Node, StatusCondition
 from haulout.controllers.notices.decision import append_history, with_condition
-from haulout.controllers.notices.notice_events import NoticeEvent
+from haulout.controllers.notices.events import NoticeEvent
 from haulout.core.backoff import Backoff
 from haulout.errors import Conflict, ExternalError, NotFound, RescheduleRefused
 from haulout.kube.client import Client

@@ -7,7 +7,7 @@ import msgspec
 
 from haulout.api.maintenancenotice import NoticeStage
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS as RECORDS
-from haulout.controllers.notices.drain_history import DrainDurations, RecordedDrains, drain_durations
+from haulout.controllers.notices.drain_prediction import DrainDurations, RecordedDrains, drain_durations
 from haulout.core.clock import Clock
 from support.operators.notices import HOUR, MINUTE, SECOND, NoticeCluster, a_notice_cluster
 

@@ -12,7 +12,7 @@ from haulout.api.nodemaintenance import NodeMaintenance
 from haulout.api.notification_events import EventName, ObjectEvent
 from haulout.api.objects import Object, ObjectMeta
 from haulout.controllers.nodemaintenance import notification as of_maintenances
-from haulout.controllers.notices import notification as of_notices
+from haulout.controllers.notices import events as of_notices
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.config.diff import differences
 from haulout.controllers.profiles.config.loader import Loaded

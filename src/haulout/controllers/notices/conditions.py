@@ -1,4 +1,6 @@
-"""The condition OnTime of a notice: whether the node will be empty when its maintenance begins. Pure.
+"""The conditions of a MaintenanceNotice: OnTime, Emptied, and the kstatus conditions. Pure.
+
+The condition OnTime of a notice: whether the node will be empty when its maintenance begins. Pure.
 
     remaining = await list_remaining_pods(…) if depends_on_pods(observation) else None
     timeliness = evaluate(observation, remaining)
@@ -14,6 +16,21 @@ OnTime becomes False as soon as a delay is foreseeable:
 Once OnTime is False, it stays False until the node is empty or the maintenance is moved, so that users are notified
 once. When the maintenance begins the reason becomes `Empty` or `Occupied`; that is final, and pods are no longer
 listed.
+
+The condition Emptied of a notice: whether the node has been emptied for the maintenance. Pure. Emptied permits an early
+start: sources that support it (`haulout.controllers.notices.early_start`) act on it. It is True only while all of these
+hold, and False only after it was True:
+
+- the maintenance is due, and a profile empties the node for it;
+- only profiles are cordon owners: a person who ordered maintenance may be working on the node;
+- no pods remain that a drain would evict, or the node has the condition Drained.
+
+The kstatus conditions of a notice: Ready, Reconciling and Stalled. Pure. Ready is True when there is nothing to do for
+the notice now: it is over, it is not due yet, or its node is empty or deleted. Reconciling is True while the node must
+be drained. Stalled is True when a person must act: no node is found, the node will not be empty in time, or the source
+reports that the maintenance failed. Absent means False.
+
+All three follow from the other conditions, so they cost no additional writes.
 """
 
 from collections.abc import Iterator
@@ -21,15 +38,30 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+import msgspec
+
 from haulout.api.hold import HELD, Hold, active_hold
-from haulout.api.maintenancenotice import MaintenanceKind, MaintenanceNotice, NoticeCondition, NoticePhase, drain_at
-from haulout.api.objects import Condition, Node
+from haulout.api.maintenancenotice import (
+    MaintenanceKind,
+    MaintenanceNotice,
+    NoticeCondition,
+    NoticePhase,
+    NoticeStage,
+    PhaseStatus,
+    drain_at,
+)
+from haulout.api.objects import Condition, Node, StatusCondition
 from haulout.controllers.notices.drain_prediction import DrainPrediction
+from haulout.controllers.notices.node_lookup import NodeLookupResult
 from haulout.controllers.notices.remaining_pods import RemainingPods, cordoned_since
 from haulout.core import duration
+from haulout.drain.cordon import InvalidCordonAnnotation, cordon_of
 
 _MIN_INTERVAL, _MAX_INTERVAL = timedelta(seconds=10), timedelta(minutes=2)  # between two pod lists
 _CHECKS_PER_DRAIN = 10  # pod lists while a node should be drained
+
+_NOT_EMPTY = "NotEmpty"
+_PROFILE_OWNER_PREFIX = "profile/"  # prefix of profiles among cordon owners
 
 
 class OnTimeReason(StrEnum):
@@ -289,3 +321,102 @@ def _next_check(observation: Observation) -> datetime:
 
 def _format_instant(instant: datetime) -> str:
     return f"{instant:%Y-%m-%d %H:%M:%S} UTC".replace(":00 UTC", " UTC")
+
+
+def emptied_condition(observation: Observation, timeliness: Timeliness | None) -> StatusCondition | None:
+    """Return the condition's new value; None if it stays as it is."""
+    previous = observation.notice.status.condition(NoticeCondition.EMPTIED)
+    if observation.phase.is_over or (observation.phase is NoticePhase.ACTIVE and previous is not None):
+        return None
+    reason, message = _blocking_reason(observation, timeliness)
+    is_unknown = reason == _NOT_EMPTY and timeliness is None  # pods are no longer listed once the maintenance has begun
+    if reason and (previous is None or is_unknown):
+        return None
+    return StatusCondition(
+        type=NoticeCondition.EMPTIED,
+        status=str(not reason),
+        reason=reason or "Empty",
+        message=message
+        or f"{observation.node.name if observation.node else ''} is cordoned and empty: the maintenance may begin",
+    )
+
+
+def is_emptied(observation: Observation, timeliness: Timeliness | None) -> bool:
+    """Return whether the maintenance may begin early."""
+    return not _blocking_reason(observation, timeliness)[0]
+
+
+def _blocking_reason(observation: Observation, timeliness: Timeliness | None) -> tuple[str, str]:
+    node = observation.node
+    if node is None:
+        return "NodeNotFound", "the node of this notice is not known"
+    if observation.phase is not NoticePhase.DUE or not observation.is_handled:
+        return "NotDue", f"{node.name} need not be drained for this notice now"
+    owners = cordon_owners(node)
+    if not node.spec.unschedulable or not owners:
+        return "NotCordoned", f"{node.name} is not cordoned for this notice"
+    others = [owner for owner in owners if not owner.startswith(_PROFILE_OWNER_PREFIX)]
+    if others:
+        return "CordonedByOthers", f"{node.name} is also kept cordoned by {', '.join(others)}"
+    if timeliness is None or timeliness.reason is not OnTimeReason.EMPTY:
+        return _NOT_EMPTY, f"{node.name} is not empty yet" if timeliness is None else timeliness.message
+    return "", ""
+
+
+def cordon_owners(node: Node) -> tuple[str, ...]:
+    """Return the cordon owners of a node; none if the annotation is missing or invalid."""
+    try:
+        mark = cordon_of(node)
+    except InvalidCordonAnnotation:
+        return ()
+    return () if mark is None else tuple(sorted(mark.owners))
+
+
+_READY_REASONS = (OnTimeReason.EMPTY, OnTimeReason.NOT_NEEDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Which of the three conditions is True, and why."""
+
+    condition_type: NoticeCondition
+    reason: str
+    message: str
+
+    def conditions(self) -> tuple[StatusCondition, ...]:
+        """Return the condition Ready, and Reconciling or Stalled if one of them is True."""
+        is_ready = self.condition_type is NoticeCondition.READY
+        ready = StatusCondition(
+            type=NoticeCondition.READY, status=str(is_ready), reason=self.reason, message=self.message
+        )
+        return (
+            (ready,) if is_ready else (ready, msgspec.structs.replace(ready, type=self.condition_type, status="True"))
+        )
+
+
+def readiness(
+    notice: MaintenanceNotice, lookup: NodeLookupResult, state: PhaseStatus, on_time: StatusCondition | None
+) -> Readiness:
+    """Return the readiness of a notice; `on_time` is its new condition OnTime."""
+    phase = state.phase
+    if phase.is_over:
+        return Readiness(NoticeCondition.READY, phase, state.message)
+    if notice.spec.stage == NoticeStage.FAILED:
+        return Readiness(NoticeCondition.STALLED, "MaintenanceFailed", state.message)
+    if lookup.node is None:
+        return _without_node(lookup)
+    if on_time is None or (phase is NoticePhase.PLANNED and on_time.status != "False"):
+        return Readiness(NoticeCondition.READY, phase, state.message)
+    return Readiness(_condition_type(on_time), on_time.reason, on_time.message)
+
+
+def _without_node(lookup: NodeLookupResult) -> Readiness:
+    if lookup.gone_node:
+        return Readiness(NoticeCondition.READY, "NodeGone", lookup.reason)
+    return Readiness(NoticeCondition.STALLED, OnTimeReason.NODE_NOT_FOUND, lookup.reason)
+
+
+def _condition_type(on_time: StatusCondition) -> NoticeCondition:
+    if on_time.status == "False":
+        return NoticeCondition.STALLED
+    return NoticeCondition.READY if on_time.reason in _READY_REASONS else NoticeCondition.RECONCILING

@@ -1,10 +1,28 @@
-"""Events of a MaintenanceNotice that can be sent as notifications: received, late, ended. Pure."""
+"""Events of a MaintenanceNotice: for its history, as Kubernetes Events, and as notifications. Pure.
+
+An event of a notice, for its history and for a Kubernetes Event.
+
+Events of a MaintenanceNotice that can be sent as notifications: received, late, ended. Pure.
+"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticeCondition, NoticePhase
 from haulout.api.notification_events import EventName, InvolvedObject, ObjectEvent
 from haulout.core.timestamps import whole_seconds
+
+HAULOUT = "haulout"
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeEvent:
+    """Something that happened to a notice; `actor` is who caused it."""
+
+    reason: str
+    message: str
+    actor: str = HAULOUT
+    is_warning: bool = False
 
 
 def involved_object(notice: MaintenanceNotice) -> InvolvedObject:

@@ -15,8 +15,7 @@ from haulout.api.maintenancenotice import (
 )
 from haulout.api.objects import Node, ObjectMeta, StatusCondition
 from haulout.api.resources import NODES
-from haulout.controllers.notices.conditions.emptied import emptied_condition
-from haulout.controllers.notices.conditions.on_time import Observation, OnTimeReason, Timeliness
+from haulout.controllers.notices.conditions import Observation, OnTimeReason, Timeliness, emptied_condition
 from haulout.controllers.notices.controller import MaintenanceNoticeController
 from haulout.controllers.notices.early_start import may_start_early
 from haulout.controllers.notices.remaining_pods import RemainingPods

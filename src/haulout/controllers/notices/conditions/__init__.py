@@ -1,1 +1,0 @@
-"""The conditions of a MaintenanceNotice: OnTime, Emptied, and the kstatus conditions. Pure."""
