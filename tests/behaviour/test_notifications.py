@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from haulout.api import maintenancenotice
-from haulout.controllers.profiles.notify.object_notifications import ANNOTATION
+from haulout.controllers.profiles.notify.object_notifier import ANNOTATION
 from support.clusters.cluster_plan import PlanFactory
 from support.fakes.external_client import FakeExternalClient
 from support.operators.nodemaintenance import (

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
-from haulout.controllers.profiles.config.json_schema import schema_text
+from haulout.controllers.profiles.config.layout import schema_text
 from haulout.controllers.profiles.config.loader import Registries
 from haulout.controllers.profiles.config.options import REST, OptionRow, describe, options_of
 from haulout.controllers.profiles.plugin import Plugin

@@ -4,7 +4,7 @@ Pure.
 
 An event is derived from the object itself, so that every process derives the same: `key` distinguishes occurrences, and
 is written to the object before a message is sent. `haulout.controllers.nodemaintenance.notification` and
-`haulout.controllers.notices.events` derive events; `haulout.controllers.profiles.notify.object_notifications`
+`haulout.controllers.notices.events` derive events; `haulout.controllers.profiles.notify.object_notifier`
 decides which of them are sent.
 """
 

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 from haulout.controllers.esx.settings import EsxSettings, VCenterCredentials, VCenters
 from haulout.controllers.profiles.config import reader
 from haulout.controllers.profiles.config.loader import read_file
-from haulout.controllers.profiles.config.options import option
-from haulout.controllers.profiles.config.secret_option import secret_option
+from haulout.controllers.profiles.config.options import option, secret_option
 from haulout.errors import ConfigErrors
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from haulout.controllers.profiles.config.loader import Registries
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.config.options import option
 from haulout.controllers.profiles.decision import decide
-from haulout.controllers.profiles.machine import data_annotation, pending_transitions
+from haulout.controllers.profiles.machine import data_annotation, transitions
 from haulout.controllers.profiles.observation import Decision, DrainStatus, Observation, ProfileReport
 from haulout.controllers.profiles.plugin import (
     DATA_ANNOTATION,
@@ -159,7 +159,7 @@ class ProfileNode:
             "node": self.node,
             "statuses": data_annotation.statuses_of(text),
             "last_sent": data_annotation.last_sent_of(text),
-            "pending": pending_transitions.read(self.node),
+            "pending": transitions.read_pending(self.node),
             "drains": self.drains,
             "cluster": self.cluster,
             "requeue": self.configuration.requeue,
@@ -172,7 +172,7 @@ class ProfileNode:
         self.now += elapsed
         result = decide(self.observation(**more), self.configuration.profiles)
         text = data_annotation.updated(self.data, result.statuses, result.last_sent)
-        written = {DATA_ANNOTATION: text, pending_transitions.ANNOTATION: pending_transitions.write(result.pending)}
+        written = {DATA_ANNOTATION: text, transitions.PENDING_ANNOTATION: transitions.encode_pending(result.pending)}
         self.node = result.draft.with_labels({STATE_LABEL: str(result.state)}).with_annotations(written).node
         self.result = result
         return result

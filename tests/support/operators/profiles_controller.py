@@ -24,7 +24,7 @@ from haulout.budget.slots import SLOT_WITHDRAWN_ANNOTATION
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.controller import ProfilesController, ProfileSettings
 from haulout.controllers.profiles.events import ProfileEvents
-from haulout.controllers.profiles.machine import passed_states, pending_transitions
+from haulout.controllers.profiles.machine import transitions
 from haulout.controllers.profiles.observation import NotificationRequest
 from haulout.controllers.profiles.plugin import (
     DATA_ANNOTATION,
@@ -293,7 +293,7 @@ def _regarding(event: RawObject) -> RawObject:
 def is_in_maintenance(node: RawObject) -> bool:
     """Tell whether a node is in maintenance, or on its way there."""
     meta: dict[str, Any] = node["metadata"]
-    is_pending = State.IN_MAINTENANCE in meta.get("annotations", {}).get(pending_transitions.ANNOTATION, "")
+    is_pending = State.IN_MAINTENANCE in meta.get("annotations", {}).get(transitions.PENDING_ANNOTATION, "")
     return is_pending or meta.get("labels", {}).get(STATE_LABEL) == State.IN_MAINTENANCE
 
 
@@ -306,8 +306,8 @@ def invariants(
         cordon.CORDON_ANNOTATION,
         cordon.CORDON_BACKUP_ANNOTATION,
         SLOT_WITHDRAWN_ANNOTATION,
-        pending_transitions.ANNOTATION,
-        passed_states.ANNOTATION,
+        transitions.PENDING_ANNOTATION,
+        transitions.PASSED_ANNOTATION,
         DATA_ANNOTATION,
     )
     known = (

@@ -18,8 +18,7 @@ from haulout.app.profiles import ProfilesComponent
 from haulout.app.profiles_file import ProfilesFile
 from haulout.controllers.nodemaintenance import notification
 from haulout.controllers.profiles.config.model import Member, NotificationRule
-from haulout.controllers.profiles.notify.object_notifications import ANNOTATION
-from haulout.controllers.profiles.notify.object_notifier import NotifiedKind, ObjectNotifier
+from haulout.controllers.profiles.notify.object_notifier import ANNOTATION, NotifiedKind, ObjectNotifier
 from haulout.controllers.profiles.plugins.notifications.webhook import Webhook
 from haulout.core.clock import Clock
 from haulout.errors import ExternalError

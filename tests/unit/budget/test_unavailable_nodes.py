@@ -19,8 +19,8 @@ from haulout.budget.unavailable_nodes import (
     unavailability_reason,
 )
 from haulout.controllers.nodemaintenance.node_cordon import CORDON_REQUEST
-from haulout.controllers.profiles.machine import pending_transitions
-from haulout.controllers.profiles.machine.pending_transitions import PendingTransition
+from haulout.controllers.profiles.machine import transitions
+from haulout.controllers.profiles.machine.transitions import PendingTransition
 from haulout.controllers.profiles.plugin import STATE_LABEL, State
 from haulout.drain import cordon
 from haulout.drain.cordon import CordonRequest
@@ -86,10 +86,10 @@ def test_a_node_that_has_never_been_ready_joins_and_is_not_missed() -> None:
 
 def test_whoever_takes_a_node_is_recognised_by_what_they_leave_on_it() -> None:
     on_its_way = (
-        pending_transitions.write({"os": PendingTransition(next=State.IN_MAINTENANCE, check="c", since=NOW)}) or ""
+        transitions.encode_pending({"os": PendingTransition(next=State.IN_MAINTENANCE, check="c", since=NOW)}) or ""
     )
     by_profile = decoded_node(a_ready().labelled({STATE_LABEL: State.IN_MAINTENANCE}))
-    coming = decoded_node(a_ready().annotated({pending_transitions.ANNOTATION: on_its_way}))
+    coming = decoded_node(a_ready().annotated({transitions.PENDING_ANNOTATION: on_its_way}))
     by_order = held_by("NodeMaintenance/patch")
     by_nmo = decoded_node(a_ready().tainted("medik8s.io/drain"))
     for node, cause in (
@@ -117,13 +117,13 @@ def test_whoever_takes_a_node_is_recognised_by_what_they_leave_on_it() -> None:
         a_ready().labelled({STATE_LABEL: State.REQUIRED}),
         a_ready().annotated(
             {
-                pending_transitions.ANNOTATION: pending_transitions.write(
+                transitions.PENDING_ANNOTATION: transitions.encode_pending(
                     {"os": PendingTransition(next=State.REQUIRED, check="c", since=NOW)}
                 )
                 or ""
             }
         ),
-        a_ready().annotated({pending_transitions.ANNOTATION: "oops"}),
+        a_ready().annotated({transitions.PENDING_ANNOTATION: "oops"}),
     ],
 )
 def test_a_cordon_by_hand_or_another_state_is_nothing_that_counts(made: NodeObject) -> None:

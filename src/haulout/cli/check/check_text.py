@@ -8,12 +8,12 @@ import msgspec
 from haulout.budget.limits import Budget, BudgetLimit
 from haulout.cli import configuration_files
 from haulout.cli.terminal import printable
-from haulout.controllers.profiles.config import description, diagram
-from haulout.controllers.profiles.config.description import InstanceDescription
+from haulout.controllers.profiles.config import description
+from haulout.controllers.profiles.config.description import InstanceDescription, explain, mermaid
 from haulout.controllers.profiles.config.dry_run import DryRun
 from haulout.controllers.profiles.config.lint import reachable_states
 from haulout.controllers.profiles.config.model import Configuration, Profile
-from haulout.controllers.profiles.notify.object_notifications import describe_rules
+from haulout.controllers.profiles.notify.object_notifier import describe_rules
 from haulout.core import duration
 from haulout.core.text import format_count
 from haulout.errors import ConfigError
@@ -71,7 +71,7 @@ def explanation_lines(result: DryRun, *, file: str) -> Iterator[str]:
         yield "announced, by the default configuration: haulout check --print-default."
         return
     yield ""
-    yield from map(printable, diagram.explain(configuration))
+    yield from map(printable, explain(configuration))
     yield from _instance_lines(description.describe_instances(configuration, result.values))
 
 
@@ -105,7 +105,7 @@ def state_diagrams(result: DryRun) -> str:
         profile for profile in profiles if any(state.transitions for state in profile.states.values())
     ]
     return "\n".join(
-        f"---\ntitle: {_title(profile.name)}\n---\n{diagram.mermaid(profile)}" for profile in profiles_with_transitions
+        f"---\ntitle: {_title(profile.name)}\n---\n{mermaid(profile)}" for profile in profiles_with_transitions
     )
 
 

@@ -35,7 +35,7 @@ def print_schema(ctx: click.Context, _: click.Parameter, is_given: bool) -> None
     """Print the schema and exit; the callback of an option."""
     if not is_given:
         return
-    from haulout.controllers.profiles.config.json_schema import schema_text
+    from haulout.controllers.profiles.config.layout import schema_text
     from haulout.controllers.profiles.plugins.registry import registries
 
     click.echo(schema_text(registries()), nl=False)

@@ -27,9 +27,8 @@ from haulout.api.objects import Node
 from haulout.controllers.profiles.config.model import Member, NotificationMember, Profile, StateConfig, Transition
 from haulout.controllers.profiles.machine.attachment import AttachedProfiles, attached_profiles, covers_all_nodes
 from haulout.controllers.profiles.machine.loop_backoff import is_towards_maintenance
-from haulout.controllers.profiles.machine.metadata_validation import problem_with_action
-from haulout.controllers.profiles.machine.node_draft import NodeDraft
-from haulout.controllers.profiles.machine.pending_transitions import PendingTransition
+from haulout.controllers.profiles.machine.node_draft import NodeDraft, problem_with_action
+from haulout.controllers.profiles.machine.transitions import PendingTransition
 from haulout.controllers.profiles.observation import (
     CheckReport,
     DataUpdate,

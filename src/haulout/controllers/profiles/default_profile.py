@@ -21,7 +21,7 @@ from types import MappingProxyType
 
 from haulout.api.objects import Node
 from haulout.controllers.profiles.config.model import Configuration, needs_of
-from haulout.controllers.profiles.machine import attachment, data_annotation, pending_transitions
+from haulout.controllers.profiles.machine import attachment, data_annotation, transitions
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION
 from haulout.core import duration
 from haulout.errors import ConfigError, ConfigErrors
@@ -94,4 +94,4 @@ def is_unfinished_on(node: Node) -> bool:
         status = data_annotation.statuses_of(written).get(PROFILE)
     except data_annotation.DataError:
         return False  # such a node is left untouched, and an event reports it
-    return attachment.is_unfinished(status, pending_transitions.read(node).get(PROFILE))
+    return attachment.is_unfinished(status, transitions.read_pending(node).get(PROFILE))

@@ -13,7 +13,7 @@ from haulout.budget.limits import Budget
 from haulout.budget.slots import BudgetSlots, SlotUnavailable, cause_of
 from haulout.budget.unavailable_nodes import PROFILE_OWNER_PREFIX, MaintenanceCause
 from haulout.controllers.profiles import node_conditions
-from haulout.controllers.profiles.machine import passed_states, pending_transitions
+from haulout.controllers.profiles.machine import transitions
 from haulout.controllers.profiles.machine.node_draft import NodeDraft
 from haulout.controllers.profiles.machine_replacement import request_replacement
 from haulout.controllers.profiles.node_conditions import DrainState
@@ -97,8 +97,8 @@ log = logging.getLogger(__name__)
 HYPERVISORS = Resource("kvm.cloud.sap", "v1", "hypervisors", "Hypervisor", namespaced=False, model=RawObject)
 _ANNOTATIONS = (
     DATA_ANNOTATION,
-    pending_transitions.ANNOTATION,
-    passed_states.ANNOTATION,
+    transitions.PENDING_ANNOTATION,
+    transitions.PASSED_ANNOTATION,
     workloads.WORKLOADS_ANNOTATION,
 )
 _CONDITIONS_RETRY_AFTER = timedelta(minutes=1)  # after a failed write of conditions
@@ -250,7 +250,7 @@ class Executor:
         before = decision.draft.before.metadata.annotations.get(DATA_ANNOTATION, "")
         annotations = {
             DATA_ANNOTATION: self._write_data(decision, before),
-            pending_transitions.ANNOTATION: pending_transitions.write(decision.pending),
+            transitions.PENDING_ANNOTATION: transitions.encode_pending(decision.pending),
         }
         state = aggregate_state((decision.state, *decision.unmanaged_states))
         return decision.draft.with_labels({STATE_LABEL: str(state)}).with_annotations(annotations)

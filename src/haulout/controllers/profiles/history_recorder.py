@@ -4,7 +4,7 @@ A transition is recorded after its write. After a crash in between, the next lea
 annotation, which has the state of each profile and its time. For a node that it sees for the first time, or whose last
 write may have succeeded without a response, it passes this state to the history, which adds what is missing
 (`haulout.api.maintenancerecord`). A transition that follows before the previous one is written carries it in an
-annotation (`haulout.controllers.profiles.machine.passed_states`).
+annotation (`haulout.controllers.profiles.machine.transitions`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,8 +13,14 @@ from datetime import datetime, timedelta
 
 from haulout.api.maintenancerecord import RECONSTRUCTED_REASON, Entry, NewEntry
 from haulout.api.objects import Node
-from haulout.controllers.profiles.machine import passed_states, pending_transitions
-from haulout.controllers.profiles.machine.passed_states import PassedState
+from haulout.controllers.profiles.machine.transitions import (
+    MAX_STATES,
+    PASSED_ANNOTATION,
+    PassedState,
+    encode_passed,
+    read_passed,
+    read_pending,
+)
 from haulout.controllers.profiles.observation import Decision, ProfileReport, TransitionReport
 from haulout.controllers.profiles.plugin import ObservedNode, State
 from haulout.core.clock import Clock
@@ -65,8 +71,8 @@ class HistoryRecorder:
             return decision
         if not is_unwritten:
             self._unwritten.pop(observed.node.name, None)
-        annotation = passed_states.write(self._unwritten.get(observed.node.name, {}))
-        return replace(decision, draft=decision.draft.with_annotations({passed_states.ANNOTATION: annotation}))
+        annotation = encode_passed(self._unwritten.get(observed.node.name, {}))
+        return replace(decision, draft=decision.draft.with_annotations({PASSED_ANNOTATION: annotation}))
 
     def recheck_at(self, observed: ObservedNode, decision: Decision) -> datetime | None:
         """Return when to check whether the annotation of an operational node can be removed; None if it has none."""
@@ -105,7 +111,7 @@ class HistoryRecorder:
             states = unwritten.setdefault(entry.what.removeprefix(_PREFIX), [])
             if not states or (states[-1].to, states[-1].at) != (entry.to, entry.time):
                 states.append(PassedState(to=entry.to, at=entry.time))
-                del states[: -passed_states.MAX_STATES]
+                del states[:-MAX_STATES]
 
     def _ended_drains(self, node: Node, drains: Mapping[str, DrainSnapshot]) -> Iterator[NewEntry]:
         for profile, drain in drains.items():
@@ -120,12 +126,12 @@ class HistoryRecorder:
 def _is_operational_again(observed: ObservedNode, decision: Decision) -> bool:
     """Return whether a node has the annotation although all its profiles are operational again."""
     is_operational = decision.state is State.OPERATIONAL and not decision.pending
-    return is_operational and passed_states.ANNOTATION in observed.node.metadata.annotations
+    return is_operational and PASSED_ANNOTATION in observed.node.metadata.annotations
 
 
 def known_states(observed: ObservedNode) -> Iterator[NewEntry]:
     """Yield the states in the annotations of a node: the current ones of its profiles, and those passed before."""
-    before = passed_states.read(observed.node)
+    before = read_passed(observed.node)
     for name, data in observed.statuses.items():
         current = [] if data.transition is None else [PassedState(to=data.current, at=data.transition)]
         for state in (*before.get(name, ()), *current):
@@ -137,7 +143,7 @@ def known_states(observed: ObservedNode) -> Iterator[NewEntry]:
 
 
 def transitions(observed: ObservedNode, decision: Decision) -> Iterator[NewEntry]:
-    pending = pending_transitions.read(observed.node)
+    pending = read_pending(observed.node)
     for report in decision.reports:
         before, after = observed.statuses.get(report.name), decision.statuses.get(report.name)
         if report.next == report.state or after is None or after.transition is None:

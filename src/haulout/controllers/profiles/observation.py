@@ -11,7 +11,7 @@ from enum import Enum, auto
 from haulout.api.objects import Node
 from haulout.budget.budget_check import BudgetCheck
 from haulout.controllers.profiles.machine.node_draft import NodeDraft
-from haulout.controllers.profiles.machine.pending_transitions import PendingTransition
+from haulout.controllers.profiles.machine.transitions import PendingTransition
 from haulout.controllers.profiles.plugin import (
     CheckResult,
     Claim,

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from haulout.api.objects import Object
 from haulout.api.resources import PODS
 from haulout.api.workloads import WORKLOAD_KINDS
-from haulout.controllers.profiles.machine import pending_transitions
+from haulout.controllers.profiles.machine import transitions
 from haulout.controllers.profiles.metrics import Owner, ProfileMetrics, ShuffledPod, shuffled_pods
 from haulout.controllers.profiles.observation import Decision
 from haulout.controllers.profiles.plugin import ObservedNode, State
@@ -171,7 +171,7 @@ def _enters_maintenance(profile: str, observed: ObservedNode, decision: Decision
     """Return whether a profile takes the node into maintenance by this decision, with a pending drain or without."""
     status, before, after = (
         observed.statuses.get(profile),
-        pending_transitions.read(observed.node).get(profile),
+        transitions.read_pending(observed.node).get(profile),
         decision.pending.get(profile),
     )
     was_in_maintenance = status is not None and status.current == State.IN_MAINTENANCE

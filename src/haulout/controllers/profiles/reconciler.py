@@ -23,7 +23,7 @@ from haulout.controllers.profiles.decision import decide
 from haulout.controllers.profiles.events import ProfileEvents
 from haulout.controllers.profiles.executor import Executor
 from haulout.controllers.profiles.history_recorder import HistoryRecorder
-from haulout.controllers.profiles.machine import data_annotation, pending_transitions
+from haulout.controllers.profiles.machine import data_annotation, transitions
 from haulout.controllers.profiles.machine.loop_backoff import LoopBackoff
 from haulout.controllers.profiles.observation import Decision, NotificationRequest, Observation
 from haulout.controllers.profiles.plugin import (
@@ -158,7 +158,7 @@ class NodeReconciler:
             node=node,
             statuses=observed.statuses,
             last_sent=data_annotation.last_sent_of(node.metadata.annotations.get(DATA_ANNOTATION)),
-            pending=pending_transitions.read(node),
+            pending=transitions.read_pending(node),
             drains=self._executor.drain_statuses(node.name),
             held_leases=self._executor.held_leases(node.name),
             cluster=cluster or self._informers.cluster_view(node.name, self._nodes),
@@ -204,7 +204,7 @@ def _has_left_maintenance(observed: ObservedNode, decision: Decision) -> bool:
 
 
 def _was_in_maintenance(observed: ObservedNode) -> bool:
-    return observed.state == State.IN_MAINTENANCE or bool(pending_transitions.read(observed.node))
+    return observed.state == State.IN_MAINTENANCE or bool(transitions.read_pending(observed.node))
 
 
 def _needs_slot(decision: Decision) -> bool:

@@ -27,8 +27,7 @@ from haulout.api.resources import NODES
 from haulout.controllers.notices.cancellation import cancel_objection, stage_patch
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.explain import approval
-from haulout.controllers.profiles.explain.approval import ApprovalError
-from haulout.controllers.profiles.explain.awaited_approval import awaited_approval
+from haulout.controllers.profiles.explain.approval import ApprovalError, awaited_approval
 from haulout.dashboard.actions.errors import to_http_error
 from haulout.dashboard.actions.validation import validate
 from haulout.dashboard.api.backend import HttpError

@@ -14,7 +14,8 @@ from haulout.api.objects import Node
 from haulout.api.workloads import EvictedWorkload
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.decision import decide
-from haulout.controllers.profiles.machine import data_annotation, pending_transitions
+from haulout.controllers.profiles.machine import data_annotation
+from haulout.controllers.profiles.machine.transitions import PENDING_ANNOTATION, encode_pending, read_pending
 from haulout.controllers.profiles.observation import Decision, DrainStatus, Observation
 from haulout.controllers.profiles.plugin import (
     DATA_ANNOTATION,
@@ -193,9 +194,7 @@ def nodes(draw: st.DrawFn, name: str) -> Any:
     if draw(st.booleans()):
         node["metadata"]["annotations"]["haulout.dev/cordon"] = draw(st.sampled_from(("{", "{}", '{"owners":{}}')))
     if draw(st.booleans()):
-        node["metadata"]["annotations"][pending_transitions.ANNOTATION] = draw(
-            texts | st.just('{"os":{"next":"in-maintenance"}}')
-        )
+        node["metadata"]["annotations"][PENDING_ANNOTATION] = draw(texts | st.just('{"os":{"next":"in-maintenance"}}'))
     if draw(st.booleans()):
         node["status"] = {"conditions": draw(st.lists(conditions, max_size=2))}
     for absent in draw(st.sampled_from(((), (), ("spec",), ("status",), ("spec", "status")))):
@@ -264,7 +263,7 @@ def decisions(
         node=node,
         statuses=data_annotation.statuses_of(text),
         last_sent=data_annotation.last_sent_of(text),
-        pending=pending_transitions.read(node),
+        pending=read_pending(node),
         drains=seen,
         cluster=cluster,
         requeue=configuration.requeue,
@@ -329,10 +328,10 @@ def goes_through(
         assert data_annotation.statuses_of(text) == dict(result.statuses)
         assert set(result.drains) <= {item.name for item in result.reports}
         assert {name for name, _ in result.claims} == set(result.claimed_transitions)
-        written = {DATA_ANNOTATION: text, pending_transitions.ANNOTATION: pending_transitions.write(result.pending)}
+        written = {DATA_ANNOTATION: text, PENDING_ANNOTATION: encode_pending(result.pending)}
         draft = result.draft.with_labels({STATE_LABEL: str(result.state)}).with_annotations(written)
         draft.patch()
-        assert pending_transitions.read(draft.node) == dict(result.pending)
+        assert read_pending(draft.node) == dict(result.pending)
         msgspec.json.encode(draft.node)
         node, now = draft.node, add_saturating(now, timedelta(minutes=1))
         observed = ObservedNode(node, result.statuses)

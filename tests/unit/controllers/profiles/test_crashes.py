@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from haulout.controllers.profiles.machine import pending_transitions
+from haulout.controllers.profiles.machine import transitions
 from haulout.controllers.profiles.plugin import PROFILE_LABEL, State
 from haulout.core.clock import Clock
 from haulout.errors import LeadershipLost
@@ -118,7 +118,7 @@ def exists(cluster: SandboxCluster, name: str) -> bool:
 
 def is_over(cluster: SandboxCluster, name: str) -> bool:
     """Tell whether nothing of a maintenance is left."""
-    rests = pending_transitions.ANNOTATION in metadata(cluster, name).get("annotations", {})
+    rests = transitions.PENDING_ANNOTATION in metadata(cluster, name).get("annotations", {})
     return state(cluster, name) == OPERATIONAL and not is_cordoned(cluster, name) and not rests
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from haulout.budget.unavailable_nodes import is_in_profile_maintenance
-from haulout.controllers.profiles.machine.pending_transitions import ANNOTATION as BEGUN
+from haulout.controllers.profiles.machine.transitions import PENDING_ANNOTATION as BEGUN
 from haulout.controllers.profiles.observation import Deferral, NotificationRequest, aggregate_state
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, ProfileStatus, State
 from support.fakes.cluster_view import MINUTE, NOW

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from haulout.controllers.profiles.controller import ProfilesController
-from haulout.controllers.profiles.machine import pending_transitions
+from haulout.controllers.profiles.machine import transitions
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, State
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
@@ -317,7 +317,7 @@ async def test_a_profile_that_is_taken_off_while_its_node_is_drained_lets_the_ot
         await cluster.eventually(lambda: is_cordoned(cluster, "n1"))
         await set_labels(cluster, "n1", {PROFILE_LABEL: None})
         await cluster.eventually(lambda: states(cluster, "n1"), becomes={"default": OPERATIONAL})
-        assert pending_transitions.ANNOTATION not in cluster.get("nodes", "n1")["metadata"]["annotations"]
+        assert transitions.PENDING_ANNOTATION not in cluster.get("nodes", "n1")["metadata"]["annotations"]
         await cluster.delete("poddisruptionbudgets", "shop/kept")
         await cluster.pass_time(minutes=10)
         assert len(cluster.pods_on("n1")) == 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from haulout.api.maintenancerecord import RECONSTRUCTED_REASON
-from haulout.controllers.profiles.machine import passed_states
+from haulout.controllers.profiles.machine.transitions import PASSED_ANNOTATION
 from haulout.controllers.profiles.plugin import PROFILE_LABEL, State
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request
@@ -226,7 +226,7 @@ async def test_no_state_that_was_passed_stays_on_an_operational_node_when_its_hi
         await set_labels(cluster, "n1", {"wanted": None})
         await set_annotations(cluster, "n1", done="")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
-        assert passed_states.ANNOTATION in metadata(cluster, "n1")["annotations"]
+        assert PASSED_ANNOTATION in metadata(cluster, "n1")["annotations"]
         await cluster.pass_time(seconds=10)
-        assert passed_states.ANNOTATION not in metadata(cluster, "n1")["annotations"]
+        assert PASSED_ANNOTATION not in metadata(cluster, "n1")["annotations"]
         assert transitions(cluster, "n1") == ROUND

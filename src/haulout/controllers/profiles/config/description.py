@@ -1,23 +1,38 @@
 """Describes the plugins of a configuration: which they are, their options, and what they do.
 
 Secret options are not shown, and the value of a `${NAME}` is shown as `${NAME}`, since it may be a secret.
+
+A profile as a diagram and as text: for `haulout check` and for documentation. `mermaid` returns a state diagram that
+GitHub, GitLab and most editors render; `explain` yields lines for a terminal.
 """
 
 import dataclasses
 import enum
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from haulout.controllers.profiles.config.model import Configuration, Member, NotificationMember
+from haulout.controllers.profiles.config.lint import reachable_states
+from haulout.controllers.profiles.config.model import (
+    Configuration,
+    Member,
+    NotificationMember,
+    Profile,
+    StateConfig,
+    Transition,
+)
 from haulout.controllers.profiles.config.options import REST, Option, options_of
-from haulout.controllers.profiles.plugin import Plugin
+from haulout.controllers.profiles.plugin import Plugin, State
 from haulout.core import duration
 from haulout.core.redaction import MIN_VALUE_LENGTH, REDACTED, replace_value
 
 _CREDENTIALS = re.compile(r"://[^/@\s]+@")
+
+Members = Sequence[Member[Any]]
+
+_IDS = {State.OPERATIONAL: "operational", State.REQUIRED: "required", State.IN_MAINTENANCE: "maintenance"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,3 +129,82 @@ def mask_values(text: str, values: Mapping[str, str]) -> str:
         if len(value) >= MIN_VALUE_LENGTH:
             text = replace_value(text, value, f"${{{name}}}")
     return _CREDENTIALS.sub(f"://{REDACTED}@", text)
+
+
+def mermaid(profile: Profile) -> str:
+    return "\n".join([*_diagram(profile), ""])
+
+
+def explain(configuration: Configuration) -> Iterator[str]:
+    """Yield lines that describe what each profile does with a node."""
+    for number, profile in enumerate(configuration.profiles.values()):
+        if number:
+            yield ""
+        yield from explain_profile(profile)
+
+
+def _diagram(profile: Profile) -> Iterator[str]:
+    yield "stateDiagram-v2"
+    for state, name in _IDS.items():
+        yield f'    state "{state.value}" as {name}'
+    if profile.on_notice:
+        yield f"    [*] --> {_IDS[State.OPERATIONAL]} : maintenance is announced"
+        yield f"    {_IDS[State.OPERATIONAL]} --> [*] : nothing is announced any more"
+    else:
+        yield f"    [*] --> {_IDS[State.OPERATIONAL]}"
+    for state, found in profile.states.items():
+        for transition in found.transitions:
+            yield f"    {_IDS[state]} --> {_IDS[transition.next]} : {_label(transition)}"
+    for state, found in profile.states.items():
+        notes = [f"{verb} {_escaped(_names(members))}" for verb, members in _state_actions(found)]
+        if notes:
+            yield f"    note right of {_IDS[state]}"
+            yield from (f"        {note}" for note in notes)
+            yield "    end note"
+
+
+def _label(transition: Transition) -> str:
+    label = _escaped(" ".join(transition.check.text.split()))
+    return f"{label}<br/>then {_escaped(_names(transition.trigger))}" if transition.trigger else label
+
+
+def explain_profile(profile: Profile) -> Iterator[str]:
+    """Yield lines that describe what a profile does with a node."""
+    yield f"profile {profile.name}{_node_selection(profile)}"
+    if all(found == StateConfig() for found in profile.states.values()):
+        yield "  nothing happens: nodes stay operational"
+        return
+    reachable = reachable_states(profile)
+    for state, found in profile.states.items():
+        is_reached = "" if state in reachable else "   (no transition leads here)"
+        yield f"  {state.value}{is_reached}"
+        yield from (f"    {verb} {_names(members)}" for verb, members in _state_actions(found))
+        for transition in found.transitions:
+            then = f", then {_names(transition.trigger)}" if transition.trigger else ""
+            yield f"    to {transition.next.value} when {' '.join(transition.check.text.split())}{then}"
+        if not found.transitions:
+            yield "    stays here"
+
+
+def _node_selection(profile: Profile) -> str:
+    named = f" with {profile.selector}" if profile.selector else ""
+    if profile.on_notice:
+        return f" (for nodes{named} while maintenance is announced for them)"
+    return f" (for nodes{named})" if named else ""
+
+
+def _state_actions(found: StateConfig) -> Iterator[tuple[str, Members]]:
+    if found.enter:
+        yield "on entering:", found.enter
+    if found.notify:
+        yield "notifies:", found.notify
+
+
+def _names(members: Members) -> str:
+    return ", ".join(member.name for member in members)
+
+
+def _escaped(text: str) -> str:
+    # Mermaid parses these as syntax. It accepts HTML entity codes with # instead of &.
+    codes = {"#": "#35;", ";": "#59;", ":": "#58;", "<": "#lt;", ">": "#gt;", '"': "#quot;", "&": "#amp;"}
+    return "".join(codes.get(character, character) for character in text)

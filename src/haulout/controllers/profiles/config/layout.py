@@ -2,9 +2,12 @@
 
 `loader` reads a file into these classes and builds the model from them. The JSON schema for editors is derived from
 them, too.
+
+The JSON schema of a `maintenance.yaml`, for completion and validation in editors.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -12,7 +15,8 @@ from typing import Any
 from haulout.api.notification_events import EventName
 from haulout.budget.limits import parse_max_unavailable
 from haulout.compat.ucfg.goyaml import Value
-from haulout.controllers.profiles.config.options import RAW, option
+from haulout.controllers.profiles.config.loader import Registries
+from haulout.controllers.profiles.config.options import RAW, option, schema
 from haulout.controllers.profiles.plugin import State
 from haulout.core.yaml_decoder import TextFormat
 from haulout.drain.progress import BLOCKED_AFTER
@@ -193,3 +197,40 @@ class FileLayout:
     profiles: tuple[ProfileLayout, ...] = option("the profiles that nodes may have", default=())
     budget: tuple[LimitLayout, ...] = option(_BUDGET, default=())
     notifications: tuple[NotificationRuleLayout, ...] = option(_NOTIFICATIONS, default=())
+
+
+def schema_text(registries: Registries) -> str:
+    """Return the schema as text."""
+    return json.dumps(file_schema(registries), indent=2, ensure_ascii=False) + "\n"
+
+
+def file_schema(registries: Registries) -> dict[str, Any]:
+    """Return the schema of a file that may use these plugins."""
+    found = schema(FileLayout)
+    notification = _with_plugin_types(schema(NotificationLayout), registries.notifications)
+    notification["properties"]["schedule"] = _with_plugin_types(schema(ScheduleLayout), registries.schedules)
+    found["properties"]["instances"] = {
+        "type": ["object", "null"],
+        "properties": {
+            "check": _list_of(_with_plugin_types(schema(InstanceLayout), registries.checks)),
+            "notify": _list_of(notification),
+            "trigger": _list_of(_with_plugin_types(schema(InstanceLayout), registries.triggers)),
+        },
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "maintenance.yaml", **found}
+
+
+def _list_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": ["array", "null"], "items": items}
+
+
+def _with_plugin_types(layout: dict[str, Any], plugins: Mapping[str, type]) -> dict[str, Any]:
+    layout["properties"]["type"] = {"enum": sorted(plugins)}
+    layout["allOf"] = [
+        {
+            "if": {"properties": {"type": {"const": name}}},
+            "then": {"properties": {"config": schema(cls)}},
+        }
+        for name, cls in sorted(plugins.items())
+    ]
+    return layout

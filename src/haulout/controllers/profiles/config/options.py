@@ -19,13 +19,17 @@ Values are converted as the SAP maintenance-controller converts them (`coercion`
 "Required" has the meaning that it has there: not empty, not zero. An unknown key is a warning. All errors are reported
 at once. What `warnings()` and `template_problems()` yield, in the same form as `problems()`, are warnings, since the Go
 controller would not notice them.
+
+Options that must not be shown: tokens, passwords, and URLs to which anyone who knows them can post.
+
+Validation of options whose text has a format, for `Plugin.problems`.
 """
 
 import dataclasses
 import enum
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from datetime import timedelta
 from functools import cache
@@ -252,3 +256,24 @@ def _format_default(default: Any) -> str:
         case tuple() | list():
             return ", ".join(map(_format_default, default))
     return str(default)
+
+
+def secret_option(description: str, **kwargs: Any) -> Any:
+    """Return an option, as `option` does, that is excluded from `repr`, so that no log and no error shows it."""
+    field = option(description, **kwargs)
+    field.repr = False
+    return field
+
+
+def parse_problems(key: str, text: str, read: Callable[[str], object]) -> Iterator[tuple[str, str]]:
+    """Yield the message of the ValueError that `read` raises for a text, if any."""
+    try:
+        read(text)
+    except ValueError as error:
+        yield key, str(error)
+
+
+def parse_problems_each(key: str, texts: Iterable[str], read: Callable[[str], object]) -> Iterator[tuple[str, str]]:
+    """Yield the messages for each text of a list."""
+    for number, text in enumerate(texts):
+        yield from parse_problems(f"{key}[{number}]", text, read)

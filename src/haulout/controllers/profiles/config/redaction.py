@@ -4,7 +4,7 @@
     redacted.text  # token: (hidden), or token: ${SLACK_TOKEN}
     redacted.redact("expected a URL, found the text 'xoxb-1'")
 
-Plugins declare which options are secret (`haulout.controllers.profiles.config.secret_option`). Their values are found
+Plugins declare which options are secret (`haulout.controllers.profiles.config.options`). Their values are found
 wherever they are defined: behind an anchor, or at the top of the file, where a `${…}` refers to. Unknown options are
 secret if their names suggest it. `${NAME}` is kept, its default is redacted. A secret is redacted wherever it occurs,
 including comments.

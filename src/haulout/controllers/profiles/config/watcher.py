@@ -11,17 +11,21 @@ change.
 
 The last valid configuration stays in force while the file is invalid or missing. A problem is reported once, not every
 second.
+
+The differences between two configurations, for the log line and the event of a reload.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from haulout.controllers.profiles.config import diff
 from haulout.controllers.profiles.config.loader import read_file
+from haulout.controllers.profiles.config.model import Configuration
+from haulout.controllers.profiles.notify.object_notifier import describe_rules
+from haulout.core import duration
 from haulout.core.clock import Clock
 from haulout.errors import ConfigErrors
 
@@ -54,6 +58,22 @@ class _FileStat:
     modified: int
 
 
+def differences(before: Configuration, after: Configuration) -> Iterator[str]:
+    """Yield one short text for each difference, such as `check window changed`."""
+    if before.requeue != after.requeue:
+        yield f"requeue is {duration.format(after.requeue)} instead of {duration.format(before.requeue)}"
+    if before.label_filter != after.label_filter:
+        yield "the label filter of the dashboard changed"
+    if before.budget != after.budget:
+        yield f"the budget is {', '.join(map(str, after.budget.limits))}" if after.budget else "the budget is gone"
+    if before.notifications != after.notifications:
+        yield f"notifications of objects: {'; '.join(describe_rules(after.notifications)) or 'none'}"
+    for family, names in _instances(before).items():
+        yield from _named_differences(family, names, _instances(after)[family])
+    yield from _named_differences("profile", before.profiles, after.profiles)
+    yield from _named_differences("section", before.sections, after.sections)
+
+
 class ConfigWatcher(Generic[L]):
     """Watches a file and keeps its last valid configuration. `compare` returns the differences between two of them."""
 
@@ -64,7 +84,7 @@ class ConfigWatcher(Generic[L]):
         load: Callable[[bytes], L],
         clock: Clock,
         interval: timedelta = POLL_INTERVAL,
-        compare: Callable[[Any, Any], Iterable[str]] = diff.differences,
+        compare: Callable[[Any, Any], Iterable[str]] = differences,
     ) -> None:
         self.loaded: L | None = None
         self.problem: ConfigErrors | None = None  # with the current content of the file
@@ -145,3 +165,25 @@ class ConfigWatcher(Generic[L]):
             raise
         self.last_good, self.problem = content, None
         return loaded
+
+
+def _instances(configuration: Configuration) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {"check": {}, "notification": {}, "trigger": {}}
+    for profile in configuration.profiles.values():
+        for state in profile.states.values():
+            found["notification"] |= {member.name: member for member in state.notify}
+            found["trigger"] |= {member.name: member for member in state.enter}
+            for transition in state.transitions:
+                found["check"] |= {member.name: member for member in transition.check.members}
+                found["trigger"] |= {member.name: member for member in transition.trigger}
+    return found
+
+
+def _named_differences(family: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted({*before, *after}):
+        if name not in before:
+            yield f"{family} {name} is new"
+        elif name not in after:
+            yield f"{family} {name} is gone"
+        elif before[name] != after[name]:
+            yield f"{family} {name} changed"

@@ -24,7 +24,8 @@ from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.decision import decide
 from haulout.controllers.profiles.events import LOOP_REASON
 from haulout.controllers.profiles.explain.remedies import Remedy, remedies
-from haulout.controllers.profiles.machine import data_annotation, pending_transitions
+from haulout.controllers.profiles.machine import data_annotation
+from haulout.controllers.profiles.machine.transitions import read_pending
 from haulout.controllers.profiles.observation import (
     CheckReport,
     Decision,
@@ -212,7 +213,7 @@ def observation_of(
         node=node,
         statuses=observed.statuses,
         last_sent=data_annotation.last_sent_of(node.metadata.annotations.get(DATA_ANNOTATION)),
-        pending=pending_transitions.read(node),
+        pending=read_pending(node),
         drains=drains,
         cluster=cluster,
         requeue=configuration.requeue,

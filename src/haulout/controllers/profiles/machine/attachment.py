@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from haulout.api.maintenancenotice import phase_at
 from haulout.controllers.profiles.config.model import Profile
-from haulout.controllers.profiles.machine.pending_transitions import PendingTransition
+from haulout.controllers.profiles.machine.transitions import PendingTransition
 from haulout.controllers.profiles.observation import Observation
 from haulout.controllers.profiles.plugin import DEFAULT_PROFILE, PROFILE_LABEL, PROFILE_SEPARATOR, ProfileStatus, State
 from haulout.controllers.profiles.view import topics

@@ -7,12 +7,14 @@
 A change of an object that a check may read is reported to the controller by its topic, which requeues the nodes that
 subscribe to the topic. An informer that has not synced never looks like an empty list: reading it raises
 `InformerNotSynced`, and the node is requeued when the informer has synced.
+
+Calls a function at most once per interval. The last call is never dropped.
 """
 
 import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Protocol
 
@@ -30,7 +32,7 @@ from haulout.controllers.profiles.observation import NotificationRequest
 from haulout.controllers.profiles.plugin import ClusterView, ExternalClient, Need, ObservedNode
 from haulout.controllers.profiles.view import topics
 from haulout.controllers.profiles.view.node_index import NodeIndex
-from haulout.controllers.profiles.view.node_view import NodeView, PassiveView
+from haulout.controllers.profiles.view.node_view import NodeView, PassiveView, WorkloadSubscriptions
 from haulout.controllers.profiles.view.scheduling import NodeCapacity, capacity_beside
 from haulout.controllers.profiles.view.transform import (
     CachedObject,
@@ -41,8 +43,7 @@ from haulout.controllers.profiles.view.transform import (
     transform_daemon_set,
     transform_raw,
 )
-from haulout.controllers.profiles.view.workloads import WorkloadSubscriptions
-from haulout.core.throttle import Throttle
+from haulout.core.clock import Alarm, Clock
 from haulout.drain.lookups import DAEMON_SETS
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
@@ -350,3 +351,37 @@ def _consumption(row: CachedPod | None) -> object:
         if row is None or not row.node or not row.uses_capacity
         else (row.node, row.scheduling.spec, row.is_leaving)
     )
+
+
+class Throttle:
+    """Calls `call` at once, and then again after `interval` at the earliest, however often it is invoked."""
+
+    def __init__(self, call: Callable[[], object], *, clock: Clock, interval: timedelta) -> None:
+        self._call = call
+        self._clock = clock
+        self._interval = interval
+        self._last_call: datetime | None = None
+        self._alarm: Alarm | None = None
+
+    def __call__(self) -> None:
+        """Call now, or as soon as the interval allows."""
+        if self._alarm is not None:
+            return
+        now = self._clock.now()
+        if self._last_call is None or now - self._last_call >= self._interval or now < self._last_call:
+            self._call_now()
+        else:
+            self._alarm = self._clock.call_at(
+                self._last_call + self._interval, self._call_now, on_set_back=self._call_now
+            )
+
+    def stop(self) -> None:
+        """Cancel the pending call."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _call_now(self) -> None:
+        self._alarm = None
+        self._last_call = self._clock.now()
+        self._call()

@@ -20,7 +20,7 @@ from haulout.budget import unavailable_nodes
 from haulout.budget.budget_check import GroupSizes
 from haulout.budget.limits import LimitGroup
 from haulout.budget.unavailable_nodes import NotReadyTracker
-from haulout.controllers.profiles.machine import pending_transitions
+from haulout.controllers.profiles.machine import transitions
 from haulout.controllers.profiles.plugin import (
     DATA_ANNOTATION,
     PROFILE_LABEL,
@@ -202,7 +202,7 @@ def _changed_topics(old: _Row | None, new: _Row | None) -> frozenset[str]:
 def _counted_states(row: _Row) -> tuple[str, ...]:
     """Return the states in which a node counts: that of its label, and in maintenance if it is on its way there."""
     is_entering = any(
-        transition.next is State.IN_MAINTENANCE for transition in pending_transitions.read(row.node).values()
+        transition.next is State.IN_MAINTENANCE for transition in transitions.read_pending(row.node).values()
     )
     return (row.state, State.IN_MAINTENANCE) if is_entering and row.state != State.IN_MAINTENANCE else (row.state,)
 

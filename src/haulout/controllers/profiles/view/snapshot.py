@@ -30,7 +30,7 @@ from haulout.controllers.profiles.plugin import (
     QueryResult,
     State,
 )
-from haulout.controllers.profiles.view import scheduling, workloads
+from haulout.controllers.profiles.view import node_view, scheduling
 from haulout.controllers.profiles.view.node_index import NodeIndex
 from haulout.controllers.profiles.view.scheduling import NodeCapacity
 from haulout.errors import Forbidden, HauloutError, NotFound
@@ -123,11 +123,11 @@ class Snapshot(ClusterView):
         return [notice for notice in self.objects.get(str(MAINTENANCE_NOTICES), ()) if notice.node == node]
 
     def workloads_on(self, node: str) -> WorkloadRecord:
-        return workloads.workloads_of(self.pods_on(node), self._workload)
+        return node_view.workloads_of(self.pods_on(node), self._workload)
 
     def evicted_from(self, node: str) -> Collection[EvictedWorkload]:
         """Return the workloads whose pods were evicted from a node, according to the record in its annotation."""
-        return workloads.evicted_workloads(self.nodes_by_name.find(node), self.pods_on(node), self._workload)
+        return node_view.evicted_workloads(self.nodes_by_name.find(node), self.pods_on(node), self._workload)
 
     def _workload(self, reference: WorkloadReference) -> ScaledWorkload | None:
         found: tuple[ScaledWorkload, ...] = self.objects.get(str(WORKLOAD_KINDS[reference.kind]), ())

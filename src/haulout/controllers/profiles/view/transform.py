@@ -5,6 +5,8 @@ node, its requirements (requests, host ports, selector, node affinity, toleratio
 The decoder skips everything else. Values that pods share, mostly replicas of one workload, are interned: labels,
 owners, status, and requirements, which are parsed once. For this reason `spec` has no `nodeName`; a caller that asks
 for the pods of a node knows the node. Rows are never modified.
+
+Pods that prefer operational nodes: with this node affinity a workload takes part in the `affinity` check.
 """
 
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from haulout.api.objects import Base, Object, RawObject
-from haulout.controllers.profiles.view.pod_preference import prefers_operational
+from haulout.controllers.profiles.plugin import STATE_LABEL, State
 from haulout.controllers.profiles.view.scheduling import PodRequirements, has_ended, requirements_of
 from haulout.kube.transforms import MIRROR_ANNOTATION
 
@@ -21,6 +23,8 @@ T = TypeVar("T")
 
 _MAX_SHARED = 50_000
 _READY = "Ready"
+
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class _Container(Base, frozen=True):
@@ -200,3 +204,27 @@ def _metadata(obj: Object) -> RawObject:
     if metadata.deletion_timestamp is not None:
         raw["deletionTimestamp"] = msgspec.to_builtins(metadata.deletion_timestamp)
     return raw
+
+
+def prefers_operational(pod: RawObject) -> bool:
+    """Return whether a pod prefers nodes by their state label, whatever the weight and other preferences."""
+    affinity = _child(_child(_child(pod, "spec"), "affinity"), "nodeAffinity")
+    return any(
+        _is_operational_expression(expression)
+        for term in _dicts_in(affinity.get(_PREFERRED))
+        for expression in _dicts_in(_child(term, "preference").get("matchExpressions"))
+    )
+
+
+def _is_operational_expression(expression: RawObject) -> bool:
+    found = expression.get("key"), expression.get("operator"), expression.get("values")
+    return found == (STATE_LABEL, "In", [State.OPERATIONAL])
+
+
+def _child(of: RawObject, key: str) -> RawObject:
+    found = of.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _dicts_in(value: Any) -> list[RawObject]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from haulout.controllers.profiles.config import description, diagram, diff
+from haulout.controllers.profiles.config import description, watcher
+from haulout.controllers.profiles.config.description import explain_profile
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.observation import Decision, ProfileReport, TransitionReport
 from haulout.controllers.profiles.plugin import State
@@ -156,7 +157,7 @@ def _blocking_reasons(transition: TransitionReport) -> Iterator[str]:
 
 def configuration_changes(before: Configuration, after: Configuration, edit: ParsedEdit) -> Iterator[Change]:
     """Yield the differences between two configurations, with details for profiles and instances."""
-    for text in diff.differences(before, after):
+    for text in watcher.differences(before, after):
         family, _, rest = text.partition(" ")
         name = rest.removesuffix(" changed")
         if name == rest:
@@ -168,9 +169,7 @@ def configuration_changes(before: Configuration, after: Configuration, edit: Par
             )
         elif family == "profile":
             how = "; ".join(
-                _line_differences(
-                    diagram.explain_profile(before.profiles[name]), diagram.explain_profile(after.profiles[name])
-                )
+                _line_differences(explain_profile(before.profiles[name]), explain_profile(after.profiles[name]))
             )
             if how:  # otherwise only its instances changed, each with a line of its own
                 yield Change(text=f"{text}: {how}", profile=name)

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from haulout.controllers.profiles import default_profile
-from haulout.controllers.profiles.config import description, diagram
+from haulout.controllers.profiles.config import description
 from haulout.controllers.profiles.config import model as profiles
+from haulout.controllers.profiles.config.description import explain_profile
 from haulout.controllers.profiles.config.dry_run import dry_run
 from haulout.controllers.profiles.config.loader import Registries
 from haulout.controllers.profiles.config.redaction import RedactedConfig, redact_config
@@ -88,7 +89,7 @@ def profile_texts(
 
 def _explain(configuration: profiles.Configuration, name: str, values: Mapping[str, str]) -> Iterator[str]:
     profile = configuration.profiles[name]
-    yield from (description.mask_values(item, values) for item in diagram.explain_profile(profile))
+    yield from (description.mask_values(item, values) for item in explain_profile(profile))
     for item in description.describe_instances(replace(configuration, profiles={name: profile}), values):
         settings = f" ({item.settings})" if item.options else ""
         yield f"{item.family} {item.name}: {item.type}{settings}: {item.summary}"

@@ -29,8 +29,7 @@ from haulout.budget.unavailable_nodes import NODE_MAINTENANCE_OWNER_PREFIX, node
 from haulout.compat import booleans
 from haulout.compat.booleans import BooleanError
 from haulout.controllers.profiles.explain.explanation import remedies_for
-from haulout.controllers.profiles.machine import pending_transitions
-from haulout.controllers.profiles.machine.pending_transitions import PendingTransition
+from haulout.controllers.profiles.machine.transitions import PENDING_ANNOTATION, PendingTransition, read_pending
 from haulout.controllers.profiles.observation import ProfileReport, TransitionReport
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, ProfileStatus, State
 from haulout.controllers.profiles.plugins.checks.recovered import Recovered
@@ -197,11 +196,7 @@ def _blocker_text(blocker: BlockerStatus) -> str:
 
 
 def _assess_profiles(observation: NodeObservation) -> Iterator[NodeAssessment]:
-    pending = (
-        pending_transitions.read(observation.node)
-        if pending_transitions.ANNOTATION in observation.node.metadata.annotations
-        else {}
-    )
+    pending = read_pending(observation.node) if PENDING_ANNOTATION in observation.node.metadata.annotations else {}
     reports = (
         {}
         if observation.info is None

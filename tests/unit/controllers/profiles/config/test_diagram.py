@@ -1,6 +1,6 @@
 """A profile as a picture and in words."""
 
-from haulout.controllers.profiles.config import diagram, loader
+from haulout.controllers.profiles.config import description, loader
 from support.builders.profile_plugins import REGISTRIES
 
 CONFIGURATION = loader.load(
@@ -32,7 +32,7 @@ profiles:
 
 
 def test_a_profile_is_drawn_as_a_state_diagram() -> None:
-    assert diagram.mermaid(CONFIGURATION.profiles["flatcar"]) == (
+    assert description.mermaid(CONFIGURATION.profiles["flatcar"]) == (
         "stateDiagram-v2\n"
         '    state "operational" as operational\n'
         '    state "maintenance-required" as required\n'
@@ -50,7 +50,7 @@ def test_a_profile_is_drawn_as_a_state_diagram() -> None:
 
 
 def test_a_configuration_is_explained_in_words() -> None:
-    assert list(diagram.explain(CONFIGURATION)) == [
+    assert list(description.explain(CONFIGURATION)) == [
         "profile default",
         "  nothing happens: nodes stay operational",
         "",

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from haulout.controllers.profiles.config import loader
-from haulout.controllers.profiles.config.json_schema import file_schema
+from haulout.controllers.profiles.config.layout import file_schema
 from haulout.controllers.profiles.config.loader import Loaded
 from haulout.controllers.profiles.config.model import Configuration, Member, NotificationMember, Profile, StateConfig
 from haulout.controllers.profiles.config.options import option

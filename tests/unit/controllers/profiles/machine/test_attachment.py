@@ -14,7 +14,7 @@ from haulout.api.maintenancenotice import (
 )
 from haulout.api.objects import ObjectMeta
 from haulout.controllers.profiles import default_profile, permissions
-from haulout.controllers.profiles.machine import pending_transitions
+from haulout.controllers.profiles.machine import transitions
 from haulout.controllers.profiles.machine.attachment import AttachedProfiles, attached_profiles
 from haulout.controllers.profiles.observation import DataUpdate
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, Need
@@ -108,7 +108,7 @@ def test_it_stays_until_it_is_done_with_the_node_though_the_notice_is_gone() -> 
     item = walk(ALONE, notice(start=NOW))
     item.reconcile()
     item.reconcile()  # it is cordoned, and the drain begins
-    assert pending_transitions.ANNOTATION in item.node.metadata.annotations
+    assert transitions.PENDING_ANNOTATION in item.node.metadata.annotations
     item.cluster.announced_notices = []
     assert names(item) == ("cloud",)
     item.reconcile()

@@ -8,8 +8,8 @@ import pytest
 
 from haulout.api.objects import Condition, Node, NodeSpec, NodeStatus
 from haulout.controllers.profiles.controller import TopicSubscriptions
-from haulout.controllers.profiles.machine import data_annotation, pending_transitions
-from haulout.controllers.profiles.machine.pending_transitions import PendingTransition
+from haulout.controllers.profiles.machine import data_annotation, transitions
+from haulout.controllers.profiles.machine.transitions import PendingTransition
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, State
 from haulout.controllers.profiles.view import topics
 from haulout.controllers.profiles.view.node_index import NodeIndex
@@ -18,7 +18,7 @@ from support.fakes.cluster_view import NOW
 
 OPERATIONAL, REQUIRED, MAINTAINED = State
 ON_ITS_WAY = {
-    pending_transitions.ANNOTATION: pending_transitions.write(
+    transitions.PENDING_ANNOTATION: transitions.encode_pending(
         {"os": PendingTransition(next=MAINTAINED, check="c", since=NOW)}
     )
     or ""

@@ -16,7 +16,7 @@ from haulout.controllers.profiles.plugin import (
     passes,
 )
 from haulout.controllers.profiles.view import topics
-from haulout.controllers.profiles.view.pod_preference import prefers_operational
+from haulout.controllers.profiles.view.transform import prefers_operational
 from haulout.core.text import format_count, format_list
 
 

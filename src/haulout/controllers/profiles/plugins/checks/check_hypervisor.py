@@ -4,9 +4,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from haulout.api.objects import RawObject
 from haulout.controllers.profiles.config.options import REST, option
-from haulout.controllers.profiles.plugin import Check, CheckResult, Need, PluginContext, check_error, fails, passes
-from haulout.controllers.profiles.plugins.checks._hypervisors import hypervisor_missing, status_of
+from haulout.controllers.profiles.plugin import (
+    Check,
+    CheckResult,
+    Need,
+    PluginContext,
+    check_error,
+    fails,
+    passes,
+    unknown,
+)
 from haulout.controllers.profiles.view import topics
 from haulout.core.yaml_decoder import did_you_mean
 
@@ -86,3 +95,13 @@ def _is_same_type(one: Any, other: Any) -> bool:
 
 def _comparable(value: Any) -> Any:
     return sorted(value) if isinstance(value, list) else value
+
+
+def hypervisor_missing(name: str) -> CheckResult:
+    """Return the result if the hypervisor does not exist."""
+    return unknown(f"Hypervisor {name} (hypervisors.kvm.cloud.sap) does not exist")
+
+
+def status_of(hypervisor: RawObject) -> Mapping[str, Any]:
+    status = hypervisor.get("status")
+    return status if isinstance(status, Mapping) else {}

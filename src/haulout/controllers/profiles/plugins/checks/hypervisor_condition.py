@@ -7,7 +7,7 @@ from typing import Any
 from haulout.controllers.profiles.config.options import option
 from haulout.controllers.profiles.plugin import Check, CheckResult, Need, PluginContext
 from haulout.controllers.profiles.plugins.checks import _comparison
-from haulout.controllers.profiles.plugins.checks._hypervisors import hypervisor_missing, status_of
+from haulout.controllers.profiles.plugins.checks.check_hypervisor import hypervisor_missing, status_of
 from haulout.controllers.profiles.plugins.checks.condition import status_warnings
 from haulout.controllers.profiles.view import topics
 

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.config.options import option, parse_problems, parse_problems_each
 from haulout.controllers.profiles.plugin import (
     Check,
     CheckResult,
@@ -21,7 +21,6 @@ from haulout.controllers.profiles.plugin import (
     passes,
     unknown,
 )
-from haulout.controllers.profiles.plugins.validation import parse_problems, parse_problems_each
 from haulout.core import walltime
 from haulout.core.windows import BusyPeriod, Open, Timetable, WeeklyWindow, state_at
 from haulout.errors import ConfigError, ExternalError

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.config.options import option, parse_problems
 from haulout.controllers.profiles.plugin import Check, CheckResult, PluginContext, fails, passes
-from haulout.controllers.profiles.plugins.validation import parse_problems
 from haulout.core import duration
 from haulout.core.text import format_duration
 from haulout.core.timestamps import add_saturating

@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
-from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.config.options import option, parse_problems, parse_problems_each
 from haulout.controllers.profiles.plugin import Check, CheckResult, PluginContext, fails, passes
-from haulout.controllers.profiles.plugins.validation import parse_problems, parse_problems_each
 from haulout.core import duration, walltime
 from haulout.core.text import format_duration, format_time
 from haulout.core.walltime import DAY, TICK, WEEKDAYS

@@ -7,8 +7,7 @@ from email import quoprimime
 from email.header import Header
 from email.utils import format_datetime, formataddr, parseaddr
 
-from haulout.controllers.profiles.config.options import option
-from haulout.controllers.profiles.config.secret_option import secret_option
+from haulout.controllers.profiles.config.options import option, secret_option
 from haulout.controllers.profiles.external.smtp import Credentials, Envelope, split_server
 from haulout.controllers.profiles.plugin import ExternalClient, Message, Notification
 from haulout.controllers.profiles.plugins.notifications._common import message_id, render, template_problems

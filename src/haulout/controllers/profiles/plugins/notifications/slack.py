@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from haulout.controllers.profiles.config.options import option
-from haulout.controllers.profiles.config.secret_option import secret_option
+from haulout.controllers.profiles.config.options import option, secret_option
 from haulout.controllers.profiles.external.error_text import origin, quote_response, url_problem
 from haulout.controllers.profiles.plugin import ExternalClient, Message, Notification
 from haulout.controllers.profiles.plugins.notifications._common import render, template_problems

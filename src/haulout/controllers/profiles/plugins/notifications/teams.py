@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from haulout.controllers.profiles.config.options import option
-from haulout.controllers.profiles.config.secret_option import secret_option
+from haulout.controllers.profiles.config.options import option, secret_option
 from haulout.controllers.profiles.external.error_text import url_problem
 from haulout.controllers.profiles.plugin import ExternalClient, Message, Notification
 from haulout.controllers.profiles.plugins.notifications._common import render, require_accepted, template_problems

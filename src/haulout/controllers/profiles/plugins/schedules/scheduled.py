@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from haulout.controllers.profiles.config.options import option
+from haulout.controllers.profiles.config.options import option, parse_problems, parse_problems_each
 from haulout.controllers.profiles.plugin import ProfileStatus, Schedule, SendDecision
-from haulout.controllers.profiles.plugins.validation import parse_problems, parse_problems_each
 from haulout.core import walltime
 from haulout.core.walltime import DAY, WEEKDAYS
 

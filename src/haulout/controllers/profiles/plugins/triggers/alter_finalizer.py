@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from haulout.controllers.profiles.config.options import option
-from haulout.controllers.profiles.machine.metadata_validation import key_problem
+from haulout.controllers.profiles.machine.node_draft import key_problem
 from haulout.controllers.profiles.plugin import Action, PluginContext, SetFinalizer, Trigger
 
 

@@ -9,7 +9,7 @@ from haulout.api.objects import RawObject
 from haulout.controllers.profiles.plugin import STATE_LABEL, CheckResult, State
 from haulout.controllers.profiles.plugins.checks.affinity import Affinity
 from haulout.controllers.profiles.view import topics
-from haulout.controllers.profiles.view.pod_preference import prefers_operational
+from haulout.controllers.profiles.view.transform import prefers_operational
 from support.builders.objects import a_node, a_pod
 from support.fakes.cluster_view import PROFILE, FakeClusterView, a_profile_entry
 

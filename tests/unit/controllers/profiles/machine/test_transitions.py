@@ -5,31 +5,31 @@ from datetime import timedelta
 import pytest
 
 from haulout.api.objects import Node, ObjectMeta
-from haulout.controllers.profiles.machine import passed_states
-from haulout.controllers.profiles.machine.passed_states import PassedState
+from haulout.controllers.profiles.machine import transitions
+from haulout.controllers.profiles.machine.transitions import PassedState
 from haulout_sandbox.event_loops.virtual_time import EPOCH
 
 
 def a_node(text: str | None) -> Node:
-    return Node(metadata=ObjectMeta(annotations={} if text is None else {passed_states.ANNOTATION: text}))
+    return Node(metadata=ObjectMeta(annotations={} if text is None else {transitions.PASSED_ANNOTATION: text}))
 
 
 def test_what_was_written_is_read() -> None:
     states = {"os": (PassedState(to="maintenance-required", at=EPOCH), PassedState(to="in-maintenance", at=EPOCH))}
-    assert passed_states.read(a_node(passed_states.write(states))) == states
+    assert transitions.read_passed(a_node(transitions.encode_passed(states))) == states
 
 
 def test_nothing_to_carry_is_no_annotation() -> None:
-    assert passed_states.write({}) is None
-    assert passed_states.write({"os": []}) is None
-    assert passed_states.read(a_node(None)) == {}
+    assert transitions.encode_passed({}) is None
+    assert transitions.encode_passed({"os": []}) is None
+    assert transitions.read_passed(a_node(None)) == {}
 
 
 def test_it_does_not_grow_without_end() -> None:
     many = [PassedState(to="operational", at=EPOCH + timedelta(seconds=item)) for item in range(500)]
-    assert passed_states.read(a_node(passed_states.write({"os": many})))["os"] == tuple(many[-20:])
+    assert transitions.read_passed(a_node(transitions.encode_passed({"os": many})))["os"] == tuple(many[-20:])
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"os": 1}', '{"os": [{"to": 1}]}', "null", '{"os": [{"at": "x"}]}'])
 def test_what_somebody_else_wrote_there_counts_for_nothing(text: str) -> None:
-    assert passed_states.read(a_node(text)) == {}
+    assert transitions.read_passed(a_node(text)) == {}

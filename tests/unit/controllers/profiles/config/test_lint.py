@@ -3,7 +3,7 @@
 import pytest
 
 from haulout.controllers.profiles.config import loader
-from haulout.controllers.profiles.config.loop_lint import transition_loops
+from haulout.controllers.profiles.config.lint import transition_loops
 from support.fakes.profile_node import load_configuration, registries_with_test_plugins
 
 FILE = """
