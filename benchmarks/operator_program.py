@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from random import Random
 
-from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles_file import ProfilesFile
 from haulout.cli import asyncio_runner

@@ -9,7 +9,7 @@ from random import Random
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticeStage, definition
 from haulout.api.objects import Node
 from haulout.api.resources import NODES
-from haulout.app.sandbox.cloud_sources import gcp_fetch
+from haulout.app.sandbox.clouds import gcp_fetch
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.reflector import ListWatch

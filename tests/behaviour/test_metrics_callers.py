@@ -7,9 +7,9 @@ import pytest
 
 from haulout.api.objects import RawObject
 from haulout.api.resources import Resource
-from haulout.app import required_permissions
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
+from haulout.app.permissions import operator_permissions
 from haulout.httpserver.delegated_auth import AccessDecision, DelegatedAuth, permissions
 from haulout.httpserver.secure_metrics import PATH, READER_ROLE
 from haulout.kube import rbac
@@ -80,5 +80,5 @@ async def test_who_may_not_ask_the_server_lets_nobody_in(cluster: ClusterBackend
 
 @pytest.mark.parametrize("resource", ["tokenreviews", "subjectaccessreviews"])
 def test_the_operator_is_granted_what_it_takes(resource: str) -> None:
-    granted = required_permissions.operator_permissions(namespace="haulout")
+    granted = operator_permissions(namespace="haulout")
     assert any(item.resource == resource and item.verbs == ("create",) for item in granted)

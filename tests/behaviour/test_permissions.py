@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from haulout.api.objects import RawObject
-from haulout.app import required_permissions
-from haulout.app.lease_names import PROFILES_LEASE
+from haulout.app import permissions
+from haulout.app.leases import PROFILES_LEASE
 from haulout.controllers.nodemaintenance import permissions as maintenance
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceSettings
 from haulout.controllers.profiles.config import loader
@@ -152,7 +152,7 @@ def unused_grants(cluster: LiveCluster, configuration: Configuration) -> list[st
     """Return what a configuration is granted and has not used, as far as that can be told."""
     return [
         item
-        for item in unused_verbs(cluster, required_permissions.profile_permissions(configuration, namespace=NAMESPACE))
+        for item in unused_verbs(cluster, permissions.profile_permissions(configuration, namespace=NAMESPACE))
         if item not in RARELY_USED
     ]
 
@@ -286,8 +286,7 @@ async def test_a_namespace_of_leases_that_is_not_there_is_named_with_the_remedy(
     """As OLM installs it: it grants leases in all namespaces, and cannot bring one of them."""
     settings = NodeMaintenanceSettings(lease_namespace="absent-leases")
     everywhere = [
-        replace(permission, namespace=None)
-        for permission in required_permissions.operator_permissions(namespace=NAMESPACE)
+        replace(permission, namespace=None) for permission in permissions.operator_permissions(namespace=NAMESPACE)
     ]
     subject = {"kind": "ServiceAccount", "namespace": SERVICE_ACCOUNT[0], "name": SERVICE_ACCOUNT[1]}
     plan = (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.profiles import ProfilesComponent
 from support.builders.objects import a_lease
 from support.clusters.cluster_plan import PlanFactory

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from haulout.api.clusterapi import EXTENSION_LEASE
-from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.drain.blockers import PROGRESS_KINDS
 
 RUNBOOK = "https://haulout.dev/docs/operations/alerts.html"  # the page on the public site; change it for a mirror

@@ -7,8 +7,7 @@ or the other way round. The reference, the alerts and the Grafana dashboard use 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from haulout.app import esx, kubernikus, machines, notice_metrics
-from haulout.app import replica_metrics as replica
+from haulout.app import esx, kubernikus, machines, notice_metrics, replica
 from haulout.budget import metrics as budgets
 from haulout.controllers.clusterapi import metrics as hub
 from haulout.controllers.profiles import metrics as profiles

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from haulout.api.objects import RawObject
-from haulout.app import required_permissions
 from haulout.app.manifests import operator_manifests, workload
 from haulout.app.manifests.workload import NAME
+from haulout.app.permissions import operator_permissions
 from haulout.httpserver import secure_metrics
 from haulout.kube import rbac
 from haulout.kube.rbac import Permission
@@ -123,7 +123,7 @@ def service_version(image: str, version: str) -> RawObject:
 
 def _permissions() -> tuple[list[RawObject], list[RawObject]]:
     """Return the cluster-wide rules, and those of the operator's namespace."""
-    required = required_permissions.operator_permissions(namespace=_NAMESPACE, own_certificate=False)
+    required = operator_permissions(namespace=_NAMESPACE, own_certificate=False)
     own_namespace = [permission for permission in required if permission.namespace == _NAMESPACE]
     other_namespaces = [
         replace(permission, namespace=None) for permission in required if permission.namespace != _NAMESPACE

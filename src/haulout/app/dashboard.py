@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from haulout import __version__
 from haulout.api.maintenancenotice import NoticeCondition
-from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.notices import SourceListener
 from haulout.app.operator_status import OperatorStatus
 from haulout.app.supervisor import Supervisor

@@ -14,7 +14,7 @@ from aiohttp import web
 from haulout import __version__
 from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.api.objects import RawObject
-from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.core import duration

@@ -18,7 +18,7 @@ from functools import partial
 
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.api.objects import Node
-from haulout.app.lease_advice import lease_advice
+from haulout.app.leases import lease_advice
 from haulout.app.notice_metrics import NoticeMetrics
 from haulout.app.operator_events import OperatorEvents
 from haulout.app.supervisor import Supervisor

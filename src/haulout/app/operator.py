@@ -28,7 +28,7 @@ from haulout.app.dashboard import run_dashboard
 from haulout.app.esx import EsxComponent, run_esx
 from haulout.app.http_endpoints import serve_secure_metrics
 from haulout.app.kubernikus import KubernikusComponent, run_kubernikus
-from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.machines import MachinesComponent, run_machines
 from haulout.app.notices import NoticesComponent, run_notices
 from haulout.app.notifications import run_notifications

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from haulout import __version__
 from haulout.api.objects import Node, RawObject
-from haulout.app import replica_metrics as replica
+from haulout.app import replica
 from haulout.app.esx import EsxComponent
 from haulout.app.kubernikus import KubernikusComponent
 from haulout.app.machines import MachinesComponent

@@ -23,9 +23,9 @@ from typing import Any
 
 from haulout.api.maintenancenotice import MaintenanceNotice
 from haulout.api.objects import Node, RawObject
-from haulout.app.lease_names import PROFILES_LEASE
-from haulout.app.missing_permissions import RECHECK_INTERVAL, MissingPermissions
+from haulout.app.leases import PROFILES_LEASE
 from haulout.app.operator_events import OperatorEvents
+from haulout.app.permissions import RECHECK_INTERVAL, MissingPermissions
 from haulout.app.profiles_file import ProfilesFile
 from haulout.app.supervisor import Supervisor, wait_for_handover
 from haulout.budget.budget_check import WaitingList

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from haulout.app import kubernikus_settings, required_permissions
+from haulout.app import kubernikus_settings
+from haulout.app.permissions import profile_permissions
 from haulout.cli.check.command import read_input
 from haulout.cli.terminal import format_pairs, printable
 from haulout.controllers.kubernikus.settings import KubernikusSettings
@@ -49,7 +50,7 @@ def permission_lines(configuration: Configuration, *, namespace: str) -> Iterato
     instances_by_permission = permissions.plugin_permissions(configuration, namespace=namespace)
     rows = [
         _permission_row(permission, instances_by_permission.get(permission, ()))
-        for permission in required_permissions.profile_permissions(configuration, namespace=namespace)
+        for permission in profile_permissions(configuration, namespace=namespace)
     ]
     yield (
         f"An operator in namespace {namespace} needs these permissions for its profiles, in addition to those for "
@@ -77,7 +78,7 @@ def permissions_json(configuration: Configuration, *, namespace: str) -> list[di
             "why": permission.why,
             "instances": instances_by_permission.get(permission, ()),
         }
-        for permission in required_permissions.profile_permissions(configuration, namespace=namespace)
+        for permission in profile_permissions(configuration, namespace=namespace)
     ]
 
 

@@ -14,7 +14,7 @@ from random import Random
 from haulout.api.maintenancenotice import MAINTENANCE_NOTICES, MaintenanceNotice, definition
 from haulout.api.objects import Node
 from haulout.api.resources import NODES
-from haulout.app.sandbox.cloud_sources import gcp_fetch
+from haulout.app.sandbox.clouds import gcp_fetch
 from haulout.controllers.notices.controller import MaintenanceNoticeController
 from haulout.controllers.notices.early_start import EarlyStarter
 from haulout.core.clock import Clock

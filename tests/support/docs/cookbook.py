@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from haulout.app.lease_names import PROFILES_LEASE
+from haulout.app.leases import PROFILES_LEASE
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
 from haulout.app.profiles import ProfilesComponent, run_profiles

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from haulout.api.clusterapi import EXTENSION_LEASE
-from haulout.app.lease_names import LEADER_LEASE
+from haulout.app.leases import LEADER_LEASE
 from support.metrics.promql import seconds
 from tools.metrics.alerts import ALERTS, Alert
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from haulout.api.nodemaintenance import NODE_MAINTENANCES, custom_resource_definition
 from haulout.api.objects import RawObject
 from haulout.api.resources import NODES
-from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import ProfilesComponent
 from haulout.app.profiles_file import ProfilesFile

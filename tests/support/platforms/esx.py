@@ -16,7 +16,7 @@ from typing import Any
 
 from haulout.api.objects import RawObject
 from haulout.api.resources import NODES
-from haulout.app.sandbox.vcenters import connect_to_models
+from haulout.app.sandbox.clouds import connect_to_models
 from haulout.controllers.esx.controller import EsxController
 from haulout.controllers.esx.labels import APPROVED, HOST, INITIATED, SHUTDOWN_REQUESTED, STATE, VERSION, ZONE
 from haulout.controllers.esx.settings import EsxSettings, VCenterCredentials, VCenters

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from haulout.api.maintenancenotice import NoticeCondition, NoticeStage
-from haulout.app import required_permissions
+from haulout.app import permissions
 from haulout.app.http_endpoints import ProfilesLeader
-from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.operator_status import OperatorStatus
 from haulout.app.profiles import ProfilesComponent
 from haulout.app.profiles_file import ProfilesFile
@@ -265,9 +265,9 @@ def test_whichever_write_is_the_last_its_successor_comes_to_the_same_end() -> No
 
 
 def test_what_it_needs_is_granted_where_no_configuration_is_known() -> None:
-    usual = rbac.without_redundant(required_permissions.profile_permissions(None, namespace="haulout"))
+    usual = rbac.without_redundant(permissions.profile_permissions(None, namespace="haulout"))
     granted = {(it.group, it.resource, verb) for it in usual if not it.names for verb in it.verbs}
-    wanted = required_permissions.profile_permissions(default_profile.configuration(), namespace="haulout")
+    wanted = permissions.profile_permissions(default_profile.configuration(), namespace="haulout")
     missing = {(it.group, it.resource, verb) for it in wanted if not it.names for verb in it.verbs} - granted
     assert missing == set()
 
@@ -275,9 +275,7 @@ def test_what_it_needs_is_granted_where_no_configuration_is_known() -> None:
 def test_what_it_needs_is_granted_beside_a_budget_alone() -> None:
     budget = loader.load(b"budget: [{max: 1}]", registries(), {}).configuration
     wanted = {
-        (it.resource, verb)
-        for it in required_permissions.profile_permissions(budget, namespace="haulout")
-        for verb in it.verbs
+        (it.resource, verb) for it in permissions.profile_permissions(budget, namespace="haulout") for verb in it.verbs
     }
     assert {("pods/eviction", "create"), ("maintenancenotices", "watch")} <= wanted
 

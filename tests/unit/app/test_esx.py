@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS, custom_resource_definition
-from haulout.app import required_permissions
 from haulout.app.esx import EsxComponent
-from haulout.app.lease_names import PROFILES_LEASE
+from haulout.app.leases import PROFILES_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
+from haulout.app.permissions import operator_permissions
 from haulout.app.profiles import ProfilesComponent
 from haulout.app.profiles_file import ProfilesFile
 from haulout.app.sandbox.operators import install, run_scenario_operator
@@ -150,13 +150,11 @@ async def test_another_replica_goes_on_where_the_leader_died(clock: Clock, tmp_p
 
 def test_it_needs_little_that_not_every_operator_may_do() -> None:
     usual, lean_one = (
-        required_permissions.operator_permissions(namespace=HOME),
-        required_permissions.operator_permissions(namespace=HOME, configuration=EMPTY),
+        operator_permissions(namespace=HOME),
+        operator_permissions(namespace=HOME, configuration=EMPTY),
     )
     assert without_redundant((*usual, *permissions.permissions(namespace=HOME))) == without_redundant(usual)
-    more = set(required_permissions.operator_permissions(namespace=HOME, configuration=EMPTY, with_esx=True)) - set(
-        lean_one
-    )
+    more = set(operator_permissions(namespace=HOME, configuration=EMPTY, with_esx=True)) - set(lean_one)
     assert {it.resource for it in more} <= {"events", "nodes", "configmaps"}
     without_force = permissions.permissions(SETTINGS.drain_policy(immediate=False), namespace=HOME)
     assert not any("delete" in it.verbs for it in without_force)

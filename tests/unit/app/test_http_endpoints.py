@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from controlplane import free_port
 from haulout.api.objects import RawObject
 from haulout.app.http_endpoints import serve_http
-from haulout.app.lease_names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
 from haulout.app.profiles import ProfilesComponent

@@ -13,7 +13,7 @@ from haulout.api import maintenancerecord
 from haulout.api.objects import RawObject
 from haulout.app.kubernikus import Credentials, KubernikusComponent
 from haulout.app.kubernikus_settings import KubernikusFile, read
-from haulout.app.lease_names import PROFILES_LEASE
+from haulout.app.leases import PROFILES_LEASE
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
 from haulout.app.operator import OperatorSettings, run_operator

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from haulout.api.maintenancenotice import MaintenanceKind
-from haulout.app.machine_settings import read
+from haulout.app.machines import read
 from haulout.cli import main
 from haulout.controllers.machines.desired_maintenance import NoticeFilter
 from haulout.controllers.machines.settings import MachineSettings

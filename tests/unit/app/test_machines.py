@@ -12,8 +12,7 @@ from haulout.api import machinemaintenance
 from haulout.api.machinemaintenance import object_name
 from haulout.api.objects import Node, RawObject
 from haulout.api.resources import NODES
-from haulout.app.machine_settings import read
-from haulout.app.machines import MachinesComponent, replace_machines
+from haulout.app.machines import MachinesComponent, read, replace_machines
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
 from haulout.controllers.machines.controller import MachineMaintenanceController

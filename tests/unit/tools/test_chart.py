@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from haulout.api.objects import RawObject
-from haulout.app import required_permissions
+from haulout.app import permissions
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
 from haulout.app.profiles_file import DEFAULT_PATH
@@ -304,7 +304,7 @@ profiles:
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_configuration_is_granted_what_its_plugins_need_and_no_more(recipe: str) -> None:
     file = (COOKBOOK / f"{recipe}.yaml").read_text()
-    needed = required_permissions.operator_permissions(namespace=NAMESPACE, configuration=configuration(file))
+    needed = permissions.operator_permissions(namespace=NAMESPACE, configuration=configuration(file))
     granted = granted_permissions(operator_roles(render_chart({"profiles": {"config": file}})))
     assert allowed_verbs(granted) == allowed_verbs(needed)
 
@@ -378,7 +378,7 @@ def test_a_configuration_is_granted_what_its_plugins_need_and_no_more(recipe: st
 def test_a_feature_that_is_on_is_granted_what_it_declares(values: Mapping[str, Any], needed: Mapping[str, Any]) -> None:
     objects = render_chart(values)
     assert allowed_verbs(granted_permissions(operator_roles(objects))) == allowed_verbs(
-        required_permissions.operator_permissions(namespace=NAMESPACE, **needed)
+        permissions.operator_permissions(namespace=NAMESPACE, **needed)
     )
 
 

@@ -9,7 +9,7 @@ import yaml
 
 import haulout
 from haulout.api.objects import RawObject
-from haulout.app import required_permissions
+from haulout.app import permissions
 from haulout.app.manifests import hub_manifests, operator_manifests, workload
 from haulout.app.manifests.hub_manifests import HubInstallation
 from haulout.app.manifests.operator_manifests import Installation
@@ -118,7 +118,7 @@ def test_the_base_has_all_that_the_plain_manifests_have() -> None:
 
 def test_the_overlay_for_openshift_grants_what_replacing_machines_needs() -> None:
     objects = kustomization_objects(DEPLOY / "kustomize" / "overlays" / "openshift")
-    needed = required_permissions.operator_permissions(namespace="haulout", with_machines=True)
+    needed = permissions.operator_permissions(namespace="haulout", with_machines=True)
     assert allowed_verbs(granted_permissions(operator_roles(objects))) == allowed_verbs(needed)
     assert only_object("ServiceMonitor", objects)["spec"]["endpoints"][0]["port"] == "https"
     assert only_object(
@@ -271,7 +271,7 @@ def test_the_bundle_grants_what_is_needed_where_olm_can_grant_it() -> None:
         {"metadata": {"namespace": namespace}, "rules": item["rules"]}
         for namespace, item in ((None, cluster), ("ops", home))
     )
-    for needed in required_permissions.operator_permissions(namespace="ops", own_certificate=False):
+    for needed in permissions.operator_permissions(namespace="ops", own_certificate=False):
         for verb in needed.verbs:
             assert any(item.covers(needed, verb) for item in granted), f"{verb} {needed}"
     assert not any("*" in item.verbs or item.resource == "secrets" for item in granted)

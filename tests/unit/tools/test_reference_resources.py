@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from haulout.app.machine_settings import VARIABLES
+from haulout.app.machines import VARIABLES
 from haulout.app.manifests.operator_manifests import definitions
 from haulout.providers.aws import settings as of_aws
 from haulout.providers.oci import settings as of_oci

@@ -1,6 +1,6 @@
 """Permissions in the chart: those of every installation, and those that each enabled feature adds.
 
-Each feature is asked for its permissions (`haulout.app.required_permissions`, and the plugins of profiles), and the
+Each feature is asked for its permissions (`haulout.app.permissions`, and the plugins of profiles), and the
 base permissions are subtracted. Names that only the values contain are template expressions, which pass through as
 strings.
 
@@ -15,7 +15,7 @@ from datetime import timedelta
 from functools import cache
 from types import MappingProxyType
 
-from haulout.app import required_permissions
+from haulout.app.permissions import operator_permissions
 from haulout.budget import cordon_copies, slots
 from haulout.controllers.kubernikus.settings import KubernikusSettings, SecretKey
 from haulout.controllers.profiles import permissions as profiles
@@ -170,7 +170,7 @@ def _required_permissions(
     handler_namespace: str = "",
     acts: bool = False,
 ) -> tuple[Permission, ...]:
-    return required_permissions.operator_permissions(
+    return operator_permissions(
         namespace=HOME,
         lease_namespace=LEASE_NAMESPACE,
         configuration=configuration,

@@ -1,7 +1,7 @@
 """Manifests of the operator: CustomResourceDefinitions, permissions and the Deployment.
 
 The permissions are exactly those that the controllers and the plugins of a configuration declare
-(`haulout.app.required_permissions`).
+(`haulout.app.permissions`).
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from haulout.api.maintenancenotice import MAINTENANCE_NOTICES
 from haulout.api.maintenancerecord import MAINTENANCE_RECORDS
 from haulout.api.nodemaintenance import NODE_MAINTENANCES
 from haulout.api.objects import RawObject
-from haulout.app import required_permissions
+from haulout.app import permissions
 from haulout.app.manifests import agent_manifests, workload
 from haulout.app.manifests.workload import NAME
 from haulout.controllers.kubernikus.settings import KubernikusSettings
@@ -67,7 +67,7 @@ def definitions(*, with_machines: bool = False) -> list[RawObject]:
 def role_objects(installation: Installation) -> list[RawObject]:
     """Return the roles of the operator, and those for users."""
     subject = {"kind": "ServiceAccount", "namespace": installation.namespace, "name": NAME}
-    required = required_permissions.operator_permissions(
+    required = permissions.operator_permissions(
         namespace=installation.namespace,
         lease_namespace=installation.lease_namespace,
         configuration=installation.configuration,

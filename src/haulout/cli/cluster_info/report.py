@@ -13,8 +13,7 @@ import msgspec
 
 from haulout.api.objects import VersionInfo
 from haulout.api.resources import NAMESPACES
-from haulout.app import required_permissions
-from haulout.app.required_permissions import FEATURES, OptionalFeature
+from haulout.app.permissions import FEATURES, OptionalFeature, operator_permissions, replaces_machines
 from haulout.cli.connect import Session
 from haulout.cli.terminal import Marks, format_pairs, printable
 from haulout.controllers.nodemaintenance import node_lease
@@ -71,10 +70,10 @@ async def collect_report(
     namespace = namespace or session.connection.namespace
     version = await _version(client, session.connection)  # first: its errors describe connection problems best
     discovery = await _discovery(client)
-    needed = required_permissions.operator_permissions(
+    needed = operator_permissions(
         namespace=namespace,
         configuration=configuration,
-        with_machines=required_permissions.replaces_machines(discovery),
+        with_machines=replaces_machines(discovery),
     )
     return ClusterFindings(
         connection=session.connection,

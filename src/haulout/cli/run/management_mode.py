@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from haulout.app import logs
-from haulout.app.clusterapi.hub import HubReplicaSettings, run_hub
+from haulout.app.hub import HubReplicaSettings, run_hub
 from haulout.cli import connect
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.dashboard import server

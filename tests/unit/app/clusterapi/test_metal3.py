@@ -16,7 +16,7 @@ from haulout.api.clusterapi import (
 )
 from haulout.api.objects import RawObject
 from haulout.api.resources import NODES
-from haulout.app.clusterapi.hub import HubReplicaSettings, run_hub
+from haulout.app.hub import HubReplicaSettings, run_hub
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.core.clock import Clock
 from haulout.drain.drainer import Drainer

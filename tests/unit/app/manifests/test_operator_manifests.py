@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from haulout.api.objects import RawObject
-from haulout.app import required_permissions
+from haulout.app import permissions
 from haulout.app.manifests import operator_manifests, workload
 from haulout.app.manifests.operator_manifests import Installation
 from haulout.app.profiles_file import DEFAULT_PATH
@@ -34,7 +34,7 @@ def test_the_roles_hold_exactly_what_controllers_say_they_need() -> None:
     }
     needed = {
         (it.namespace, it.group, it.resource, verb)
-        for it in required_permissions.operator_permissions(namespace="ops", lease_namespace="locks")
+        for it in permissions.operator_permissions(namespace="ops", lease_namespace="locks")
         for verb in it.verbs
     }
     assert granted == needed

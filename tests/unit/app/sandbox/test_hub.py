@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from haulout.api.clusterapi import PRE_DRAIN_HOOK, PRE_DRAIN_HOOK_OWNER, ClusterKey
 from haulout.api.objects import RawObject
-from haulout.app.clusterapi.hub_status import HubStatus
+from haulout.app.hub_status import HubStatus
 from haulout.app.operator_status import OperatorStatus
 from haulout.app.profiles import ProfilesComponent
 from haulout.app.profiles_file import ProfilesFile

@@ -9,7 +9,7 @@ import pytest
 
 from haulout.api.maintenancenotice import NoticeStage
 from haulout.api.objects import RawObject
-from haulout.app.lease_names import LEADER_LEASE
+from haulout.app.leases import LEADER_LEASE
 from haulout.dashboard.api.backend import HttpError, TimelineQuery
 from haulout.dashboard.api.nodes.node_filter import NodeFilter
 from haulout.dashboard.api.responses import encode

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from haulout.app.sandbox.cloud_sources import gcp_fetch
+from haulout.app.sandbox.clouds import gcp_fetch
 from haulout.core.clock import Clock
 from haulout.errors import CloudError, ConfigError
 from haulout.providers.gcp.tokens import FileTokenIssuer, MetadataTokenIssuer, TokenCache, read_credentials

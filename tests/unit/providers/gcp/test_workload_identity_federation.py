@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from haulout.app.sandbox.cloud_sources import gcp_fetch
+from haulout.app.sandbox.clouds import gcp_fetch
 from haulout.core.clock import Clock
 from haulout.errors import CloudError, ConfigError
 from haulout.providers.gcp.compute_api import RestCompute

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from haulout import __version__
 from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.api.objects import RawObject
-from haulout.app import replica_metrics as replica
+from haulout.app import replica
 from haulout.app.supervisor import Supervisor
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, LimitedClusterBudget
 from haulout.controllers.clusterapi.controller import ClusterApiController

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from haulout.api.maintenancenotice import definition
-from haulout.app.lease_advice import lease_advice
+from haulout.app.leases import lease_advice
 from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus

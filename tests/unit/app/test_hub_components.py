@@ -12,8 +12,8 @@ import pytest
 from haulout.api.clusterapi import BARE_METAL_HOSTS, DRAIN_RULES, OUR_REBOOT_ANNOTATION, machine_drain_rule_resource
 from haulout.api.objects import RawObject
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NODES, Resource
-from haulout.app.clusterapi.hub import HubReplicaSettings, run_hub
-from haulout.app.clusterapi.hub_status import HubStatus
+from haulout.app.hub import HubReplicaSettings, run_hub
+from haulout.app.hub_status import HubStatus
 from haulout.controllers.clusterapi import metrics
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.core.clock import Clock

@@ -12,8 +12,8 @@ import yaml
 from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.api.objects import RawObject
 from haulout.api.resources import CUSTOM_RESOURCE_DEFINITIONS
-from haulout.app.clusterapi.hub import HubReplicaSettings, run_hub
-from haulout.app.clusterapi.hub_status import HubStatus
+from haulout.app.hub import HubReplicaSettings, run_hub
+from haulout.app.hub_status import HubStatus
 from haulout.app.manifests.hub_manifests import HubInstallation, hub_objects, hub_permissions
 from haulout.cli import main
 from haulout.controllers.clusterapi.settings import ClusterApiSettings

@@ -3,22 +3,35 @@
 The lease has the name of the runtime-extension-maintenance-controller's, so that the two never work at once in one
 namespace. The hub may run outside of a pod: its lease is then in the namespace of the kubeconfig context, or in the
 given one. Leader election can be turned off if the user guarantees that only one hub runs.
+
+Components beside the hub's controller: MachineDrainRules and, if enabled, Metal3 BareMetalHosts.
+
+    async with open_hub_components(client, events=events, status=status, settings=settings) as components:
+        hub = ClusterApiController(…, drain_rules=components.drain_rules)
+        components.start_for(hub)
+        await hub.run()
+
+Each has its own supervisor: a component that fails restarts alone, and the hub continues.
 """
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
-from haulout.api.clusterapi import EXTENSION_LEASE
-from haulout.app.clusterapi.hub_components import open_hub_components
-from haulout.app.clusterapi.hub_dashboard import run_hub_dashboard
-from haulout.app.clusterapi.hub_status import HubStatus
+from haulout.api.clusterapi import EXTENSION_LEASE, Cluster, Machine
+from haulout.app.hub_dashboard import run_hub_dashboard
+from haulout.app.hub_status import HubStatus
 from haulout.app.replica import ReplicaSettings, serve_replica
 from haulout.controllers.clusterapi.cluster_accessor import ClientFactory, network_client_factory
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, new_cluster_budget
 from haulout.controllers.clusterapi.controller import EVENT_REPORTER, ClusterApiController, ClusterApiNotServed
+from haulout.controllers.clusterapi.machine_drain_rules import MachineDrainRuleInformer
+from haulout.controllers.clusterapi.metal3 import Metal3Controller, Metal3Settings
 from haulout.controllers.clusterapi.settings import ClusterApiSettings
 from haulout.core.clock import Clock
 from haulout.core.memory import memory_limit
@@ -147,3 +160,73 @@ async def _lead(
             await events.flush(_FLUSH_TIMEOUT)
             for task in background:
                 task.cancel()
+
+
+class HubComponents:
+    """The components that run beside one hub controller."""
+
+    def __init__(
+        self,
+        client: Client,
+        group: asyncio.TaskGroup,
+        *,
+        events: EventRecorder,
+        status: HubStatus,
+        settings: ClusterApiSettings,
+    ) -> None:
+        self._client = client
+        self._group = group
+        self._events = events
+        self._status = status
+        self._settings = settings
+        self._rules: MachineDrainRuleInformer | None = None
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def drain_rules(self, machine: Machine, cluster: Cluster | None) -> str | None:
+        """Return the drain rules annotation for the node of a Machine; None: keep the current one."""
+        return None if self._rules is None else self._rules.annotation_for(machine, cluster)
+
+    def start_for(self, hub: ClusterApiController) -> None:
+        """Start the components for a hub controller."""
+
+        async def watch_drain_rules() -> None:
+            version = (await hub.wait_for_machines()).resource.version
+            rules = self._rules = MachineDrainRuleInformer(self._client, events=self._events, on_change=hub.enqueue_all)
+            await rules.run(version)
+
+        async def power_hosts() -> None:
+            guard = Metal3Settings(unguarded=self._settings.metal3_unguarded)
+            metal3 = Metal3Controller(
+                self._client, await hub.wait_for_machines(), node_of=hub.node_of, events=self._events, settings=guard
+            )
+            unsubscribe = hub.subscribe(metal3.enqueue_waiting)
+            self._status.metal3_controller = metal3
+            try:
+                await metal3.run()
+            finally:
+                self._status.metal3_controller = None
+                unsubscribe()
+
+        self._create_task(self._status.drain_rules_supervisor.run(watch_drain_rules, client=self._client))
+        if self._settings.metal3:
+            self._create_task(self._status.metal3_supervisor.run(power_hosts, client=self._client))
+
+    def _create_task(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(self._group.create_task(work))
+
+
+@asynccontextmanager
+async def open_hub_components(
+    client: Client, *, events: EventRecorder, status: HubStatus, settings: ClusterApiSettings
+) -> AsyncIterator[HubComponents]:
+    """Yield components that can be started for a hub controller; they end with the context."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            components = HubComponents(client, group, events=events, status=status, settings=settings)
+            try:
+                yield components
+            finally:
+                for task in components.tasks:
+                    task.cancel()
+    except BaseExceptionGroup as failures:  # supervisors contain other failures: only the hub's ends the context
+        raise failures.exceptions[0] from None

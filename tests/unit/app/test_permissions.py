@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from haulout.app import required_permissions
+from haulout.app import permissions
 from haulout.app.manifests import operator_manifests
 from haulout.app.manifests.operator_manifests import Installation
 from haulout.cli import main
@@ -88,10 +88,10 @@ async def test_whichever_rule_is_taken_away_is_missed_by_name(
     A leader does not watch its lease, and a standby that may not polls it (`tests/unit/kube/test_leaderelection.py`).
     """
     roles = shipped_rbac(configuration)
-    of_profiles = required_permissions.profile_permissions(configuration, namespace=NAMESPACE)
+    of_profiles = permissions.profile_permissions(configuration, namespace=NAMESPACE)
     taken = [
         (each, verb)
-        for each in required_permissions.operator_permissions(namespace=NAMESPACE, configuration=configuration)
+        for each in permissions.operator_permissions(namespace=NAMESPACE, configuration=configuration)
         for verb in each.verbs
         if (verb, each.namespace) != ("watch", NAMESPACE)
         if any(it.covers(each, verb) and each.covers(it, verb) for it in of_profiles)  # not for maintenances only

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from haulout.api.clusterapi import EXTENSION_LEASE, ClusterKey
-from haulout.app.clusterapi.hub_dashboard import run_hub_dashboard
+from haulout.app.hub_dashboard import run_hub_dashboard
 from haulout.app.supervisor import Supervisor
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, UnlimitedClusterBudget, new_cluster_budget
 from haulout.controllers.clusterapi.status import ConnectionState, WorkloadClusterStatus

@@ -38,7 +38,7 @@ class HubView(ClusterStatuses, Protocol):
 
 
 class HubStatusView(Protocol):
-    """What the dashboard reads from `haulout.app.clusterapi.hub_status.HubStatus`."""
+    """What the dashboard reads from `haulout.app.hub_status.HubStatus`."""
 
     source: "Backend | None"
 

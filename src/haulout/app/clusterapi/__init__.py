@@ -1,1 +1,0 @@
-"""Wiring of the hub: the Cluster API controller in a management cluster."""
