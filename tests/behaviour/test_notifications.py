@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from haulout.api import maintenancenotice
-from haulout.controllers.profiles.notify.object_notifier import ANNOTATION
+from haulout.controllers.profiles.notify.object_notifier import NOTIFICATIONS_ANNOTATION
 from support.clusters.cluster_plan import PlanFactory
 from support.fakes.external_client import FakeExternalClient
 from support.operators.nodemaintenance import (
@@ -46,7 +46,9 @@ async def test_a_blocked_maintenance_is_told_once_whoever_leads(a_cluster: PlanF
         )
         assert body["blockers"][0]["remedy"] in body["message"]
         (name,) = cluster.by_key(PLURAL)
-        assert "NodeMaintenanceBlocked" in cluster.get(PLURAL, name)["metadata"]["annotations"][ANNOTATION]
+        assert (
+            "NodeMaintenanceBlocked" in cluster.get(PLURAL, name)["metadata"]["annotations"][NOTIFICATIONS_ANNOTATION]
+        )
         life.kill()
         cluster.run(operator_with_profiles(file, outside=second, identity="operator_2"), name="operator-b")
         await cluster.delete("poddisruptionbudgets", "shop/on-n1")

@@ -14,7 +14,7 @@ from haulout.controllers.profiles import metrics as profiles
 from haulout.core.metrics import Metric, MetricKind
 from haulout.drain import metrics as drains
 from haulout.httpserver import connections
-from haulout.httpserver.metrics import METRICS
+from haulout.httpserver.metrics import PROCESS_METRICS
 from haulout.kube import metrics as meters
 from haulout.providers.agent import metrics as agent
 from haulout.webhook import validator
@@ -48,7 +48,7 @@ GROUPS = (
     Group("kubernikus", kubernikus.METRICS),
     Group("esx", esx.METRICS),
     Group("health", (*replica.REPLICA_METRICS, *meters.METRICS, validator.REVIEWS, *connections.METRICS)),
-    Group("process", METRICS),
+    Group("process", PROCESS_METRICS),
 )
 
 

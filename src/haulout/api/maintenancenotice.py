@@ -44,7 +44,7 @@ _DIGEST_LENGTH = 16  # characters; they distinguish IDs with the same readable p
 DEFAULT_LEAD = timedelta(minutes=15)
 _MIN_INSTANT = datetime.min.replace(tzinfo=UTC)
 
-ANNOTATION = "haulout.dev/early-start"
+EARLY_START_ANNOTATION = "haulout.dev/early-start"
 
 
 class MaintenanceKind(StrEnum):
@@ -322,12 +322,12 @@ class EarlyStart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     @property
     def metadata_patch(self) -> RawObject:
         """The metadata patch that writes this record."""
-        return {"annotations": {ANNOTATION: msgspec.json.encode(self).decode()}}
+        return {"annotations": {EARLY_START_ANNOTATION: msgspec.json.encode(self).decode()}}
 
 
 def early_start_of(notice: MaintenanceNotice) -> EarlyStart | None:
     """Return the record for the notice's current start; None if there is none or if it cannot be decoded."""
-    annotation = notice.metadata.annotations.get(ANNOTATION)
+    annotation = notice.metadata.annotations.get(EARLY_START_ANNOTATION)
     if annotation is None:
         return None
     try:

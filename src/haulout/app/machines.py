@@ -77,7 +77,7 @@ LATE = Metric(
 METRICS = (PHASES, LATE)
 
 _PREFIX = "HAULOUT_MACHINES_"
-LEAD, WINDOW, SURGE, KINDS = VARIABLES = tuple(f"{_PREFIX}{it}" for it in ("LEAD", "WINDOW", "SURGE", "KINDS"))
+LEAD, WINDOW, SURGE, KINDS = MACHINE_VARIABLES = tuple(f"{_PREFIX}{it}" for it in ("LEAD", "WINDOW", "SURGE", "KINDS"))
 _SOURCE = "environment"  # the location that errors name
 _BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False, "": False}
 _NONE = "none"
@@ -229,7 +229,7 @@ def _is_late(record: MachineMaintenance) -> bool:
     return not _is_over(record) and on_time is not None and on_time.status == "False"
 
 
-def read(variables: Mapping[str, str]) -> tuple[MachineSettings, NoticeFilter]:
+def read_settings(variables: Mapping[str, str]) -> tuple[MachineSettings, NoticeFilter]:
     """Parse the environment variables; raise `ConfigErrors` with all errors at once."""
     environment = _Environment(variables)
     terms = ReplacementPolicy(lead=environment.lead(), windows=environment.windows(), surge=environment.surge())
@@ -246,8 +246,8 @@ class _Environment:
         self._variables = variables
         self.problems: list[ConfigError] = []
         for name in variables:
-            if name.startswith(_PREFIX) and name not in VARIABLES:
-                self._add_problem(name, f"there is no such setting{did_you_mean(name, VARIABLES)}")
+            if name.startswith(_PREFIX) and name not in MACHINE_VARIABLES:
+                self._add_problem(name, f"there is no such setting{did_you_mean(name, MACHINE_VARIABLES)}")
 
     def lead(self) -> timedelta | None:
         """Return how long before the start of the cloud's maintenance a Machine may be replaced; None: at once."""

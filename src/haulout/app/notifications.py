@@ -83,6 +83,6 @@ def _notice_kind(notices: NoticesComponent) -> NotifiedKind[MaintenanceNotice]:
         resource=MAINTENANCE_NOTICES,
         get=get,
         all=list_notices,
-        events=of_notices.events,
+        events=of_notices.notified_events,
         involved_object=of_notices.involved_object,
     )

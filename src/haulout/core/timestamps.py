@@ -56,7 +56,7 @@ class GoTime:
     @property
     def is_never(self) -> bool:
         """Return whether it is Go's zero time, which stands for "never"."""
-        return self.nanoseconds == NEVER.nanoseconds
+        return self.nanoseconds == GO_ZERO_TIME.nanoseconds
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GoTime) and self.nanoseconds == other.nanoseconds
@@ -110,7 +110,7 @@ def _days_since_1970(year: int, month: int, day: int) -> int:
     return datetime(year, month, day, tzinfo=UTC).toordinal() - _EPOCH.toordinal()
 
 
-NEVER = parse_go_time("0001-01-01T00:00:00Z")
+GO_ZERO_TIME = parse_go_time("0001-01-01T00:00:00Z")
 
 
 def parse_http_date(text: str) -> datetime:

@@ -83,7 +83,7 @@ class User:
         groups = tuple(dict.fromkeys(groups))
         if not name:
             raise ValueError("expected a name")
-        transport.headers(name, groups=groups, extra=extra_items)
+        transport.impersonation_headers(name, groups=groups, extra=extra_items)
         return cls(name, groups, tuple(extra_items.items()), uid)
 
     def impersonating_client(self, client: Client) -> Client:
@@ -96,7 +96,7 @@ class User:
         account = _SERVICE_ACCOUNT.fullmatch(self.name)
         implicit_groups = {_AUTHENTICATED}
         implicit_groups |= {"system:serviceaccounts", f"system:serviceaccounts:{account[1]}"} if account else set()
-        headers = transport.headers(
+        headers = transport.impersonation_headers(
             self.name,
             groups=[group for group in self.groups if group not in implicit_groups],
             extra={key: values for key, values in self.extra if not key.startswith(_CREDENTIAL_EXTRA_PREFIX)},

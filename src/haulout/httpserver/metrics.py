@@ -52,7 +52,7 @@ START_TIME = Metric(
     unit="seconds",
 )
 
-METRICS = (
+PROCESS_METRICS = (
     INFO,
     COLLECTED,
     UNCOLLECTABLE,
@@ -88,7 +88,7 @@ class Exposition:
 
     def text(self) -> bytes:
         """Return the current values in the text format."""
-        collectors = chain(self._collect(), collect())
+        collectors = chain(self._collect(), collect_process_metrics())
         return "".join(f"{line}\n" for collector in collectors for line in _lines(collector)).encode()
 
 
@@ -125,7 +125,7 @@ def resource_usage() -> ResourceUsage:
     )
 
 
-def collect() -> Iterator[MetricVec]:
+def collect_process_metrics() -> Iterator[MetricVec]:
     """Yield the current values of all metrics."""
     major, minor, patch = platform.python_version_tuple()
     yield _single_sample(INFO, 1, platform.python_implementation(), major, minor, patch, platform.python_version())

@@ -112,7 +112,7 @@ class Transport(Protocol):
         ...
 
 
-def headers(
+def impersonation_headers(
     user: str, *, groups: Iterable[str] = (), extra: Mapping[str, Iterable[str]] | None = None, uid: str = ""
 ) -> Headers:
     """Return the impersonation headers. Raise `ValueError` if a value cannot be sent in a header."""

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from haulout.api.maintenancenotice import (
-    ANNOTATION,
+    EARLY_START_ANNOTATION,
     EarlyStart,
     EarlyStartAnswer,
     MaintenanceNotice,
@@ -20,7 +20,8 @@ START = datetime(2026, 5, 14, 9, 30, tzinfo=UTC)
 
 def a_notice(annotation: str) -> MaintenanceNotice:
     return MaintenanceNotice(
-        metadata=ObjectMeta(name="x", annotations={ANNOTATION: annotation}), spec=MaintenanceNoticeSpec(start=START)
+        metadata=ObjectMeta(name="x", annotations={EARLY_START_ANNOTATION: annotation}),
+        spec=MaintenanceNoticeSpec(start=START),
     )
 
 
@@ -38,9 +39,9 @@ def test_what_makes_no_sense_was_written_by_nobody(written: str) -> None:
 )
 def test_it_may_have_begun_unless_the_source_said_no(answer: EarlyStartAnswer, *, may: bool) -> None:
     early = EarlyStart(start=START, answer=answer)
-    assert may_have_started(a_notice(early.metadata_patch["annotations"][ANNOTATION])) is may
+    assert may_have_started(a_notice(early.metadata_patch["annotations"][EARLY_START_ANNOTATION])) is may
 
 
 def test_what_was_said_of_another_start_says_nothing_of_this_one() -> None:
     early = EarlyStart(start=START.replace(hour=8), answer=EarlyStartAnswer.AGREED)
-    assert not may_have_started(a_notice(early.metadata_patch["annotations"][ANNOTATION]))
+    assert not may_have_started(a_notice(early.metadata_patch["annotations"][EARLY_START_ANNOTATION]))

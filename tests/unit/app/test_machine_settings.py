@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from haulout.api.maintenancenotice import MaintenanceKind
-from haulout.app.machines import read
+from haulout.app.machines import read_settings
 from haulout.cli import main
 from haulout.controllers.machines.desired_maintenance import NoticeFilter
 from haulout.controllers.machines.settings import MachineSettings
@@ -17,17 +17,20 @@ NIGHTS = "{weekdays: [mon, tue], start: '22:00', end: '04:00', acrossMidnight: t
 
 def wrong(**variables: str) -> list[str]:
     with pytest.raises(ConfigErrors) as told:
-        read({f"HAULOUT_MACHINES_{name}": value for name, value in variables.items()})
+        read_settings({f"HAULOUT_MACHINES_{name}": value for name, value in variables.items()})
     return [str(it) for it in told.value.errors]
 
 
 def test_without_variables_it_is_as_with_the_machine_maintenance_operator() -> None:
-    assert read({"PATH": "/bin", "HAULOUT_AWS": "true"}) == (MachineSettings(), NoticeFilter())
-    assert read({"HAULOUT_MACHINES_LEAD": "", "HAULOUT_MACHINES_KINDS": " "}) == (MachineSettings(), NoticeFilter())
+    assert read_settings({"PATH": "/bin", "HAULOUT_AWS": "true"}) == (MachineSettings(), NoticeFilter())
+    assert read_settings({"HAULOUT_MACHINES_LEAD": "", "HAULOUT_MACHINES_KINDS": " "}) == (
+        MachineSettings(),
+        NoticeFilter(),
+    )
 
 
 def test_each_of_them_counts() -> None:
-    settings, policy = read(
+    settings, policy = read_settings(
         {
             "HAULOUT_MACHINES_LEAD": "48h",
             "HAULOUT_MACHINES_WINDOW": NIGHTS,
@@ -45,7 +48,7 @@ def test_each_of_them_counts() -> None:
 
 
 def test_nothing_can_be_replaced_for_notices() -> None:
-    assert read({"HAULOUT_MACHINES_KINDS": "none"})[1] == NoticeFilter(kinds=frozenset())
+    assert read_settings({"HAULOUT_MACHINES_KINDS": "none"})[1] == NoticeFilter(kinds=frozenset())
 
 
 def test_all_that_is_wrong_is_told_with_what_was_expected() -> None:

@@ -12,7 +12,7 @@ from haulout.api import machinemaintenance
 from haulout.api.machinemaintenance import object_name
 from haulout.api.objects import Node, RawObject
 from haulout.api.resources import NODES
-from haulout.app.machines import MachinesComponent, read, replace_machines
+from haulout.app.machines import MachinesComponent, read_settings, replace_machines
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.operator_status import OperatorStatus
 from haulout.controllers.machines.controller import MachineMaintenanceController
@@ -109,7 +109,7 @@ async def test_what_cannot_be_done_is_a_trouble(clock: Clock) -> None:
 
 async def test_a_machine_that_will_be_late_is_a_trouble(clock: Clock) -> None:
     window = "{weekdays: [sat], start: '02:00', end: '04:00'}"
-    settings, policy = read({"HAULOUT_MACHINES_WINDOW": window})
+    settings, policy = read_settings({"HAULOUT_MACHINES_WINDOW": window})
     vitals = OperatorStatus(machines=MachinesComponent(settings=settings, policy=policy))
     async with a_site(clock) as cluster:
         (name,) = await create_machine_set(cluster, "workers", replicas=1)

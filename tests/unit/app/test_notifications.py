@@ -18,7 +18,7 @@ from haulout.app.profiles import ProfilesComponent
 from haulout.app.profiles_file import ProfilesFile
 from haulout.controllers.nodemaintenance import notification
 from haulout.controllers.profiles.config.model import Member, NotificationRule
-from haulout.controllers.profiles.notify.object_notifier import ANNOTATION, NotifiedKind, ObjectNotifier
+from haulout.controllers.profiles.notify.object_notifier import NOTIFICATIONS_ANNOTATION, NotifiedKind, ObjectNotifier
 from haulout.controllers.profiles.plugins.notifications.webhook import Webhook
 from haulout.core.clock import Clock
 from haulout.errors import ExternalError
@@ -95,7 +95,10 @@ async def test_a_maintenance_that_is_blocked_for_long_is_told_once_with_the_reme
         assert blocked["blockers"][0]["object"] == "PodDisruptionBudget shop/cart"
         assert blocked["blockers"][0]["remedy"] == "run more replicas, or relax the PodDisruptionBudget"
         assert blocked["blockers"][0]["remedy"] in told
-        assert set(json.loads(maintenance(town)["metadata"]["annotations"][ANNOTATION])) == {"ops-slack", "hook"}
+        assert set(json.loads(maintenance(town)["metadata"]["annotations"][NOTIFICATIONS_ANNOTATION])) == {
+            "ops-slack",
+            "hook",
+        }
         await clock.sleep(timedelta(minutes=15))
         assert len(slack(one.external_client)) == 1
         assert named(hooked(one.external_client)) == ["NodeMaintenanceStarted", "NodeMaintenanceBlocked"]

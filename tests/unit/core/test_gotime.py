@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haulout.core import timestamps
-from haulout.core.timestamps import NEVER
+from haulout.core.timestamps import GO_ZERO_TIME
 
 aware = st.datetimes(
     timezones=st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45)), timezone(-timedelta(hours=7))])
@@ -33,8 +33,8 @@ def test_the_same_instant_in_other_words_is_equal() -> None:
 
 
 def test_never_is_the_first_moment_of_the_year_1() -> None:
-    assert NEVER.is_never
-    assert str(NEVER) == "0001-01-01T00:00:00Z"
+    assert GO_ZERO_TIME.is_never
+    assert str(GO_ZERO_TIME) == "0001-01-01T00:00:00Z"
     assert not timestamps.parse_go_time("2024-05-01T10:00:00Z").is_never
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from haulout.app.machines import VARIABLES
+from haulout.app.machines import MACHINE_VARIABLES
 from haulout.app.manifests.operator_manifests import definitions
 from haulout.providers.aws import settings as of_aws
 from haulout.providers.oci import settings as of_oci
@@ -37,6 +37,6 @@ def test_every_field_of_ours_says_what_it_is_for(definition: dict[str, object]) 
 def test_every_variable_is_on_the_page_of_variables() -> None:
     text = (REFERENCE / "environment.md").read_text(encoding="utf-8")
     in_code = {name for file in SOURCE.rglob("*.py") for name in LOOKED_UP.findall(file.read_text(encoding="utf-8"))}
-    known = {*VARIABLES, *of_aws.VARIABLES, *of_aws.ENABLING_VARIABLES, *of_oci.VARIABLES, *in_code}
+    known = {*MACHINE_VARIABLES, *of_aws.VARIABLES, *of_aws.ENABLING_VARIABLES, *of_oci.VARIABLES, *in_code}
     assert {"NODE_NAME", "KUBERNETES_SERVICE_HOST"} <= in_code
     assert sorted(name for name in known if f"`{name}`" not in text and f"{name}_PROXY" not in text) == []

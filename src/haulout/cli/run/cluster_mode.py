@@ -14,7 +14,7 @@ from pathlib import Path
 from haulout.app import logs
 from haulout.app.esx import EsxComponent
 from haulout.app.kubernikus import KubernikusComponent
-from haulout.app.machines import MachinesComponent, read
+from haulout.app.machines import MachinesComponent, read_settings
 from haulout.app.notices import NoticesComponent
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import ProfilesComponent
@@ -148,7 +148,7 @@ def run_operator_process(
     profiles_file, providers = load_profiles_file(config), read_clouds(os.environ)
     kubernikus_component = load_kubernikus(kubernikus)
     esx_component = None if esx is None else load_esx(esx)
-    machines_settings, policy = read(os.environ)
+    machines_settings, policy = read_settings(os.environ)
     default_profile.recovery_timeout(os.environ)  # report an invalid value at the start
     machines = MachinesComponent(settings=machines_settings, policy=policy)
 

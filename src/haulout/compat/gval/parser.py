@@ -189,7 +189,7 @@ class _Parser:
             text = argument(value)
             if not isinstance(text, str):
                 raise GvalError(f"expected a text in date(…), found {describe(text)}")
-            return values.parse(text)
+            return values.parse_date(text)
 
         return step
 

@@ -243,7 +243,7 @@ OPERATORS: Mapping[str, Operator] = {
 }
 
 
-def parse(text: str) -> Date:
+def parse_date(text: str) -> Date:
     """Parse a date. Raise `GvalError`."""
     for layout in _LAYOUTS:
         found = layout.fullmatch(text)

@@ -116,7 +116,7 @@ class Resolver:
         else:
             text, objects = self._text(value.pieces), True
         try:
-            literal = scalars.parse(text, objects=objects)
+            literal = scalars.parse_literal(text, objects=objects)
         except scalars.LiteralError:
             literal = text.strip()
         if literal is None and not text.strip():

@@ -91,7 +91,7 @@ class LiteralError(ValueError):
     """A text is not a valid literal."""
 
 
-def parse(text: str, *, objects: bool) -> Any:
+def parse_literal(text: str, *, objects: bool) -> Any:
     """Return the value of a literal. Without `objects`, braces are ordinary characters. Raise `LiteralError`."""
     reader = _Reader(text.strip(), objects=objects)
     values = [reader.value(",")]

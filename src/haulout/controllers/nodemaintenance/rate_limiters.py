@@ -21,7 +21,7 @@ MAX_INTERVAL = timedelta(seconds=10)
 WRITES_PER_SECOND = 20  # of all together, unless one would wait for longer than MAX_INTERVAL
 
 MAX_CHANGES = 30
-INTERVAL = timedelta(seconds=30)
+RECONCILE_INTERVAL = timedelta(seconds=30)
 
 
 class StatusRateLimiter:
@@ -62,7 +62,7 @@ class ReconcileRateLimiter:
         changes = self._changes.get(name)
         if changes is None or len(changes) < MAX_CHANGES:
             return None
-        remaining = timedelta(seconds=changes[0] - self._clock.monotonic()) + INTERVAL
+        remaining = timedelta(seconds=changes[0] - self._clock.monotonic()) + RECONCILE_INTERVAL
         return self._clock.now() + remaining if remaining > timedelta() else None
 
     def forget(self, name: str) -> None:

@@ -172,7 +172,7 @@ def depends_on_pods(observation: Observation) -> bool:
     )
 
 
-def evaluate(observation: Observation, remaining: RemainingPods | None) -> Timeliness | None:
+def evaluate_on_time(observation: Observation, remaining: RemainingPods | None) -> Timeliness | None:
     """Return the condition's new value; None if it stays as it is."""
     if observation.phase.is_over or observation.has_final_reason:
         return None

@@ -28,7 +28,13 @@ from haulout.api.objects import Node, machine_key
 from haulout.api.resources import NODES
 from haulout.budget.unavailable_nodes import STATE_LABEL
 from haulout.controllers.notices import node_conditions
-from haulout.controllers.notices.conditions import Observation, cordon_owners, depends_on_pods, evaluate, is_emptied
+from haulout.controllers.notices.conditions import (
+    Observation,
+    cordon_owners,
+    depends_on_pods,
+    evaluate_on_time,
+    is_emptied,
+)
 from haulout.controllers.notices.decision import NoticeDecision, NoticeOptions, decide, observe
 from haulout.controllers.notices.drain_prediction import DrainHistory, DrainPrediction, OnChange
 from haulout.controllers.notices.early_start import EarlyStarter, EarlyStartSourceOf
@@ -269,7 +275,11 @@ class MaintenanceNoticeController:
         """
         condition = observation.notice.status.condition(NoticeCondition.EMPTIED)
         was_emptied = condition is not None and condition.status == "True"
-        if observation.node is None or was_emptied or not is_emptied(observation, evaluate(observation, remaining)):
+        if (
+            observation.node is None
+            or was_emptied
+            or not is_emptied(observation, evaluate_on_time(observation, remaining))
+        ):
             return True
         try:
             nodes = (await self._client.list(NODES, fields=f"metadata.name={observation.node.name}")).items
@@ -285,7 +295,7 @@ class MaintenanceNoticeController:
             replace(observation, node=candidate) for candidate in nodes if candidate.uid == observation.node.uid
         ]
         return any(
-            is_emptied(candidate, evaluate(candidate, exact))
+            is_emptied(candidate, evaluate_on_time(candidate, exact))
             for candidate, exact in zip(exact_observations, exact_remaining, strict=True)
         )
 

@@ -32,7 +32,7 @@ from haulout.controllers.notices.conditions import (
     OnTimeReason,
     Timeliness,
     emptied_condition,
-    evaluate,
+    evaluate_on_time,
     readiness,
 )
 from haulout.controllers.notices.drain_prediction import PENDING, DrainPrediction
@@ -112,7 +112,7 @@ def decide(
 ) -> NoticeDecision:
     """Return the new status and events of a notice; `remaining` are the pods left on its node."""
     notice, now, phase = observation.notice, observation.now, state.phase
-    timeliness = evaluate(observation, remaining)
+    timeliness = evaluate_on_time(observation, remaining)
     ended_at = (notice.status.ended_at or now) if phase.is_over else None
     conditions = _conditions(lookup, state, observation, timeliness)
     events = (

@@ -37,7 +37,7 @@ def involved_object(notice: MaintenanceNotice) -> InvolvedObject:
     )
 
 
-def events(notice: MaintenanceNotice) -> Iterator[ObjectEvent]:
+def notified_events(notice: MaintenanceNotice) -> Iterator[ObjectEvent]:
     """Yield a notice's events in order; none before the first reconcile, so that the node is known."""
     status, created = notice.status, notice.metadata.creation_timestamp
     if not status.phase or created is None:

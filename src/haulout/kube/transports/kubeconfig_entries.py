@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from haulout.core.clock import Clock
 from haulout.errors import CredentialsError, KubeconfigError
-from haulout.kube.transport import headers
+from haulout.kube.transport import impersonation_headers
 from haulout.kube.transports import proxy, tls
 from haulout.kube.transports.credentials import (
     ANONYMOUS,
@@ -112,7 +112,7 @@ def impersonation(section: Section) -> tuple[tuple[str, str], ...]:
         return ()
     try:
         extra_values = {key: extra.texts(key) for key in extra.keys()}  # noqa: SIM118 - a Section is no mapping
-        return headers(user, groups=groups, extra=extra_values, uid=uid)
+        return impersonation_headers(user, groups=groups, extra=extra_values, uid=uid)
     except ValueError as error:
         raise section.error_at(str(error), "as") from None
 

@@ -4,8 +4,8 @@ Some clouds announce maintenance only to the machine itself. So one small proces
 an event source, a notice writer, and a watch of the node's own notices. It decides nothing and writes nothing but these
 notices; the operator acts on them.
 
-- `cloud_detection` detects the cloud, `event_source_factory` creates its event source;
-- `agent` runs it, `health` serves health checks, `metrics` has its metrics.
+- `agent` detects the cloud, and creates and runs its event source;
+- `health` serves health checks, `metrics` has its metrics.
 
 Everything here must stay small: each imported module takes memory on every node. So it uses h11 for HTTP
 (`haulout.kube.transports.h11_http`), and knows neither pods nor profiles.

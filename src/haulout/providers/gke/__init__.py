@@ -1,7 +1,6 @@
 """GKE maintenance from labels of nodes: no agent, no permissions in Google Cloud, and no requests to it.
 
-- `labels` parses them. Pure.
-- `event_source` writes notices, and asks GKE to begin early;
+- `event_source` parses the labels, writes notices, and asks GKE to begin early;
 - `settings`: the configuration.
 """
 

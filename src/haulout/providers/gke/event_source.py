@@ -131,7 +131,7 @@ class GkeEventSource:
 
     def _reports_of(self, node: Node, notices: Sequence[MaintenanceNotice], at: datetime) -> Sequence[NoticeReport]:
         try:
-            return list(reports(node, parse_labels(node), notices, at=at))
+            return list(reports_from_labels(node, parse_labels(node), notices, at=at))
         except UnreadableLabel as error:
             self.quarantine.add(where=f"node {node.name}", why=str(error), what=dict(node.metadata.labels))
             return ()  # the previous report holds
@@ -190,7 +190,7 @@ def parse_labels(node: Node) -> MaintenanceLabels | None:
     return MaintenanceLabels(start, deadline, is_active or is_due)
 
 
-def reports(
+def reports_from_labels(
     node: Node, labels: MaintenanceLabels | None, notices: Sequence[MaintenanceNotice], *, at: datetime
 ) -> Iterator[NoticeReport]:
     """Yield the reports for a node; `notices` are all of this source for nodes of its name."""

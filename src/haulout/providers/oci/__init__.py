@@ -7,8 +7,7 @@
 - `compute_reconciler`: polls Compute for what the stream lost, moved or never reported.
 - `event_source`: combines both, and moves maintenance to another time.
 - `settings`: environment variables, including those of the OCI Node Maintenance Handler.
-- `handler_cronjobs`: parses the CronJobs that the OCI Node Maintenance Handler left in a cluster. Pure.
-- `cronjob_adoption`: turns these CronJobs into notices.
+- `handler_cronjobs`: turns the CronJobs that the OCI Node Maintenance Handler left in a cluster into notices.
 - `sdk`: the calls through Oracle's SDK.
 """
 

@@ -21,7 +21,7 @@ from haulout.api.maintenancenotice import (
     phase_at,
 )
 from haulout.api.objects import Node, NodeSpec, ObjectMeta, Pod, StatusCondition
-from haulout.controllers.notices.conditions import Observation, OnTimeReason, Timeliness, evaluate
+from haulout.controllers.notices.conditions import Observation, OnTimeReason, Timeliness, evaluate_on_time
 from haulout.controllers.notices.drain_prediction import DrainPrediction
 from haulout.controllers.notices.remaining_pods import RemainingPods, remaining_pods
 from haulout.core.clock import Clock
@@ -71,7 +71,7 @@ def evaluate_with_pods(plan: Observation, left: int, *, ending_by: timedelta | N
     seen = RemainingPods(
         NOW, tuple(f"shop/p{number}" for number in range(left)), None if ending_by is None else NOW + ending_by
     )
-    found = evaluate(plan, seen)
+    found = evaluate_on_time(plan, seen)
     assert found is not None
     return found
 
@@ -172,11 +172,11 @@ def test_what_is_left_and_how_much_time_is_told() -> None:
 
 @pytest.mark.parametrize("said", [OnTimeReason.EMPTY, OnTimeReason.OCCUPIED])
 def test_after_the_beginning_the_last_word_stays(said: OnTimeReason) -> None:
-    assert evaluate(a_plan(start=-MINUTE, said=said), None) is None
+    assert evaluate_on_time(a_plan(start=-MINUTE, said=said), None) is None
 
 
 def test_pods_that_cannot_be_seen_make_nobody_late() -> None:
-    found = evaluate(a_plan(start=MINUTE), RemainingPods(NOW, problem="listing pods: forbidden"))
+    found = evaluate_on_time(a_plan(start=MINUTE), RemainingPods(NOW, problem="listing pods: forbidden"))
     assert found is not None
     assert (found.status, found.reason) == ("Unknown", OnTimeReason.PODS_UNKNOWN)
     assert "forbidden" in found.message
@@ -333,7 +333,7 @@ async def test_many_that_fall_due_in_the_same_minute_are_all_judged(clock: Clock
 
 
 def test_nobody_says_that_a_node_will_be_emptied_where_nobody_does_that() -> None:
-    found = evaluate(dataclasses.replace(a_plan(start=HOUR), is_handled=False), None)
+    found = evaluate_on_time(dataclasses.replace(a_plan(start=HOUR), is_handled=False), None)
     assert found is not None
     assert (found.status, found.reason) == ("Unknown", OnTimeReason.NO_PROFILE_MATCHES)
     assert (

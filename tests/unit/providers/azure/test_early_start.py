@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from haulout.api.maintenancenotice import ANNOTATION, NoticeCondition, NoticePhase, NoticeStage
+from haulout.api.maintenancenotice import EARLY_START_ANNOTATION, NoticeCondition, NoticePhase, NoticeStage
 from haulout.api.resources import NODES
 from haulout.core.clock import Clock
 from haulout.errors import RescheduleRefused
@@ -72,7 +72,7 @@ async def test_all_machines_of_an_event_have_to_be_empty(clock: Clock) -> None:
         await world.mark_drained("n1")
         await clock.sleep(2 * MINUTE)
         assert not world.cloud.approvals
-        assert ANNOTATION not in (await world.notice("n1", event)).metadata.annotations
+        assert EARLY_START_ANNOTATION not in (await world.notice("n1", event)).metadata.annotations
         await world.mark_drained("n2")
         await world.wait_for_phase("n1", event, NoticePhase.ACTIVE, within=20 * SECOND)
         await world.wait_for_phase("n2", event, NoticePhase.ACTIVE)

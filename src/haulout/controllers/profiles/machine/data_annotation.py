@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from haulout.controllers.profiles.plugin import DATA_ANNOTATION as ANNOTATION
 from haulout.controllers.profiles.plugin import ProfileStatus
 from haulout.core import timestamps
-from haulout.core.timestamps import NEVER, GoTime
+from haulout.core.timestamps import GO_ZERO_TIME, GoTime
 from haulout.errors import HauloutError
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class DataError(HauloutError, ValueError):
 class ProfileData:
     """One profile of a node: its state, the state that the last evaluation saw, and the time of the last transition."""
 
-    transition: GoTime = NEVER
+    transition: GoTime = GO_ZERO_TIME
     current: str = ""
     previous: str = ""
 
@@ -108,14 +108,14 @@ def updated(before: str | None, statuses: Mapping[str, ProfileStatus], last_sent
     profiles = {
         name: ProfileData(
             transition=_same_or_new(
-                old.profiles[name].transition if name in old.profiles else NEVER, status.transition
+                old.profiles[name].transition if name in old.profiles else GO_ZERO_TIME, status.transition
             ),
             current=status.current,
             previous=status.previous,
         )
         for name, status in statuses.items()
     }
-    sent = {name: _same_or_new(old.notifications.get(name, NEVER), at) for name, at in last_sent.items()}
+    sent = {name: _same_or_new(old.notifications.get(name, GO_ZERO_TIME), at) for name, at in last_sent.items()}
     return write(NodeData(profiles=profiles, notifications=sent))
 
 
@@ -126,7 +126,7 @@ def _instant(time: GoTime) -> datetime | None:
 def _same_or_new(before: GoTime, now: datetime | None) -> GoTime:
     if now == _instant(before):
         return before
-    return NEVER if now is None else timestamps.go_time_of(now)
+    return GO_ZERO_TIME if now is None else timestamps.go_time_of(now)
 
 
 class _Object:
@@ -175,12 +175,12 @@ def _profile(value: Any, where: str) -> ProfileData:
             read = _time if known == "Transition" else _state
             found[known.lower()] = read(each, f"{where}.{known}")
         elif known == "Transition":
-            found["transition"] = found.get("transition", NEVER)
+            found["transition"] = found.get("transition", GO_ZERO_TIME)
     return ProfileData(**found)
 
 
 def _parse_legacy(members: _Pairs) -> NodeData:
-    last = NEVER
+    last = GO_ZERO_TIME
     sent: dict[str, GoTime] = {}
     states: dict[str, str] = {}
     previous: dict[str, str] = {}
@@ -216,7 +216,7 @@ def _members(value: Any, where: str) -> _Pairs:
 
 def _time(value: Any, where: str) -> GoTime:
     if value is None:
-        return NEVER
+        return GO_ZERO_TIME
     if not isinstance(value, str):
         raise DataError(f"expected a timestamp as {where} in {ANNOTATION}, found {_type_name(value)}")
     try:

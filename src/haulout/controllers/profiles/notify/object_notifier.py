@@ -52,7 +52,7 @@ _WORKERS = 4
 _CONFLICT_RETRY_AFTER = timedelta(seconds=1)  # the cache is stale, and will be up to date by then
 _FLUSH_TIMEOUT = timedelta(seconds=2)
 
-ANNOTATION = "haulout.dev/notified"
+NOTIFICATIONS_ANNOTATION = "haulout.dev/notified"
 MAX_EVENT_AGE = timedelta(minutes=30)  # equals how long delivery of a message is retried
 _MAX_KEYS = 100  # remembered per event; further ones are not sent
 
@@ -117,13 +117,13 @@ class ObjectNotifier:
         obj = kind.get(key[1])
         if obj is None:
             return None
-        decision = decide(kind.events(obj), self._rules, sent=sent_notifications(obj), now=now)
+        decision = decide_notifications(kind.events(obj), self._rules, sent=sent_notifications(obj), now=now)
         if not decision.due:
             return decision.requeue_at
         metadata = {
             "uid": obj.uid,
             "resourceVersion": obj.resource_version,
-            "annotations": {ANNOTATION: sent_annotation(decision.sent)},
+            "annotations": {NOTIFICATIONS_ANNOTATION: sent_annotation(decision.sent)},
         }
         try:
             await self._client.patch(kind.resource, obj.name, merge_patch({"metadata": metadata}))
@@ -209,7 +209,7 @@ class NotificationDecision:
     requeue_at: datetime | None
 
 
-def decide(
+def decide_notifications(
     events: Iterable[ObjectEvent], rules: Iterable[NotificationRule], *, sent: Sent, now: datetime
 ) -> NotificationDecision:
     """Return what to send now: one message for each instance and event name."""
@@ -248,7 +248,7 @@ def decide(
 def sent_notifications(obj: Object) -> Sent:
     """Return what was sent about an object; empty if the annotation cannot be parsed."""
     try:
-        return msgspec.json.decode(obj.metadata.annotations.get(ANNOTATION, "{}"), type=_SENT)
+        return msgspec.json.decode(obj.metadata.annotations.get(NOTIFICATIONS_ANNOTATION, "{}"), type=_SENT)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return {}
 

@@ -9,7 +9,7 @@ AVAILABILITY = "service"  # an unavailable node may be available again
 STATES = "states"  # the state of any profile of any node changed
 CAPACITY = "capacity"  # allocatable resources of nodes or requests of pods changed; published at most every few seconds
 DAEMON_SETS = "daemonsets"  # a DaemonSet was created or deleted, or its template changed
-POD_PREFERENCE = "preferring"  # a pod that prefers operational nodes came to or left a node: see `pod_preference`
+POD_PREFERENCE = "preferring"  # a pod that prefers operational nodes came to or left a node: see `transform`
 
 
 def label(key: str) -> str:

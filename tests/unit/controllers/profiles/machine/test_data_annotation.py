@@ -13,7 +13,7 @@ from haulout.controllers.profiles.machine import data_annotation
 from haulout.controllers.profiles.machine.data_annotation import DataError, NodeData, ProfileData
 from haulout.controllers.profiles.plugin import ProfileStatus
 from haulout.core import timestamps
-from haulout.core.timestamps import NEVER
+from haulout.core.timestamps import GO_ZERO_TIME
 
 # What Go 1.26 makes of each annotation with the controller's struct and DisallowUnknownFields, and writes again.
 GO: list[dict[str, Any]] = json.loads((Path(__file__).parents[3] / "data" / "go_annotations.json").read_text())
@@ -148,5 +148,5 @@ def test_a_deep_one_is_refused() -> None:
 
 def test_missing_members_are_empty() -> None:
     assert data_annotation.parse('{"Profiles":{"p":{"Current":"a"}}}').profiles["p"] == ProfileData(
-        transition=NEVER, current="a", previous=""
+        transition=GO_ZERO_TIME, current="a", previous=""
     )

@@ -18,9 +18,9 @@ from haulout.controllers.profiles.config.loader import Loaded
 from haulout.controllers.profiles.config.model import Member, NotificationRule
 from haulout.controllers.profiles.config.watcher import differences
 from haulout.controllers.profiles.notify.object_notifier import (
-    ANNOTATION,
     MAX_EVENT_AGE,
-    decide,
+    NOTIFICATIONS_ANNOTATION,
+    decide_notifications,
     describe_rules,
     sent_annotation,
     sent_notifications,
@@ -48,15 +48,15 @@ def an_event(name: EventName = BLOCKED, key: str = "a", *, at: datetime = EPOCH)
 
 
 def notified(*events: ObjectEvent, rule: NotificationRule, now: datetime = EPOCH, sent: Any = None) -> list[str]:
-    decision = decide(events, [rule], sent=sent or {}, now=now)
+    decision = decide_notifications(events, [rule], sent=sent or {}, now=now)
     return [f"{notification.instance}: {notification.event.message}" for notification in decision.due]
 
 
 def test_what_blocks_is_told_after_its_time_and_then_names_all() -> None:
     rule, events = a_rule(after=30 * MINUTE), (an_event(key="a"), an_event(key="b", at=EPOCH + 5 * MINUTE))
-    early = decide(events, [rule], sent={}, now=EPOCH + 10 * MINUTE)
+    early = decide_notifications(events, [rule], sent={}, now=EPOCH + 10 * MINUTE)
     assert (early.due, early.sent, early.requeue_at) == ((), {}, EPOCH + 30 * MINUTE)
-    late = decide(events, [rule], sent=early.sent, now=EPOCH + 30 * MINUTE)
+    late = decide_notifications(events, [rule], sent=early.sent, now=EPOCH + 30 * MINUTE)
     assert len(late.due) == 1
     assert set(late.sent["ops"][BLOCKED]) == {"a", "b"}
     assert notified(*events, rule=rule, sent=late.sent, now=EPOCH + 40 * MINUTE) == []
@@ -74,7 +74,7 @@ def test_what_is_over_is_news_for_a_while() -> None:
 def test_each_instance_is_told_what_its_rule_names_once() -> None:
     failed = an_event(EventName.NODE_MAINTENANCE_FAILED)
     assert notified(failed, rule=a_rule(BLOCKED)) == []
-    decision = decide([failed], [a_rule(to=("a", "b")), a_rule(to=("b", "c"))], sent={}, now=EPOCH)
+    decision = decide_notifications([failed], [a_rule(to=("a", "b")), a_rule(to=("b", "c"))], sent={}, now=EPOCH)
     assert [notification.instance for notification in decision.due] == ["a", "b", "c"]
 
 
@@ -85,12 +85,15 @@ def test_only_so_much_is_remembered_of_an_object() -> None:
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"ops": 1}', "[" * 100_000, '{"ops": {"x": {"y": 1}}}'])
 def test_an_annotation_that_cannot_be_read_counts_as_nothing(text: str) -> None:
-    assert sent_notifications(Object(metadata=ObjectMeta(annotations={ANNOTATION: text}))) == {}
+    assert sent_notifications(Object(metadata=ObjectMeta(annotations={NOTIFICATIONS_ANNOTATION: text}))) == {}
 
 
 def test_what_is_written_is_read() -> None:
     sent = {"ops": {"NodeMaintenanceBlocked": {"a": "2026-01-05T09:00:00Z"}}}
-    assert sent_notifications(Object(metadata=ObjectMeta(annotations={ANNOTATION: sent_annotation(sent)}))) == sent
+    assert (
+        sent_notifications(Object(metadata=ObjectMeta(annotations={NOTIFICATIONS_ANNOTATION: sent_annotation(sent)})))
+        == sent
+    )
 
 
 def a_maintenance(**status: Any) -> NodeMaintenance:
@@ -153,15 +156,15 @@ def a_notice(**status: Any) -> MaintenanceNotice:
 
 def test_a_notice_is_told_when_it_was_looked_at_is_late_and_has_ended() -> None:
     late = {"type": "OnTime", "status": "False", "message": "pods stay", "lastTransitionTime": "2026-01-05T10:00:00Z"}
-    assert list(of_notices.events(a_notice())) == []
-    assert [event.name for event in of_notices.events(a_notice(phase="Planned"))] == ["NoticeReceived"]
-    received, tardy = of_notices.events(a_notice(phase="Due", conditions=[late]))
+    assert list(of_notices.notified_events(a_notice())) == []
+    assert [event.name for event in of_notices.notified_events(a_notice(phase="Planned"))] == ["NoticeReceived"]
+    received, tardy = of_notices.notified_events(a_notice(phase="Due", conditions=[late]))
     assert (tardy.key, tardy.message) == (
         "2026-01-05T10:00:00Z",
         "MaintenanceNotice chg-17 of node n1 is late: pods stay",
     )
     over = a_notice(phase="Completed", conditions=[late], endedAt="2026-01-05T11:00:00Z")
-    assert [event.name for event in of_notices.events(over)] == ["NoticeReceived", "NoticeEnded"]
+    assert [event.name for event in of_notices.notified_events(over)] == ["NoticeReceived", "NoticeEnded"]
     assert received.message.endswith("dc announces Reboot, at any moment")
 
 
