@@ -15,6 +15,7 @@ STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
 CLOUDS_STAMP := $(VENV)/.installed-clouds
 BROWSER_STAMP := $(VENV)/.installed-browser
+DOCS_STAMP := $(VENV)/.installed-docs
 # The first Python on the path that is new enough, unless PYTHON says which.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -27,7 +28,7 @@ install: $(STAMP) ## the virtual environment, from the locked requirements
 # A virtual environment that lost its Python, or was made by another, is made anew: then the stamp must not count.
 ifneq ($(wildcard $(STAMP)),)
 ifneq ($(shell $(BIN)/python -c 'import sys, pip; print(sys.version_info >= (3, 11))' 2>/dev/null),True)
-$(shell rm -f $(STAMP) $(BENCH_STAMP) $(CLOUDS_STAMP) $(BROWSER_STAMP))
+$(shell rm -f $(STAMP) $(BENCH_STAMP) $(CLOUDS_STAMP) $(BROWSER_STAMP) $(DOCS_STAMP))
 endif
 endif
 
@@ -56,6 +57,11 @@ $(BROWSER_STAMP): $(STAMP) requirements/browser.txt
 	@$(PIP) --require-hashes -r requirements/browser.txt || $(OFFLINE)
 	@touch $@
 
+# Where it cannot be installed, the site shows diagrams as source.
+$(DOCS_STAMP): $(STAMP) requirements/docs.txt
+	@$(PIP) --only-binary :all: --require-hashes -r requirements/docs.txt && touch $@ \
+		|| echo "make: requirements/docs.txt cannot be installed, so diagrams are not drawn" >&2
+
 run: install ## a cluster to try things on, until Ctrl-C; make run ARGS="--nodes 100"
 	@exec $(BIN)/haulout run --sandbox $(ARGS)
 
@@ -79,7 +85,7 @@ reference: install ## the reference pages, alerts and Grafana dashboard that are
 	$(BIN)/python -m tools.reference.versions .
 	$(BIN)/python -m tools.docsite.figures
 
-docs: reference ## the documentation as a site, in site/: open site/index.html
+docs: reference $(DOCS_STAMP) ## the documentation as a site, in site/: open site/index.html
 	$(BIN)/python -m tools.docsite site
 
 packages: install ## the Helm chart, kustomization, manifests and OLM bundle in deploy/, which are made from the code
@@ -103,7 +109,7 @@ test-cluster: $(CLOUDS_STAMP) ## the behaviour tests on a real kube-apiserver, a
 	@cd tests && ../$(BIN)/python -m controlplane promtool >/dev/null
 	$(BIN)/pytest --backend=real -n 8 --dist loadfile --no-loadscope-reorder tests/behaviour tests/cluster
 
-test-browser: $(BROWSER_STAMP) ## the dashboard in a browser: chromium, from Debian's packages or where CHROMIUM says
+test-browser: $(BROWSER_STAMP) $(DOCS_STAMP) ## the dashboard in a browser: chromium, from Debian's packages or where CHROMIUM says
 	$(BIN)/pytest --numprocesses=auto --dist=worksteal tests/browser
 
 # Not in .ci/run: it takes as long as MINUTES says, and chance decides what it finds.
@@ -146,7 +152,7 @@ lock: install ## newer versions of all dependencies into requirements/*.txt
 	$(COMPILE) --output-file requirements/dev.txt requirements/dev.in
 	$(COMPILE) --output-file requirements/bench.txt requirements/bench.in
 	$(COMPILE) --output-file requirements/clouds.txt requirements/clouds.in
-	for it in browser build aws oci openstack vsphere; do $(COMPILE) --output-file requirements/$$it.txt requirements/$$it.in || exit; done
+	for it in browser docs build aws oci openstack vsphere; do $(COMPILE) --output-file requirements/$$it.txt requirements/$$it.in || exit; done
 
 clean: ## everything that was made here
 	rm -rf $(VENV) .coverage htmlcov .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .chaos dist site

@@ -5,6 +5,7 @@
     navigation  the pages, in the order of docs/README.md
     urls        where a page or a file of the repository is on the site
     markdown    Markdown to HTML as the forge renders it, with links rewritten and code highlighted
+    diagrams    draws Mermaid diagrams as SVG
     site        writes everything into a folder, and reports all errors at once
     figures     fills the tables of the page about sizing
     assets/     the style sheet and the script, which searches an index that is built here

@@ -20,6 +20,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
+from tools.docsite.diagrams import DiagramError, DrawDiagram, diagram_figure
 from tools.docsite.urls import address, anchor, relative_url
 
 # Syntax highlighting: Pygments finds the tokens, the style sheet has the colours. ¶ Blocks without a language, such as
@@ -81,8 +82,8 @@ class RenderedPage:
     problems: list[str] = field(default_factory=list)
 
 
-def render(root: Path, path: str) -> RenderedPage:
-    """Return a page of the repository as HTML."""
+def render(root: Path, path: str, draw: DrawDiagram | None = None) -> RenderedPage:
+    """Return a page of the repository as HTML. Without `draw`, diagrams are shown as source."""
     text = (root / path).read_text(encoding="utf-8")
     if not path.endswith(".md"):
         return RenderedPage(
@@ -96,6 +97,8 @@ def render(root: Path, path: str) -> RenderedPage:
         for name in ("href", "src"):
             if name in token.attrs:
                 token.attrs[name] = _rewrite_link(root, path, str(token.attrs[name]), page)
+    if draw:
+        _draw_diagrams(tokens, path, draw, page)
     page.html = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})
     return page
 
@@ -119,6 +122,16 @@ def _rewrite_link(root: Path, path: str, link: str, page: RenderedPage) -> str:
     else:
         page.links.append(target)
     return relative_url(address(path), address(target)) + (f"#{heading}" if heading else "")
+
+
+def _draw_diagrams(tokens: Sequence[Token], path: str, draw: DrawDiagram, page: RenderedPage) -> None:
+    for token in tokens:
+        if token.type == "fence" and token.info.strip() == "mermaid":
+            try:
+                token.type, token.content = "html_block", diagram_figure(token.content, draw)
+            except DiagramError as error:
+                line = token.map[0] + 1 if token.map else 0
+                page.problems.append(f"{path}:{line}: the diagram cannot be drawn: {error}")
 
 
 def _inline(tokens: Sequence[Token]) -> Iterator[Token]:

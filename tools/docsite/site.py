@@ -12,6 +12,7 @@ from html import escape
 from pathlib import Path
 from string import Template
 
+from tools.docsite.diagrams import DrawDiagram
 from tools.docsite.markdown import RenderedPage, contents_of, render
 from tools.docsite.navigation import Entry, parse_index
 from tools.docsite.urls import DOCS, INDEX, address, is_picture, relative_url
@@ -29,9 +30,9 @@ class BuildResult:
     problems: list[str]
 
 
-def build(root: Path, folder: Path) -> BuildResult:
+def build(root: Path, folder: Path, draw: DrawDiagram | None = None) -> BuildResult:
     """Write the site of a repository; if there are errors, write nothing."""
-    pages, pictures = _collect(root)
+    pages, pictures = _collect(root, draw)
     sections = parse_index((root / INDEX).read_text(encoding="utf-8"))
     problems = [path for page in pages.values() for path in page.problems]
     listed_pages = {f"{DOCS}{page}" for section in sections for page in section.pages()} | {INDEX}
@@ -48,7 +49,7 @@ def _all_pages(root: Path) -> set[str]:
     return {path.relative_to(root).as_posix() for path in (root / DOCS).rglob("*.md")}
 
 
-def _collect(root: Path) -> tuple[dict[str, RenderedPage], list[str]]:
+def _collect(root: Path, draw: DrawDiagram | None) -> tuple[dict[str, RenderedPage], list[str]]:
     """Return all pages, and the pictures on them."""
     pages: dict[str, RenderedPage] = {}
     pictures: set[str] = set()
@@ -58,7 +59,7 @@ def _collect(root: Path) -> tuple[dict[str, RenderedPage], list[str]]:
         if is_picture(path):
             pictures.add(path)
         elif path not in pages:
-            pages[path] = _folder_page(root, path) if (root / path).is_dir() else render(root, path)
+            pages[path] = _folder_page(root, path) if (root / path).is_dir() else render(root, path, draw)
             pending += pages[path].links
     return pages, sorted(pictures)
 

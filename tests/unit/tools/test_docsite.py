@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.docsite import figures
+from tools.docsite.diagrams import DiagramError
 from tools.docsite.navigation import Entry, parse_index
 from tools.docsite.site import build
 
@@ -121,6 +122,51 @@ def test_what_is_wrong_is_told_and_nothing_is_written(tmp_path: Path, files: dic
     folder = tmp_path / "site"
     assert build(a_repository(tmp_path, **files), folder).problems == [problem]
     assert not folder.exists()
+
+
+DIAGRAM = "# One\n\n```mermaid\nflowchart LR\n    accTitle: From a to b\n    a --> b\n```\n"
+
+
+def test_diagrams_become_part_of_the_page(tmp_path: Path) -> None:
+    def draw(source: str) -> str:
+        assert "a --> b" in source
+        return '<svg id="my-svg"><style>#my-svg{fill:red}</style><path marker-end="url(#my-svg_end)"/></svg>'
+
+    assert build(a_repository(tmp_path, one=DIAGRAM), tmp_path / "site", draw).problems == []
+    page = (tmp_path / "site/one.html").read_text(encoding="utf-8")
+    figure = page[page.index("<figure") : page.index("</figure>")]
+    assert 'aria-label="From a to b"' in figure
+    assert re.search(r'<svg id="(diagram-\w+)"><path marker-end="url\(#\1_end\)"/></svg>', figure)
+
+
+def test_without_what_draws_diagrams_their_source_is_shown(tmp_path: Path) -> None:
+    assert build(a_repository(tmp_path, one=DIAGRAM), tmp_path / "site").problems == []
+    assert '<pre data-kind="mermaid"' in (tmp_path / "site/one.html").read_text(encoding="utf-8")
+
+
+def test_a_diagram_that_cannot_be_drawn_is_an_error_with_its_line(tmp_path: Path) -> None:
+    def draw(source: str) -> str:
+        raise DiagramError(f"{len(source.splitlines())} lines of nonsense")
+
+    problems = build(a_repository(tmp_path, one=DIAGRAM), tmp_path / "site", draw).problems
+    assert problems == ["docs/one.md:3: the diagram cannot be drawn: 3 lines of nonsense"]
+
+
+def test_diagrams_have_a_title_for_screen_readers(tmp_path: Path) -> None:
+    untitled = DIAGRAM.replace("accTitle", "%% title")
+    problems = build(a_repository(tmp_path, one=untitled), tmp_path / "site", lambda _: "<svg/>").problems
+    assert problems == ["docs/one.md:3: the diagram cannot be drawn: it has no accTitle, which screen readers need"]
+
+
+def test_every_diagram_has_a_title() -> None:
+    pages = [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]
+    diagrams = [
+        (page.name, source)
+        for page in pages
+        for source in re.findall(r"```mermaid\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    ]
+    assert diagrams
+    assert [name for name, source in diagrams if "accTitle: " not in source] == []
 
 
 def test_a_folder_that_is_something_else_is_not_replaced(tmp_path: Path) -> None:
