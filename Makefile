@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install run lint format docs reference packages test test-thorough test-cluster test-browser chaos coverage mutants bench image control-plane lock clean
+.PHONY: help install run lint format docs pictures reference packages test test-thorough test-cluster test-browser chaos coverage mutants bench image control-plane lock clean
 
 VENV := .venv
 ENGINE := docker
@@ -87,6 +87,9 @@ reference: install ## the reference pages, alerts and Grafana dashboard that are
 
 docs: reference $(DOCS_STAMP) ## the documentation as a site, in site/: open site/index.html
 	$(BIN)/python -m tools.docsite site
+
+pictures: $(BROWSER_STAMP) ## the pictures of docs/, from a running sandbox in chromium; make pictures ONLY=fleet
+	$(BIN)/python -m tools.pictures docs/pictures $(ONLY)
 
 packages: install ## the Helm chart, kustomization, manifests and OLM bundle in deploy/, which are made from the code
 	$(BIN)/python -m tools.packages deploy

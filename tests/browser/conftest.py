@@ -3,7 +3,7 @@
 Every page that a test opens is listened to: an error on its console, a script that breaks, a request that fails and
 what the content security policy forbids fail the test, unless it says that it expects that (`expect_problems`).
 
-`--pictures` has the tests that make pictures write them to docs/pictures; `--show` has a person see the browser.
+`--show` shows the browser. Pictures for the documentation are no test: `make pictures` takes them.
 """
 
 import os
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -23,8 +22,6 @@ from haulout.dashboard.api.types import ApiType, Fleet, Summary
 from support.dashboard.canned_api import CannedApi, serving_canned_api
 from support.dashboard.fleet import a_fleet, a_health, a_summary
 
-SCREENSHOTS = Path(__file__).parents[2] / "docs" / "pictures"
-
 Width = Literal["phone", "desktop"]
 Theme = Literal["light", "dark"]
 _TIMEOUT_MS = 15_000  # milliseconds: a machine that does much else is slow, not wrong
@@ -32,7 +29,6 @@ _SIZES = {"phone": {"width": 390, "height": 844}, "desktop": {"width": 1440, "he
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--pictures", action="store_true", help="write pictures of pages to docs/pictures")
     parser.addoption("--show", action="store_true", help="show the browser")
 
 
@@ -129,19 +125,6 @@ def pages(browser: Browser, serve: Serve) -> Iterator[Pages]:  # noqa: ARG001 - 
 def api(serve: Serve) -> CannedApi:
     """Return an API that knows 60 nodes in all states."""
     return serve(a_fleet(), health=a_health())
-
-
-@pytest.fixture
-def screenshot(pytestconfig: pytest.Config) -> Callable[[Page, str], None]:
-    """Return how a picture of a page is kept in docs/pictures; without `--pictures` there is none to be made."""
-    if not pytestconfig.getoption("--pictures"):
-        pytest.skip("pictures are made with --pictures")
-
-    def keep(page: Page, name: str) -> None:
-        SCREENSHOTS.mkdir(exist_ok=True)
-        page.screenshot(path=SCREENSHOTS / f"{name}.png", animations="disabled", caret="hide")
-
-    return keep
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from haulout.controllers.clusterapi.status import ConnectionState, MachineReques
 from haulout.dashboard.api.types import ClusterList, ClusterReach, Fleet
 from support.dashboard.canned_api import CannedApi
 from support.dashboard.clusters import a_cluster_tile, a_hub_summary, some_clusters
-from support.dashboard.fleet import NOW, a_health
+from support.dashboard.fleet import a_health
 
 _NO_NODES = Fleet(revision="1", total=0, nodes=())
 _HOSTILE = '<img src=x onerror="document.title=1">"\'><script>alert(1)</script>'
@@ -234,24 +234,3 @@ def test_two_hundred_clusters_are_fluid(pages: Pages, serve: Serve) -> None:
     page.keyboard.press("/")
     page.keyboard.type("cluster-123")
     expect(page.locator("h1")).to_contain_text("1 of 200 clusters")
-
-
-@pytest.mark.parametrize(
-    ("name", "where", "width", "theme"),
-    [("clusters", "?open=shop/prod-eu", "desktop", "light"), ("clusters-phone", "", "phone", "dark")],
-)
-def test_pictures(
-    pages: Pages,
-    hub: CannedApi,
-    screenshot: Callable[[Page, str], None],
-    *,
-    name: str,
-    where: str,
-    width: Width,
-    theme: Theme,
-) -> None:
-    page = pages.open(f"{hub.dashboard_url}#/clusters{where}", width=width, theme=theme, frozen_at=NOW)
-    expect(page.locator(".connection")).to_have_attribute("data-state", "live")
-    page.clock.run_for(100)
-    expect(page.locator(".cluster-tile").first).to_be_visible()
-    screenshot(page, name)

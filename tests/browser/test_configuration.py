@@ -198,14 +198,3 @@ def test_a_phone_shows_it_without_sideways_scrolling(
     expect(page.get_by_text("cannot be used")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     accessible(page)
-
-
-def test_a_picture(pages: Pages, api: CannedApi, screenshot: Callable[[Page, str], None]) -> None:
-    api.answers["configuration"] = a_broken_configuration()
-    page = open_configuration_page(pages, api)
-    expect(page.get_by_text("cannot be used")).to_be_visible()
-    screenshot(page, "configuration")
-    page.get_by_role("button", name="What if").click()
-    edit_configuration(page, api, GOOD_FILE.replace("max: 1", "max: 2"), preview("another"))
-    expect(page.get_by_text("this would change:")).to_be_visible()
-    screenshot(page, "what-if")

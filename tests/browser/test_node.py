@@ -293,14 +293,3 @@ def test_a_phone_shows_it_without_sideways_scrolling_and_the_machine_from_top_to
     )
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     accessible(page)
-
-
-def test_a_picture(pages: Pages, api: CannedApi, screenshot: Callable[[Page, str], None]) -> None:
-    set_allowed_actions(api, *ALL_ACTS)
-    page = pages.open(f"{api.dashboard_url}#/nodes/general-05", frozen_at=NOW)
-    page.set_viewport_size({"width": 1440, "height": 1320})
-    expect(page.locator(".machine").first).to_be_visible()
-    screenshot(page, "node")
-    page = pages.open(f"{api.dashboard_url}#/nodes/general-05", width="phone", theme="dark", frozen_at=NOW)
-    expect(page.locator(".machine").first).to_be_attached()
-    screenshot(page, "node-phone")

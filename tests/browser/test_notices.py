@@ -134,9 +134,3 @@ def test_nobody_is_kept_out_and_hostile_text_stays_text(
     assert page.evaluate("window.pwned") is None
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     accessible(page)
-
-
-def test_a_picture(pages: Pages, api: CannedApi, screenshot: Callable[[Page, str], None]) -> None:
-    page = pages.open(f"{api.dashboard_url}#/notices", frozen_at=NOW)
-    page.get_by_role("button", name="Details of aws-event-9c1d").click()
-    screenshot(page, "notices")

@@ -331,13 +331,6 @@ def test_a_first_tap_tells_about_a_bar_and_a_second_one_goes_to_its_node(pages: 
     expect(page).to_have_url(f"{api.dashboard_url}#/nodes/general-08")
 
 
-def test_a_picture(pages: Pages, api: CannedApi, screenshot: Callable[[Page, str], None]) -> None:
-    page = open_frozen_page(pages, f"{api.dashboard_url}#/timeline")
-    bar(page, "patch-08").first.hover()
-    screenshot(page, "timeline")
-    screenshot(open_frozen_page(pages, f"{api.dashboard_url}#/timeline?span=1w", theme="dark"), "timeline-dark")
-
-
 def open_frozen_page(pages: Pages, url: str, *, theme: Theme = "light") -> Page:
     """Return a page whose clock stands still, and which has drawn what there is."""
     page = pages.open(url, theme=theme, frozen_at=NOW)

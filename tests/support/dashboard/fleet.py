@@ -1,4 +1,4 @@
-"""Realistic API responses, the same in every run, so that screenshots of pages are reproducible.
+"""Realistic API responses, the same in every run.
 
 `NOW` is the operator's clock. `a_fleet()` has 60 nodes of three zones in all states, `a_fleet(5000)` more of them;
 `a_hostile_fleet()` has names, labels and reasons that attempt HTML injection.
@@ -165,10 +165,10 @@ def a_summary(fleet: Fleet, **other: object) -> Summary:
                 holders=tuple(unavailable),
             ),
             BudgetUse(
-                name="zone eu-west-1b",
+                name="topology.kubernetes.io/zone=eu-west-1b",
                 used=4,
                 limit=4,
-                text="at most 4 nodes in each zone",
+                text="at most 4 nodes in each topology.kubernetes.io/zone",
                 holders=tuple(unavailable[:4]),
                 waiting=tuple(by_state[NodeState.PLANNED][:2]),
             ),

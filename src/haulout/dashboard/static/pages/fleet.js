@@ -299,9 +299,12 @@ function item(tile) {
   return h("li", {}, h("div", { class: "item-head" }, icon("blocked"), nodeLink(tile.name), since), h("p", {}, h("bdi", {}, tile.why || "No reason is known.")));
 }
 
+// Of the group topology.kubernetes.io/zone=a the card shows zone=a: a longer name would take a second line.
+const KEY_PREFIX = /(?<=^|,)[^=,/]+\/(?=[^=,/]+=)/g;
+
 function budget({ name, used, limit, text, waiting = [] }) {
   const line = waiting.length ? h("p", {}, `${waiting.length} waiting: `, waiting.slice(0, 3).map((node, index) => [index ? ", " : "", nodeLink(node)]), waiting.length > 3 ? ` and ${waiting.length - 3} more` : "") : null;
-  return h("li", {}, h("div", { class: "item-head" }, h("strong", {}, h("bdi", {}, name)), h("span", { class: "note" }, `${used} of ${limit}`)), meter(used, limit, `Budget ${name}: ${used} of ${limit} used`), text ? h("p", {}, h("bdi", {}, text)) : null, line);
+  return h("li", {}, h("div", { class: "item-head" }, h("strong", { title: name }, h("bdi", {}, name.replace(KEY_PREFIX, ""))), h("span", { class: "note" }, `${used} of ${limit}`)), meter(used, limit, `Budget ${name}: ${used} of ${limit} used`), text ? h("p", {}, h("bdi", {}, text)) : null, line);
 }
 
 function counted(shown, total) {

@@ -14,7 +14,7 @@ import { duration, full, ms, nowMs, short, t } from "../lib/time.js";
 const PHASES = {
   Active: "in progress",
   Due: "may start so soon that the node should be drained now",
-  Planned: "starts so late that the drain can wait",
+  Planned: "announced, and not near yet",
   Missed: "the time has passed, and no start was reported",
   Completed: "finished",
   Cancelled: "will not take place",
