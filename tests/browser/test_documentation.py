@@ -28,7 +28,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("width", get_args(Width))
 @pytest.mark.parametrize("theme", get_args(Theme))
 @pytest.mark.parametrize(
-    "name", ["index", "quickstart", "concepts/overview", "reference/plugins", "operations/troubleshooting"]
+    "name", ["index", "tutorials/quickstart", "concepts/overview", "reference/plugins", "operations/troubleshooting"]
 )
 def test_nobody_is_kept_out(
     pages: Pages, site: str, accessible: Callable[[Page], None], name: str, theme: Theme, width: Width
@@ -63,7 +63,7 @@ def test_a_search_without_an_answer_says_so(pages: Pages, site: str) -> None:
 def test_light_and_dark_are_kept(pages: Pages, site: str) -> None:
     page = pages.open(f"{site}/index.html")
     page.locator("#theme").click()
-    page.goto(f"{site}/quickstart.html")
+    page.goto(f"{site}/tutorials/quickstart.html")
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
@@ -76,7 +76,7 @@ def test_diagrams_are_drawn(pages: Pages, site: str) -> None:
 
 
 def test_on_a_phone_the_pages_are_behind_a_button(pages: Pages, site: str) -> None:
-    page = pages.open(f"{site}/quickstart.html", width="phone")
+    page = pages.open(f"{site}/tutorials/quickstart.html", width="phone")
     expect(page.locator("#pages")).to_be_hidden()
     page.locator("#menu").click()
     page.locator("#pages summary", has_text="Reference").click()

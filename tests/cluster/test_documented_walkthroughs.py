@@ -12,7 +12,7 @@ from support.servers.sandbox_process import running_sandbox
 pytestmark = pytest.mark.real_time
 
 
-@pytest.mark.parametrize("name", ["docs/quickstart.md", "docs/how-to/drain-a-node.md"])
+@pytest.mark.parametrize("name", ["docs/tutorials/quickstart.md", "docs/how-to/drain-a-node.md"])
 def test_a_page_that_begins_with_nothing_is_followed_to_its_end(
     name: str, control_plane: ControlPlane, tmp_path: Path
 ) -> None:

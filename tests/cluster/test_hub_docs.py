@@ -63,7 +63,7 @@ async def test_each_step_of_the_page_and_each_command_of_the_dashboard_does_what
 ) -> None:
     port = a_free_port()
     shell = a_shell(tmp_path, control_plane)
-    with Reader(shell).followed(page_text("docs/how-to/hub.md").replace(PORT, str(port))):
+    with Reader(shell).followed(page_text("docs/tutorials/hub.md").replace(PORT, str(port))):
         await maintain_machine(shell, Dashboard(shell, port))
         await delete_machine(shell, Dashboard(shell, port))
 

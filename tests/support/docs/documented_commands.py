@@ -28,7 +28,7 @@ _SYNOPSIS = re.compile(r"\[|\.\.\.|\bFILE\b|<[a-z ]+>")
 # Pages that a test of their own follows.
 FOLLOWED_PAGES = {
     "docs/how-to/drain-a-node.md": "tests/cluster/test_documented_walkthroughs.py",
-    "docs/how-to/hub.md": "tests/cluster/test_hub_docs.py",
+    "docs/tutorials/hub.md": "tests/cluster/test_hub_docs.py",
     "docs/migrating/aws-node-termination-handler.md": "tests/cluster/test_migrating_from_nth.py",
     "docs/migrating/machine-maintenance-operator.md": "tests/cluster/test_migrating_from_mmo.py",
     "docs/migrating/maintenance-controller.md": "tests/cluster/test_migrating_from_smc.py",
@@ -39,7 +39,7 @@ FOLLOWED_PAGES = {
     "docs/operations/install.md": "tests/cluster/test_install_docs.py",
     "docs/operations/troubleshooting.md": "tests/cluster/test_documented_walkthroughs.py",
     "docs/operations/upgrading.md": "tests/cluster/test_documented_walkthroughs.py",
-    "docs/quickstart.md": "tests/cluster/test_documented_walkthroughs.py",
+    "docs/tutorials/quickstart.md": "tests/cluster/test_documented_walkthroughs.py",
     "docs/reference/notice.md": "tests/cluster/test_notice_docs.py",
 }
 

@@ -1,4 +1,4 @@
-"""A check for Haulout: `moonPhase`. It is complete, and short enough to begin your own with."""
+"""A check for Haulout: `moonPhase`. It is complete, and short enough to start your own plugin from."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ class MoonPhase(Check):
     phases: tuple[str, ...] = option("The phases in which it passes.", required=True)
 
     def evaluate(self, context: PluginContext) -> CheckResult:
-        """Return the verdict, and when it may be another one: so nobody has to ask every minute."""
+        """Return the result, and when it may change. So it is not polled."""
         phase, ends = phase_at(context.now)
         if phase in self.phases:
             return passes(f"the moon is {phase}", requeue_at=ends, phase=phase)
         return fails(f"the moon is {phase}, expected {' or '.join(self.phases)}", requeue_at=ends, phase=phase)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense in the configuration: `haulout check` tells it with its line."""
+        """Yield invalid options. `haulout check` reports them with their line."""
         for phase in self.phases:
             if phase not in PHASES:
                 yield "phases", f"expected {', '.join(PHASES)}, found {phase!r}"
