@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 Width = Literal["desktop", "phone"]
 Theme = Literal["light", "dark"]
 
-_TIMEOUT_MS = 60_000
+_TIMEOUT_MS = 120_000  # a busy machine is slow
 _SIZES = {"desktop": {"width": 1440, "height": 900}, "phone": {"width": 390, "height": 844}}
 
 

@@ -17,5 +17,5 @@ def take_pictures(camera: Camera) -> None:
     with running_sandbox("--scenario", str(_SCENARIO)) as sandbox:
         page = camera.open(f"{sandbox.dashboard}/#/fleet", theme="dark")
         for state in _STATES:
-            expect(page.locator(f".tile.is-{state}").first).to_be_attached(timeout=_TIMEOUT_MS)
+            expect(page.locator(f".tile.is-{state}[data-name]").first).to_be_attached(timeout=_TIMEOUT_MS)
         camera.take(page, "fleet-5000")

@@ -24,8 +24,8 @@ _INTRODUCTION = """\
 
 <!-- made by `make docs` from the commands: edit those -->
 
-All commands of `haulout`, and all of their options, as `haulout COMMAND --help` has them. Where a command has a page of
-its own, that tells more. What is set by the environment is in [variables](environment.md).
+These are all commands of `haulout` with all their options, as `haulout COMMAND --help` shows them. A command with a
+page of its own is described there in more detail. See also the [environment variables](environment.md).
 """
 _NO_REWRAP = "\b"
 _COMMON_NAMES = ("--verbose", "--help")

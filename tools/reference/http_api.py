@@ -17,25 +17,24 @@ PAGE = "api.md"
 _INTRODUCTION = """\
 # The API of the dashboard
 
-`/api/v2` tells how all nodes stand, in JSON. The dashboard shows nothing that it lacks. It is served on port 8080,
-beside [`/api/v1/info` and `/metrics`](http.md), by every replica: one that does not lead asks the leader, also for
-event streams.
+`/api/v2` returns the state of all nodes, in JSON. The dashboard gets all its data from it. Every replica serves it on
+port 8080, like [`/api/v1/info` and `/metrics`](http.md). A standby forwards requests and event streams to the leader.
 
     $ curl -s http://127.0.0.1:8080/api/v2/nodes?state=blocked
     {"revision":"18f2c0de-7","total":30,"nodes":[{"name":"general-04","state":"blocked","since":"2026-11-16T02:30:30Z",
     "why":"bank/ledger-0: PodDisruptionBudget bank/ledger needs 3 healthy pods and has 3; run more replicas, or relax
     the PodDisruptionBudget","progress":85,"zone":"zone-a","pool":"general","isCordoned":true,…}]}
 
-- Times are RFC 3339 in UTC. What is empty, zero or false by default is left out.
-- Fields are added, never taken away or given another meaning. `GET /api/v2/openapi.json` has all of it for programs.
-- An error is a [Problem](#problem) with a fitting status: 400 says what is wrong with the question, 404 that there is
-  no such node or address, 502 that the leader does not answer, 503 that no replica is the leader or data is not loaded
-  yet.
-  `/summary` is answered even then, with a banner that says so.
-- Answers have an `ETag`, and are packed with gzip for those who accept that.
-- It asks for [a token](dashboard-access.md), unless `--dashboard-auth` says otherwise: 401 says
-  that it is not known who asks, 403 that they may not, and 429 that they ask too often.
-- Nothing is computed while nobody asks. Tiles are kept up to date while somebody looks, and for half a minute after.
+- Times are RFC 3339 in UTC. Fields that have their default (empty, zero or false) are omitted.
+- Fields are only ever added. None is removed or changes its meaning. `GET /api/v2/openapi.json` describes the API for
+  programs.
+- An error is a [Problem](#problem). The status is 400 if the request is invalid, 404 if the node or path does not
+  exist, 502 if the leader does not answer, and 503 if no replica is the leader or the data is not loaded yet.
+  `/summary` is available even then, with a banner that reports the problem.
+- Responses have an `ETag`, and are compressed with gzip if the client accepts that.
+- Clients need [a token](dashboard-access.md), unless `--dashboard-auth` says otherwise. The status is 401 without a
+  valid token, 403 without the permission, and 429 after too many requests.
+- Nothing is computed without requests. Tiles are kept up to date while there are viewers, and for half a minute after.
 
 ## Addresses
 
@@ -57,67 +56,63 @@ _EVENTS = """
 """
 
 _AFTER_EVENTS = """
-Changes are told in batches, at most four a second; every 15 s at least a comment comes. To miss nothing, open the
-stream, ask for `/nodes` and `/notices` when `hello` has come, and put over them what has a higher number than their
-`revision`. A summary in an event has neither `time` nor `leader.isAsked`, which are different for everybody.
+Changes are sent in batches, at most four a second. At least every 15 s there is an event or a comment. To miss
+nothing, open the stream, get `/nodes` and `/notices` after `hello`, and then apply the events with a higher revision
+than theirs. A summary in an event has neither `time` nor `leader.isAsked`, which differ between clients.
 
-Who comes back names the last event with the header `Last-Event-ID`, as browsers do by themselves, or with `?since=`,
-and is told what came after it. If that is not known any more, or somebody reads so slowly that half a megabyte waits
-for them, they are told `reset`, and ask for everything anew.
+To resume, send the last event in the header `Last-Event-ID`, as browsers do, or with `?since=`. The stream continues
+after it. If that event is no longer known, or if half a megabyte waits for a slow client, the event `reset` is sent:
+get everything again.
 
-At most 500 streams are open at once, and 20 from one address; who comes after that is told 503 with `Retry-After`.
-Whoever does not read for 30 s is disconnected.
+At most 500 streams are open at once, and 20 from one address. Further clients get 503 with `Retry-After`. A client
+that does not read for 30 s is disconnected.
 
 ## The timeline
 
     $ curl -s 'http://127.0.0.1:8080/api/v2/timeline?from=2026-11-16T00:00:00Z&to=2026-11-17T00:00:00Z&zone=zone-a'
 
-Without `from` and `to` it is about a day before now and the week after; 400 days are the most. A profile has a span
-for each state that it was in, a NodeMaintenance one from its making to its end. Drains are told with how many pods
-left, in what time, and what stood in the way longest; those to come with what is expected of them. `windows` are the
-time windows, blackouts and calendars that profiles wait for on their way into maintenance, up to 100 of each kind and
-check.
+The default range is about a day before now and the week after. The maximum is 400 days. A profile has a span for each
+state that it was in, and a NodeMaintenance a span from its creation to its end. Drains have the number of pods that
+left, the duration, and the longest blocker. Future drains have their expected duration. `windows` are the time windows,
+blackouts and calendars that profiles wait for before maintenance, up to 100 of each kind and check.
 
-There are 200 rows unless `limit` says otherwise, and 1,000 at most: nodes with something going on first, then those
-for which something is announced, then those to which something happened. Histories are read when somebody asks, for
-the nodes that are shown, and kept for 10 s. Without MaintenanceRecords what is over is not known, and `problem` says
-so.
+There are 200 rows by default, and 1,000 at most (`limit`): first the nodes with maintenance in progress, then those
+with announced maintenance, then those with a history. Histories are read on request, for the nodes that are shown, and
+cached for 10 s. Without MaintenanceRecords there is no history, and `problem` says so.
 
 ## The history
 
     $ curl -s 'http://127.0.0.1:8080/api/v2/history?from=2026-11-16T00:00:00Z&what=NodeMaintenance&limit=50'
     $ curl -sO 'http://127.0.0.1:8080/api/v2/history.csv?from=2026-11-16T00:00:00Z'
 
-What is in all MaintenanceRecords, those of deleted nodes among them. `/history` has the newest entries, and `total` how
-many fit. `/history.csv` has all of them, node by node, with [these columns](history.md#csv); it is sent as it is read.
-An answer that breaks off is not complete. All records are read for each answer, so three may ask at once; others are
-told 503 with `Retry-After`.
+These return the entries of all MaintenanceRecords, including those of deleted nodes. `/history` has the newest entries;
+`total` is the number of all entries that match. `/history.csv` has all of them, node by node, with
+[these columns](history.md#csv). It is sent while it is read: if the connection breaks, it is not complete. Each
+request reads all records, so at most three are served at once. Others get 503 with `Retry-After`.
 
 ## The configuration
 
-The file is shown as it was typed, line by line, with `(hidden)` in place of secrets: options that plugins say are
-secret wherever they come from, what is called a token, password or the like where nobody knows better, credentials in
-addresses, and all of these in comments. `${NAME}` stays, its default does not. More is struck out of a file that is
-no YAML.
+The file is returned as it is, line by line, with `(hidden)` in place of secrets: options that a plugin declares as
+secret, values whose key is a token, a password or similar, credentials in URLs, and all of these in comments. `${NAME}`
+stays, its default is hidden. In a file that is not valid YAML, more is hidden.
 
-`POST /api/v2/configuration/check` tells what an edit would change; it changes nothing, and asks nobody.
+`POST /api/v2/configuration/check` returns what an edit would change. It changes nothing, and sends no query.
 
     $ curl -s http://127.0.0.1:8080/api/v2/configuration/check -H 'Content-Type: application/json' \\
         -d "$(jq -Rs '{text: .}' maintenance.yaml)"
     {"isGood":true,"changes":[{"text":"would go into maintenance now; with the configuration in force they stay
     maintenance-required, and wait for night","profile":"os","nodes":["general-03","general-14"],"count":2},…],…}
 
-For each node the step is worked out that the operator would take by what is in force, and by the edit. What a new
-check would have to ask the outside counts as not known, and so does what is not followed yet, such as pods. An edit
-may have 1 MiB and 20,000 values. It sees of the environment what the file in force uses for options that are no
-secrets, and no file that it names; values of variables are never told, only their names. Regular expressions of an
-edit are not tried.
+For each node it computes the decision by the configuration in force, and by the edit. The result of an external query
+of a new check is unknown, and so is data that is not watched yet, such as pods. An edit may have 1 MiB and 20,000
+values. It can use only the environment variables that the file in force uses for options that are not secret, and no
+files. Values of variables are never returned, only their names. Regular expressions of an edit are not evaluated.
 
 ## The clusters of a hub
 
 A hub (`mode` of the summary is `management`) has `/clusters` and the event `clusters` instead of nodes: `/nodes` and
-`/notices` are empty, `/timeline` and `/configuration` are 404. Its budgets are those across clusters. Who is no hub
-answers `/clusters` with 404.
+`/notices` are empty, `/timeline` and `/configuration` are 404. Its budgets are those across clusters. An operator that
+is not a hub returns 404 for `/clusters`.
 
     $ curl -s http://127.0.0.1:8080/api/v2/clusters
     {"revision":"1a1e30b0575-10","total":3,"clusters":[{"key":"team-b/prod","reach":"connected","state":"waiting",
@@ -125,11 +120,10 @@ answers `/clusters` with 404.
 
 ## Health
 
-Leases, everything that is followed (with what does not fit its kind), queues with how long a key was due at worst,
-calls to the API server with median and worst of the last minutes, parts and cloud sources, and the last 50 warnings
-and errors of the log: repeated ones once, with how often, and without secrets. What an answer of the API server means
-is left to whoever asked: that something is not there, that somebody else was quicker, or that a budget says no is not
-an error.
+This returns the leases, the watches (with objects that do not fit their kind), the queues with the longest wait, the
+calls to the API server with the median and the maximum of the last minutes, components and cloud sources, and the last
+50 warnings and errors of the log, without secrets. A repeated warning is listed once, with its count. Responses that
+callers expect (404, a conflict, an eviction that a PodDisruptionBudget refuses) are not errors.
 
 ## Shapes
 """
@@ -146,7 +140,7 @@ def _addresses() -> Iterator[str]:
     yield "| --- | --- | --- |"
     for endpoint in ENDPOINTS:
         answer = _link(endpoint.answer.__name__) if endpoint.answer is not None else ""
-        body = f"; asked with {_link(endpoint.body.__name__)}" if endpoint.body is not None else ""
+        body = f"; the body is {_link(endpoint.body.__name__)}" if endpoint.body is not None else ""
         yield (
             f"| `{endpoint.method.upper()} /api/v2{endpoint.path}` | "
             f"{endpoint.text}{body}{_parameters(endpoint)} | {answer} |"
@@ -163,7 +157,7 @@ def _events() -> Iterator[str]:
     yield "| event | data |"
     yield "| --- | --- |"
     yield from (f"| `{name}` | {_link(shape.__name__)} |" for name, shape in EVENTS.items())
-    yield "| `reset` | nothing: ask for everything anew |"
+    yield "| `reset` | nothing: get everything again |"
     yield from _AFTER_EVENTS.splitlines()
 
 

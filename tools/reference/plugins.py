@@ -35,7 +35,7 @@ _FAMILIES = {
     "notifications": (
         "Notifications",
         "notify",
-        "A notification tells people how a node stands: `notify` of a state. [More](notifications.md).",
+        "A notification informs people about the state of a node: `notify` of a state. [More](notifications.md).",
     ),
     "schedules": (
         "Schedules",
@@ -48,11 +48,12 @@ _INTRODUCTION = """\
 
 <!-- made by `make docs` from the plugin classes: edit those -->
 
-What a [profile](../concepts/profiles.md) can check, do and tell. Each plugin is used through an instance, which has a
-name and a `config`. A duration is written as in Go, `1h30m`; a bare number is seconds. Texts may hold `${NAME}`.
+These are the checks, triggers, notifications and schedules of [profiles](../concepts/profiles.md). You use a plugin
+through an instance, which has a name and a `config`. Write a duration as in Go, `1h30m`; a bare number is seconds.
+Texts may contain `${NAME}`.
 
-`haulout check FILE` tells what is wrong with a file, and an editor does while you type if it knows
-[the schema](maintenance.schema.json): put this line at the top.
+`haulout check FILE` reports the errors of a file. An editor reports them while you type if it knows
+[the schema](maintenance.schema.json). Put this line at the top of the file:
 
     # yaml-language-server: $schema=maintenance.schema.json
 """
