@@ -81,7 +81,7 @@ def _take_fleet(camera: Camera, address: str) -> None:
     camera.take(page, "fleet-list")
 
     page = camera.open(f"{address}/#/fleet", width="phone", theme="dark")
-    expect(page.locator("tbody tr:not(.spacer), .tile").first).to_be_visible()
+    expect(page.locator("tbody tr:not(.spacer), .tile[data-name]").first).to_be_visible()
     camera.take(page, "fleet-phone")
 
 
