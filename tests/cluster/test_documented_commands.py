@@ -78,8 +78,9 @@ def prepare(shell: Shell, name: str) -> None:
         (shell.folder / "kubernikus.yaml").write_text(page_text(name).partition("```yaml\n")[2].partition("```")[0])
     if name.endswith("/alerts.md"):
         shell.run("kubectl -n haulout create configmap haulout-profiles --from-file=maintenance.yaml")
-    if name.endswith("gitops.md"):
+    if name.endswith(("/gitops.md", "/node-maintenance.md")):
         create_maintenance(shell, "patch-general-09", "general-09")
+    if name.endswith("/gitops.md"):
         shell.run("kubectl create namespace argocd && kubectl -n argocd create configmap argocd-cm")
     if name.endswith("notice-timing.md"):
         shell.run("kubectl apply -f - <<EOF\n" + NOTICE + "EOF")
