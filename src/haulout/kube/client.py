@@ -50,12 +50,16 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Query = tuple[tuple[str, str], ...]
 
+# As client-go's pager (tools/pager/pager.go) and kubectl: large enough to keep the number of requests low, small enough
+# that neither side holds more than some megabytes of a page.
 PAGE_SIZE = 500
 _MAX_ATTEMPTS = 4
 _PAGE_TIMEOUT = timedelta(seconds=30)
-# a single attempt: a list that takes this long must not be requested repeatedly
+# A list that takes this long costs the server much memory. It gets one attempt: a repetition would add to an overload.
 _UNPAGED_LIST_TIMEOUT = timedelta(minutes=5)
-# for all pages together: servers compact the revision of a list after 5 minutes by default
+# For all pages together. An API server compacts etcd every 5 minutes (DefaultCompactInterval in
+# staging/src/k8s.io/apiserver/pkg/storage/storagebackend/config.go), so the revision of a list rarely lives for 10.
+# Only a server that invents pages without end reaches 15.
 _LIST_TIMEOUT = timedelta(minutes=15)
 _PAGE_SIZE_DIVISOR = 5  # page size is divided by this when a page is too large
 _MAX_EMPTY_PAGES = 100  # in a row; a correct server sends none
@@ -139,7 +143,6 @@ class Client:
         )
 
     async def close(self) -> None:
-        """Close all connections."""
         await self.transport.close()
 
     # Reading
@@ -148,6 +151,7 @@ class Client:
         path = resource.path(name, namespace=namespace, subresource=subresource)
         doing = f"getting {_describe(resource, name, namespace, subresource)}"
         kind = _request_kind("get", resource, subresource)
+        # A proxy that serves a cached or foreign answer must not make a caller act on another object.
         found = await self._read(resource.model, Request(method="GET", path=path), doing=doing, kind=kind)
         responses.expect_name(found, name, doing=doing)
         return found
@@ -217,12 +221,14 @@ class Client:
             page = responses.decode_page(resource.model, body, doing=doing)
             total.add(page, size=len(body))
             token = page.metadata.continue_
+            # Yield before the deadline is checked: if this is the last page, the list is complete.
             yield page
             if not token:
                 return
             if self.clock.monotonic() > deadline:
                 raise LimitExceeded(f"{doing}: the list has not ended within {duration.format(_LIST_TIMEOUT)}")
-            # The continue token contains the resource version. The server rejects requests that have both.
+            # The continue token contains the resource version. The API server answers 400 to a request that has both
+            # ("specifying resource version is not allowed when using continue").
             query = tuple(pair for pair in query if pair[0] != "resourceVersion")
             continuation = (("continue", token),)
             del page, body  # frees the memory while the next page is awaited
@@ -262,6 +268,7 @@ class Client:
                 code = stream.status
                 self.request_metrics.observe(_request_kind("watch", resource), started=started, code=code)
                 if stream.status != _OK:
+                    # A refused watch (410, 403) has an ordinary body, not events.
                     body = b"\n".join([line async for line in stream.lines()])
                     raise responses.error_from_response(stream.status, stream.headers, body, doing=doing)
                 lines = stream.events() if isinstance(stream, DecodedStream) else stream.lines()
@@ -271,6 +278,8 @@ class Client:
         except Unreachable as error:
             if code == NO_RESPONSE:
                 self.request_metrics.observe(_request_kind("watch", resource), started=started, code=code)
+            # After the watch began, a lost connection is no failed request: it was counted with its status when it
+            # began.
             raise Unreachable(f"{doing}: {error}", sent=error.sent) from error
 
     # Writing
@@ -398,6 +407,8 @@ class Client:
             "apiVersion": api_version,
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
+            # Without the UID, a repeated request could evict a pod that was created under the same name since (a
+            # StatefulSet reuses names).
             "deleteOptions": _delete_options(uid=uid, grace=grace),
         }
         request = Request(
@@ -407,6 +418,8 @@ class Client:
             body=msgspec.json.encode(eviction),
         )
         doing = f"evicting {_describe(PODS, name, namespace)}"
+        # A 429 of pkg/registry/core/pod/storage/eviction.go means that a PodDisruptionBudget refuses. That may last for
+        # hours, so the drain decides when to try again, and reports the refusal meanwhile.
         await self._send(
             request, doing=doing, kind=_request_kind("create", PODS, "eviction"), wait_when_throttled=False
         )
@@ -455,6 +468,7 @@ class Client:
         is_read = request.method == "GET"
         if self._headers or self._token:
             request = msgspec.structs.replace(request, headers=request.headers + self._headers, token=self._token)
+        # Reads are not fenced: they change nothing, and informers keep running until the deposed leader has stopped.
         if self.fence and not is_read:
             request = msgspec.structs.replace(request, before_send=self.fence)
         attempt = 1
@@ -480,6 +494,7 @@ class Client:
             raise Unreachable(f"{doing}: {error}", sent=error.sent) from error
         except (MalformedResponse, LimitExceeded) as error:
             self.request_metrics.observe(kind, started=started, code=NO_RESPONSE)
+            # Both have one argument, so the type survives: callers treat an exceeded limit unlike a broken response.
             raise type(error)(f"{doing}: {error}") from error
         self.request_metrics.observe(kind, started=started, code=response.status)
         if response.status < _OK or response.status >= _FIRST_NON_SUCCESS:
@@ -500,6 +515,7 @@ class Client:
             is_safe = wait_when_throttled
         else:
             is_safe = is_read or (isinstance(error, Unreachable) and not error.sent)
+        # Sleeping longer would hold a worker of the queue. The queue backs off at least as long as `retry_after` says.
         if not is_safe or (retry_after and retry_after > _MAX_RETRY_AFTER):
             return None
         return max(_BACKOFF.delay(attempt, self.random), retry_after or timedelta())

@@ -38,7 +38,7 @@ class DelayingQueue(Generic[K]):
         self._set_alarm()
 
     def stop(self) -> None:
-        """Stop calling `on_due`; keep pending keys."""
+        """Stop calling `on_due`. Pending keys stay pending until the next `start`."""
         self._started = False
         self._set_alarm()
 
@@ -66,6 +66,8 @@ class DelayingQueue(Generic[K]):
 
     def _drop_outdated(self) -> None:
         # A key that an event requeues before its instant leaves an outdated entry each time.
+        # Rebuilding costs O(n), and only after n outdated entries: amortized, it is constant for each `add_at`. The
+        # constant keeps small heaps from being rebuilt all the time.
         if len(self._heap) > 2 * len(self._entries) + 64:
             self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
@@ -79,6 +81,7 @@ class DelayingQueue(Generic[K]):
     def _release_all(self) -> None:
         self._alarm = None
         self._heap.clear()
+        # `on_due` may add keys again. They must go into the new dictionary, not into the one being iterated.
         entries, self._entries = self._entries, {}
         for instant, _, key in entries.values():
             self._on_due(key, instant)

@@ -19,7 +19,8 @@ from haulout.kube import responses
 from haulout.kube.client import Client
 from haulout.kube.transport import Request
 
-# In order of preference. A server that supports neither of the first two answers with the legacy documents.
+# In order of preference: aggregated discovery (KEP-3352), its beta, then what every server has. A server that supports
+# neither of the first two answers with the legacy documents.
 _ACCEPT = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
     "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,"
@@ -165,6 +166,8 @@ class _Group(Base, frozen=True):
 
 def _from_aggregated(group: _Group, version: _GroupVersion) -> _Version:
     name = group.metadata.name
+    # The aggregator could not fetch the document, and repeats an earlier one or none. To rely on that would
+    # treat a resource as served whose requests all fail.
     if version.freshness == "Stale":
         return _Version(name, version.version, None)
     found = tuple(
@@ -229,6 +232,8 @@ async def _read_legacy(client: Client, group: str, version: str, *, prefix: str)
     doing = f"discovering what is served under {path}"
     try:
         response = await client.request(Request(method="GET", path=path), doing=doing)
+    # Bad credentials concern all groups. Any other error is that of one extension API server, whose group alone is
+    # unknown.
     except Unauthorized:
         raise
     except ApiError:

@@ -13,7 +13,7 @@ class CachedObject(Protocol):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, or the name."""
+        """`namespace/name`; the name alone if the object is cluster-scoped."""
         ...
 
     @property
@@ -76,6 +76,7 @@ class IndexedStore(Generic[R]):
         if self._size is not None:
             self.size += self._size(row) - (0 if old is None else self._size(old))
         if old is not None and self._has_same_index_values is not None and self._has_same_index_values(old, row):
+            # The key keeps its position in each bucket, so that the order of iteration stays reproducible.
             for bucket_of_key in self._buckets[key]:
                 bucket_of_key[key] = row
             return old
@@ -113,5 +114,6 @@ class IndexedStore(Generic[R]):
             if (bucket := index.get(value)) is None:
                 continue
             bucket.pop(key, None)
+            # A cluster that replaces its nodes would otherwise leave one empty bucket for each node that ever existed.
             if not bucket:
                 del index[value]

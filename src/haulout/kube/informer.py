@@ -34,9 +34,13 @@ Handler = Callable[[R | None, R | None], None]
 
 log = logging.getLogger(__name__)
 
+# A load balancer in front of several API servers may reach one that is behind. Five lists with backoff take
+# about 15 seconds, in which that server catches up. If the revision is still old, the history of etcd has changed.
 _MAX_STALE_LISTS = 5  # times in a row that a server must list an older revision before it is accepted
 _MAX_DIGITS = 20  # of a resource version, which is an unsigned 64-bit number
 _HANDLER_FAILED = "a handler for %s failed; going on"
+# A late event arrives within seconds of the deletion (a response that overtook the watch). 1024 deletions in that time
+# are more than a large cluster has.
 _MAX_TOMBSTONES = 1024  # deleted objects to remember, so that a late event does not bring one back
 _MAX_UID_LENGTH = 253  # characters; a longer UID is not remembered
 _QUOTA_CHECK_INTERVAL = 1000  # objects added before a cache without `size` checks its quota again
@@ -149,12 +153,12 @@ class Informer(Generic[R]):
         A handler must not block. An exception of a handler is logged, and the informer continues.
         """
         self._handlers.append(handler)
+        # A copy: a handler may `update` or `remove` rows.
         for row in list(self._store.all()):
             self._notify(handler, None, row)
         return lambda: self._handlers.remove(handler)
 
     async def wait_synced(self) -> None:
-        """Return when the cache is complete."""
         while not self._synced.is_set():  # the quota may empty the cache before this task runs
             await self._synced.wait()
 
@@ -202,6 +206,8 @@ class Informer(Generic[R]):
             return
         row = self._transformed(obj)
         at = revision(row.resource_version)
+        # The object may have been deleted after the response was sent, and the watch may have reported that first. To
+        # store it would bring it back until the next list.
         if self._tombstones.get(row.uid, 0) < at:
             self._apply_update(row.key, row, at)
 
@@ -218,7 +224,6 @@ class Informer(Generic[R]):
         return str(self._last_revision)
 
     def begin_list(self) -> None:
-        """Start to collect a new list."""
         self._eviction_reason = None
         self._drop_listed()
 
@@ -228,7 +233,6 @@ class Informer(Generic[R]):
         self._listed_bytes = self._listed_undecodable_bytes = self._unchanged_bytes = self._check_quota_at = 0
 
     def add_listed(self, obj: Any) -> None:
-        """Add one object to the list being collected."""
         if self._eviction_reason is not None:  # a list in progress during an eviction is incomplete
             raise LimitExceeded(self._eviction_reason)
         row = self._transformed(obj)
@@ -254,7 +258,6 @@ class Informer(Generic[R]):
             self._check_listed_quota()
 
     def discard_listed(self, obj: Any) -> None:
-        """Remove one object from the list being collected."""
         row = self._transformed(obj)
         self._listed.pop(row.key, None)
         self._listed_undecodable.pop(row.key, None)
@@ -263,6 +266,8 @@ class Informer(Generic[R]):
         """Replace the store with the collected list, and notify the handlers of the differences."""
         if self._eviction_reason is not None:  # a list in progress during an eviction is incomplete
             raise LimitExceeded(self._eviction_reason)
+        # Before anything is replaced: a list that is older than the store must not undo changes that handlers have
+        # seen.
         self._reject_stale(resource_version)
         self._check_listed_quota()  # without `size`, only the limits of a list apply until here
         listed, self._listed = self._listed, {}
@@ -286,6 +291,8 @@ class Informer(Generic[R]):
         if self._size is not None:
             self._check_stored_quota(len(self._store) + len(self.undecodable), self._store.size)
         self._quota.mark_synced()
+        # An accepted list may be older than the store (etcd was restored from a backup). `advance` never goes back, and
+        # a watch from the higher revision would stay silent.
         self._last_revision = 0
         self._synced.set()
         self.advance(resource_version)
@@ -322,7 +329,6 @@ class Informer(Generic[R]):
                     future.set_result(None)
 
     def is_ahead_of(self, resource_version: str) -> bool:
-        """Return whether something newer than `resource_version` was seen."""
         return self._last_revision > revision(resource_version)
 
     # Applying changes
@@ -372,6 +378,8 @@ class Informer(Generic[R]):
         known = self._store.get(key)
         if known is None:
             self.undecodable.pop(key, None)
+        # A late deletion of an earlier object must not remove its successor of the same name, which a StatefulSet's pod
+        # has at once.
         elif known.uid == row.uid and revision(known.resource_version) <= at:
             self._store.drop(key)
             self._notify_all(known, None)
@@ -406,6 +414,7 @@ class Informer(Generic[R]):
         self._eviction_reason = str(error)  # not the exception: its traceback would keep rows in memory
         self._synced.clear()
         self._drop_listed()
+        # One by one, because the indexes and the size of the store must follow.
         for key in tuple(row.key for row in self._store.all()):
             self._store.drop(key)
         self.undecodable, self._undecodable_bytes = {}, 0
@@ -424,6 +433,7 @@ class Informer(Generic[R]):
             raise StaleList(problem)
         log.warning("%s; every retry confirms it, so etcd was restored from a backup: rebuilding the cache", problem)
         self._times_stale = 0
+        # Their revisions belong to the lost history. They would hide objects that the backup contains.
         self._tombstones.clear()
 
     def _add_tombstone(self, uid: str, at: int) -> None:
@@ -434,6 +444,7 @@ class Informer(Generic[R]):
             del self._tombstones[next(iter(self._tombstones))]
 
     def _notify_all(self, old: R | None, new: R | None) -> None:
+        # A handler may unsubscribe itself, or fail: neither may keep the other handlers from the change.
         for handler in tuple(self._handlers):
             try:
                 handler(old, new)
@@ -465,6 +476,9 @@ def revision(resource_version: str) -> int:
 
     Raise `MalformedResponse` if the version is not a number.
     """
+    # Clients should treat versions as opaque, but client-go compares them as numbers, too
+    # (tools/cache/mutation_cache.go), and without an order a late event cannot be told from a new one. `int` of a very
+    # long text is slow.
     if not resource_version.isdecimal() or len(resource_version) > _MAX_DIGITS:
         raise MalformedResponse(f"the resource version {resource_version[:_MAX_DIGITS]!r} is not a number")
     return int(resource_version)

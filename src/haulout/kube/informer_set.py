@@ -97,6 +97,7 @@ class InformerSet(Generic[K]):
             async with asyncio.timeout(timeout.total_seconds()):
                 for managed in tuple(self._informers.values()):
                     await managed.synced.wait()
+        # Not an error: a resource that cannot be read must not stop the reconciles that do not need it.
         except TimeoutError:
             for key, managed in self._informers.items():
                 if not managed.synced.is_set():
@@ -124,7 +125,8 @@ class InformerSet(Generic[K]):
             managed.task = self._group.create_task(self._run_informer(key, managed), name=f"following {key}")
 
     async def _run_informer(self, key: K, managed: _ManagedInformer) -> None:
-        """Run one informer, until cancelled."""
+        # A watch of a resource that is not installed fails with 404 in a loop, and each failure is logged. To ask
+        # discovery costs one request a minute.
         if managed.is_optional:
             await self._wait_served(key, managed)
         async with asyncio.TaskGroup() as group:
@@ -142,6 +144,7 @@ class InformerSet(Generic[K]):
         if not managed.is_served:
             log.info("%s are installed now", key)
             managed.is_served = True
+            # The resource exists now, but its objects are unknown until the first list. Before, "no objects" was known.
             managed.synced.clear()
 
     async def _is_served(self, managed: _ManagedInformer) -> bool:

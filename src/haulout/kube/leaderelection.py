@@ -12,8 +12,7 @@ Three rules ensure that two processes never lead at once. None of them trusts a 
   margin for requests in flight and for clocks that run at different speeds. A candidate waits just as long after a held
   lease was deleted.
 - A stalled process is fenced. After a stall of the event loop, the work may run before the timer that cancels it. So
-  the
-  work gets a client whose writes first check the clock, and raise `LeadershipLost`.
+  the work gets a client whose writes first check the clock, and raise `LeadershipLost`.
 
 A candidate watches the lease. It wakes up at once when the lease is released, and exactly when it expires. The watch is
 a hint. A candidate reads the lease before it takes it, and writes with the resourceVersion that it read, so a late or
@@ -50,7 +49,10 @@ from haulout.kube.leaderelection_config import JITTER_FACTOR, LeaderElectionConf
 
 logger = logging.getLogger(__name__)
 
+# A conflict means that a renewal of ours arrived late. There is at most one in flight, so the second attempt succeeds
+# unless another client writes to the lease.
 _MAX_RELEASE_ATTEMPTS = 3
+# As client-go's reflector, which asks for 5 to 10 minutes (tools/cache/reflector.go).
 _WATCH_TIMEOUT = timedelta(minutes=5)
 _WATCH_END_GRACE = timedelta(seconds=10)  # after the watch timeout; a watch that lasts longer has a dead connection
 _WATCH_FORBIDDEN_RETRY = timedelta(minutes=1)  # until a candidate without permission to watch tries again
@@ -64,7 +66,7 @@ class _ObservedLease(NamedTuple):
 
 
 class LeaderElection:
-    """One candidate for one lease."""
+    """One candidate for one lease. `identity` must be unique to the process."""
 
     def __init__(
         self,
@@ -101,6 +103,7 @@ class LeaderElection:
         self._observed_at = -math.inf  # since when the lease is unchanged, on our monotonic clock
         # resourceVersion for the next write; empty: the lease does not exist; None: read first
         self._version: str | None = None
+        # Several, because a write without a response may still be applied after a later one was sent.
         # our writes that the lease may contain: renewTime to the instant of sending
         self._written: dict[datetime, float] = {}
         self._leading_until = -math.inf
@@ -195,6 +198,7 @@ class LeaderElection:
             async with asyncio.timeout(self._request_timeout.total_seconds()):
                 await request()
         except (Conflict, AlreadyExists):
+            # Not a failure: a backoff would delay the next read, and the lease may be free by then.
             return 0  # another candidate was faster; the next read shows it
         except (KubeError, TimeoutError) as error:
             self._log_problem(doing, error)
@@ -212,11 +216,15 @@ class LeaderElection:
         spec = self._observed.spec
         if not spec.holder_identity or spec.holder_identity == self.identity:
             return -math.inf
+        # The duration in the lease, not our own: the holder stops by its own settings, which may be longer during an
+        # upgrade.
         return self._observed_at + (spec.lease_duration_seconds or self.lease_duration.total_seconds())
 
     def _retry_delay(self, failures: int) -> timedelta:
         if failures:
             return self._backoff.delay(failures, self._client.random)
+        # Nobody holds the lease and another candidate was faster or the write conflicted, so look again sooner than a
+        # poll would. The jitter keeps the candidates apart.
         return self.retry_period / 4 * (1 + JITTER_FACTOR * self._client.random.random())
 
     # Observing the lease
@@ -241,6 +249,7 @@ class LeaderElection:
 
     async def _watch(self, deadline: asyncio.Timeout, *, may_acquire: bool) -> None:
         """Move the deadline with each change of the lease, until the watch ends or the lease can be acquired."""
+        # A watch that the server closes at once must not be reopened in a tight loop.
         self._watch_again_at = self._clock.monotonic() + self.retry_period.total_seconds()
         try:
             await self._watch_from(self._version or "", deadline, may_acquire=may_acquire)
@@ -295,6 +304,7 @@ class LeaderElection:
                 failure = error
             finally:
                 if renewing:
+                    # Only now: while the work cleans up, no successor may start.
                     renewing.cancel()
         if _cancellation_count() > cancelled_before:
             # Cleanup after a cancellation may fail because it must not write any more. `run` ends as cancelled all the
@@ -334,12 +344,16 @@ class LeaderElection:
         """Try once to renew. Return how long to wait before the next attempt."""
         remaining = self._leading_until - self._clock.monotonic()
         try:
+            # A renewal that is still in flight at the deadline is worthless. Its connection may be hanging, so a second
+            # attempt needs time, too.
             async with asyncio.timeout(min(remaining, self._request_timeout.total_seconds())):
                 await self._renew()
         except (KubeError, TimeoutError) as error:
             # cut short by the deadline: keep the earlier problem, which is the cause
             if not (isinstance(error, TimeoutError) and self._problem):
                 self._log_problem("renew", error)
+            # client-go retries after the whole period. Within a deadline of a few seconds, four times as many attempts
+            # survive a short outage that one or two would not.
             return self.retry_period / 4
         except LeadershipLost as error:
             self._problem, self._leading_until = str(error), -math.inf
@@ -363,10 +377,12 @@ class LeaderElection:
             self._leading_until = -math.inf
 
     def _is_deposed(self) -> bool:
+        # A deleted lease deposes nobody: the leader creates it again, and that fails if another process was faster.
         return bool(self._observed.uid) and self._last_write_sent_at() == -math.inf
 
     def _extend_leadership(self) -> None:
         """Extend leadership, counted from the instant at which we sent the write that the lease contains."""
+        # From the instant of sending, not of the response: other candidates may have seen the renewal that early.
         self._leading_until = max(self._leading_until, self._last_write_sent_at() + self.renew_deadline.total_seconds())
 
     def _loop_deadline(self) -> float:
@@ -387,6 +403,7 @@ class LeaderElection:
     # Releasing the lease
 
     async def _release(self) -> None:
+        # Never wrote, so the lease cannot be ours, and the shutdown of a standby costs no request.
         if not self._written:
             return
         try:
@@ -444,6 +461,7 @@ class LeaderElection:
 
     async def _write(self) -> None:
         """Write our identity into the lease, with the resourceVersion last seen."""
+        # Until the response tells the new version, the old one is useless: if the write fails, read first.
         version, self._version = self._version, None
         sent_at = self._clock.monotonic()
         too_old = sent_at - self.lease_duration.total_seconds()
@@ -467,6 +485,7 @@ class LeaderElection:
             lease_duration_seconds=round(self.lease_duration.total_seconds()),
             acquire_time=last.acquire_time if is_ours and last.acquire_time else now,
             renew_time=now,
+            # As client-go counts: a new lease starts at 0, and only another holder counts as a transition.
             lease_transitions=(last.lease_transitions or 0) + (0 if is_ours or last == LeaseSpec() else 1),
         )
 
@@ -501,6 +520,8 @@ def _error_text(error: Exception, timeout: timedelta) -> str:
 
 async def _await_shielded(coroutine: Coroutine[Any, Any, None]) -> None:
     """Await `coroutine`, which must be bounded in time, to its end. A cancellation meanwhile is raised afterwards."""
+    # `shield` alone returns at the cancellation and leaves the task without an owner; the process would end before the
+    # lease is released. So cancellations are kept until the task is done.
     task = asyncio.get_running_loop().create_task(coroutine)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

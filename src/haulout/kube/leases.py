@@ -42,6 +42,8 @@ from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.rbac import Permission
 
+# medik8s' rule protects against a clock that once ran far ahead: its lease would be held for years. Clocks under NTP
+# differ by less than a second, so a minute tells the two apart.
 CLOCK_SKEW = timedelta(minutes=1)
 
 _MAX_ATTEMPTS = 6
@@ -51,7 +53,6 @@ _READ_AGAIN = (AlreadyExists, Conflict, NotFound, Unreachable, ServerFailure, Ma
 
 
 async def find(client: Client, name: str, *, namespace: str) -> Lease | None:
-    """Return the lease, or None if it does not exist."""
     try:
         return await client.get(LEASES, name, namespace=namespace)
     except NotFound:
@@ -110,7 +111,7 @@ def _fields(spec: LeaseSpec) -> dict[str, Any]:
 
 
 class LockState(enum.StrEnum):
-    """Who holds a lock."""
+    """Who holds a lock, from the claimant's point of view."""
 
     FREE = "free"
     OURS = "ours"  # held by us, or expired and not taken since
@@ -119,7 +120,7 @@ class LockState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The result of a claim to a lock."""
+    """What `claim` decided: who holds the lock, and what to write to get it."""
 
     state: LockState
     holder: str  # the holder in the lease, whether or not it expired
@@ -137,6 +138,7 @@ def claim(lease: Lease | None, *, holder: str, now: datetime, duration: timedelt
     else:
         record = LeaseSpec(
             holder_identity=holder,
+            # Rounded up: a lock that expires before its holder believes so could be taken twice.
             lease_duration_seconds=math.ceil(duration.total_seconds()),
             renew_time=now,
             acquire_time=spec.acquire_time if _is_continuation(spec, holder=holder, now=now) else now,
@@ -161,6 +163,8 @@ def _is_continuation(spec: LeaseSpec, *, holder: str, now: datetime) -> bool:
     """Return whether `holder` continues its earlier hold, instead of starting a new one."""
     if spec.holder_identity != holder or spec.renew_time is None or spec.lease_duration_seconds is None:
         return False
+    # A holder that comes back after the expiry, before anybody else took the lock, continues its hold if the lease says
+    # since when it lasts. Readers of acquireTime see one hold.
     return spec.acquire_time is not None or held_until(spec, now=now) is not None
 
 
@@ -189,6 +193,7 @@ async def acquire(
     """
     attempt, wanted_until = 1, client.clock.now() + duration
     while True:
+        # The watch may have been behind: from the second attempt on, only a read counts.
         may_exist = attempt > 1 or not assume_absent
         lease = await find(client, name, namespace=namespace) if may_exist else None
         decision = claim(lease, holder=holder, now=client.clock.now(), duration=duration)
@@ -239,6 +244,8 @@ async def release(client: Client, name: str, *, namespace: str, holder: str) -> 
             raise LockHeld(object_key(name, namespace), holder=current_holder, until=until)
         try:
             version = lease.resource_version
+            # With preconditions: if the lock expired and was taken between the read and this request, the new holder's
+            # lease must stay.
             return await client.delete(LEASES, name, namespace=namespace, uid=lease.uid, resource_version=version)
         except _READ_AGAIN as error:
             await _back_off(client, attempt, error)

@@ -118,7 +118,7 @@ class CacheQuota:
         self._share: MemoryShare | None = None
 
     def register(self, owner: object, evict: Callable[[LimitExceeded], None]) -> None:
-        """Add a cache, until `release`."""
+        """Add a cache, whose rows count from now on until `release`."""
         self._evict_callbacks[owner] = evict
         if self._shared is not None and self._share is None:
             self._share = self._shared.new_share(self._evict_all)
@@ -129,6 +129,7 @@ class CacheQuota:
         `replaced` is the size of old rows that the cache keeps until a list is complete. They count toward the quota of
         the process, not of the cluster.
         """
+        # Summed at each call: a cluster has a handful of caches, and a running total could drift after an eviction.
         others = [amount for key, amount in self._reserved.items() if key is not owner]
         all_objects = objects + sum(amount for amount, _ in others)
         all_bytes = size + sum(amount for _, amount in others)
@@ -143,6 +144,8 @@ class CacheQuota:
             try:
                 self._share.resize(all_bytes + sum(self._replaced.values()), doing=doing)
             except LimitExceeded as error:
+                # All caches of this cluster go, not only the one that grew: each would trigger the next eviction until
+                # the memory suffices.
                 self._evict_all(error)
                 raise
 

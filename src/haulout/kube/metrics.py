@@ -93,6 +93,8 @@ API_REQUESTS = Metric(
     (*_REQUEST_LABELS, "code"),
     details="`code` is 0 if there was no response",
 )
+# Upper bounds in seconds, from a read out of the watch cache to the timeout of a request. `RequestSeries.buckets` has
+# one more, for longer requests.
 BUCKET_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 API_REQUEST_SECONDS = Metric(
@@ -119,11 +121,13 @@ METRICS = (
 
 DROPPED_EVENTS, DROPPED_HISTORY = "events", "history"
 
+# The verb as RBAC names it, the resource in the plural, its group, and the subresource.
 RequestKind = tuple[str, str, str, str]
 
 OTHER: RequestKind = ("other", "", "", "")
 NO_RESPONSE = 0
 
+# A configuration can name resources to read. It must not be able to make the number of series grow without end.
 _MAX_SERIES = 256
 _EVICTION = "eviction"
 # These are answers, not failures: the object does not exist, another client was faster, the version is too old.
@@ -141,6 +145,8 @@ class KubeMetrics:
         self.scheduled_lag = Histogram(SCHEDULED_LAG)
         self.failures = MetricVec(QUEUE_FAILURES)
         self.dropped = MetricVec(DROPPED)
+        # A counter that appears with its first value has no increase that Prometheus' `rate` could see. So every series
+        # starts at 0.
         for what in (DROPPED_EVENTS, DROPPED_HISTORY):
             self.dropped.add(what, amount=0)
         self._depth = MetricVec(QUEUE_DEPTH)
@@ -152,7 +158,6 @@ class KubeMetrics:
 
     @contextmanager
     def track_queue(self, queue: "WorkQueue[Any]") -> Iterator[None]:
-        """Register a queue while it runs."""
         self.queues[queue] = None
         for histogram in (self.lag, self.scheduled_lag):
             histogram.initialize(queue.name)
@@ -164,7 +169,6 @@ class KubeMetrics:
 
     @contextmanager
     def track_informer(self, informer: "Informer[Any]") -> Iterator[None]:
-        """Register an informer while it runs."""
         self.informers[informer] = None
         try:
             yield
@@ -193,6 +197,8 @@ class KubeMetrics:
 
     def _collect_informer(self, informer: "Informer[Any]", now: datetime) -> None:
         resource, health = str(informer.resource), informer.health()
+        # A CustomResourceDefinition that is not installed is normal. It must not raise an alert about a watch that does
+        # not work.
         if health.is_missing:
             return
         self._objects.add(resource, amount=len(informer))
@@ -203,7 +209,7 @@ class KubeMetrics:
 
 
 class RequestSeries:
-    """All requests of one kind."""
+    """The counters of all requests of one kind, since the start of the process."""
 
     __slots__ = ("_kind", "buckets", "codes", "recent", "seconds")
 
@@ -236,7 +242,6 @@ class RequestSeries:
         return sum(number for code, number in self.codes.items() if self.is_error(code))
 
     def is_error(self, code: int) -> bool:
-        """Return whether this status code means a failure."""
         if code == HTTPStatus.TOO_MANY_REQUESTS:
             return self._kind[3] != _EVICTION  # a PodDisruptionBudget refuses for now
         return code == NO_RESPONSE or (code >= _FIRST_ERROR_CODE and code not in _EXPECTED_CODES)
@@ -279,8 +284,3 @@ def collect_requests(request_metrics: RequestMetrics) -> tuple[MetricVec | Histo
         for code, number in series.codes.items():
             requests.set(series.verb, series.resource, str(code), to=number)
     return requests, seconds
-
-
-"""A verb, as permissions know them; a kind in plural, its group, and a subresource."""
-
-"""Seconds: where the buckets of `RequestSeries.buckets` end; there is one more, for all that took longer."""

@@ -6,6 +6,9 @@
 
 A controller that decides from the cache alone would repeat its write, and the precondition would fail. `get` drops a
 recorded write once the informer has caught up.
+
+client-go's (tools/cache/mutation_cache.go) drops writes after a time, because it cannot know whether a missing object
+was deleted or not seen yet. Here the informer tells which revision it has seen, so nothing depends on a time.
 """
 
 from typing import Generic, TypeVar
@@ -17,7 +20,7 @@ O = TypeVar("O", bound=Object)  # noqa: E741 - named like R and T elsewhere
 
 
 class MutationCache(Generic[O]):
-    """An informer, and what we have written since."""
+    """An informer's objects, and the writes of this process that the informer has not seen yet."""
 
     def __init__(self, informer: Informer[O]) -> None:
         self.informer = informer
@@ -34,7 +37,7 @@ class MutationCache(Generic[O]):
         return obj
 
     def record_delete(self, obj: O) -> None:
-        """Record that an object was deleted."""
+        """Hide an object from `get`, until the informer has dropped it or has a new one of the same name."""
         self._written.pop(obj.key, None)
         self._deleted[obj.key] = obj.uid
 
@@ -45,6 +48,7 @@ class MutationCache(Generic[O]):
             return written
         self._written.pop(key, None)
         found = self.informer.get(key)
+        # By UID: a new object of the same name is not the deleted one.
         if found is not None and found.uid == self._deleted.get(key):
             return None
         self._deleted.pop(key, None)

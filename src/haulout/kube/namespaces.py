@@ -20,7 +20,7 @@ _PREFIX = "pod-security.kubernetes.io"
 
 
 class PodSecurity(StrEnum):
-    """A Pod Security Standard."""
+    """A Pod Security Standard, as the value of a namespace label."""
 
     RESTRICTED = "restricted"
     BASELINE = "baseline"
@@ -33,7 +33,7 @@ def pod_security_labels(level: PodSecurity = PodSecurity.RESTRICTED) -> Mapping[
 
 
 def namespace(name: str, level: PodSecurity | None = PodSecurity.RESTRICTED) -> RawObject:
-    """Return a Namespace object. Without a level it has no labels."""
+    """Return a Namespace object, labelled with the standard. Without a level it has no labels."""
     labels = {"labels": dict(pod_security_labels(level))} if level else {}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **labels}}
 

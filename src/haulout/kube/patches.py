@@ -25,11 +25,13 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     op: str
     path: str
+    # Not None: null is a value that a patch can set or test, and a `remove` must have no value.
     value: Json = msgspec.UNSET
 
 
 def pointer(*parts: str | int) -> str:
     """Return the JSON pointer for `parts`: `pointer("metadata", "labels", "a/b")` is `/metadata/labels/a~1b`."""
+    # `~` first (RFC 6901, section 3), or the `~` of `~1` would be escaped again.
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
@@ -75,6 +77,8 @@ def node_patch(change: Mapping[str, Json]) -> Patch:
     node with many images. It applies a strategic patch without that. Of the fields of nodes that Haulout changes, the
     results differ only for finalizers, because a strategic patch merges them.
     """
+    # In staging/src/k8s.io/apiserver/pkg/endpoints/handlers/patch.go, a merge patch is a jsonPatcher, and a strategic
+    # one an smpPatcher.
     has_finalizers = "finalizers" in change.get("metadata", {})
     return merge_patch(change) if has_finalizers else strategic_patch(change)
 

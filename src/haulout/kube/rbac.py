@@ -27,6 +27,8 @@ from haulout.kube.transport import Request
 
 ANONYMOUS = "system:anonymous"
 
+# One after the other, the reviews of a start take seconds; all at once they may exceed the share of the user in API
+# priority and fairness.
 _MAX_CONCURRENT_REVIEWS = 8
 _RBAC = "rbac.authorization.k8s.io"
 _SERVICE_ACCOUNT = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")
@@ -92,6 +94,7 @@ async def denied_permissions(client: Client, permissions: Iterable[Permission]) 
     semaphore = asyncio.Semaphore(_MAX_CONCURRENT_REVIEWS)
 
     async def check(permission: Permission, verb: str) -> DeniedPermission | None:
+        # A review without a name asks about all objects, which a role with resourceNames does not allow.
         for name in permission.names or ("",):
             async with semaphore:
                 denied = await _review(client, permission, verb, name)
@@ -174,6 +177,7 @@ async def _review(client: Client, permission: Permission, verb: str, name: str) 
         "group": permission.group,
         "resource": resource,
         "subresource": subresource,
+        # An empty namespace means all of them, and for cluster-scoped resources none.
         "namespace": permission.namespace or "",
         "name": name,
     }
@@ -213,6 +217,7 @@ def _rules(permissions: Iterable[Permission]) -> dict[str | None, list[_Rule]]:
 
 def _grant_name(user: UserInfo, rules: dict[str | None, list[_Rule]]) -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", user.username.lower())[:_SLUG_LENGTH].strip("-")
+    # With a fixed name, `kubectl apply` of a second manifest would remove the rules of the first one.
     granted = repr((user.username, rules)).encode()
     return "-".join(part for part in ("haulout", slug, hashlib.sha256(granted).hexdigest()[:8]) if part)
 

@@ -44,7 +44,8 @@ logger = logging.getLogger(__name__)
 
 EventType = Literal["Normal", "Warning"]
 
-SERIES_GAP = timedelta(minutes=6)  # client-go's: a repetition after this is a new Event
+# finishTime of client-go (tools/events/event_broadcaster.go): a repetition after this is a new Event.
+SERIES_GAP = timedelta(minutes=6)
 SERIES_PAUSE = timedelta(seconds=10)  # between two writes of one series
 
 _MAX_ATTEMPTS = 6
@@ -54,6 +55,7 @@ _SEND_INTERVAL = 0.05  # seconds between two Events while more are recorded cont
 _BURST = 10  # Events sent at once before the interval applies
 _QUIET_PERIOD = 0.1  # seconds without a new Event, after which all queued Events are sent
 _MIN_WAIT = 0.001  # seconds; a shorter wait may round to zero and loop
+# The limits of pkg/apis/core/validation/events.go. A longer text is rejected, and the Event with it.
 _NOTE_BYTES = 1024
 _FIELD_BYTES = 128
 _NAME_LENGTH = 253
@@ -82,7 +84,7 @@ def object_reference(resource: Resource[Any], obj: Object) -> ObjectReference:
 
 @dataclass(slots=True)
 class _Series:
-    """An Event and how often it occurred."""
+    """An Event, how often it occurred, and how much of that the server knows."""
 
     name: str
     namespace: str
@@ -152,11 +154,15 @@ class EventRecorder:
         now, monotonic_now = self._clock.now(), self._clock.monotonic()
         series = self._series.get(key)
         if series and monotonic_now - series.last_monotonic <= SERIES_GAP.total_seconds():
+            # The server has it already, and its count means nothing: each process that continues the work records it
+            # again.
             if dedup_key:
                 return
             series.count += 1
             series.last_time, series.last_monotonic = now, monotonic_now
         else:
+            # Random, because Events of one object at the same instant need different names. client-go takes the
+            # nanoseconds.
             number = self._digest(key) if dedup_key else self._client.random.getrandbits(64)
             body = self._event_body(regarding, related, now, number=number) | content
             series = _Series(body["metadata"]["name"], body["metadata"]["namespace"], body, 1, now, monotonic_now)
@@ -165,11 +171,11 @@ class EventRecorder:
         self._enqueue(series)
 
     async def run(self) -> None:
-        """Send queued Events until cancelled."""
         while True:
             await self._wait_until_due()
             await self._throttle()
             async with self._sending:
+                # Look again: `flush` may have sent the Event while this task waited.
                 if self._seconds_until_due() <= 0:
                     await self._send_first()
 
@@ -219,6 +225,7 @@ class EventRecorder:
     def _enqueue(self, series: _Series) -> None:
         if series.is_queued:
             return
+        # The oldest goes: the newest Events describe the current state.
         if len(self._queue) >= self._capacity:
             self._pop_first()
             self._count_dropped()
@@ -270,6 +277,7 @@ class EventRecorder:
         series = self._pop_first()
         try:
             await self._send(series)
+        # A shutdown cancels `run`, and `flush` must still find this Event in the queue.
         except asyncio.CancelledError:
             self._enqueue(series)
             raise
@@ -316,6 +324,7 @@ class EventRecorder:
         self._count_dropped()
         now = self._clock.monotonic()
         last = self._logged_at.get(type(error), -math.inf)
+        # By type of error: one log line for each cause, not for each of a thousand Events.
         if now - last < _LOG_INTERVAL.total_seconds() or _is_namespace_terminating(error):
             return
         self._logged_at[type(error)] = now

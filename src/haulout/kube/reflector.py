@@ -38,8 +38,12 @@ ListWatchEvent = WatchEvent[T] | WatchEvent[UndecodableObject] | Bookmark
 
 log = logging.getLogger(__name__)
 
-_MIN_WATCH_TIMEOUT = timedelta(minutes=5)  # the server ends a watch after 1 to 2 times this, so that reconnects spread
+# minWatchTimeout of client-go (tools/cache/reflector.go). The server ends a watch after 1 to 2 times this, so that the
+# reconnects of all clients spread.
+_MIN_WATCH_TIMEOUT = timedelta(minutes=5)
 _OPEN_TIMEOUT = timedelta(seconds=30)
+# A watch that a proxy closes at once would otherwise be reopened in a tight loop. client-go calls that a "very short
+# watch".
 _MIN_WATCH_DURATION = timedelta(seconds=1)
 _LIST_END_TIMEOUT = timedelta(seconds=20)  # since the last object
 _LIST_TIMEOUT = timedelta(minutes=3)  # in total, however many objects are created meanwhile
@@ -53,7 +57,7 @@ _LIMIT_BACKOFF = Backoff(first=timedelta(seconds=5), factor=2, limit=timedelta(m
 
 
 class ReflectorStore(Protocol[T]):
-    """The store that a reflector fills."""
+    """The store that a reflector fills: a list from time to time, and the changes after it."""
 
     @property
     def last_resource_version(self) -> str:
@@ -77,7 +81,7 @@ class ReflectorStore(Protocol[T]):
         ...
 
     def apply(self, event: WatchEvent[T] | WatchEvent[UndecodableObject]) -> None:
-        """Apply one watch event."""
+        """Apply one watch event, which may be older than what the store has."""
         ...
 
     def advance(self, resource_version: str) -> None:
@@ -98,7 +102,10 @@ class ListWatch(Generic[T]):
     labels: str = ""
     fields: str = ""
     page_size: int = PAGE_SIZE
-    silence_timeout: timedelta = timedelta(seconds=150)  # a connection silent for this long is closed
+    # A connection silent for this long is closed. A server sends a bookmark about every minute
+    # (defaultBookmarkFrequency in staging/src/k8s.io/apiserver/pkg/storage/cacher/cacher.go), so two were missed by
+    # then.
+    silence_timeout: timedelta = timedelta(seconds=150)
 
 
 class _WatchSilent(Unreachable):
@@ -106,7 +113,7 @@ class _WatchSilent(Unreachable):
 
 
 class _ListWithoutEnd(Unreachable):
-    """A streamed list does not end."""
+    """A streamed list does not end: its last bookmark was lost or never sent."""
 
 
 class Reflector(Generic[T]):
@@ -147,7 +154,6 @@ class Reflector(Generic[T]):
         self._interrupt_scope.interrupt(error)
 
     async def run(self) -> NoReturn:
-        """List and watch until cancelled."""
         failures, was_expired = 0, False
         while True:
             delay: timedelta | None = None
@@ -165,6 +171,8 @@ class Reflector(Generic[T]):
                 is_new_failure = is_first_expiry or self._made_progress or elapsed > _STABLE_AFTER.total_seconds()
                 failures, was_expired = 1 if is_new_failure else failures + 1, is_expired
                 self._is_server_current = False
+                # Only after minutes without an excess: a server that sends too much does so again with its next list,
+                # which takes seconds to arrive.
                 self._limit_failures = 0 if elapsed > _MAX_RETRY_AFTER.total_seconds() else self._limit_failures
                 self._record_failure(error)
                 delay = self._retry_delay(error, failures)
@@ -172,6 +180,8 @@ class Reflector(Generic[T]):
             if delay is not None:
                 await self._clock.sleep(delay)
                 continue
+            # The next connection may reach another server, which may be behind. Only after a silence was it just
+            # verified.
             self._is_server_current = self._is_server_current and ended_silent
             if self._clock.monotonic() - started < _MIN_WATCH_DURATION.total_seconds():
                 await self._clock.sleep(_BACKOFF.delay(1, self._client.random))
@@ -227,6 +237,8 @@ class Reflector(Generic[T]):
                 raise _ListWithoutEnd(self._endless_list, sent=True) from silence
             await self._verify()
             return True
+        # An API server without WatchList answers 422: "sendInitialEvents is forbidden for watch unless the WatchList
+        # feature gate is enabled". Extension API servers have their own feature gates, and older ones answer 400.
         except (BadRequest, Invalid) as error:
             if not (self._must_list and self._can_stream_list):
                 raise
@@ -239,6 +251,8 @@ class Reflector(Generic[T]):
         """Force a relist if the server is behind the store: a watch at a future resource version stays silent."""
         if self._is_server_current:
             return
+        # A list without resourceVersion is read from etcd, so its revision is current. With limit 1 it costs almost
+        # nothing.
         async with aclosing(self._pages(1)) as pages:
             first = await anext(pages)
         self._is_server_current = not self._store.is_ahead_of(first.resource_version)
@@ -253,8 +267,11 @@ class Reflector(Generic[T]):
         async for event in events:
             now = self.last_received = loop.time()
             if not isinstance(event, Bookmark):
+                # Changes that happen during the list are sent in between.
                 handle = self._store.discard_listed if event.type == "DELETED" else self._store.add_listed
                 handle(event.object)
+                # Only progress of the list extends the deadline. A busy cluster sends MODIFIED without end, and would
+                # hide that the final bookmark was lost.
                 if event.type == "ADDED":
                     ends_by = now + ends_within
             elif event.ends_initial_list:
@@ -324,6 +341,8 @@ class Reflector(Generic[T]):
                     namespace=list_watch.namespace,
                     labels=list_watch.labels,
                     fields=list_watch.fields,
+                    # With sendInitialEvents, an empty version asks for a consistent read (KEP-3157): the list must not
+                    # come from a watch cache that is behind.
                     resource_version="" if self._must_list else self._store.last_resource_version,
                     initial_list=self._must_list,
                     watch_timeout=_MIN_WATCH_TIMEOUT * (1 + self._client.random.random()),

@@ -40,6 +40,8 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _BOOKMARK_TYPE = "BOOKMARK"
 _BOOKMARK = b'{"type":"BOOKMARK"'
 _CHANGE_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED"})
+# By code, not by `reason`: proxies and webhooks send statuses without a reason. AlreadyExists and Conflict share 409,
+# and only the reason tells them apart (see `error_from_status`).
 _BY_CODE: dict[int, type[ApiError]] = {
     400: errors.BadRequest,
     401: errors.Unauthorized,
@@ -52,6 +54,7 @@ _BY_CODE: dict[int, type[ApiError]] = {
 }
 _MAX_EXCERPT = 120  # characters of an undecodable response in a message
 _MAX_MESSAGE = 4000  # characters of a Status message: logs and object statuses contain it
+# If a new API version makes all objects undecodable, a page of 500 must still pass, so that each of them is reported.
 _MIN_UNDECODABLE_LIMIT = 1000
 _MIN_OBJECT_BYTES = 64  # average bytes of an object: a name, a UID, timestamps
 _SERVER_ERROR = 500
@@ -97,7 +100,6 @@ _event_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def decoder(model: Any) -> msgspec.json.Decoder[Any]:
-    """Return the cached decoder for `model`."""
     return _decoders.get(model) or _decoders.setdefault(model, msgspec.json.Decoder(model))
 
 
@@ -143,6 +145,7 @@ def decode_page(model: type[T], body: bytes, *, doing: str) -> Page[T | Undecoda
     try:
         whole: _ListResponse[T | UndecodableObject] = _page_decoder(model).decode(body)
     except _UNDECODABLE:
+        # Decode again item by item, only now: for a good page the whole is faster, and bad pages are rare.
         raws = decode(_ListResponse[msgspec.Raw], body, doing=doing)
         limit = max(_MIN_UNDECODABLE_LIMIT, len(body) // _MIN_OBJECT_BYTES)
         return Page(
@@ -288,6 +291,7 @@ def excerpt(body: bytes) -> str:
     """Return the beginning of a response, fit for one line of a message."""
     text = bytes(body)[: 10 * _MAX_EXCERPT].decode(errors="replace")
     if "<html" in text.lower() or "<!doctype" in text.lower():
+        # The title of a login page or of a proxy's error tells the user more than its markup.
         title = re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
         return f"an HTML page titled {' '.join(title[1].split())[:_MAX_EXCERPT]!r}" if title else "an HTML page"
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())

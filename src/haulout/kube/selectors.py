@@ -17,6 +17,8 @@ _KEY = r"(?P<key>[^\s!=<>(),]+)"
 _EXISTS = re.compile(rf"(?P<absent>!?)\s*{_KEY}")
 _COMPARES = re.compile(rf"{_KEY}\s*(?P<operator>==|=|!=|>|<)\s*(?P<value>[^\s!=<>(),]*)")
 _SET = re.compile(rf"{_KEY}\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
+# The rules of staging/src/k8s.io/apimachinery/pkg/util/validation/validation.go: qualifiedNameFmt (63 characters) and
+# DNS-1123 subdomain (253 characters).
 _NAME = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn", ">": "Gt", "<": "Lt"}
@@ -34,7 +36,7 @@ class SelectorError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One requirement on labels."""
+    """One requirement on labels: `tier in (web,api)`, or one entry of matchExpressions."""
 
     key: str
     operator: str  # In, NotIn, Exists, DoesNotExist, Gt, Lt
@@ -67,7 +69,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Requirements that must all be fulfilled."""
+    """Requirements that must all be fulfilled. Without any, it selects everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -75,7 +77,7 @@ class Selector:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
     def __str__(self) -> str:
-        """Return the selector as text."""
+        """Return the text form, which `parse` accepts."""
         return ",".join(map(str, self.requirements))
 
 
@@ -154,6 +156,7 @@ def _validated(key: Any, operator: str, values: tuple[Any, ...], *, path: str = 
 
 
 def _compares(found: str | None, operator: str, bound: str) -> bool:
+    # As upstream: a label that is no number fulfils neither Gt nor Lt.
     if found is None or not found.isdecimal():
         return False
     return int(found) > int(bound) if operator == "Gt" else int(found) < int(bound)

@@ -42,6 +42,7 @@ _SLOTS = "slots"
 _BUDGET = "budget"
 _MAX_ATTEMPTS = 8
 _BACKOFF = Backoff(first=timedelta(milliseconds=20), limit=timedelta(seconds=1), jitter=0.5)
+# Up to 40 characters of a budget's name are shown in the ConfigMap's name, where they are valid there.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 
 
@@ -56,7 +57,7 @@ class Slot(Base, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """The identity of a slot within a ledger."""
+        """The identity of a slot within a ledger: a node may have one slot for each owner."""
         return self.uid, self.by
 
 
@@ -111,7 +112,7 @@ def ledger_name(budget: str) -> str:
 
 
 class SlotLedger:
-    """The budgets of one namespace."""
+    """The ledgers of all budgets in one namespace. Safe to use from several processes at once."""
 
     def __init__(self, client: Client, *, namespace: str) -> None:
         self._client = client
@@ -133,10 +134,13 @@ class SlotLedger:
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             found, known = await self._read(budget)
             others = [other for other in known if other.key != slot.key]
+            # The server is asked about the holders only when the budget is exhausted: each costs a read.
             if not _have_free_slot(limits, slot.uid, others):
                 others = [other for other in others if not _affects_any(other, limits) or await is_held(other)]
                 if not _have_free_slot(limits, slot.uid, others):
                     return NoFreeSlot(tuple(others))
+            # We already have this very slot, for example after a restart: no write is needed. A slot with an older
+            # version is written anew, or it could be dropped as abandoned.
             if any(other.key == slot.key and other.version == slot.version for other in known):
                 return None
             try:
@@ -148,7 +152,7 @@ class SlotLedger:
         return NoFreeSlot()
 
     async def release(self, budget: str, is_releasable: Callable[[Slot], bool]) -> None:
-        """Release all slots that `is_releasable` selects."""
+        """Release all slots that `is_releasable` selects. Give up with a warning after several write conflicts."""
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             found, known = await self._read(budget)
             remaining = [slot for slot in known if not is_releasable(slot)]
@@ -177,6 +181,7 @@ class SlotLedger:
             body |= {"apiVersion": CONFIG_MAPS.api_version, "kind": CONFIG_MAPS.kind}
             await self._client.create(CONFIG_MAPS, body, namespace=self._namespace)
         else:
+            # The UID, too: a ledger that was deleted and created again starts empty, and must be read again.
             preconditions = {"uid": found.uid, "resourceVersion": found.resource_version}
             patch = merge_patch({"metadata": preconditions, "data": data})
             await self._client.patch(CONFIG_MAPS, name, patch, namespace=self._namespace)
@@ -195,5 +200,6 @@ def _slots(found: _ConfigMap) -> tuple[Slot, ...]:
     try:
         return msgspec.json.decode(found.data.get(_SLOTS, "[]"), type=tuple[Slot, ...])
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        # Not treated as empty: that would free every slot of nodes that are in maintenance.
         problem = f"{_SLOTS} of ConfigMap {found.key} cannot be decoded ({error})"
         raise CorruptLedger(f"{problem}; delete the ConfigMap when none of its nodes is in maintenance") from None

@@ -1,11 +1,10 @@
 """The transforms of informers: rows small enough to cache all pods and nodes of a cluster.
 
-The transform of pod informers: rows small enough to cache all pods. A cluster has about a hundred times more pods than
-nodes, and a pod as JSON has some ten kilobytes. A row keeps only the fields that decisions about nodes need, flat. Rows
-share equal values: names of nodes, namespaces and owners, and whole label sets, which all replicas of a workload have
-in common.
+Pods: a cluster has about a hundred times more pods than nodes, and a pod as JSON has some ten kilobytes. A row keeps
+only the fields that decisions about nodes need, flat. Rows share equal values: names of nodes, namespaces and owners,
+and whole label sets, which all replicas of a workload have in common.
 
-The transform of node informers: nodes that share equal strings.
+Nodes share equal strings:
 
     informer = Informer(client, ListWatch(NODES), transform=compact_nodes())
 
@@ -31,8 +30,10 @@ _MAX_INTERNED_LENGTH = 256  # characters; longer strings are rarely equal
 _MAX_LONG_VALUES = 256  # of the shared annotation values, which have many kilobytes each and change rarely
 
 
+# gc=False: rows hold no reference cycles, and a hundred thousand objects that the collector need not visit make its
+# pauses short.
 class Owner(msgspec.Struct, frozen=True, gc=False):
-    """The controller that owns an object."""
+    """The controller that owns an object: its owner reference with `controller: true`."""
 
     kind: str
     name: str
@@ -81,6 +82,7 @@ def summarize_pods() -> Callable[[Pod], PodSummary]:
             priority=spec.priority,
             grace_seconds=spec.termination_grace_period_seconds,
             is_ready=any(condition.type == "Ready" and condition.status == "True" for condition in status.conditions),
+            # kubectl drain recognizes them by the same annotation (staging/src/k8s.io/kubectl/pkg/drain/filters.go).
             is_mirror_pod=MIRROR_ANNOTATION in metadata.annotations,
             has_local_storage=any(volume.empty_dir is not None for volume in spec.volumes),
             deleted_at=metadata.deletion_timestamp,
@@ -108,11 +110,11 @@ class Interner:
         self._known: dict[Any, Any] = {}
 
     def __call__(self, value: S) -> S:
-        """Return the object that is equal to `value`."""
         known: S | None = self._known.get(value)
         if known is not None:
             return known
         if len(self._known) >= self._limit:
+            # Not an LRU: to maintain its order costs more than to share some values anew once in a while.
             self._known.clear()
         self._known[value] = value
         return value

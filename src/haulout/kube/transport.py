@@ -8,7 +8,7 @@ A transport returns whatever status the server sends. It raises only `Unreachabl
 `MalformedResponse` (a truncated response), `LimitExceeded`, and what a request's `before_send` raises. It never
 retries, except once after a 401 with refreshed credentials, because only the transport knows that they were stale.
 
-Impersonation headers. The API server authorizes them, and its audit log has both users.
+`headers` builds impersonation headers. The API server authorizes them, and its audit log has both users.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -108,7 +108,7 @@ class Transport(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. Further requests fail with `Unreachable`."""
         ...
 
 
@@ -120,6 +120,8 @@ def impersonation_headers(
     found += [("Impersonate-Uid", uid)] if uid else []
     found += [("Impersonate-Group", group) for group in groups]
     for key, values in (extra or {}).items():
+        # The server decodes percent-escapes in the key. That allows keys with slashes, which header names may not
+        # contain: example.com/team.
         name = f"Impersonate-Extra-{quote(key, safe=_NAME_CHARACTERS)}"
         found += [(name, value) for value in values]
     # Whitespace around a header's value is removed in transit: "admin " would arrive as another user.

@@ -39,7 +39,11 @@ from haulout.kube.metrics import KubeMetrics
 
 K = TypeVar("K", bound=Hashable)
 
+# client-go's default rate limiter starts at 5 ms and ends at 1000 s. A failed reconcile here has usually waited for a
+# server already, and an operator who fixed the cause should not wait a quarter of an hour.
 _BACKOFF = Backoff(first=timedelta(seconds=1), factor=2, limit=timedelta(minutes=5), jitter=0.1)
+# Short enough that a fixed cause is seen soon, long enough that a key whose failures cause events does not run in a
+# loop.
 _MAX_WAIT_AFTER_EVENT = timedelta(seconds=10)
 
 _logger = logging.getLogger(__name__)
@@ -114,6 +118,7 @@ class WorkQueue(Generic[K]):
     def add(self, key: K) -> None:
         """Reconcile `key` as soon as possible, because of an event."""
         if running := self._running.get(key):
+            # client-go's queue does the same with its sets `dirty` and `processing` (util/workqueue/queue.go).
             running.must_requeue = True
         elif (failing := self._failing.get(key)) and failing.timer:
             failing.shorten_wait()
@@ -250,6 +255,7 @@ class WorkQueue(Generic[K]):
             return
         key, due_since = self._due.popitem(last=False)
         self._delayed.discard(key)
+        # From here on an `add` means one more run: this one may have read its observation already.
         running = self._running[key] = _Running()
         attempt = self._failing[key].attempts + 1 if key in self._failing else 1
         started, is_scheduled = self._clock.monotonic(), key in self._scheduled
@@ -277,6 +283,7 @@ class WorkQueue(Generic[K]):
         task = asyncio.current_task()
         try:
             if task:
+                # A dump of all tasks shows by the name which key hangs.
                 task.set_name(f"{self.name} {key}")
             requeue_at = await self._reconcile(key)
             if requeue_at is not None and requeue_at.tzinfo is None:
@@ -303,6 +310,8 @@ class WorkQueue(Generic[K]):
     def _record_failure(self, error: BaseException, key: K, running: "_Running", attempt: int) -> None:
         self._failed_runs += 1
         if running.is_forgotten:
+            # A key that was forgotten and added again during its run is a new object, and its first run has not
+            # started.
             self._log(error, key, attempt, "not retried because the key was removed")
             if running.must_requeue:
                 self.add(key)
@@ -315,6 +324,7 @@ class WorkQueue(Generic[K]):
         shortened = max(min(full, self._max_wait_after_event), retry_after)
         wait = shortened if has_new_event else full
         loop = asyncio.get_running_loop()
+        # The event loop's monotonic time: a backoff must not stretch when the wall clock is set.
         retry = partial(self._retry, key)
         self._failing[key] = _Failing(
             attempts=attempt,

@@ -24,6 +24,8 @@ def explain(error: BaseException, *, doing: str, connection: Connection, sent: b
     """Return the exception to raise for `error`, which ended the request described by `doing`."""
     if isinstance(error, aiohttp.ClientPayloadError):
         return MalformedResponse(f"{doing}: the response was cut off")
+    # A ClientHttpProxyError is a ClientResponseError, too. But it means that the proxy refused the CONNECT, so nothing
+    # was sent.
     if isinstance(error, aiohttp.ClientResponseError) and not isinstance(error, aiohttp.ClientHttpProxyError):
         return MalformedResponse(f"{doing}: the answer is not HTTP; is {connection.server} an API server?")
     if not sent or _is_certificate_rejected(error):

@@ -127,8 +127,10 @@ def _from_kubeconfig(
 
 def _in_cluster(folder: Path, environ: Mapping[str, str], clock: Clock) -> Connection | None:
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
+    # As client-go's rest.InClusterConfig: both variables and the token.
     if not host or not port or not (folder / "token").is_file():
         return None
+    # The IP of the Service `kubernetes`, not its name: DNS may be down just when nodes are being maintained.
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     return Connection(
         server=server,

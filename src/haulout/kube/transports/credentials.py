@@ -40,7 +40,7 @@ def identity_of_token(token: Token) -> Identity:
 
 
 class Credentials(Protocol):
-    """Supplies the current identity."""
+    """Supplies the current identity. One object serves all requests of a transport, concurrently."""
 
     async def current(self) -> Identity:
         """Return the identity to use. It is cheap while nothing changes. Raise `CredentialsError`."""
@@ -55,7 +55,7 @@ class Credentials(Protocol):
 
 
 class StaticCredentials:
-    """An identity that never changes."""
+    """An identity that is complete in the kubeconfig, so that there is nothing to refresh."""
 
     __slots__ = ("_identity",)
 
@@ -96,6 +96,7 @@ class TokenFile:
 
     async def refresh(self, rejected: Identity) -> None:
         """Read the file again at the next request."""
+        # Another request may have refreshed it meanwhile. Then the new identity was not rejected.
         if self._identity == rejected:
             self._read_at = None
 
@@ -188,6 +189,7 @@ def bearer_header(token: str, *, description: str) -> str:
     token = token.strip()
     if not token:
         raise CredentialsError(f"{description} is empty")
+    # A line break in a header's value would let the file inject further headers.
     if not token.isascii() or not token.isprintable() or " " in token:
         raise CredentialsError(
             f"{description} is no bearer token: it has spaces, line breaks or other strange characters in it"
@@ -207,6 +209,7 @@ def _file_state(source: Path | bytes) -> object:
     if isinstance(source, bytes):
         return None
     status = source.stat()
+    # The inode changes when a Secret volume's symlink is switched, even if the new file has the same time and size.
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 

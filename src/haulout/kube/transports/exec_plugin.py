@@ -32,6 +32,7 @@ from haulout.kube.transports.tls import ClientCertificate
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
+# Longer than a request takes, so that credentials do not expire on the way; and long enough to repeat a failed renewal.
 _RENEW_BEFORE = timedelta(minutes=1)
 # Some plugins return cached credentials until they expire, or use another clock: do not run them in a tight loop.
 _MIN_RUN_INTERVAL = timedelta(seconds=10)
@@ -42,7 +43,7 @@ _ANSI_COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class InteractiveMode(StrEnum):
-    """Whether the plugin uses standard input."""
+    """Whether the plugin may use standard input: the values of `interactiveMode` in a kubeconfig."""
 
     NEVER = "Never"
     IF_AVAILABLE = "IfAvailable"
@@ -98,6 +99,7 @@ class ExecPlugin:
 
     async def refresh(self, rejected: Identity) -> None:
         """Run the plugin, unless it has run since it returned `rejected`."""
+        # `is`, because two runs of a plugin may return equal credentials, and each run is a new answer.
         if self._identity is rejected:
             self._identity = None
             await self._renew()
@@ -161,6 +163,8 @@ class ExecPlugin:
                 stdin=None if interactive else DEVNULL,
                 stdout=PIPE,
                 stderr=None if interactive else PIPE,  # the user at the terminal must see the plugin's prompts
+                # A session of its own, so that `_stop` reaches the children of a shell script. At a terminal, the
+                # plugin must stay in ours to read from it.
                 start_new_session=not interactive,
             )
         )

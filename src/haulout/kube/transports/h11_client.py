@@ -31,7 +31,7 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 class InvalidHttpResponse(Exception):
-    """The response is not HTTP."""
+    """The server answered something that is not HTTP/1.1, for example TLS or a banner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Endpoint:
 
     @property
     def authority(self) -> str:
-        """The value of the Host header."""
+        """The value of the Host header: with brackets around an IPv6 address (RFC 3986, 3.2.2)."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -79,17 +79,16 @@ class H11Response:
         self._exchange = exchange
 
     async def read(self, *, limit: int) -> bytes:
-        """Return the whole body. Raise `BodyTooLarge`."""
+        """Return the whole body. Raise `BodyTooLarge` if it is longer than `limit`."""
         chunks = self.chunks()
         return await read_body(lambda: anext(chunks, b""), limit=limit)
 
     async def read_prefix(self, *, limit: int) -> bytes:
-        """Return the beginning of the body."""
+        """Return up to `limit` bytes of the body. The rest is not read."""
         chunks = self.chunks()
         return await read_prefix(lambda: anext(chunks, b""), limit=limit)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives."""
         while isinstance(event := await self._exchange.event(), h11.Data):
             yield bytes(event.data)
 
@@ -130,6 +129,7 @@ async def open_request(
     finally:
         writer.close()
         with contextlib.suppress(OSError, TimeoutError):
+            # The TLS close_notify of a server that is gone never comes. The response is complete, so nothing is lost.
             async with asyncio.timeout(_CLOSE_TIMEOUT_SECONDS):
                 await writer.wait_closed()
 
@@ -144,7 +144,6 @@ class _H11Exchange:
         self._reader = reader
 
     def serialize(self, request: h11.Request, body: bytes) -> bytes:
-        """Return a request in wire format."""
         return b"".join(self._h11.send(event) for event in (request, h11.Data(body), h11.EndOfMessage()))
 
     async def response(self) -> h11.Response:
@@ -164,6 +163,7 @@ class _H11Exchange:
                 event = self._h11.next_event()
             except h11.RemoteProtocolError as error:
                 unread, is_closed = self._h11.trailing_data
+                # A close before the status line, or within its version, is a lost connection. Other bytes are no HTTP.
                 if is_closed and (has_response_started or b"HTTP/1.".startswith(unread[:7])):
                     raise EOFError("the connection was closed before the answer was complete") from None
                 raise InvalidHttpResponse(str(error)[:_MAX_ERROR_LENGTH]) from None

@@ -141,7 +141,7 @@ class H11Transport:
 
 
 class H11Stream:
-    """A streaming response. See `haulout.kube.transport.Stream`."""
+    """A streaming response, as `haulout.kube.transport.Stream` describes it."""
 
     __slots__ = ("_chunks", "_clock", "_exchange", "_limits", "_response", "headers", "status")
 
@@ -155,7 +155,6 @@ class H11Stream:
         self._clock = clock
 
     def lines(self) -> AsyncIterator[bytes]:
-        """Yield each line as it arrives."""
         if self.status != _OK:
             return self._error_body()
         return http_common.read_lines(self._read, doing=self._exchange.doing, limits=self._limits, clock=self._clock)
@@ -195,6 +194,7 @@ class _Exchange:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        # ETIMEDOUT of the operating system is a TimeoutError with an errno. It is a lost connection, not our timeout.
         if isinstance(error, TimeoutError) and error.errno is None:
             raise connection_errors.timeout_error(self.doing, self.seconds, self._connection, sent=self._sent) from None
         if isinstance(error, BodyTooLarge):

@@ -44,7 +44,9 @@ _OK: Final = 200
 _FIRST_NON_SUCCESS: Final = 300
 _UNAUTHORIZED: Final = 401
 _SAFE_METHODS: Final = {"GET", "HEAD"}
-# Less than the 90 s after which an API server closes an idle connection, and the 60 s of common load balancers.
+# Less than the 90 s after which an API server closes an idle connection (IdleTimeout in
+# staging/src/k8s.io/apiserver/pkg/server/secure_serving.go), and the 60 s of common load balancers. Whoever closes
+# first never sends a request into a connection that the other side is closing.
 _IDLE_SECONDS: Final = 50
 # How long `close` waits for the shutdown of TLS connections, and how often it checks.
 _CLOSE_TIMEOUT: Final = timedelta(milliseconds=500)
@@ -85,6 +87,7 @@ class HttpTransport:
         if response.status == _UNAUTHORIZED and (renewed := await self._refreshed(identity)):
             identity, response = renewed, await self._send_as(renewed, request)
         if response.status == _UNAUTHORIZED:
+            # The API server answers 401 to an expired client certificate, without a reason.
             self._raise_if_certificate_expired(identity)
         return response
 
@@ -109,7 +112,7 @@ class HttpTransport:
             yield stream
 
     async def close(self) -> None:
-        """Close all connections. Current requests fail."""
+        """Close all connections. Current requests fail, and so do later ones."""
         self._closed = True
         pools, self._pools = self._pools, []
         for pool in pools:
@@ -163,6 +166,7 @@ class HttpTransport:
             data=request.body,
             server_hostname=self._connection.tls.server_name,
             proxy=self._connection.proxy,
+            # An API server redirects nobody. A login page in front of it does, and must not get our token.
             allow_redirects=False,
             middlewares=(exchange.middleware,),
         )
@@ -231,7 +235,7 @@ class HttpTransport:
 
 
 class HttpStream:
-    """A streaming response. See `haulout.kube.transport.Stream`."""
+    """A streaming response, as `haulout.kube.transport.Stream` describes it."""
 
     __slots__ = ("_clock", "_exchange", "_limits", "_quota_reader", "_response", "headers", "status")
 
@@ -260,7 +264,6 @@ class HttpStream:
             self._quota_reader.close()
 
     def lines(self) -> AsyncIterator[bytes]:
-        """Yield each line as it arrives."""
         if self.status != _OK:
             return self._error_body()
         read_lines = partial(http_common.read_lines, doing=self._exchange.doing, limits=self._limits, clock=self._clock)
@@ -295,10 +298,12 @@ class _ConnectionPool:
         self.session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 ssl=tls.client_context(connection.tls, certificate, owner=owner) if secure else True,
+                # No limit here, since streams would count. `_connection_semaphore` limits the other requests.
                 limit=0,
                 keepalive_timeout=_IDLE_SECONDS,
                 socket_factory=self._new_socket,
             ),
+            # A load balancer's session cookie would pin all requests to one API server.
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),  # our own timeout knows whether the request was sent
             request_class=_GuardedRequest,

@@ -6,9 +6,9 @@ or user of a name wins entirely: entries are never mixed. The first file with a 
 
 This module does not interpret entries. A `Section` knows its file, so relative paths stay correct after a merge.
 
-The sections of a kubeconfig: values with their line numbers. People and many tools write kubeconfigs, so an error
-message must name the position: "line 14: users[2].user: expected …". A `Section` keeps the YAML nodes of one mapping
-and decodes a value when it is read. Values that nobody reads and unknown keys are never validated.
+People and many tools write kubeconfigs, so an error message must name the position: "line 14: users[2].user: expected
+…". A `Section` keeps the YAML nodes of one mapping and decodes a value when it is read. Values that nobody reads and
+unknown keys are never validated.
 
 An absent key, null and an empty text are equivalent, as for kubectl.
 """
@@ -166,13 +166,14 @@ def candidate_files(environ: Mapping[str, str]) -> list[Path]:
     """Return the default files, for when none is given explicitly."""
     listed = environ.get("KUBECONFIG", "")
     if listed:
+        # If the variable is set, it is complete: ~/.kube/config does not count then.
         return [Path(name) for name in dict.fromkeys(listed.split(os.pathsep)) if name]
     home = environ.get("HOME")
     return [(Path(home) if home else Path.home()) / ".kube" / "config"]
 
 
 def read(path: Path) -> Kubeconfig:
-    """Read one file, which must exist."""
+    """Read one file. Raise `KubeconfigError` if it does not exist or cannot be read."""
     file = str(path)
     try:
         data = path.read_bytes()

@@ -86,6 +86,7 @@ def credentials(
 ) -> Credentials:
     """Return the credentials of the entry `name` of `users`. Raise `KubeconfigError`."""
     if not cluster.is_secure:
+        # Anybody on the path could read the token, so client-go sends none either.
         return ANONYMOUS
     owner = f"user {name!r} in {section.file}"
     if "auth-provider" in section:
@@ -174,6 +175,7 @@ def _authorization(section: Section, clock: Clock) -> Credentials | None:
     if token_file:
         if static is None:
             _check_token(section, token_file)
+        # The file takes precedence. The token in the kubeconfig serves only until the file can be read.
         return TokenFile(token_file, clock=clock, fallback=static)
     return StaticCredentials(static) if static else None
 
@@ -212,6 +214,8 @@ def _exec_spec(section: Section, *, owner: str, cluster: Cluster) -> ExecSpec:
     command = section.text("command")
     if not command:
         raise section.error_at("expected the program to run", "command")
+    # Relative to the kubeconfig, not to the working directory: a repository could otherwise plant a program of that
+    # name.
     if os.sep in command:  # otherwise it is looked up in PATH
         command = str(section.path("command"))
     version = section.text("apiVersion")

@@ -69,6 +69,7 @@ def client_context(tls: TlsClientConfig, certificate: ClientCertificate | None, 
     elif tls.ca_pem is None:
         context.load_default_certs()
     else:
+        # Go trusts any certificate of the pool; OpenSSL only self-signed ones without this flag.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.load_verify_locations(cadata=_certificates(tls.ca_pem))
     if certificate is not None:
@@ -113,6 +114,7 @@ def expiry(cert_pem: bytes) -> datetime | None:
         # Certificate.tbsCertificate: [version], serial, signature, issuer, validity (RFC 5280, 4.1)
         validity = fields[4 if fields[0][0] == _EXPLICIT_VERSION else 3][1]
         kind, text = _asn1_elements(validity)[1]
+        # UTCTime has two digits of the year: 50 and above are 19xx (RFC 5280, 4.1.2.5.1).
         century = "" if kind != _UTC_TIME else "20" if text < b"5" else "19"
         return datetime.strptime(century + text.decode("ascii"), "%Y%m%d%H%M%S%z")
     except (ValueError, IndexError):
