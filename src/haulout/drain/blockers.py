@@ -32,10 +32,12 @@ _PDB_MESSAGE = re.compile(r"The disruption budget (?P<name>\S+) (?P<rest>.*)", r
 _PDB_HEALTHY_PODS = re.compile(r"needs (?P<needed>[0-9]+) healthy pods and has (?P<healthy>[0-9]+) currently")
 _WEBHOOK_DENIAL = re.compile(r'admission webhook "(?P<name>[^"]+)" denied the request: ?(?P<said>.*)', re.DOTALL)
 _SEVERAL_PDBS_MESSAGE = "has more than one PodDisruptionBudget"
+# KubeVirt's webhook denies the eviction of a running virt-launcher pod and migrates the virtual machine. The pod ends
+# after the migration. The descheduler recognizes the first message, too, so that KubeVirt keeps its text.
 _KUBEVIRT_EVACUATION_MESSAGES = (
     "Eviction triggered evacuation",
     "Evacuation in progress",
-)  # KubeVirt migrates the virtual machine, then the pod ends
+)
 
 # A kubelet kills what does not end within its grace period, and then needs time to report that.
 _KUBELET_NEEDS = timedelta(seconds=15)
@@ -63,8 +65,8 @@ class BlockerKind(StrEnum):
     VOLUME = "VolumeDetach"
 
 
+# These end by themselves. Nobody needs to act, so they are no reason for a warning or an alert.
 PROGRESS_KINDS = (BlockerKind.MIGRATION, BlockerKind.THROTTLING, BlockerKind.COMPLETION, BlockerKind.RESPONDER)
-"""Those with which things go their way, and waiting is all there is to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,6 @@ class Blocker:
 
     @property
     def is_progress(self) -> bool:
-        """Whether the block is expected to end by itself."""
         return self.kind in PROGRESS_KINDS
 
     def __str__(self) -> str:
@@ -100,9 +101,12 @@ def refusal_blocker(pod: Pod, error: KubeError) -> Blocker:
     """Return the blocker of a pod whose eviction or deletion was answered with `error`."""
     if not isinstance(error, ApiError):
         return _new_blocker(BlockerKind.API, pod, object="API server", reason=str(error))
+    # A 429 without this cause comes from API priority and fairness or from a webhook, and says nothing about a
+    # PodDisruptionBudget.
     pdb_message = next((cause.message for cause in error.causes if cause.reason == "DisruptionBudget"), None)
     if isinstance(error, TooManyRequests) and pdb_message is not None:
         return _pdb_blocker(pod, pdb_message)
+    # Before `admission_failure_of`: webhooks may answer with any code, and KubeVirt's is progress, not a denial.
     if denied := _WEBHOOK_DENIAL.search(error.message):
         return _webhook_blocker(pod, denied["name"], denied["said"])
     if admission := admission_failure_of(error):
@@ -114,6 +118,8 @@ def refusal_blocker(pod: Pod, error: KubeError) -> Blocker:
             reason=f"{admission.object} prevents the eviction of the pod: {admission.message}",
             advice=admission.advice,
         )
+    # An eviction is a create request, which the plugin NamespaceLifecycle refuses in a namespace that is being deleted
+    # (staging/src/k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle/admission.go).
     if any(cause.reason == "NamespaceTerminating" for cause in error.causes):
         return _new_blocker(
             BlockerKind.NAMESPACE,
@@ -130,6 +136,7 @@ def overdue_blocker(pod: Pod, *, node_ready: bool, now: datetime) -> Blocker | N
     if ends_at is None or overdue_since is None or now < overdue_since:
         return None
     overdue = f"its grace period ended at {ends_at:%H:%M:%S} UTC"
+    # First, because the kubelet may have stopped the pod long ago, and a finalizer alone keeps the object.
     if pod.metadata.finalizers:
         names = ", ".join(pod.metadata.finalizers)
         return _new_blocker(
@@ -230,6 +237,7 @@ def _pdb_blocker(pod: Pod, message: str) -> Blocker:
         )
     needed, healthy = int(numbers["needed"]), int(numbers["healthy"])
     reason = f"{name} needs {needed} healthy pods and has {healthy}"
+    # With too few healthy pods, the budget blocks because of a fault; otherwise because it leaves no room by design.
     if healthy < needed:
         advice = "find out why pods of this workload are not ready"
     else:
@@ -252,6 +260,7 @@ def _webhook_blocker(pod: Pod, name: str, message: str) -> Blocker:
 def _api_error_blocker(pod: Pod, error: ApiError) -> Blocker:
     if isinstance(error, TooManyRequests):
         return _new_blocker(BlockerKind.THROTTLING, pod, reason=f"the API server is throttling: {error.message}")
+    # eviction.go answers 500 here. It is no failure of the server, and no retry helps.
     if isinstance(error, ServerFailure) and _SEVERAL_PDBS_MESSAGE in error.message:
         return _new_blocker(
             BlockerKind.SEVERAL_DISRUPTION_BUDGETS,

@@ -38,10 +38,13 @@ from haulout.errors import HauloutError
 
 CORDON_ANNOTATION = "haulout.dev/cordon"
 CORDON_BACKUP_ANNOTATION = "haulout.dev/cordon-backup"
+# Taint and label are those of the medik8s Node Maintenance Operator, because its remediators and its users look for
+# them.
 DRAIN_TAINT = Taint(key="medik8s.io/drain", effect="NoSchedule")
 EXCLUDE_LABEL = "remediation.medik8s.io/exclude-from-remediation"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_UNSCHEDULABLE_TAINT_ID = "node.kubernetes.io/unschedulable:NoSchedule"  # maintained by the node lifecycle controller
+# pkg/controller/nodelifecycle/node_lifecycle_controller.go sets and removes it with `spec.unschedulable`.
+_UNSCHEDULABLE_TAINT_ID = "node.kubernetes.io/unschedulable:NoSchedule"
 
 
 class InvalidCordonAnnotation(HauloutError):
@@ -66,6 +69,7 @@ class CordonOwnership(Base, frozen=True):
     requested: CordonRequest = msgspec.field(default=EMPTY_REQUEST, name="wishes")
 
 
+# omit_defaults=False: a missing `unschedulable` shows that the annotation was edited (`_has_unschedulable_field`).
 class StateBeforeCordon(Base, frozen=True, omit_defaults=False):
     """The node's state before we changed it.
 
@@ -138,6 +142,8 @@ def _cordon_from_annotations(node: Node) -> Cordon | None:
         cordon = cordon or backup
     if cordon is None or node.spec.unschedulable:
         return cordon
+    # Somebody ran `kubectl uncordon`. They want the node schedulable in the end, so an earlier cordon by a person is
+    # over, too.
     return msgspec.structs.replace(cordon, before=_with_unschedulable(cordon.before, unschedulable=False))
 
 
@@ -181,6 +187,7 @@ def release(
     cordon = cordon_of(node, None if before is None else Cordon(owners=dict(others), before=before))
     if cordon is None or (before is None and owner not in cordon.owners):
         return None
+    # An owner whose entry is lost must still be able to undo what it did.
     entry = cordon.owners.get(owner) or CordonOwnership(since=_EPOCH)
     released = CordonRequest(
         taints=(*entry.requested.taints, *requested.taints), labels={**requested.labels, **entry.requested.labels}
@@ -206,6 +213,7 @@ def repair(node: Node, owners: Collection[str], *, copy: Cordon | None = None) -
     cordon = cordon_of(
         node, Cordon(owners=copied_owners, before=copy.before) if copy is not None and copied_owners else None
     )
+    # On a schedulable node, a copy may be outdated: the last owner may just have released it.
     if cordon is None or not node.spec.unschedulable or cordon.owners.keys().isdisjoint(owners):
         return None
     return _node_patch(node, cordon)
@@ -304,6 +312,8 @@ def _cordon_from_backup(node: Node) -> Cordon | None:
 
 def _state_without_annotation(node: Node, requested: CordonRequest, *, adopting: bool = False) -> StateBeforeCordon:
     """Return the prior state of a node without annotation: the current one, unless it carries what `requested` does."""
+    # Such a node was left by a NodeMaintenance that lost its annotations, or by the Node Maintenance Operator. In both
+    # cases the cordon is not a person's, and must not stay for ever.
     is_ours = DRAIN_TAINT in requested.taints and has_drain_taint(node) and node.spec.unschedulable
     if not adopting and not is_ours:
         return StateBeforeCordon(unschedulable=node.spec.unschedulable)
@@ -352,6 +362,7 @@ def clear_cordon(node: Node) -> RawObject:
     Taints and labels stay.
     """
     metadata = {
+        # In one patch: an annotation that outlived the cordon would be taken for a cordon that a person removed.
         "annotations": {CORDON_ANNOTATION: None, CORDON_BACKUP_ANNOTATION: None},
         "uid": node.uid,
         "resourceVersion": node.resource_version,
@@ -372,6 +383,7 @@ def _complete_state_before(cordon: Cordon, node: Node, requested: CordonRequest)
     taints = {_taint_id(requested_taint): _taint_id(requested_taint) in present for requested_taint in requested.taints}
     labels: dict[str, str | None] = {key: node.metadata.labels.get(key) for key in requested.labels}
     for owner in cordon.owners.values():
+        # Not the current state: it contains what the owner itself has put there.
         unmodified = unmodified_state(owner.requested)
         taints, labels = {**taints, **unmodified.taints}, {**labels, **unmodified.labels}
     taints |= known.taints
@@ -388,9 +400,11 @@ def _node_patch(node: Node, cordon: Cordon, *, released: CordonRequest | None = 
     )
     requested_labels = {key: value for owner in owners for key, value in owner.requested.labels.items()}
     labels = {**_restored_labels(node, cordon.before, {} if released is None else released.labels), **requested_labels}
+    # Sorted, so that an equal cordon is an equal text, and no patch is sent for it.
     encoded = msgspec.json.encode(cordon, order="sorted").decode() if cordon.owners else None
     spec: RawObject = {}
     if node.spec.unschedulable != unschedulable:
+        # None deletes the field, as `kubectl uncordon` does: the API omits it if it is false.
         spec["unschedulable"] = unschedulable or None
     if taints != node.spec.taints:
         spec["taints"] = msgspec.to_builtins(taints) or None

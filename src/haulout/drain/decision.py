@@ -47,6 +47,7 @@ _VERIFY_ACCEPTED_AFTER = timedelta(seconds=10)
 _TIMESTAMP_TRUNCATION = timedelta(seconds=1)  # Kubernetes truncates timestamps to seconds
 _MAX_NAMED_VOLUMES = 5
 _MAX_UNCONFIRMED_PERCENT = 99  # until a list confirms that no pod is left
+# Between lists that verify a cache in doubt: the first soon, later ones rarely, since each is a consistent read.
 _VERIFY_FIRST, _VERIFY_LATEST = timedelta(seconds=5), timedelta(minutes=1)
 
 
@@ -69,7 +70,7 @@ class DrainObservation:
 
 @dataclass(frozen=True, slots=True)
 class PodAction:
-    """One request for one pod."""
+    """One request for one pod, to be sent now."""
 
     step: EscalationStep
     pod: Pod
@@ -112,7 +113,7 @@ def decide(observation: DrainObservation, state: TrackedDrain, policy: DrainPoli
 
 
 class _DecisionBuilder:
-    """Builds one decision."""
+    """Builds one decision. It is used once; what its methods find is collected in its attributes."""
 
     def __init__(
         self,
@@ -143,6 +144,7 @@ class _DecisionBuilder:
         if not self.state.passed_precheck and self._is_forbidden():
             self._report_refused_pods()
             return self._decision_with_result(OutcomeResult.REFUSED)
+        # A drain whose pods have left in time has not failed because a volume is still attached.
         if self.deadline is not None and self.now >= self.deadline and not self._has_only_volumes_left():
             self._report_all_pods()
             return self._decision_with_result(OutcomeResult.TIMED_OUT)
@@ -187,6 +189,7 @@ class _DecisionBuilder:
         since = self._detaching_since(awaited or ())
         until = self._detach_deadline(since + limit, leaving_last)
         self.state = replace(state, detaching_since=since, left_attached="")
+        # Not `not awaited`: None means that the attachments are unknown, and the drain waits for them, too.
         if awaited == ():
             pass
         elif self.now < until:
@@ -200,6 +203,7 @@ class _DecisionBuilder:
         """Return the volumes that are attached to the node and not in use by its pods; None if unknown."""
         if self.observation.attachments is None:
             return None
+        # A static pod or a DaemonSet pod that stays keeps its volume attached. Waiting for that would never end.
         used = set(volumes.claims_in_use(self.observation.pods))
         found = [attachment for attachment in self.observation.attachments if attachment.status.attached]
         return tuple(
@@ -214,6 +218,7 @@ class _DecisionBuilder:
         inherited = {} if self.state.inherited is None else self.state.inherited.since
         return min(
             [
+                # A takeover must not restart the wait, or a series of restarts would extend it without end.
                 self.state.detaching_since or self.now,
                 *(inherited.get(attachment.uid, self.now) for attachment in awaited),
             ]
@@ -399,6 +404,7 @@ class _DecisionBuilder:
             return min((at for at in (eviction_plan.until, next_step_at) if at is not None), default=None)
         retry_key = retry_key_of(tracked)
         if step is EscalationStep.DELETE:
+            # A key of its own: the wait for a PodDisruptionBudget must not delay a deletion, which ignores it.
             retry_key = f"{EscalationStep.DELETE} {tracked.uid}"
         elif api is EvictionApi.EVICTION and tracked.blocker is None:
             retry_key = owner_retry_keys.get(tracked.owner, retry_key)
@@ -441,6 +447,8 @@ class _DecisionBuilder:
         ):
             self._plan_force_deletion(pod, tracked)
         self.verify_times.append(termination.ends_at + _VERIFY_TERMINATING_AFTER)
+        # An unknown readiness counts as ready, because the advice for an unready node is to force-delete the pod, which
+        # is dangerous while its containers run.
         blocker = blockers.overdue_blocker(pod, node_ready=self.observation.node_ready is not False, now=self.now)
         if blocker is None:
             self._requeue(blockers.overdue_from(pod))
@@ -453,6 +461,7 @@ class _DecisionBuilder:
                 step=_requested_step(tracked),
                 ends_at=termination.ends_at,
             )
+        # With finalizers, the advice does not depend on the node.
         self.needs_node |= self.observation.node_ready is None and not pod.metadata.finalizers
         message = blocker.reason + _next_step_message(escalation, self.now)
         return _new_pod_progress(
@@ -480,6 +489,7 @@ class _DecisionBuilder:
     def _chosen_actions(self) -> tuple[PodAction, ...]:
         """Return the actions to send now: one per retry key, and not more than the policy's `parallel`."""
         free = self.policy.parallel - self.state.requests_in_flight
+        # One request per key: of twenty pods behind one PodDisruptionBudget, nineteen would be refused like the first.
         busy_retry_keys = {
             tracked.retry_key for tracked in self.state.tracked_pods.values() if tracked.in_flight is not None
         }
@@ -562,6 +572,7 @@ class _DecisionBuilder:
             total=total,
             gone=gone,
             leaving=sum(row.state in (PodDrainState.LEAVING, PodDrainState.OVERDUE) for row in self.rows),
+            # New pods may raise the total. Users and scripts take a falling percentage for an error.
             percent=max(self.state.percent, share),
             pods=tuple(self.rows),
             returning=self.selection.returning,
@@ -580,6 +591,7 @@ def termination_of(pod: Pod) -> Termination:
     ends_at = pod.metadata.deletion_timestamp
     if ends_at is None:
         raise ValueError(f"{pod.key} is not terminating")
+    # Without it, a pod could be force-deleted up to a second before the end of its grace period.
     ends_at += _TIMESTAMP_TRUNCATION
     return Termination(ends_at - timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0), ends_at)
 

@@ -63,6 +63,7 @@ from haulout.drain.volumes import VolumeAttachmentInformer
 from haulout.errors import ApiError, KubeError
 from haulout.kube.client import Client
 
+# kubectl drain retries a refused eviction every 5 seconds (staging/src/k8s.io/kubectl/pkg/drain/drain.go).
 _RETRY = Backoff(first=timedelta(seconds=5), factor=1.5, limit=timedelta(seconds=30), jitter=0.2)
 _RETRY_WHEN_WATCHED = timedelta(seconds=30)  # for pods whose PodDisruptionBudget is watched
 _MAX_RETRY_AFTER = timedelta(minutes=5)
@@ -95,6 +96,7 @@ class Drainer:
         on_pod_requested: Callable[[Pod, EscalationStep], object] | None = None,
         on_response: Callable[[EscalationStep, EvictionApi, Blocker | None], object] | None = None,
     ) -> None:
+        # The field selector `spec.nodeName=` selects the pods that are not scheduled yet, in all namespaces.
         if not node:
             raise ValueError("a drain needs the name of a node: without it, all unscheduled pods would match")
         self.node = node
@@ -143,7 +145,7 @@ class Drainer:
     # Callable at any time
 
     def set_policy(self, policy: DrainPolicy) -> None:
-        """Continue with another policy."""
+        """Continue with another policy. Requests in flight are not taken back."""
         self._policy = policy
         self._wake.set()
 
@@ -193,14 +195,18 @@ class Drainer:
                         return await self._drain(group)
                 finally:
                     self._pdb_watch.close()
+                    # Unsubscribe in any case: the informer may belong to the manager and outlive this drain.
                     self._watch_volumes(is_needed=False)
                     for task in self._tasks:
                         task.cancel()
         except BaseExceptionGroup as failures:
+            # The caller handles KubeError and LeadershipLost, not groups. The tasks of a drain fail for the same
+            # reason.
             raise failures.exceptions[0] from None
 
     async def _drain(self, group: asyncio.TaskGroup) -> DrainOutcome:
         while True:
+            # Before the observation, so that a change during the decision is not lost.
             self._wake.clear()
             observed_at = self._clock.monotonic()
             self._batch_until = observed_at + _BATCH_INTERVAL.total_seconds()
@@ -267,6 +273,7 @@ class Drainer:
     def _decide_after_empty(self, observation: DrainObservation) -> DrainDecision:
         """Decide about a node that was empty before. For pods that came since, the drain's timeout starts now."""
         now = self._now()
+        # Without the timeout, which counted from the start: a pod that comes hours later would find it expired.
         decision = decide(observation, self._state, replace(self._policy, timeout=None), now=now)
         if decision.result is OutcomeResult.DRAINED:
             return decision
@@ -293,6 +300,7 @@ class Drainer:
             case None:
                 self._is_confirmed = False
                 return None
+            # The cache may lag. An empty cache is only a reason to list.
             case OutcomeResult.DRAINED if not self._is_confirmed:
                 return None
             case OutcomeResult.DRAINED:
@@ -368,6 +376,7 @@ class Drainer:
         return DrainOutcome(OutcomeResult.CANCELLED, message, self.progress)
 
     async def _wait_for_responses(self) -> None:
+        # Lookups and watches change nothing in the cluster, so nobody waits for them.
         sending = [task for task in self._tasks if task.get_name() == _SENDING]
         if sending:
             await asyncio.wait(sending, timeout=_STOP_TIMEOUT.total_seconds())
@@ -431,6 +440,7 @@ class Drainer:
         """Send one request, and record its result."""
         uid, problem = action.pod.uid, ""
         try:
+            # A stop must not wait for requests that have not begun: look again once it is this one's turn.
             async with self._eviction_client.limiter:
                 if self._is_stopping:
                     self._state = self._state.record_not_sent(uid)
@@ -451,6 +461,7 @@ class Drainer:
             else:
                 self._wake.set()  # a deleted pod may be gone at once, and the progress must tell how it went
         finally:
+            # The status may have changed while the request was in flight, and that change has already been reported.
             if self._pdb_watch.allows_disruption(pdb_of_retry_key(action.retry_key)):
                 self._handle_pdb_allows(pdb_of_retry_key(action.retry_key))
 
@@ -467,6 +478,7 @@ class Drainer:
         if action.api is EvictionApi.REQUEST:
             self._state = self._state.record_eviction_request(uid, at=now, problem=problem)
             return
+        # The watch reports when the budget allows the next disruption. An attempt before that would be refused.
         wait = _RETRY_WHEN_WATCHED if self._pdb_watch.is_watched(pdb_of_retry_key(action.retry_key)) else timedelta()
         self._state = self._state.record_accepted(uid, at=now, wait=wait)
 
@@ -479,6 +491,8 @@ class Drainer:
         if self._on_response is not None:
             self._on_response(action.step, action.api, blocker)
         retry_after = error.retry_after if isinstance(error, ApiError) else None
+        # The watch wakes the drain. This retry is only for the case that the watch lies, for example behind a stale
+        # server.
         if retry_after is None and self._pdb_watch.is_watched(blocker.object):
             retry_after = _RETRY_WHEN_WATCHED
         elif retry_after is None:

@@ -27,7 +27,7 @@ from haulout.kube.client import Client
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDryRun:
-    """The result for one node."""
+    """What would happen to the pods of one node."""
 
     node: str
     leaving: tuple[str, ...]  # namespace/name
@@ -70,6 +70,7 @@ async def dry_run_drain(
         if entry.blocker is None
     ]
     blockers_by_uid = await _dry_run_evictions(pods, policy, eviction_client)
+    # Deletions ignore PodDisruptionBudgets, so a simulation would mislead.
     pdbs = () if policy.disable_eviction or not pods else (await client.list(POD_DISRUPTION_BUDGETS)).items
     dry_runs = tuple(_node_dry_run(node, selection, blockers_by_uid) for node, selection in nodes_with_selections)
     return DrainDryRun(dry_runs, simulate_evictions(pods, pdbs))

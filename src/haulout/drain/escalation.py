@@ -62,7 +62,6 @@ class Escalation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return reached
 
     def next_step_after(self, now: datetime) -> datetime | None:
-        """Return when the next step begins."""
         first = None
         for at, _ in self._steps():
             if at is not None and at > now and (first is None or at < first):
@@ -118,4 +117,6 @@ def _force_deletion_time(
     at = termination.started_at + limits.deletion_timeout
     if deadline is not None:
         at = min(at, deadline - TIME_TO_FORCE_DELETE)
+    # A force-deletion removes the object while the containers may still run. During the grace period they do, and a
+    # StatefulSet would start a second pod of the same name beside the first.
     return max(at, termination.ends_at)

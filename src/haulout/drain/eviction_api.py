@@ -45,14 +45,14 @@ _HEARTBEAT_TIMEOUT = HEARTBEAT_TIMEOUT + timedelta(minutes=1)
 
 
 class EvictionApi(StrEnum):
-    """How a pod is evicted."""
+    """The API by which a pod is evicted: its subresource, or an object that a controller acts on."""
 
     EVICTION = "Eviction"
     REQUEST = "EvictionRequest"
 
 
 class EvictionRequestAvailability(StrEnum):
-    """Whether EvictionRequests can be used."""
+    """Whether EvictionRequests can be used: a lookup at the start of the drain, then the state of the watch."""
 
     UNKNOWN = "Unknown"  # the lookup has not finished
     READY = "Ready"
@@ -206,7 +206,7 @@ def _is_observed(request: EvictionRequest) -> bool:
 
 
 class CleanupVerb(StrEnum):
-    """What to do with a request."""
+    """What to do with a request that is not needed any more."""
 
     WITHDRAW = "withdraw"
     DELETE = "delete"
@@ -214,7 +214,7 @@ class CleanupVerb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvictionRequestCleanup:
-    """One request to withdraw or delete."""
+    """One request to withdraw or delete, because its pod is gone or should stay."""
 
     verb: CleanupVerb
     request: EvictionRequest

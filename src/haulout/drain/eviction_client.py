@@ -18,7 +18,9 @@ from haulout.kube import responses
 from haulout.kube.client import Client
 from haulout.kube.transport import Request
 
-# Messages of the UID precondition: from evictions and the start of a deletion, and from the storage layer.
+# Messages of the UID precondition: from evictions and the start of a deletion
+# (staging/src/k8s.io/apiserver/pkg/registry/rest/delete.go), and from the storage layer (pkg/storage/interfaces.go
+# there). A conflict of the resourceVersion has the same code and reason, so only the text tells them apart.
 _UID_MISMATCH = re.compile(r"UID in (the )?precondition")
 _POLICY_V1 = "policy/v1"
 _POLICY_V1BETA1 = "policy/v1beta1"
@@ -35,6 +37,7 @@ class EvictionClient:
 
     async def eviction_version(self) -> str:
         """Return the API version of evictions; empty if the server has none, so that pods are deleted instead."""
+        # Twenty evictions may start at once. One of them asks the server.
         async with self._discovery_lock:
             if self._version is None:
                 self._version = await self._discover()
@@ -69,6 +72,8 @@ class EvictionClient:
         )
         if eviction is None or not eviction.group or not eviction.version:
             return ""
+        # Servers since Kubernetes 1.22 accept both (AcceptsGroupVersion in pkg/registry/core/pod/storage/eviction.go);
+        # older ones only the beta.
         return _POLICY_V1 if f"{eviction.group}/{eviction.version}" == _POLICY_V1 else _POLICY_V1BETA1
 
 

@@ -70,6 +70,7 @@ class RequestOwner:
     @property
     def label(self) -> str:
         """The name as a label value; a digest if it is not a valid one."""
+        # Names of objects may have 253 characters, label values 63.
         return self.name if _LABEL_VALUE.fullmatch(self.name) else _digest(self.name)
 
     def request_name(self, pod: Pod) -> str:
@@ -77,7 +78,7 @@ class RequestOwner:
 
 
 class EvictionRequestManager:
-    """The EvictionRequests of one owner."""
+    """The EvictionRequests of one owner. Other owners may have requests for the same pods."""
 
     def __init__(
         self,
@@ -125,12 +126,12 @@ class EvictionRequestManager:
         )
 
     def enable(self) -> None:
-        """Start watching, if not started yet."""
         self._enabled.set()
 
     async def run(self) -> None:
         """Wait for `enable`, then watch until cancelled. Return if the cluster does not serve EvictionRequests."""
         await self._enabled.wait()
+        # A cluster in which the watch is forbidden must still be drained.
         timeout = asyncio.get_running_loop().call_later(PICKUP_TIMEOUT.total_seconds(), self._mark_unavailable)
         try:
             self._is_served = await self._detect()
@@ -212,6 +213,7 @@ class EvictionRequestManager:
                     await self._client.create(EVICTION_REQUESTS, self._body(pod, name), namespace=pod.namespace)
                 )
             except AlreadyExists:
+                # A predecessor's request, or our own whose response was lost. It may have been withdrawn meanwhile.
                 await self._set_intent(pod.namespace, name, Intent.EVICTION)
         except _PERMANENT_ERRORS as error:
             return f"EvictionRequest {pod.namespace}/{name} was rejected: {error.message}"
@@ -254,6 +256,8 @@ class EvictionRequestManager:
         await self._for_each(active, self._withdraw, problems)
         with suppress(TimeoutError):
             async with asyncio.timeout(_FINISH_TIMEOUT.total_seconds()):
+                # A withdrawn request is deleted only after its controller has seen that. Otherwise its responders might
+                # go on with the eviction.
                 while any(
                     request.status.observed_generation and not is_final(request) for request in self._known_requests()
                 ):
@@ -294,6 +298,7 @@ class EvictionRequestManager:
     async def _delete(self, request: EvictionRequest) -> None:
         with suppress(NotFound):
             await self._client.delete(EVICTION_REQUESTS, request.name, namespace=request.namespace, uid=request.uid)
+        # Also after 404, and before the watch reports it: `finish` must not report it as left behind.
         self._deleted.add(request.uid)
 
     def _remember(self, written: EvictionRequest) -> None:

@@ -21,6 +21,7 @@ DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", namespaced=True,
 
 _BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=1), jitter=0.2)
 _REQUEST_TIMEOUT = timedelta(seconds=10)
+# The readiness decides about advice, and the taints about DaemonSet pods. Both may change during a drain of hours.
 _NODE_MAX_AGE = 60.0  # seconds
 
 
@@ -44,7 +45,7 @@ _DAEMON_SETS = DAEMON_SETS.with_model(_DaemonSet)
 
 
 class LookupCache:
-    """The lookup results of one drain."""
+    """The lookup results of one drain. A result stays valid for the whole drain, except that about the node."""
 
     def __init__(self, client: Client) -> None:
         self.daemon_sets: dict[str, DaemonSetInfo] = {}
@@ -124,6 +125,7 @@ class LookupCache:
         try:
             found = await self._client.get(_DAEMON_SETS, name, namespace=namespace)
         except NotFound as error:
+            # An answer, not a failure: kubectl evicts the pods of a missing DaemonSet with --force.
             return DaemonSetInfo(error.message, is_missing=True)
         return DaemonSetInfo(tolerations=found.spec.template.spec.tolerations)
 
@@ -137,16 +139,18 @@ class LookupCache:
         try:
             node: Node = await self._client.get(NODES, name)
         except NotFound:
-            return False, ()
+            return False, ()  # no kubelet will stop its pods any more
         is_ready = any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
         return is_ready, node.spec.taints
 
     def _store_failure(self, request: LookupRequest, problem: str) -> None:
         if request.kind == "daemonset":
+            # Stored as a result, so that the decision does not ask for it again at once, and shows the problem.
             self.daemon_sets[request.key] = DaemonSetInfo(problem)
         elif request.kind == "namespace":
             self.namespaces[request.key] = problem
         elif request.kind == "volume":
             self.claims[request.key] = ""
         else:
+            # Ready, in doubt: the advice for a node that is not ready is to force-delete pods.
             self._node_readiness, self.taints = (True, self._clock.monotonic()), problem

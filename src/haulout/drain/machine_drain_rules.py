@@ -62,6 +62,7 @@ def _rule_from_label_value(value: str) -> DrainRule:
     return DrainRule(name=DRAIN, source=_BY_LABEL, problem=f"found {value!r}, expected skip or wait-completed")
 
 
+# Decisions are made many times for each node, and nodes of one MachineDeployment have the same annotation.
 @lru_cache(maxsize=256)
 def parse_annotation(text: str) -> tuple[DrainRule, ...]:
     """Return the rules of an annotation in their order. An invalid rule makes all pods wait that it may concern."""
@@ -72,9 +73,11 @@ def parse_annotation(text: str) -> tuple[DrainRule, ...]:
     except (msgspec.DecodeError, RecursionError) as error:
         return (_invalid_annotation_rule(f"invalid JSON: {error}"),)
     match document:
+        # An unknown key may be a restriction that a later version of the hub knows, so it is not ignored.
         case {"rules": list(rules), **rest} if not rest:
             found = [rule for raw_rule in rules for rule in _parse_rule(raw_rule)]
             return tuple(sorted(found, key=lambda rule: rule.name))
+        # The hub writes this if it cannot read the rules. No rules would mean that all pods may leave.
         case {"problem": str(problem), **rest} if problem and not rest:
             return (_invalid_annotation_rule(problem),)
     return (_invalid_annotation_rule(f"found {_format_value(document)}, expected rules"),)
@@ -92,6 +95,7 @@ def _parse_rule(raw: Any) -> Iterator[DrainRule]:
         yield DrainRule(name=name, source=source, problem=str(invalid))
         return
     problem = _rule_problem(raw)
+    # The behavior of an invalid rule does not matter: `problem` makes its pods wait.
     behavior = Behavior.DRAIN if problem else Behavior(raw["behavior"])
     for pods, namespaces in selections:
         yield DrainRule(

@@ -30,7 +30,9 @@ from haulout.kube.client import Client
 
 log = logging.getLogger(__name__)
 
-_APART = 32  # drains with a pod watch of their own; all further drains share one watch
+# Drains with a pod watch of their own; all further drains share one watch. That one delivers the changes of all pods in
+# the cluster, so a few drains are cheaper with a watch each (`pod_informers` has the costs).
+_APART = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +159,7 @@ class DrainManager:
         if self._shared_informer_task is not None and all(
             isinstance(running.pods, NodePodInformer) for running in others
         ):
+            # A watch of all pods in the cluster is too expensive to keep it for a next time.
             self._shared_informer_task.cancel()
             self._shared_informer = self._shared_informer_task = None
 
@@ -177,6 +180,7 @@ class DrainManager:
         running.drainer.stop()
         if running.task is not None:
             await asyncio.wait([running.task])
+        # Another drain may have been started under this key while this one ended.
         if self._running.get(key) is running:
             del self._running[key]
 
@@ -224,6 +228,7 @@ class DrainManager:
             self._count_end(running, running.outcome)
         except LeadershipLost:
             return  # the process is about to cancel everything
+        # The task boundary: an error in one drain must not cancel the task group, and with it all other drains.
         except Exception as error:
             running.crash = error if isinstance(error, HauloutError) else RuntimeError(f"the drain crashed: {error!r}")
             log.warning("the drain for %s crashed", key, exc_info=error)

@@ -77,7 +77,7 @@ _REQUEST = "request"
 
 
 class DrainMetrics:
-    """All drain metrics of the process."""
+    """All drain metrics of the process, for all initiators."""
 
     def __init__(self) -> None:
         self.duration = Histogram(DURATION)
@@ -88,6 +88,7 @@ class DrainMetrics:
         self.pods = MetricVec(PODS)
         self.refusals = MetricVec(REFUSALS)
         self._by_initiator: dict[str, InitiatorDrainMetrics] = {}
+        # Series that exist from the start, so that `rate` and alerts work before the first drain.
         for initiator in (ORDER, PROFILE):
             self.for_initiator(initiator)
 
@@ -102,7 +103,6 @@ class DrainMetrics:
         return self._by_initiator[initiator]
 
     def collect(self, *, now: datetime) -> tuple[MetricVec | Histogram, ...]:
-        """Return all metrics with current gauges."""
         for gauge in (self.running, self.pods_left, self.blocked):
             gauge.values.clear()
         for initiator_metrics in self._by_initiator.values():
@@ -112,7 +112,7 @@ class DrainMetrics:
 
 
 class InitiatorDrainMetrics:
-    """The metrics of one initiator's drains."""
+    """The metrics of one initiator's drains: NodeMaintenances, profiles, ESX or Kubernikus."""
 
     def __init__(self, metrics: DrainMetrics, initiator: str) -> None:
         self.metrics = metrics
@@ -134,6 +134,7 @@ class InitiatorDrainMetrics:
 
     def update_gauges(self, *, now: datetime) -> None:
         metrics, initiator = self.metrics, self.initiator
+        # A drain that waits to begin, or keeps running on an empty node, is not in progress.
         running = [drain for drain in self.running.values() if drain.pods or drain.kinds]
         metrics.running.add(initiator, amount=len(running))
         metrics.pods_left.add(initiator, amount=sum(drain.pods for drain in running))
@@ -145,7 +146,7 @@ class InitiatorDrainMetrics:
 
 
 class SingleDrainMetrics:
-    """The metrics of one drain."""
+    """The metrics of one drain, from its start in this process to its end or handover."""
 
     __slots__ = ("_at", "_had_pods", "_is_counted", "_meter", "kinds", "pods")
 

@@ -29,7 +29,7 @@ class NodeConditionType(StrEnum):
 
 
 class LifecycleState(StrEnum):
-    """The lifecycle of a maintenance."""
+    """The lifecycle of a maintenance, as the conditions show it."""
 
     PLANNED = "planned"
     DRAINING = "draining"
@@ -72,8 +72,10 @@ def conditions_patch(node: Node, state: LifecycleState, message: str, *, now: da
 
 
 def _needs_update(found: Condition | None, *, is_true: bool) -> bool:
+    # A condition that was never true need not be written as False.
     if found is None:
         return is_true
+    # The message is not compared: two maintenances of one node would otherwise overwrite each other for ever.
     return found.message.startswith(MESSAGE_PREFIX) and found.status != str(is_true)
 
 

@@ -42,7 +42,7 @@ class PodDisruptionBudgetStatus(Base, frozen=True):
 
 
 class PodDisruptionBudget(Object, frozen=True):
-    """A PodDisruptionBudget."""
+    """A PodDisruptionBudget, reduced to what an eviction depends on."""
 
     spec: PodDisruptionBudgetSpec = msgspec.field(default_factory=PodDisruptionBudgetSpec)
     status: PodDisruptionBudgetStatus = msgspec.field(default_factory=PodDisruptionBudgetStatus)
@@ -63,7 +63,7 @@ class PdbOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdbSimulation:
-    """The result for one PodDisruptionBudget."""
+    """How the pods of one PodDisruptionBudget can leave if all of them are evicted now."""
 
     pdb: str  # namespace/name
     allowed: int
@@ -92,12 +92,11 @@ class PdbSimulation:
 
 @dataclass(frozen=True, slots=True)
 class PdbSimulations:
-    """The results for all PodDisruptionBudgets."""
+    """The results for all PodDisruptionBudgets that select any of the pods."""
 
     pdbs: tuple[PdbSimulation, ...]
-    pods_with_several_pdbs: tuple[
-        tuple[str, tuple[str, ...]], ...
-    ]  # pods selected by more than one PodDisruptionBudget: the Eviction API refuses them
+    # Pods selected by more than one PodDisruptionBudget: the Eviction API refuses them.
+    pods_with_several_pdbs: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 def simulate_evictions(pods: Sequence[Pod], pdbs: Iterable[PodDisruptionBudget]) -> PdbSimulations:
@@ -128,6 +127,8 @@ def _simulate(pdb: PodDisruptionBudget, selected: Sequence[Pod]) -> PdbSimulatio
         outcome = PdbOutcome.AT_ONCE
     else:
         outcome = (
+            # With as many pods needed as expected (minAvailable 100 %, maxUnavailable 0), no replacement ever frees a
+            # disruption.
             PdbOutcome.NEVER if status.expected_pods <= status.desired_healthy and not allowed else PdbOutcome.IN_TURN
         )
     return PdbSimulation(pdb=pdb.key, allowed=allowed, charged=charged, uncharged=uncharged, outcome=outcome)
@@ -138,6 +139,7 @@ def _is_uncharged(pod: Pod, pdb: PodDisruptionBudget) -> bool:
         return False
     if pdb.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
         return True
+    # IfHealthyBudget, the default: an unready pod is free only if the application is not disrupted anyway.
     return pdb.status.current_healthy >= pdb.status.desired_healthy > 0
 
 
@@ -151,6 +153,7 @@ def _selector(pdb: PodDisruptionBudget) -> Selector | None:
         return None
     try:
         return selectors.from_label_selector(pdb.spec.selector)
+    # As upstream: a budget with an invalid selector selects nothing.
     except SelectorError:
         return None
 

@@ -20,6 +20,7 @@ from haulout.kube.client import Client
 
 PDB_PREFIX = "PodDisruptionBudget "  # prefix of `Blocker.object`, before namespace/name
 
+# Each watch is a stream in the API server. A node with more blocking budgets than that falls back to retries.
 _MAX_WATCHES = 20  # per drain
 _WATCH_TIMEOUT = timedelta(minutes=5)
 _BACKOFF = Backoff(first=timedelta(seconds=2), limit=timedelta(minutes=1), jitter=0.5)
@@ -28,7 +29,7 @@ _STABLE_AFTER = timedelta(seconds=30)
 
 @dataclass(slots=True)
 class _WatchedBudget:
-    """The state of one watched PodDisruptionBudget."""
+    """The state of one watched PodDisruptionBudget, by its last event."""
 
     task: asyncio.Task[None]
     is_synced: bool = False
@@ -56,7 +57,6 @@ class PodDisruptionBudgetWatch:
                 self._watched[name] = _WatchedBudget(group.create_task(self._watch(name)))
 
     def close(self) -> None:
-        """Stop all watches."""
         while self._watched:
             self._watched.popitem()[1].task.cancel()
 
@@ -80,6 +80,7 @@ class PodDisruptionBudgetWatch:
             started_at = self._clock.monotonic()
             try:
                 await self._watch_once(name)
+            # A 403 will not go away within a drain, and 404 means that the server does not serve policy/v1.
             except (Forbidden, NotFound):
                 self._given_up.add(name)
                 self._watched.pop(name, None)
@@ -107,6 +108,8 @@ class PodDisruptionBudgetWatch:
             return
         # A deleted PodDisruptionBudget forbids nothing and sends no more events.
         is_deleted = event.type == "DELETED"
+        # Every event may be used for one attempt, also one with an equal number: the controller has counted the last
+        # eviction by then.
         watched.is_synced, watched.is_used = not is_deleted, False
         watched.disruptions_allowed = 1 if is_deleted else pdb.status.disruptions_allowed
         if watched.disruptions_allowed > 0:

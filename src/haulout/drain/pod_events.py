@@ -55,4 +55,5 @@ def _cordoned_at(node: Node) -> str:
         return ""
     if cordon is None or not cordon.owners:
         return ""
+    # The first owner, because others may come and go during one drain.
     return min(owner.since for owner in cordon.owners.values()).isoformat()

@@ -6,10 +6,10 @@ filter's result for a pod; here all warnings are kept, since a pod can have loca
 
 Follows `kubectl/pkg/drain/filters.go` of Kubernetes 1.36.
 
-Whether the DaemonSet controller recreates an evicted pod on its node. It does unless the node has a taint that the
-DaemonSet's template does not tolerate (`NodeShouldRunDaemonPod` in `pkg/controller/daemon/daemon_controller.go` of
-Kubernetes). A cordon alone never prevents it: the controller adds a toleration for it to all its pods
-(`AddOrUpdateDaemonPodTolerations` in `pkg/controller/daemon/util`).
+`daemon_set_recreates_pod` tells whether the DaemonSet controller recreates an evicted pod on its node. It does unless
+the node has a taint that the DaemonSet's template does not tolerate (`NodeShouldRunDaemonPod` in
+`pkg/controller/daemon/daemon_controller.go` of Kubernetes). A cordon alone never prevents it: the controller adds a
+toleration for it to all its pods (`AddOrUpdateDaemonPodTolerations` in `pkg/controller/daemon/util`).
 
 In doubt the answer is yes, because evicting the pod would be useless then.
 """
@@ -42,7 +42,7 @@ _KUBERNETES_TAINT_PREFIX = "node.kubernetes.io/"
 
 
 class PodDisposition(StrEnum):
-    """What happens to a pod."""
+    """What happens to a pod: the result of the first filter that keeps it, or `LEAVES`."""
 
     LEAVES = "Leaves"
     STAYS = "Stays"
@@ -62,7 +62,7 @@ class PodFilters:
 
 
 class Toleration(Base, frozen=True):
-    """A toleration of a pod spec."""
+    """A toleration of a pod spec, reduced to what decides about taints (`tolerationSeconds` only delays)."""
 
     key: str = ""
     operator: str = ""
@@ -73,6 +73,8 @@ class Toleration(Base, frozen=True):
         """Return whether it tolerates a taint; an unknown operator counts as yes."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
+        # Exists has no value. A comparison operator that this version does not know counts as tolerated: the pod is
+        # then not evicted in vain.
         return self.operator not in ("", "Equal") or self.value == taint.value
 
 
@@ -102,7 +104,6 @@ class PodDeleteList:
 
     @property
     def pods(self) -> tuple[Pod, ...]:
-        """The pods to evict."""
         return tuple(status.pod for status in self.statuses if status.disposition is PodDisposition.LEAVES)
 
     @property
@@ -161,6 +162,7 @@ def _filter_results(
     taints: Sequence[Taint] | None,
 ) -> Iterator[tuple[PodDisposition, str]]:
     """Yield the result of each filter in order. A caller that continues after a result has accepted it."""
+    # The order of makeFilters in filters.go: a later filter must not overrule an earlier one.
     if is_past_wait_for_delete(pod, filters.skip_wait_for_delete, now=now):
         yield PodDisposition.STAYS, ""
     is_running = not is_finished(pod)
@@ -199,7 +201,6 @@ def _daemon_set_results(
 
 
 def is_finished(pod: Pod) -> bool:
-    """Return whether the phase of a pod is final."""
     return pod.status.phase in FINISHED
 
 

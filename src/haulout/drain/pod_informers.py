@@ -1,14 +1,13 @@
 """The pods on a node, from watches and lists: one watch for a single drain, or one for many.
 
-There are two sources. `NodePodInformer` has a watch on the pods of one node; `haulout.drain.pod_informers` has
-one for many drains. Either may be stale, and that of an operator that was deposed without noticing certainly is. That
-is safe: each request carries the UID of its pod, and a drain ends only after a list from the API server has confirmed
-that.
+There are two sources: `NodePodInformer` watches the pods of one node, `SharedPodInformer` those of many. Either may be
+stale, and that of an operator that was deposed without noticing certainly is. That is safe: each request carries the
+UID of its pod, and a drain ends only after a list from the API server has confirmed that no pod is left.
 
 `PresentPods` merges the source with the last list. The newer state of a pod counts, and a pod that was deleted stays
 deleted, since UIDs are never reused. So a lost event delays a drain, and cannot mislead it.
 
-One watch of all pods for many drains, instead of one for each.
+`SharedPodInformer` is one watch of all pods for many drains, instead of one for each:
 
     informer = SharedPodInformer(client)
     drainer = Drainer(client, "n1", policy, pods=informer.for_node("n1"))
@@ -45,10 +44,10 @@ def node_field_selector(node: str) -> str:
 
 
 class PodSource(Protocol):
-    """The pods of one node."""
+    """The pods of one node, which may be stale. `PresentPods` corrects them by lists."""
 
     async def run(self) -> object:
-        """Watch the pods until cancelled."""
+        """Watch the pods until cancelled. `subscribe` and `pods` may be called before."""
         ...
 
     async def wait_synced(self) -> None:
@@ -68,7 +67,7 @@ class PodSource(Protocol):
 
 
 class PodChangeHandler(Protocol):
-    """Handles changes of pods."""
+    """Called with the UID of a pod that changed in a way that matters, and whether it is gone."""
 
     def __call__(self, uid: str, *, is_gone: bool) -> object: ...
 
@@ -106,6 +105,7 @@ class PresentPods:
     def __init__(self, source: PodSource, *, on_change: PodChangeHandler) -> None:
         self._source = source
         self._on_change = on_change
+        # Never removed from: a UID is never used again, and a stale source may still have the pod.
         self._gone: set[str] = set()
         self._listed: dict[str, Pod] = {}
 
@@ -130,6 +130,7 @@ class PresentPods:
         """Merge a list: pods that it lacks, and that are not newer than it, are gone."""
         self._listed = {pod.uid: pod for pod in page.items}
         list_revision = revision(page.resource_version)
+        # A pod that is newer than the list was created after it, so its absence from the list means nothing.
         self._gone |= {
             pod.uid for pod in self._source.pods() if pod.uid not in self._listed and _revision(pod) <= list_revision
         }
@@ -154,7 +155,7 @@ def _revision(pod: Pod) -> int:
 
 
 class SharedPodInformer:
-    """The pods of all nodes with a member."""
+    """The pods of all nodes with a member, from one watch of all pods."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -169,7 +170,6 @@ class SharedPodInformer:
         self._cache.subscribe(self._handle_change)
 
     async def run(self) -> None:
-        """Watch all pods until cancelled."""
         await self._cache.run()
 
     def for_node(self, node: str) -> "_SharedPodSource":
@@ -183,6 +183,7 @@ class SharedPodInformer:
 
     async def add_member(self, member: "_SharedPodSource") -> None:
         """Add a member, and return when all pods of its node are known."""
+        # Before the list, so that no event between the list and the membership is dropped.
         self._members.setdefault(member.node, []).append(member)
         await self._cache.wait_synced()
         # The list that started the watch may be older than this membership, and its pods were not kept.
@@ -206,7 +207,7 @@ class SharedPodInformer:
 
     @property
     def problem(self) -> str:
-        """Why the pods may be stale."""
+        """Why the pods may be stale; empty if they are not."""
         return self._cache.health().problem or ""
 
     def _handle_change(self, old: Pod | None, new: Pod | None) -> None:
@@ -233,6 +234,7 @@ class _SharedPodSource:
             while not self._synced.is_set():
                 try:
                     await self._informer.add_member(self)
+                # Not a member while it fails: the pods of its node would be incomplete.
                 except KubeError as error:
                     self._informer.remove_member(self)
                     failures += 1
@@ -246,7 +248,6 @@ class _SharedPodSource:
             self._informer.remove_member(self)
 
     async def wait_synced(self) -> None:
-        """Wait until all pods of the node are known."""
         await self._synced.wait()
 
     def pods(self) -> Iterable[Pod]:
@@ -261,7 +262,6 @@ class _SharedPodSource:
 
     @property
     def stale_reason(self) -> str:
-        """Why the pods may be stale."""
         return self._problem or self._informer.problem
 
     def handle_change(self, old: Pod | None, new: Pod | None) -> None:

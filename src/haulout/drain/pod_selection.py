@@ -11,11 +11,10 @@ them on the node.
 Pods that keep coming back stay as well: a pod was evicted, its replacement came to the node and was evicted, and the
 next replacement came. Evicting it again would never end, so it is reported instead.
 
-The drain order: pods leave in groups, and all pods of a group are gone before the next group begins. The group is
-decided by the order of the pod's rule; then, if requested, by kind (pods with storage leave after others) and by
-priority, lowest first. If requested, DaemonSet pods leave after all others, whatever the orders of rules; those orders
-apply among them. Waiting for pods that run to completion blocks only higher orders, as in Cluster API, not pods of the
-same order.
+Pods leave in groups, and all pods of a group are gone before the next group begins. The group is decided by the order
+of the pod's rule; then, if requested, by kind (pods with storage leave after others) and by priority, lowest first. If
+requested, DaemonSet pods leave after all others, whatever the orders of rules; those orders apply among them. Waiting
+for pods that run to completion blocks only higher orders, as in Cluster API, not pods of the same order.
 
 Pods of one scheduling group leave together with the last of them, because the others could not work without it. That
 holds for any disruption mode of their PodGroup, since it harms none of the pods that could leave alone.
@@ -49,7 +48,9 @@ from haulout.drain.pod_filters import (
 from haulout.drain.policy import DEFAULT_RULE, Behavior, DrainOrder, DrainPolicy, DrainRule
 from haulout.drain.state import TrackedDrain
 
-_MAX_REPLACEMENTS = 2  # replacements from this generation on are not evicted any more
+# Replacements from this generation on are not evicted any more. The first may have been scheduled before the cordon;
+# the second shows that its owner ignores the cordon (a fixed nodeName, or tolerations).
+_MAX_REPLACEMENTS = 2
 _SECOND = timedelta(seconds=1)
 
 # Added to the order of DaemonSet pods, so that it is above the order of any other rule.
@@ -130,7 +131,7 @@ def select_pods(
 
 
 class _PodSelector:
-    """Builds a selection, pod by pod."""
+    """Builds a selection, pod by pod, with all that is known at one moment."""
 
     def __init__(
         self,
@@ -169,7 +170,6 @@ class _PodSelector:
         )
 
     def add(self, pod: Pod) -> None:
-        """Judge one pod."""
         wait_for_delete = self.policy.filters.skip_wait_for_delete
         if is_past_wait_for_delete(pod, wait_for_delete, now=self.now):
             return
@@ -192,6 +192,8 @@ class _PodSelector:
             self._apply_rule(label_rule, status)
             return
         labels = self._namespace_labels(pod)
+        # Without the labels, the first matching rule is unknown, and a later one may evict what an earlier one
+        # protects.
         if isinstance(labels, str):
             self._add_unknown(pod, labels)
             return
@@ -204,6 +206,7 @@ class _PodSelector:
         pod = status.pod
         if rule.problem:
             self._add_pod_to_evict(pod, rule, blockers.invalid_rule_blocker(pod, str(rule), rule.problem))
+        # A DaemonSet pod never completes. To wait for it would be to wait for ever.
         elif rule.behavior is Behavior.SKIP or (rule.keeps_pods and leaves_last(pod, self.policy)):
             self._keep_pod(PodDeleteStatus(pod, PodDisposition.STAYS, (f"skipping Pods by {rule}",)))
         elif rule.behavior is Behavior.WAIT_COMPLETED:
@@ -212,6 +215,7 @@ class _PodSelector:
                 self._add_pod_to_evict(
                     pod, rule, blockers.completion_blocker(pod, str(rule), object=rule.source, until=until), until=until
                 )
+        # A failed lookup is temporary: it must not end the drain as a refusal would.
         elif status.disposition is PodDisposition.REFUSED and self._is_daemon_set_unknown(pod):
             self._add_unknown(pod, status.problem)
         elif status.disposition is PodDisposition.REFUSED:
@@ -332,6 +336,7 @@ def _daemon_set_key(pod: Pod) -> str:
 def order_key_of(pod: Pod, rule: DrainRule, order: DrainOrder) -> OrderKey:
     """Return the position of a pod that leaves or is waited for by its rule."""
     if rule.behavior is Behavior.WAIT_COMPLETED:
+        # After all pods of order 0 and before those of higher orders, which the wait blocks.
         return OrderKey(0, math.inf, math.inf)
     priority = pod.spec.priority if order.by_priority else 0
     if order.daemon_sets_last and belongs_to_daemon_set(pod):

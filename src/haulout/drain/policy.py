@@ -93,7 +93,7 @@ DEFAULT_RULE = DrainRule(name="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainPolicy:
-    """How a node is drained."""
+    """How a node is drained: a frozen value, complete with its defaults. `problems` checks it."""
 
     filters: PodFilters = _NO_FILTERS
     pod_selector: Selector = EVERYTHING  # other pods stay and are not counted
@@ -109,12 +109,12 @@ class DrainPolicy:
     parallel: int = 20  # requests in flight per node
     order: DrainOrder = DrainOrder()
     rules: tuple[DrainRule, ...] = ()
-    machine_drain_rules: tuple[
-        DrainRule, ...
-    ] = ()  # of the node's Machine, in their order: see `machine_drain_rules.with_machine_drain_rules`
+    # Of the node's Machine, in their order: see `machine_drain_rules.with_machine_drain_rules`.
+    machine_drain_rules: tuple[DrainRule, ...] = ()
     _sorted_rules: tuple[DrainRule, ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
+        # Sorted once: every decision looks up the rule of every pod.
         object.__setattr__(self, "_sorted_rules", tuple(sorted(self.rules, key=lambda rule: rule.name)))
 
     @classmethod
@@ -207,6 +207,7 @@ class DrainPolicy:
         """Return which escalation steps the policy allows for `pod`, and after what time."""
         grace_override = _specific_or_general(rule.grace_period, self.grace_period)
         pod_grace = timedelta(seconds=pod.spec.termination_grace_period_seconds)
+        # A deletion bypasses PodDisruptionBudgets. `force` is the consent to that, so a timeout alone never deletes.
         may_delete = self.filters.force
         return EscalationLimits(
             grace=pod_grace if grace_override is None else grace_override,
@@ -282,6 +283,7 @@ class DrainPolicy:
             yield f"{path}evictionTimeout", "found with disableEviction, expected one of the two"
         if deletion is not None and not self.force_delete:
             yield f"{path}deletionTimeout", "found without forceDelete, expected forceDelete: true"
+        # Grace period 0 is a force-deletion in all but name: the object is removed at once, before the containers stop.
         if grace == timedelta() and not self.force_delete:
             yield f"{path}gracePeriod", "found 0s, which ends pods without any grace, expected forceDelete: true"
 

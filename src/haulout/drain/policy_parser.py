@@ -80,6 +80,7 @@ def _parse_policy_section(section: "_Section", base: DrainPolicy) -> DrainPolicy
         delete_emptydir_data=section.get("deleteEmptyDirData", _parse_flag, base_filters.delete_emptydir_data),
         skip_wait_for_delete=section.get("skipWaitForDelete", _parse_duration, base_filters.skip_wait_for_delete),
     )
+    # A document that sets ignoreDaemonSets to false wants them to refuse the drain, as in kubectl.
     filters = replace(filters, keep_any_daemonset=base_filters.keep_any_daemonset and filters.ignore_daemonsets)
     policy = replace(
         base,
@@ -157,6 +158,7 @@ def _parse_limit(value: Any) -> timedelta:
 
 def _integer_between(least: int, most: int) -> Callable[[Any], int]:
     def parse_integer(value: Any) -> int:
+        # In Python, True is an int: `parallel: true` would mean 1.
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise _InvalidValue(value, f"a whole number from {least} to {most}")
         return value
@@ -200,7 +202,7 @@ def _parse_selector(value: Any) -> Selector:
 
 
 class _ProblemCollector:
-    """Collects problems."""
+    """Collects the problems of a document, so that all of them are reported at once."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,13 +1,10 @@
-"""Progress and outcome of a drain: what status, events, CLI, metrics and dashboard show.
+"""Progress, outcome and blockers of a drain, as status, events, CLI, metrics and dashboard show them.
 
 All are values. Equal values mean that there is nothing new to show. Objects that each decision creates per pod are
-structs, which cost a fraction of a dataclass.
+structs, which cost a fraction of a dataclass. This module does no I/O.
 
-Messages of drain outcomes: one sentence with the result and what is left.
-
-When a blocked drain is worth a report, and when it counts as stalled. Pure.
-
-What blocked a drain longest, for the history and metrics after the drain has ended.
+`describe_long_blocked` decides when a blocked drain is worth a report. `LongestBlockerTracker` remembers what blocked a
+drain longest, for the history and metrics after the drain has ended:
 
     tracker = tracker.observe(progress.blockers, now=now)
     tracker.longest
@@ -29,6 +26,8 @@ from haulout.drain.state import Checkpoint
 
 _MAX_PODS_NAMED = 5  # pods per sentence
 
+# A PodDisruptionBudget blocks nearly every drain for a moment, until replacements are ready. A longer block is worth a
+# report.
 BLOCKED_AFTER = timedelta(seconds=30)  # for all controllers, and for what the dashboard calls blocked
 STALLED_AFTER = timedelta(minutes=30)  # a person must act: same time as the alert HauloutDrainBlocked
 _MAX_BLOCKERS_NAMED = 2  # blockers per text
@@ -75,7 +74,7 @@ class PodProgress(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainProgress:
-    """The progress of a drain."""
+    """The progress of a drain at one moment. Everything that users see about a drain is derived from it."""
 
     node: str
     started: datetime
@@ -104,14 +103,14 @@ class DrainProgress:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """What a successor needs to continue."""
+        """What a successor needs to continue this drain after a crash or a handover."""
         since = {pod.uid: pod.turn_since for pod in self.pods if pod.turn_since is not None}
         since |= {active.blocker.uid: active.since for active in self.volumes if active.blocker.uid}
         return Checkpoint(started=self.started, since=since, gone=self.gone, percent=self.percent)
 
 
 class OutcomeResult(StrEnum):
-    """The result of a drain."""
+    """The result of a drain; its value is shown in status, metrics and history."""
 
     DRAINED = "Drained"
     REFUSED = "Refused"  # the policy must not evict some pod

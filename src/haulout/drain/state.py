@@ -48,14 +48,13 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedPod:
-    """The drain's knowledge of one pod."""
+    """What the drain knows of one pod beyond the pod object itself: its turn, its requests and their answers."""
 
     uid: str
     owner: str
     first_seen_at: datetime
-    replacement_count: int = (
-        0  # 0: present from the start; 1: came later; 2: came after one of generation 1 was evicted
-    )
+    # 0: present from the start; 1: came later; 2: came after one of generation 1 was evicted
+    replacement_count: int = 0
     is_counted: bool = False  # it had to leave at some time, so the progress counts it
     turn_since: datetime | None = None  # when its turn came
     attempts: int = 0
@@ -185,6 +184,8 @@ class TrackedDrain:
     def record_not_found(self, uid: str, *, at: datetime, wait: timedelta) -> "TrackedDrain":
         """Return the state after the API server answered 404 for a pod. A list must confirm that the pod is gone."""
         tracked = self.tracked_pods[uid]
+        # The shared key is free for the next pod. This pod waits, or the request would be repeated until the cache
+        # catches up.
         retries = {**self.retries, tracked.retry_key: Retry(0, at), uid: Retry(1, at + wait)}
         not_found = replace(tracked, in_flight=None, blocker=None, blocked_since=None, needs_verification=True)
         return replace(self.with_tracked_pods({uid: not_found}), retries=retries)
@@ -209,6 +210,7 @@ class TrackedDrain:
     def record_not_sent(self, uid: str) -> "TrackedDrain":
         """Return the state after a request was dropped before it was sent."""
         tracked = self.tracked_pods[uid]
+        # `attempts` decides whether a pod may be deleted: only real attempts count.
         return self.with_tracked_pods({uid: replace(tracked, in_flight=None, attempts=tracked.attempts - 1)})
 
     def refusal_count(self, uid: str, blocker: Blocker) -> int:
@@ -276,6 +278,7 @@ def retry_key_of(tracked: TrackedPod) -> str:
         return tracked.uid
     if blocker.kind in _SHARED_RETRY_KINDS and (blocker.object or blocker.kind is BlockerKind.THROTTLING):
         return f"{blocker.kind} {blocker.object}"
+    # RBAC grants by namespace, so a refusal holds for all pods of it.
     if blocker.kind is BlockerKind.PERMISSION:
         return f"{blocker.kind} {blocker.pod.partition('/')[0]}"
     return tracked.uid

@@ -1,12 +1,14 @@
 """Which volumes are attached to a node, and for which a drain waits.
 
 A deleted pod may leave its volume attached: the kubelet unmounts it, then the storage driver's controller detaches it
-and removes its VolumeAttachment. Powering a machine off before that may corrupt the volume, and delays the replacement
-pod on another node for minutes. Cluster API waits for the detach as well (`nodeVolumeDetachTimeout`).
+and removes its VolumeAttachment. Powering a machine off before that may corrupt the volume. It also delays the
+replacement pod on another node: Kubernetes detaches a volume that was not unmounted only after six minutes
+(`ReconcilerMaxWaitForUnmountDuration` in `pkg/controller/volume/attachdetach/attach_detach_controller.go`). Cluster API
+waits for the detach as well (`nodeVolumeDetachTimeout`).
 
 Volumes whose claims are in use by a pod on the node are not waited for: nothing detaches them.
 
-The VolumeAttachments of a cluster, watched only while a drain waits for volumes.
+`VolumeAttachmentInformer` watches the VolumeAttachments of a cluster, only while a drain waits for volumes:
 
     informer = VolumeAttachmentInformer(client)      # one for all drains of a process; the caller runs its `run`
     unsubscribe = informer.subscribe("n1", on_change=wake.set)
@@ -50,20 +52,20 @@ class VolumeAttachmentSpec(Base, frozen=True):
 
 
 class VolumeError(Base, frozen=True):
-    """An error reported by the driver."""
+    """An error reported by the driver, for example that the cloud refuses to detach."""
 
     message: str = ""
 
 
 class VolumeAttachmentStatus(Base, frozen=True):
-    """The state of an attachment."""
+    """The state of an attachment, as the external attacher of the driver reports it."""
 
     attached: bool = False
     detach_error: VolumeError | None = None
 
 
 class VolumeAttachment(Object, frozen=True):
-    """A VolumeAttachment."""
+    """A VolumeAttachment, reduced to what the wait for volumes needs."""
 
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
     status: VolumeAttachmentStatus = VolumeAttachmentStatus()
@@ -88,7 +90,7 @@ class PersistentVolumeSpec(Base, frozen=True):
 
 
 class PersistentVolume(Object, frozen=True):
-    """A PersistentVolume, reduced to its claim."""
+    """A PersistentVolume, reduced to its claim, which names the volume for users."""
 
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
 
@@ -113,7 +115,8 @@ def claims_in_use(pods: Iterable[Pod]) -> Iterator[str]:
         for volume in () if is_finished(pod) else pod.spec.volumes:
             if volume.persistent_volume_claim is not None:
                 yield f"{pod.namespace}/{volume.persistent_volume_claim.get('claimName', '')}"
-            elif volume.ephemeral is not None:  # the name that the ephemeral volume controller uses
+            # VolumeClaimName in staging/src/k8s.io/component-helpers/storage/ephemeral/ephemeral.go
+            elif volume.ephemeral is not None:
                 yield f"{pod.namespace}/{pod.name}-{volume.name}"
 
 
@@ -168,6 +171,7 @@ class VolumeAttachmentInformer:
         """Watch whenever there are subscribers, until cancelled."""
         while True:
             await self._wanted.wait()
+            # A new informer each time: an old one would show what it knew hours ago until the first list is complete.
             self._cache = cache = Informer(
                 self._client,
                 ListWatch(VOLUME_ATTACHMENTS),
