@@ -9,11 +9,9 @@ exempt as down only after DOWN_AFTER of NotReady, measured on the monotonic cloc
 Until then other NotReady nodes count as unavailable; this one does not.
 
 Waiting NodeMaintenances go first, in order of creation, each as far as the budget has room for it: one that waits for
-its zone does not block another zone.
-
-NodeMaintenances that wait for a budget slot, in order of creation. Profiles let them go first: an order by a user must
-not wait behind a thousand nodes of a rolling maintenance. The list is known to one process and only for fairness: no
-limit relies on it.
+its zone does not block another zone. Profiles let them go first, too: an order by a user must not wait behind a
+thousand nodes of a rolling maintenance. The `WaitingList` is known to one process and only for fairness: no limit
+relies on it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +34,7 @@ _MAX_NAMED = 5
 
 
 class NodeLister(Protocol):
-    """The nodes of the cluster."""
+    """The nodes of the cluster, from a cache that may be stale. The slot ledger decides, not this view."""
 
     def find(self, name: str) -> Node | None: ...
 
@@ -49,7 +47,7 @@ class NodeLister(Protocol):
         ...
 
     def time_until_down(self, node: Node, now: datetime) -> timedelta | None:
-        """Return the result of `haulout.budget.unavailable_nodes.NotReadyTracker.time_until_down`."""
+        """Return the result of `NotReadyTracker.time_until_down` (`haulout.budget.unavailable_nodes`) for the node."""
         ...
 
 
@@ -77,7 +75,7 @@ class BudgetExhausted:
 
 @dataclass(frozen=True, slots=True, order=True)
 class WaitingNodeMaintenance:
-    """A NodeMaintenance that waits."""
+    """A NodeMaintenance that waits for a budget slot. Entries sort by time of creation."""
 
     since: datetime
     name: str
@@ -96,11 +94,13 @@ class BudgetCheck:
 
     def exhausted(self, node: Node) -> BudgetExhausted | None:
         """Return why the budget has no room for a node; None if it has."""
+        # To maintain a node that is unavailable anyway makes no further node unavailable.
         if not self.budget or self._is_certainly_unavailable(node):
             return None
         found = self._exhausted(node, [*self._unavailable_nodes(), *self._nodes_served_first(node)])
         time_until_down = self.nodes.time_until_down(node, self.now)
         return (
+            # No event tells that the node has been NotReady for long enough.
             found if found is None or time_until_down is None else replace(found, requeue_at=self.now + time_until_down)
         )
 
@@ -117,6 +117,7 @@ class BudgetCheck:
         This includes nodes whose slots are in use although the nodes do not look unavailable yet.
         """
         counted = {item.name: item for item in (*self._unavailable_nodes(), *self._nodes_served_first(node))}
+        # A node has one slot for each owner, and counts once.
         names = dict.fromkeys(item.name for item in slots)
         for name in names:
             if known := self.nodes.find(name):
@@ -144,6 +145,8 @@ class BudgetCheck:
             waiting_node = self.nodes.find(entry.node)
             if waiting_node is None or waiting_node.name == node.name or self._is_certainly_unavailable(waiting_node):
                 continue
+            # An entry without room reserves nothing. Otherwise a maintenance that waits for its zone would block all
+            # zones.
             if self._exhausted(waiting_node, [*unavailable, *served_first]) is None:
                 served_first.append(waiting_node)
         return served_first
@@ -221,7 +224,6 @@ class GroupSizes:
         return known
 
     def on_node_change(self, old: Node | None, new: Node | None) -> None:
-        """Clear the cache if the change matters."""
         is_known = self._sizes or self._groups
         if is_known and (old is None or new is None or old.metadata.labels != new.metadata.labels):
             self._sizes.clear()
@@ -229,7 +231,7 @@ class GroupSizes:
 
 
 class WaitingList:
-    """The waiting NodeMaintenances."""
+    """The NodeMaintenances that wait for a slot, as this process knows them."""
 
     def __init__(self) -> None:
         self._entries: dict[str, WaitingNodeMaintenance] = {}
@@ -245,7 +247,6 @@ class WaitingList:
                 callback()
 
     def entries(self) -> tuple[WaitingNodeMaintenance, ...]:
-        """Return the waiting NodeMaintenances, oldest first."""
         return tuple(sorted(self._entries.values()))
 
     def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:

@@ -37,6 +37,8 @@ from haulout.kube.slot_ledger import CONFIG_MAPS
 log = logging.getLogger(__name__)
 
 CONFIG_MAP = "haulout-cordons"
+# The ConfigMap may be deleted after a create failed, and created after a patch did. A third attempt fails only if
+# somebody does that all the time.
 _MAX_ATTEMPTS = 3
 
 
@@ -76,6 +78,8 @@ async def holds_of(client: Client, node: Node, *, namespace: str) -> dict[str, C
     """Return the owners of a node's cordon by the copies of all controllers. Raise `KubeError`."""
     try:
         found = await client.get(CONFIG_MAPS, CONFIG_MAP, namespace=namespace)
+    # Without copies nothing is known beyond the annotations. That is the state of an installation without this
+    # permission.
     except (NotFound, Forbidden):
         return {}
     copies = decode_copies({key: text for key, text in found.data.items() if key.startswith(key_of(node.uid, ""))})
@@ -138,6 +142,7 @@ class CordonCopies:
         """
         try:
             mark = cordon_of(node) or Cordon()
+        # The copy is now the only source, so leave it as it is.
         except InvalidCordonAnnotation:
             return
         copies, key = self._copies or {}, self._key(node)
@@ -145,6 +150,7 @@ class CordonCopies:
         if known is not None and node.spec.unschedulable and not known.owners.keys() <= mark.owners.keys():
             return
         owners = {owner: hold for owner, hold in mark.owners.items() if self._owns(owner)}
+        # Including copies for an earlier node of this name: its UID does not exist any more.
         desired: dict[str, CordonCopy | None] = {
             copy_key: None for copy_key, copy in copies.items() if copy.node == node.name
         }
@@ -169,6 +175,7 @@ class CordonCopies:
         try:
             await self._patch({key: None if copy is None else _encode(copy) for key, copy in changes.items()})
         except KubeError as error:
+            # Only these keys: other tasks may have written theirs meanwhile.
             self._copies = _apply(self._copies, {key: before.get(key) for key in changes})
             self._log_failure(error)
         else:

@@ -44,12 +44,14 @@ def scaled_value(amount: int | str, size: int) -> int:
     """Return the number of nodes; a percentage of `size` is rounded down, and at least 1."""
     if isinstance(amount, int):
         return amount
+    # At least 1, unlike `intstr.GetScaledValueFromIntOrPercent`: a budget of 10 % would otherwise stop all maintenance
+    # in a cluster of nine nodes.
     return max(size * int(amount.removesuffix("%")) // _HUNDRED_PERCENT, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLimit:
-    """One limit of a budget."""
+    """One limit of a budget: a maximum, and the nodes that it is about."""
 
     max_unavailable: int | str  # a number, or a percentage of the nodes in the group
     group_by: tuple[str, ...] = ()  # label keys
@@ -59,6 +61,8 @@ class BudgetLimit:
         """Return the group of a node with these labels; None if the limit does not apply to it."""
         if self.selector is not None and not self.selector.matches(labels):
             return None
+        # A node without the label is in the larger group of those that match the other labels. In doubt, fewer nodes
+        # may be unavailable.
         return LimitGroup(self, tuple((key, labels[key]) for key in self.group_by if labels.get(key)))
 
     @property
@@ -83,7 +87,7 @@ class BudgetLimit:
 
 @dataclass(frozen=True, slots=True)
 class LimitGroup:
-    """Nodes that share a limit."""
+    """Nodes that share a limit: all that have the same values of its labels."""
 
     limit: BudgetLimit
     labels: tuple[tuple[str, str], ...]

@@ -63,7 +63,7 @@ def limit_usage(
 
 
 class BudgetMetrics:
-    """The metrics of a budget."""
+    """The metrics of a budget at one moment. They are computed anew for each scrape."""
 
     def __init__(self, usage: Iterable[LimitUsage]) -> None:
         self.used = MetricVec(USED)

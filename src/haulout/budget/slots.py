@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 LEDGER = "nodes-in-maintenance"
 SLOT_WITHDRAWN_ANNOTATION = "haulout.dev/slot-withdrawn"  # set and removed at once
 UNUSED_AFTER = timedelta(seconds=15)  # as long as a leader's lease: after that the owner is probably dead
+# No event tells when an owner has made its write or has died.
 _RETRY_AFTER = timedelta(seconds=2)
 
 
@@ -59,7 +60,7 @@ def permissions(home: str) -> tuple[Permission, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SlotUnavailable:
-    """No slot was free."""
+    """No slot was free for the node, or it is not known yet whether one is."""
 
     slots: tuple[Slot, ...]  # the slots in use
     requeue_at: datetime | None  # when to try again without an event: some slots may turn out to be void
@@ -92,6 +93,7 @@ class BudgetSlots:
         released_at = revision(node.resource_version)
         await self._release_if(
             lambda slot: (
+                # A slot for this or a later version belongs to somebody who takes the node again.
                 slot.uid == node.uid and cause_of(slot) is self._cause and revision(slot.version) < released_at
             ),
             node,
@@ -147,6 +149,8 @@ class _SlotVerifier:
             return True
         if revision(node.resource_version) > revision(slot.version):
             return False
+        # The clock decides only when to look closer: `_invalidate` proves that the write is impossible. `abs`, because
+        # the owner's clock may be ahead.
         is_unused = node.resource_version == slot.version and abs(self._client.clock.now() - slot.since) > UNUSED_AFTER
         if is_unused and await self._invalidate(node):
             return False
@@ -161,9 +165,11 @@ class _SlotVerifier:
             changed = await self._annotate(
                 node, preconditions | {"annotations": {SLOT_WITHDRAWN_ANNOTATION: timestamp}}
             )
+            # Without the resourceVersion: the annotation must go, whatever has happened to the node since.
             await self._annotate(node, {"uid": node.uid, "annotations": {SLOT_WITHDRAWN_ANNOTATION: None}})
         except (Conflict, NotFound):
             return False  # the node has changed by itself; the next attempt reads it again
+        # A patch without effect does not raise the resourceVersion: the annotation of this second may still be there.
         return revision(changed.resource_version) > revision(node.resource_version)
 
     async def _annotate(self, node: Node, metadata: RawObject) -> Node:

@@ -11,10 +11,10 @@
 Labels and annotations that one controller writes and others read are defined here, because controllers must not import
 each other.
 
-How long nodes have been NotReady, measured on the local monotonic clock. A node's lastTransitionTime comes from another
-clock. If the local clock is hours ahead, a restarting kubelet looks as if its node had been down for hours, and the
-node would be taken although the budget is exhausted. Controllers that watch nodes therefore measure the time
-themselves, on a clock that cannot be set.
+`NotReadyTracker` measures on the local monotonic clock how long nodes have been NotReady. A node's lastTransitionTime
+comes from another clock. If the local clock is hours ahead, a restarting kubelet looks as if its node had been down for
+hours, and the node would be taken although the budget is exhausted. Controllers that watch nodes therefore measure the
+time themselves, on a clock that cannot be set.
 """
 
 from collections.abc import Iterator
@@ -32,15 +32,15 @@ from haulout.drain.cordon import InvalidCordonAnnotation
 STATE_LABEL = "cloud.sap/maintenance-state"
 IN_MAINTENANCE: Literal["in-maintenance"] = "in-maintenance"
 TRANSITIONS_ANNOTATION = "haulout.dev/transitions"  # annotation with the transitions that a profile has begun
-RECOVERING_ANNOTATION = (
-    "haulout.dev/recovering"  # annotation with the names of ended NodeMaintenances whose workloads recover
-)
+# Annotation with the names of ended NodeMaintenances whose workloads recover.
+RECOVERING_ANNOTATION = "haulout.dev/recovering"
 NODE_MAINTENANCE_OWNER_PREFIX = "NodeMaintenance/"  # prefix of cordon owners
 PROFILE_OWNER_PREFIX = "profile/"  # prefix of cordon owners
 DELETE_NODE_OWNER = "Kubernikus/delete-node"  # a cordon owner
 ESX_OWNER = "ESX"  # a cordon owner
 DRAIN_TAINT = cordon.DRAIN_TAINT
 
+# A kubelet restart and a late heartbeat end within this time.
 DOWN_AFTER = timedelta(minutes=1)
 # Within this time of its creation, a new kubelet reports NotReady for the first time.
 _JOIN_TIME = timedelta(seconds=10)
@@ -136,7 +136,6 @@ def has_become_not_ready(node: Node) -> bool:
 
 
 def ready_transition_time(node: Node) -> datetime | None:
-    """Return the last transition time of condition Ready."""
     ready = _ready_condition(node)
     return None if ready is None else ready.last_transition_time
 
@@ -151,6 +150,8 @@ def down_since(node: Node, now: datetime) -> datetime | None:
     since = ready_transition_time(node)
     if since is None:
         return node.metadata.creation_timestamp or now
+    # `abs`: a time slightly in the future is the clock difference to the API server, not a node that has been down for
+    # long.
     return None if abs(now - since) < DOWN_AFTER else since
 
 
@@ -224,6 +225,7 @@ class _Transition(msgspec.Struct, frozen=True):
 def _transitions(raw: str) -> Iterator[_Transition]:
     try:
         yield from msgspec.json.decode(raw, type=dict[str, _Transition]).values()
+    # Unreadable: the state label decides alone. A person who damages it must not block the whole budget.
     except (msgspec.ValidationError, msgspec.DecodeError):
         return
 
@@ -237,7 +239,6 @@ class NotReadyTracker:
         self._not_ready_since: dict[str, tuple[datetime | None, float]] = {}
 
     def on_node_change(self, old: Node | None, new: Node | None) -> None:
-        """Start or stop the measurement of a node."""
         if self._clock is None:
             return
         if old is not None and (new is None or old.uid != new.uid):
@@ -246,9 +247,8 @@ class NotReadyTracker:
             return
         if not has_become_not_ready(new):
             self._not_ready_since.pop(new.uid, None)
-        elif new.uid not in self._not_ready_since or self._not_ready_since[new.uid][0] != ready_transition_time(
-            new
-        ):  # it may have been ready in between
+        # Another transition time: it may have been ready in between, and the informer has missed that.
+        elif new.uid not in self._not_ready_since or self._not_ready_since[new.uid][0] != ready_transition_time(new):
             self._not_ready_since[new.uid] = ready_transition_time(new), self._clock.monotonic()
 
     def time_until_down(self, node: Node, now: datetime) -> timedelta | None:
