@@ -1,8 +1,8 @@
 """Whether records can be written: their CRD is installed, and the last writes did not fail for all of them.
 
-Backoff after failures that may concern the records of all nodes, until a write succeeds.
-
-Whether the API server has the CRD of MaintenanceRecords. While it is missing, discovery is queried once a minute.
+`WriteBackoff` delays all writes after a failure that may concern the records of all nodes, until a write succeeds.
+`CrdProbe` tells whether the API server has the CRD of MaintenanceRecords. While it is missing, it queries discovery
+once a minute.
 """
 
 import asyncio
@@ -68,11 +68,13 @@ class WriteBackoff:
         known = self.failure
         if known is not None and (retry_at := self.retry_at()) is not None:
             return retry_at  # another worker has recorded the failure
+        # By type: the message contains the name of a node, so it would differ each time.
         if known is None or type(known.error) is not type(error):
             level = logging.WARNING if isinstance(error, Forbidden | Unauthorized) else logging.INFO
             log.log(level, "cannot write the history; entries are kept in memory until it works: %s", error)
         failure = self.failure = WriteFailure(error, 1 if known is None else known.tries + 1)
         delay = RETRY_BACKOFF.delay(failure.tries, self._random)
+        # Only API errors have it.
         delay = max(delay, getattr(error, "retry_after", None) or delay)
         failure.until = self._clock.monotonic() + delay.total_seconds()
         return self._clock.now() + delay
@@ -90,7 +92,6 @@ class CrdProbe:
 
     @property
     def is_missing(self) -> bool:
-        """Whether the CRD is missing as far as known."""
         return self.missing.is_set()
 
     async def probe_at_start(self) -> None:

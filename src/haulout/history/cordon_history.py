@@ -1,4 +1,4 @@
-"""The history of cordon owners without an API object of their own.
+"""The history of cordon owners without an API object of their own, such as ESX and Kubernikus.
 
     Running → Ended
 
@@ -28,6 +28,7 @@ class CordonHistory:
         self._clock = clock
         self._completed: dict[str, str] = {}  # by node: UID, once its state is recorded or queued
         self._drained: dict[str, datetime] = {}  # by node: start of the last recorded drain
+        # When the CRD is installed later, the states must be supplied again.
         history.subscribe(self._completed.clear)
 
     def observe(self, node: Node) -> None:
@@ -43,7 +44,7 @@ class CordonHistory:
             self._history.add(node, _running_claim(self._what, since, why))
 
     def record_action(self, node: Node, result: str, why: str) -> None:
-        """Record an action on the node."""
+        """Record an action between start and end of a hold. A repeated call records it again."""
         entry = Entry(time=self._clock.now(), what=self._what, why=why, result=result)
         self._history.add(node, NewEntry(entry=entry))
 
@@ -51,6 +52,7 @@ class CordonHistory:
         """Record duration, pods and longest blocker of a drain once it has ended."""
         if drain is None or drain.outcome is None or not drain.outcome.progress.total:  # no pod had to leave
             return
+        # Once per drain: the caller reports the same outcome in every reconcile until the drain is removed.
         if self._drained.get(node.name) == drain.progress.started:
             return
         self._drained[node.name] = drain.progress.started

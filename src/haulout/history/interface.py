@@ -43,7 +43,7 @@ class History(Protocol):
 
 
 class NoHistory:
-    """A history that records nothing."""
+    """A history that records nothing, so that controllers need not ask whether there is one."""
 
     def add(self, node: Node, *notes: NewEntry) -> None: ...
 

@@ -11,6 +11,7 @@ from haulout.api.maintenancerecord import MAX_ENTRIES, Entry, NewEntry
 from haulout.api.objects import Node
 from haulout.kube.metrics import DROPPED_HISTORY, KubeMetrics
 
+# These bound the memory while the API server refuses all writes.
 _MOST_NODES = 10_000
 _MOST_NOTES = 20_000  # of all nodes together
 _COUNTED_EVERY = 500  # entries
@@ -33,6 +34,7 @@ class PendingEntries:
         self.new_entries = [new_entry for new_entry in self.new_entries if new_entry not in written]
         gap = next((new_entry.entry for new_entry in written if new_entry.entry.is_gap), None)
         if self.overflow is not None and gap is not None:
+            # The written gap counts those that were missing when the write began.
             remaining, last = self.overflow.entry.missing - gap.missing, self.overflow.entry.time
             self.overflow = NewEntry(entry=overflow_gap(remaining, gap.time, last)) if remaining > 0 else None
 
@@ -69,10 +71,10 @@ class PendingQueue:
             self._uncounted = 0
             self._drop_surplus(self.count() - _MOST_NOTES)
         if len(backlog) > _MOST_NODES:
+            # A dict keeps the order of insertion, so the first node has waited longest.
             self.count_dropped(len(backlog.pop(next(iter(backlog))).new_entries))
 
     def count(self) -> int:
-        """Return the number of pending entries."""
         return sum(len(pending.new_entries) for pending in self.backlog.values())
 
     def _drop_surplus(self, surplus: int) -> None:

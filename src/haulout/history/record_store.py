@@ -1,12 +1,10 @@
-"""Reads and writes the MaintenanceRecord of a node, with retries after conflicts.
+"""Reads and writes MaintenanceRecords: get, append with retries after conflicts, update, delete, and list summaries.
 
-A record is read when needed and not cached. Each write has the resourceVersion that was read as precondition.
+A record is read when needed and not cached. Each write has the resourceVersion that was read as precondition. Records
+are decoded even if they were edited by hand: what cannot be decoded becomes a gap.
 
-MaintenanceRecords as API objects: create, patch, and decode even if they were edited by hand.
-
-Summaries of all records, without their entries: a list as Table, whose rows contain only metadata. A record is up to 32
-KiB long, and there is one per node. Its last states are in an annotation, so that a list of all records costs a few
-hundred bytes each.
+Summaries are a list as Table, whose rows contain only metadata. A record is up to 32 KiB long, and there is one per
+node. Its last states are in an annotation, so that a list of all records costs a few hundred bytes each.
 """
 
 import logging
@@ -47,7 +45,7 @@ _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 class CrdMissing(Exception):
-    """The API server does not know the kind."""
+    """The API server does not know the kind: its CRD is not installed, or not served yet."""
 
     def __init__(self, cause: KubeError) -> None:
         super().__init__(cause)
@@ -89,6 +87,8 @@ class RecordStore:
 
     def _content_for_node(self, content: RecordContent, uid: str) -> RecordContent:
         """Return the content of a record, adapted to the node with this UID."""
+        # An entry that was pending while its node was replaced belongs to the earlier node. It must not start a new
+        # chapter.
         if content.node_uid == uid or records.is_uid_of_earlier_node(content, uid):
             return content
         if not content.node_uid:  # the annotation was removed
@@ -129,7 +129,7 @@ class RecordStore:
 
 
 class UntypedRecord(Object, frozen=True):
-    """A record with content that does not decode."""
+    """A record whose content does not decode, because somebody edited it. Only the metadata is typed."""
 
     total: Any = 0
     entries: Any = ()
@@ -166,6 +166,7 @@ def new_record(node: str, uid: str, content: RecordContent) -> RawObject:
 def append_patch(found: MaintenanceRecord, after: RecordContent) -> Patch:
     """Return the JSON patch that appends new entries, with the resourceVersion that was read as precondition."""
     kept = max(len(after.entries) - (after.total - found.total), 0)
+    # `total` counts all entries ever added, so the difference is the number of new ones, whatever was dropped in front.
     removed, appended = len(found.entries) - kept, after.entries[kept:]
     operations = [
         # The API server answers 409 if another version is stored.
@@ -205,9 +206,11 @@ def _digest_operations(found: MaintenanceRecord, after: RecordContent) -> Iterat
 
 def _metadata_operations(found: MaintenanceRecord, after: RecordContent) -> Iterator[Operation]:
     """Yield the operations that update last states and node in the annotations."""
+    # From the end, since each removal shifts the indexes after it.
     for index in reversed(records.node_owner_indexes(found.metadata)):
         yield patches.remove(patches.pointer("metadata", "ownerReferences", index))
     known, desired = found.metadata.annotations, _annotations(after)
+    # JSON patch cannot add a key to a map that does not exist (RFC 6902, section 4.1).
     if not known:
         yield patches.add(patches.pointer("metadata", "annotations"), desired)
         return

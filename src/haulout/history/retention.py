@@ -57,7 +57,7 @@ class RetentionSettings:
 
 
 class RetentionAction(StrEnum):
-    """What to do with a record."""
+    """What to do with the record of a node that exists or not."""
 
     KEEP = "keep"
     RELEASE = "release"  # remove the owner reference to its Node
@@ -89,6 +89,7 @@ def decide(
             return RetentionDecision(
                 RetentionAction.RELEASE if records.node_owner_indexes(record.metadata) else RetentionAction.KEEP
             )
+        # With retention 0 there is nothing to mark: delete at once.
         is_kept = settings.keep_for > timedelta() and settings.most > 0
         return RetentionDecision(RetentionAction.MARK_DELETED if is_kept else RetentionAction.DELETE)
     if exists and record.node_uid:  # etcd was restored from a backup, or the annotation was edited
@@ -103,6 +104,7 @@ def expires_at(deleted: datetime, settings: RetentionSettings) -> datetime | Non
     """Return when the record of a deleted node expires; None: never."""
     try:
         return deleted + settings.keep_for
+    # `keep_for` of thousands of years means for ever.
     except OverflowError:
         return None
 
@@ -168,7 +170,6 @@ class Retention:
         )
 
     async def run(self) -> None:
-        """Run until cancelled."""
         await self._nodes.wait_synced()
         unsubscribe = self._nodes.subscribe(self._on_node_change)
         self.relist()
@@ -178,11 +179,10 @@ class Retention:
             unsubscribe()
 
     def enqueue(self, node: str) -> None:
-        """Enqueue the record of a node."""
         self._queue.add(node)
 
     def relist(self) -> None:
-        """Enqueue a list of all records."""
+        """Enqueue a list of all records, which finds what happened while nobody watched."""
         self._queue.add(_RELIST_KEY)
 
     def problems(self) -> Iterator[str]:
@@ -193,6 +193,7 @@ class Retention:
     def _on_node_change(self, old: Node | None, new: Node | None) -> None:
         if old is not None and new is None:
             now = self._clock.now()
+            # The time of the event, not of the write: that may be retried for hours.
             self._deleted_at[old.name] = now
             self._queue.add_at(old.name, now + _DELETION_DELAY)
 
@@ -205,6 +206,7 @@ class Retention:
             return None  # `relist` is called when history becomes enabled
         try:
             requeue_at = await (self._relist() if name == _RELIST_KEY else self._reconcile(name))
+        # The successor lists all records, and continues.
         except LeadershipLost:
             return None
         except SINGLE_RECORD_ERRORS:
@@ -241,6 +243,8 @@ class Retention:
             self._deleted_at.pop(name, None)
             return None
         node = self._nodes.get(name)
+        # The cache agrees that the node exists and is the same: no request. In all other cases the API server decides,
+        # since a deletion follows.
         if node is None or not record.is_about(node.uid) or record.node_deleted is not None:
             node = await self._get_from_server(name)
         decision = decide(

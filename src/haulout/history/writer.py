@@ -102,7 +102,6 @@ class HistoryWriter:
 
     @property
     def dropped(self) -> int:
-        """The number of dropped entries."""
         return self._pending.dropped
 
     @property
@@ -121,7 +120,6 @@ class HistoryWriter:
             yield f"the history of node {node} cannot be written: {error}"
 
     async def run(self) -> None:
-        """Write until cancelled."""
         await self._crd_probe.probe_at_start()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._queue.run())
@@ -140,6 +138,7 @@ class HistoryWriter:
         """Append those claims that the node's record does not contain yet."""
         if not claims or self.is_off:
             return
+        # The record will be read anyway, and the read tells whether the claim is needed.
         if self._is_relisted or node.name in self._pending.backlog:
             self.add(node, *claims)
             return
@@ -194,6 +193,7 @@ class HistoryWriter:
         """Write the pending entries of a node; return when to try again. Raise errors that concern this node only."""
         if (retry_at := self._write_backoff.retry_at()) is not None:
             return retry_at
+        # `wait_written` and `flush` run beside the queue. Without the lock, both would append the same entries.
         lock = self._write_locks.setdefault(node, asyncio.Lock())
         try:
             async with lock:
@@ -250,6 +250,7 @@ class HistoryWriter:
             return
         self._write_backoff.failure = None
         log.info("history is written again: %s waiting", format_entries(self._pending.count()))
+        # Their retries were delayed by the common backoff, which is over.
         for name in (*self._pending.backlog, *((_RELIST_KEY,) if self._pending.claims else ())):
             self._queue.add(name)
 
@@ -307,9 +308,8 @@ class HistoryWriter:
         self._is_relisted = True
         for name, new_entries in ends.items():
             if new_entries:
-                self._requeue(
-                    name, summaries[name].node_uid, new_entries, is_first=False
-                )  # appended, because the observed end may be pending already
+                # Appended, because the observed end may be pending already.
+                self._requeue(name, summaries[name].node_uid, new_entries, is_first=False)
         for name, pending in claims.items():
             summary = summaries.get(name)
             known = summary.last_states if summary is not None and summary.node_uid == pending.uid else {}
@@ -346,6 +346,7 @@ class HistoryWriter:
             pending.discard_written(new_entries)
         except _REFUSED:
             for new_entry in new_entries:
+                # One by one: the API server does not say which entry of a patch it refuses.
                 await self._write_one(node, pending.uid, new_entry)
                 pending.discard_written((new_entry,))
         if not pending.all() and self._pending.backlog.get(node) is pending:
