@@ -7,8 +7,8 @@ Controllers find out by discovery which version is served.
 The labels and annotations of the runtime-extension-maintenance-controller are reproduced here exactly: the hub writes
 them, and profiles in workload clusters depend on them.
 
-Metal3 types: BareMetalHosts, which stay powered off while they have a reboot annotation. A host stays off until all
-annotations `reboot.metal3.io/…` are removed. Each belongs to the client that set it.
+A BareMetalHost of Metal3 stays powered off until all its annotations `reboot.metal3.io/…` are removed. Each belongs to
+the client that set it.
 """
 
 from collections.abc import Iterator
@@ -62,7 +62,7 @@ METAL3_MACHINE_KIND = "Metal3Machine"  # the kind of a host's consumer in Cluste
 
 
 class NodeReference(Base, frozen=True):
-    """The node of a Machine."""
+    """The node of a Machine. Set once the machine has joined; the Node may be gone again."""
 
     name: str = ""
 
@@ -75,7 +75,7 @@ class InfrastructureReference(Base, frozen=True):
 
 
 class MachineSpec(Base, frozen=True):
-    """The desired state of a Machine."""
+    """What the owner of a Machine wants, and the provider ID that identifies its instance."""
 
     cluster_name: str = ""
     infrastructure_ref: InfrastructureReference = InfrastructureReference()
@@ -83,7 +83,7 @@ class MachineSpec(Base, frozen=True):
 
 
 class MachineStatus(Base, frozen=True):
-    """The observed state of a Machine."""
+    """What Cluster API reports of a Machine: its phase, and the node that it has become."""
 
     phase: str | None = None
     node_ref: NodeReference | None = None
@@ -140,7 +140,6 @@ class ClusterKey:
     name: str
 
     def __str__(self) -> str:
-        """Return `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
     @property
@@ -150,7 +149,7 @@ class ClusterKey:
 
 
 class ClusterSpec(Base, frozen=True):
-    """The desired state of a Cluster."""
+    """What the user wants of a Cluster; Haulout reads only whether it is paused."""
 
     paused: bool | None = None
 
@@ -185,7 +184,7 @@ class MachineDrainRulePodSelector(Base, frozen=True):
 
 
 class MachineDrainRuleDrainConfig(Base, frozen=True):
-    """How the selected pods are drained."""
+    """How the selected pods are drained, in the words of the API."""
 
     behavior: str = ""  # `Drain`, `Skip` or `WaitCompleted`
     order: int | None = None  # only with `Drain`: lower orders drain first
@@ -234,7 +233,7 @@ def machine_drain_rule_resource(version: str) -> Resource[MachineDrainRule]:
 
 
 class ConsumerReference(Base, frozen=True):
-    """The object that uses a host."""
+    """The object that uses a host: a Metal3Machine, or something of a user."""
 
     kind: str = ""
     name: str = ""
@@ -242,7 +241,7 @@ class ConsumerReference(Base, frozen=True):
 
 
 class BareMetalHostSpec(Base, frozen=True):
-    """The desired state of a host."""
+    """What the consumer of a host wants. Haulout never writes it."""
 
     online: bool = False
     consumer_ref: ConsumerReference | None = None
@@ -250,13 +249,13 @@ class BareMetalHostSpec(Base, frozen=True):
 
 
 class ProvisioningStatus(Base, frozen=True):
-    """The provisioning state of a host."""
+    """How far the provisioning of a host has come: only some states react to reboot annotations."""
 
     state: str = ""
 
 
 class BareMetalHostStatus(Base, frozen=True):
-    """The observed state of a host."""
+    """What Metal3 reports of a host. `powered_on` lags behind the annotations."""
 
     powered_on: bool = False
     operational_status: str = ""
@@ -264,7 +263,7 @@ class BareMetalHostStatus(Base, frozen=True):
 
 
 class BareMetalHost(Object, frozen=True):
-    """A bare-metal host."""
+    """A bare-metal host of Metal3, the infrastructure of a Machine."""
 
     spec: BareMetalHostSpec = BareMetalHostSpec()
     status: BareMetalHostStatus = BareMetalHostStatus()

@@ -15,9 +15,8 @@ from haulout.api.objects import Base, Condition, Object
 from haulout.api.resources import Resource
 
 GROUP, VERSION = "lifecycle.k8s.io", "v1alpha1"
-IMPERATIVE_EVICTION_RESPONDER = (
-    "imperative-eviction.k8s.io/evictor"  # every pod has it: it calls the classic eviction API
-)
+# Every pod has this responder: it calls the classic eviction API.
+IMPERATIVE_EVICTION_RESPONDER = "imperative-eviction.k8s.io/evictor"
 IMPERATIVE_EVICTION_PRIORITY = 100
 HEARTBEAT_TIMEOUT = timedelta(minutes=20)  # after which the next responder becomes active
 
@@ -25,14 +24,14 @@ EVICTED, FAILED = "TargetEvicted", "Failed"  # condition types of both kinds
 
 
 class Intent(StrEnum):
-    """What the requester wants."""
+    """What the requester wants now; it may change its mind until the pod is gone."""
 
     EVICTION = "Eviction"
     WITHDRAWN = "Withdrawn"
 
 
 class Reason(StrEnum):
-    """The reason of a condition."""
+    """The reasons of the conditions of both kinds, as the eviction controller writes them."""
 
     AWAITING = "AwaitingEviction"
     INVALID = "EvictionInvalid"
@@ -45,7 +44,7 @@ class Reason(StrEnum):
 
 
 class ResponderState(StrEnum):
-    """The state of a responder."""
+    """The state of one responder. At most one responder of an Eviction is active."""
 
     INACTIVE = "Inactive"
     ACTIVE = "Active"
@@ -55,7 +54,7 @@ class ResponderState(StrEnum):
 
 
 class PodTarget(Base, frozen=True):
-    """The pod to evict."""
+    """The pod to evict. With the UID, a successor of the same name is not meant."""
 
     name: str = ""
     uid: str = ""
@@ -68,28 +67,28 @@ class Target(Base, frozen=True):
 
 
 class EvictionRequestSpec(Base, frozen=True):
-    """The desired state of a request."""
+    """What one requester wants. Several requesters may have requests for one pod."""
 
     target: Target = Target()
     intent: str = ""
 
 
 class EvictionRequestStatus(Base, frozen=True):
-    """The observed state of a request."""
+    """The controller's answer. `observed_generation` tells for which intent."""
 
     conditions: tuple[Condition, ...] = ()
     observed_generation: int = 0
 
 
 class EvictionRequest(Object, frozen=True):
-    """A request to evict a pod."""
+    """One requester's request to evict a pod."""
 
     spec: EvictionRequestSpec = EvictionRequestSpec()
     status: EvictionRequestStatus = EvictionRequestStatus()
 
 
 class EvictionSpec(Base, frozen=True):
-    """The desired state of an eviction."""
+    """The pod that all requests combined in this Eviction are about."""
 
     target: Target = Target()
 
@@ -112,7 +111,7 @@ class ResponderStatus(Base, frozen=True):
 
 
 class EvictionStatus(Base, frozen=True):
-    """The observed state of an eviction."""
+    """The progress of an Eviction: its conditions, and each responder from both points of view."""
 
     conditions: tuple[Condition, ...] = ()
     target_responders: tuple[TargetResponder, ...] = ()

@@ -19,6 +19,8 @@ ANNOTATION = "haulout.dev/hold"
 HELD = "Held"  # the reason in conditions and events
 _CLAUSE = re.compile(r"\s*(?P<key>until|by|reason)\s*=\s*(?P<value>[^;]*)(?:;|$)", re.IGNORECASE)
 _REASON = re.compile(r"\s*reason\s*=", re.IGNORECASE)
+# People write `haulout.dev/hold: "false"` and expect no hold. To honor that would make a typo release a node; so it
+# holds, and says why.
 _NEGATIONS = ("false", "no", "off", "none", "0")
 _MAX_LENGTH = 200
 _EXPECTED = "expected a time such as 2026-12-01T03:00:00Z"
@@ -26,7 +28,7 @@ _EXPECTED = "expected a time such as 2026-12-01T03:00:00Z"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """The parsed annotation."""
+    """The parsed annotation. Every value is a hold, also an invalid one."""
 
     by: str = ""  # empty: unknown
     reason: str = ""
@@ -85,6 +87,7 @@ def format_annotation(*, reason: str = "", by: str = "", until: datetime | None 
     clauses += [f"by={_single_line(by).replace(';', ',')}"] if by else []
     text = _single_line(reason)
     if _CLAUSE.match(text):
+        # A reason that begins like a clause would be parsed as one.
         text = f"reason={text}"
     return "; ".join([*clauses, text] if text else clauses)
 
@@ -106,6 +109,7 @@ def _parse_instant(text: str) -> tuple[datetime | None, str]:
 
 
 def _single_line(text: str) -> str:
+    # Cut first: an annotation may have 256 KiB, and this runs for every node in every decision.
     line = " ".join(text[: 4 * _MAX_LENGTH].split())
     return line if len(line) <= _MAX_LENGTH else f"{line[: _MAX_LENGTH - 1]}…"
 

@@ -24,7 +24,7 @@ _DIGEST_LENGTH = 16
 
 
 class MachineMaintenancePhase(StrEnum):
-    """The phase of a MachineMaintenance."""
+    """How far the replacement of a Machine has come; only Haulout writes it."""
 
     PLANNED = "Planned"  # its time has not come
     WAITING = "Waiting"  # its time has come, and something blocks it
@@ -36,12 +36,11 @@ class MachineMaintenancePhase(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Return whether the phase is final."""
         return self in (MachineMaintenancePhase.COMPLETED, MachineMaintenancePhase.CANCELLED)
 
 
 class MachineMaintenanceCondition(StrEnum):
-    """The condition types."""
+    """The condition types in the status, with the meanings that kstatus expects of the common ones."""
 
     READY = "Ready"  # nothing blocks the replacement now, or there is nothing to do any more
     ON_TIME = "OnTime"  # the Machine is replaced before the cloud begins
@@ -74,7 +73,7 @@ class MachineMaintenanceSpec(Base, frozen=True, rename=None):
 
 
 class MachineMaintenanceStatus(Base, frozen=True):
-    """The observed state."""
+    """What Haulout reports. The Machine Maintenance Operator had no status."""
 
     phase: str = ""
     message: str = ""
@@ -87,12 +86,11 @@ class MachineMaintenanceStatus(Base, frozen=True):
     conditions: tuple[StatusCondition, ...] = ()
 
     def condition(self, kind: MachineMaintenanceCondition) -> StatusCondition | None:
-        """Return the condition of this type; None if there is none."""
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
 class MachineMaintenance(Object, frozen=True):
-    """A scheduled retirement of an instance."""
+    """A scheduled retirement of an instance, and the replacement of its Machine."""
 
     spec: MachineMaintenanceSpec = MachineMaintenanceSpec()
     status: MachineMaintenanceStatus = MachineMaintenanceStatus()
@@ -110,6 +108,7 @@ MACHINE_MAINTENANCES = Resource(
 
 def object_name(machine: str, event_id: str) -> str:
     """Return the object name for an event. Another event of the same Machine has another name."""
+    # The prefix that all event IDs of EC2 have tells nothing.
     plain = event_id.removeprefix("instance-event-").lower()
     readable = f"{legacy_object_name(machine)}-{plain}"
     if _EVENT_ID.fullmatch(plain) and len(readable) <= _MAX_NAME_LENGTH:
@@ -120,6 +119,7 @@ def object_name(machine: str, event_id: str) -> str:
 
 def legacy_object_name(machine: str) -> str:
     """Return the name that the Machine Maintenance Operator gives to its only object for a Machine."""
+    # One name per Machine is why that operator could not handle a second event of the same Machine.
     return f"mm-{machine}"
 
 

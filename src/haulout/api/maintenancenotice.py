@@ -7,7 +7,7 @@ check `maintenancenotice`.
 The spec belongs to the source of the notice; Haulout writes the status. The schema is `maintenancenotices.yaml` in this
 package.
 
-The phase of a notice at an instant, and when it changes by itself. Pure.
+`phase_at` returns the phase of a notice at an instant, and when it changes by itself:
 
     found = phase_at(notice.spec, now=now, lead=timedelta(minutes=15))
     found.phase, found.message, found.until
@@ -16,7 +16,7 @@ If a source reports progress (it sets `stage`), only the source decides that a m
 clock. Otherwise `start` and `end` decide. A scheduled maintenance without any report until its end is missed: it was
 dropped, or the source no longer reports.
 
-Early starts: records on a notice that its source was asked to begin early, because the node is empty.
+An early start is a record on a notice that its source was asked to begin early, because the node is empty:
 
     record = early_start_of(notice)           # None: the source was not asked
 
@@ -48,7 +48,7 @@ EARLY_START_ANNOTATION = "haulout.dev/early-start"
 
 
 class MaintenanceKind(StrEnum):
-    """What will happen to the machine."""
+    """What will happen to the machine, in words that cover all clouds."""
 
     REBOOT = "Reboot"
     STOP = "Stop"
@@ -72,7 +72,7 @@ class NoticeStage(StrEnum):
 
 
 class NoticePhase(StrEnum):
-    """The phase of a notice."""
+    """The phase of a notice, derived from the stage that its source reports, or from time."""
 
     PLANNED = "Planned"
     DUE = "Due"  # it may begin so soon that the node should be drained
@@ -83,12 +83,11 @@ class NoticePhase(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """Return whether the phase is final."""
         return self in (NoticePhase.COMPLETED, NoticePhase.CANCELLED, NoticePhase.MISSED)
 
 
 class NoticeCondition(StrEnum):
-    """The condition types."""
+    """The condition types in the status, with the meanings that kstatus expects of the common ones."""
 
     NODE_FOUND = "NodeFound"
     ON_TIME = "OnTime"  # the node will be drained before the start
@@ -101,7 +100,7 @@ class NoticeCondition(StrEnum):
 
 
 class MaintenanceNoticeSpec(Base, frozen=True):
-    """What the source announced."""
+    """What the source announced. Haulout writes it only on behalf of a source."""
 
     node_name: str = ""
     provider_id: str = msgspec.field(name="providerID", default="")
@@ -120,7 +119,7 @@ class MaintenanceNoticeSpec(Base, frozen=True):
 
 
 class NoticeHistoryEntry(Base, frozen=True):
-    """An entry in the history of a notice."""
+    """An entry in the history of a notice: who did or reported what."""
 
     time: datetime | None = None
     who: str = ""
@@ -136,7 +135,7 @@ class Reschedule(Base, frozen=True):
 
 
 class MaintenanceNoticeStatus(Base, frozen=True):
-    """The observed state."""
+    """What Haulout makes of the notice: the affected node, its phase, and the drain."""
 
     phase: str = ""
     node_name: str = ""  # the affected node once it is known; kept after the node's deletion
@@ -153,7 +152,6 @@ class MaintenanceNoticeStatus(Base, frozen=True):
     history: tuple[NoticeHistoryEntry, ...] = ()
 
     def condition(self, kind: NoticeCondition) -> StatusCondition | None:
-        """Return the condition of this type; None if there is none."""
         return next((condition for condition in self.conditions if condition.type == kind), None)
 
 
@@ -194,6 +192,7 @@ class MaintenanceNotice(Object, frozen=True):
         A new machine may get the name of a deleted one, so known machine keys must match.
         """
         noticed_machine, node_machine = self.machine_key, machine_key(node.spec.provider_id)
+        # In doubt it is about this node: an unnecessary drain does less harm than a reboot under running pods.
         return not noticed_machine or not node_machine or noticed_machine == node_machine
 
 
@@ -207,6 +206,7 @@ def object_name(source: str, notice_id: str) -> str:
     readable = f"{source}-{notice_id}"
     if _NAME.fullmatch(readable):
         return readable
+    # IDs of clouds may contain slashes, colons and upper case, which object names may not.
     digest = hashlib.sha256(notice_id.encode()).hexdigest()[:_DIGEST_LENGTH]
     return "-".join(filter(None, (source, _readable(notice_id), digest)))
 
@@ -332,8 +332,10 @@ def early_start_of(notice: MaintenanceNotice) -> EarlyStart | None:
         return None
     try:
         found = msgspec.json.decode(annotation, type=EarlyStart)
+    # Anybody may have edited the annotation, so decoding may fail in every way.
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
+    # The answer was about one start. After a reschedule, the source has to be asked again.
     return found if found.start == notice.spec.start else None
 
 

@@ -36,6 +36,7 @@ from haulout.api.resources import NODES, Resource
 LAST_STATES_ANNOTATION = "haulout.dev/standing"
 NODE_UID_ANNOTATION = "haulout.dev/node-uid"  # UID of the node that the newest entries are about
 NODE_DELETED_ANNOTATION = "haulout.dev/node-deleted"  # when that node was deleted; absent while it exists
+# etcd refuses objects above 1.5 MiB, but each append rewrites the whole record there: small records keep that cheap.
 MAX_ENTRIES = 100
 MAX_BYTES = 32 * 1024  # of all entries together, as JSON
 MAX_DIGESTS = 250  # digests of dropped entries
@@ -100,7 +101,7 @@ class LastState(Base, frozen=True):
 
 
 class MaintenanceRecord(Object, frozen=True):
-    """The maintenance history of a node."""
+    """The maintenance history of a node. It outlives the node, whose name it has."""
 
     total: int = 0  # the number of entries ever added
     entries: tuple[Entry, ...] = ()
@@ -142,10 +143,8 @@ class NewEntry:
     entry: Entry
     initial_state: str = ""  # the assumed state of an object without entries
     is_state_claim: bool = False
-    created_at: datetime | None = (
-        # Creation time of the object. Older versions recorded no `instance`; this time distinguishes objects then.
-        None
-    )
+    # Creation time of the object. Older versions recorded no `instance`; this time distinguishes objects then.
+    created_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +233,8 @@ def is_uid_of_earlier_node(content: RecordContent, uid: str) -> bool:
 
 def add_entries(content: RecordContent, new_entries: Iterable[NewEntry]) -> RecordContent:
     """Return the content with these entries added in their order; the same object if it has all of them already."""
+    # Digests of dropped entries, too: a successor repeats what its predecessor wrote, and must not bring old entries
+    # back.
     known = {*content.past, *map(digest, content.entries)}
     last_states = dict(content.last_states)
     new: list[Entry] = []
@@ -270,6 +271,8 @@ def _ends_with_gap(content: RecordContent, new: Sequence[Entry]) -> bool:
 
 def digest(entry: Entry) -> str:
     """Return a short hash of the identity of an entry."""
+    # 48 bits: with 350 entries and digests per record, a collision is practically impossible, and it would only hide
+    # one entry.
     return hashlib.sha256(msgspec.json.encode(entry.key)).hexdigest()[:12]
 
 
@@ -315,6 +318,7 @@ def newest_entries(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     size = 0
     for entry in reversed(entries):
         size += len(msgspec.json.encode(entry)) + 1
+        # `kept`: an entry that is too large alone is better than an empty history.
         if kept and (len(kept) >= MAX_ENTRIES or size > MAX_BYTES):
             break
         kept.append(entry)

@@ -17,14 +17,14 @@ from haulout.api.objects import Base, Object, ObjectMeta, RawObject, StatusCondi
 from haulout.api.resources import Resource
 from haulout.api.workloads import WorkloadBefore
 
+# The Node Maintenance Operator's finalizer: after a switch, either operator can complete the deletion of an object.
 FINALIZER = "foregroundDeleteNodeMaintenance"
-NO_OBSERVED_GENERATION = (
-    -1
-)  # The observedGeneration of a status without content yet: kstatus then reports the object as in progress.
+# The observedGeneration of a status without content yet: kstatus then reports the object as in progress.
+NO_OBSERVED_GENERATION = -1
 
 
 class NodeMaintenancePhase(StrEnum):
-    """The phase of a NodeMaintenance."""
+    """The phase of a NodeMaintenance, with the values of the Node Maintenance Operator."""
 
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"  # the node is drained, and stays cordoned until the object is deleted
@@ -32,7 +32,7 @@ class NodeMaintenancePhase(StrEnum):
 
 
 class NodeMaintenanceConditionType(StrEnum):
-    """The condition types."""
+    """The condition types in the status. The Node Maintenance Operator has none of them."""
 
     LEASED = "Leased"
     CORDONED = "Cordoned"
@@ -52,7 +52,7 @@ class RecoverySpec(Base, frozen=True):
 
 
 class NodeMaintenanceSpec(Base, frozen=True):
-    """The desired state."""
+    """What the user wants. The webhook rejects a change of `node_name`."""
 
     node_name: str = ""
     reason: str = ""
@@ -61,7 +61,7 @@ class NodeMaintenanceSpec(Base, frozen=True):
 
 
 class PodReference(Base, frozen=True):
-    """A reference to a pod."""
+    """A pod by namespace and name; it may be gone by the time somebody reads this."""
 
     namespace: str = ""
     name: str = ""
@@ -144,7 +144,6 @@ class NodeMaintenanceStatus(Base, frozen=True):
     recovery: RecoveryStatus | None = None
 
     def condition(self, condition_type: NodeMaintenanceConditionType) -> StatusCondition | None:
-        """Return the condition of this type; None if there is none."""
         return next((condition for condition in self.conditions if condition.type == condition_type), None)
 
 
@@ -157,7 +156,7 @@ class ManagedFields(Base, frozen=True):
 
 
 class NodeMaintenanceMetadata(ObjectMeta, frozen=True):
-    """Object metadata with managed fields."""
+    """Object metadata with managed fields, which tell who created and changed the object."""
 
     managed_fields: tuple[ManagedFields, ...] = ()
 
@@ -175,7 +174,6 @@ class NodeMaintenance(Object, frozen=True):
 
     @property
     def is_being_deleted(self) -> bool:
-        """Return whether the object was deleted and waits for its finalizers."""
         return self.metadata.deletion_timestamp is not None
 
 

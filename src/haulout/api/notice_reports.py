@@ -27,7 +27,7 @@ _STAGE_ORDER = {stage: number for number, stage in enumerate(("", *NoticeStage))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenancePlan:
-    """The plan of a maintenance."""
+    """What a source plans for a maintenance. A newer plan replaces it as a whole."""
 
     kind: MaintenanceKind = MaintenanceKind.UNKNOWN
     reason: str = ""
@@ -55,16 +55,17 @@ class NoticeReport:
 
     @property
     def name(self) -> str:
-        """The name of the MaintenanceNotice."""
+        """The name of the MaintenanceNotice, the same for all reports about this maintenance."""
         return object_name(self.source, self.notice_id)
 
 
 def merge_report(spec: MaintenanceNoticeSpec, report: NoticeReport) -> MaintenanceNoticeSpec:
-    """Return the spec after this report."""
+    """Return the spec after this report. It does not matter whether the report was merged before."""
     identified = msgspec.structs.replace(
         spec,
         source=report.source,
         notice_id=report.notice_id,
+        # A maximum, so that the order of reports does not matter; an empty value is less than any other.
         provider_id=max(spec.provider_id, report.provider_id),
         node_name=max(spec.node_name, report.node_name),
         machine_name=max(spec.machine_name, report.machine_name),

@@ -1,11 +1,9 @@
 """The events of Haulout's objects that can be notified: the names in section `notifications` of the configuration.
 
-Pure.
-
 An event is derived from the object itself, so that every process derives the same: `key` distinguishes occurrences, and
 is written to the object before a message is sent. `haulout.controllers.nodemaintenance.notification` and
-`haulout.controllers.notices.events` derive events; `haulout.controllers.profiles.notify.object_notifier`
-decides which of them are sent.
+`haulout.controllers.notices.events` derive events; `haulout.controllers.profiles.notify.object_notifier` decides which
+of them are sent. This module does no I/O.
 """
 
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from enum import StrEnum
 
 
 class EventName(StrEnum):
-    """The events that can be notified."""
+    """The events that can be notified. The values are names in users' configurations, so they never change."""
 
     NODE_MAINTENANCE_STARTED = "NodeMaintenanceStarted"
     NODE_MAINTENANCE_BLOCKED = "NodeMaintenanceBlocked"
@@ -26,7 +24,7 @@ class EventName(StrEnum):
 
     @property
     def state(self) -> str:
-        """The state in the name: `Blocked`."""
+        """The state in the name, for templates: `Blocked` of `NodeMaintenanceBlocked`."""
         return self.removeprefix("NodeMaintenance").removeprefix("Notice")
 
 

@@ -7,9 +7,9 @@ All structs are frozen, have tuples instead of lists, and are not tracked by the
 and a collection that visits a million of them would block the event loop for seconds. To read further fields, decode
 into `RawObject` (`PODS.with_model(RawObject)`) or into a struct of your own.
 
-Machine keys: one key for all notations of a cloud machine's provider ID. Clouds, their controllers and Cluster API
-write the ID of a machine in different ways: `oci://ocid1.instance…` and `ocid1.instance…`, `aws:///eu-west-1a/i-0abc`
-and `i-0abc`. Two notations of the same machine have the same key.
+`machine_key` returns one key for all notations of a cloud machine's provider ID. Clouds, their controllers and Cluster
+API write the ID of a machine in different ways: `oci://ocid1.instance…` and `ocid1.instance…`,
+`aws:///eu-west-1a/i-0abc` and `i-0abc`. Two notations of the same machine have the same key.
 """
 
 import re
@@ -22,6 +22,8 @@ RawObject = dict[str, Any]
 T = TypeVar("T")
 
 _SCHEME = re.compile(r"(?P<scheme>[a-z0-9][-+.a-z0-9]*)://(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+# Their provider IDs begin with a zone or region (`aws:///eu-west-1a/i-0abc`), which the cloud's own ID lacks. The last
+# part is unique alone.
 _LAST_PART_ONLY = ("aws", "openstack")
 
 
@@ -40,7 +42,7 @@ class OwnerReference(Base, frozen=True):
 
 
 class ObjectMeta(Base, frozen=True):
-    """The metadata of an object."""
+    """The metadata of an object, with the fields that preconditions and ownership need."""
 
     name: str = ""
     namespace: str = ""
@@ -57,7 +59,7 @@ class ObjectMeta(Base, frozen=True):
 
 
 class Object(Base, frozen=True):
-    """Any object, with its metadata only."""
+    """Any object, with its metadata only. Kinds extend it with the fields that they need."""
 
     metadata: ObjectMeta = ObjectMeta()
 
@@ -100,13 +102,13 @@ class Condition(Base, frozen=True):
 
 
 class StatusCondition(Condition, frozen=True):
-    """A condition with its observedGeneration."""
+    """A condition with its observedGeneration, as Haulout's own kinds have it."""
 
     observed_generation: int = 0
 
 
 class Taint(Base, frozen=True):
-    """A taint of a node."""
+    """A taint of a node. Key and effect identify it; the value does not."""
 
     key: str = ""
     value: str = ""
@@ -115,7 +117,7 @@ class Taint(Base, frozen=True):
 
 
 class NodeSpec(Base, frozen=True):
-    """The desired state of a node."""
+    """What decides whether pods are scheduled to a node, and the ID of its machine."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
@@ -123,20 +125,20 @@ class NodeSpec(Base, frozen=True):
 
 
 class NodeSystemInfo(Base, frozen=True):
-    """The versions of a node's software."""
+    """The versions of a node's software, as its kubelet reports them."""
 
     kubelet_version: str = ""
 
 
 class NodeAddress(Base, frozen=True):
-    """An address of a node."""
+    """An address of a node, such as its InternalIP or Hostname."""
 
     type: str = ""
     address: str = ""
 
 
 class NodeStatus(Base, frozen=True):
-    """The observed state of a node."""
+    """What the kubelet and the node lifecycle controller report of a node."""
 
     addresses: tuple[NodeAddress, ...] = ()
     conditions: tuple[Condition, ...] = ()
@@ -145,7 +147,7 @@ class NodeStatus(Base, frozen=True):
 
 
 class Node(Object, frozen=True):
-    """A node."""
+    """A node: a machine of the cluster with its kubelet."""
 
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -172,25 +174,26 @@ class EvictionResponder(Base, frozen=True):
 
 
 class PodSpec(Base, frozen=True):
-    """The desired state of a pod."""
+    """What decides where and how a pod runs, and how it can be evicted."""
 
     node_name: str = ""
     priority: int = 0
     volumes: tuple[Volume, ...] = ()
+    # The default of the API (DefaultTerminationGracePeriodSeconds).
     termination_grace_period_seconds: int = 30
     eviction_responders: tuple[EvictionResponder, ...] = ()
     scheduling_group: RawObject | None = None  # set for pods that are scheduled together
 
 
 class PodStatus(Base, frozen=True):
-    """The observed state of a pod."""
+    """What the kubelet reports of a pod: its phase and whether it is ready."""
 
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
 
 
 class Pod(Object, frozen=True):
-    """A pod."""
+    """A pod, with the fields that a drain needs to decide about it."""
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
@@ -207,7 +210,7 @@ class LeaseSpec(Base, frozen=True):
 
 
 class Lease(Object, frozen=True):
-    """A lease in coordination.k8s.io."""
+    """A lease in coordination.k8s.io: for leader election, and for medik8s' node locks."""
 
     spec: LeaseSpec = LeaseSpec()
 
@@ -219,7 +222,7 @@ class Secret(Object, frozen=True):
 
 
 class ListMeta(Base, frozen=True):
-    """The metadata of a list."""
+    """The metadata of a list: the version from which to watch, and how to continue."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
@@ -258,7 +261,7 @@ class UndecodableObject(Object, frozen=True):
 
 
 class StatusCause(Base, frozen=True):
-    """A cause in a Status."""
+    """One of the causes in a Status, such as `DisruptionBudget` of a refused eviction."""
 
     reason: str = ""
     message: str = ""
@@ -266,7 +269,7 @@ class StatusCause(Base, frozen=True):
 
 
 class StatusDetails(Base, frozen=True):
-    """The details of a Status."""
+    """The details of a Status. The causes are what programs can rely on; messages change."""
 
     name: str = ""
     kind: str = ""
@@ -286,7 +289,7 @@ class Status(Base, frozen=True):
 
 
 class VersionInfo(Base, frozen=True):
-    """The version of a server."""
+    """The version of a server, as /version returns it. Providers append suffixes to `minor`."""
 
     major: str = ""
     minor: str = ""

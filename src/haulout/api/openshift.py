@@ -36,20 +36,20 @@ class LifecycleHooks(Base, frozen=True):
 
 
 class NodeReference(Base, frozen=True):
-    """The node of a Machine."""
+    """The node of a Machine. Set once the instance has joined; the Node may be gone again."""
 
     name: str = ""
 
 
 class MachineSpec(Base, frozen=True):
-    """The desired state of a Machine."""
+    """The instance of a Machine, and the hooks that delay its deletion."""
 
     provider_id: str | None = msgspec.field(name="providerID", default=None)
     lifecycle_hooks: LifecycleHooks = LifecycleHooks()
 
 
 class MachineStatus(Base, frozen=True):
-    """The observed state of a Machine."""
+    """What the Machine API reports of a Machine: its phase, its node, and why it hangs."""
 
     phase: str | None = None
     node_ref: NodeReference | None = None
@@ -78,21 +78,20 @@ class Machine(Object, frozen=True):
 
     @property
     def is_control_plane(self) -> bool:
-        """Return whether it is a control plane Machine."""
         owner = self.controller_owner
         is_owned_by_control_plane_set = owner is not None and owner.kind == CONTROL_PLANE_MACHINE_SETS.kind
         return is_owned_by_control_plane_set or self.metadata.labels.get(ROLE) in CONTROL_PLANE_ROLES
 
 
 class MachineSetSpec(Base, frozen=True):
-    """The desired state of a MachineSet."""
+    """How many Machines a set keeps, and whether a ControlPlaneMachineSet acts at all."""
 
     replicas: int | None = None
     state: str = ""  # of a ControlPlaneMachineSet: Active or Inactive
 
 
 class MachineSetStatus(Base, frozen=True):
-    """The observed state of a MachineSet."""
+    """For which generation of the set its controller has acted."""
 
     observed_generation: int = 0
 
@@ -105,7 +104,7 @@ class MachineSet(Object, frozen=True):
 
     @property
     def replicas(self) -> int:
-        """The desired number of Machines."""
+        """The desired number of Machines; 1 if it is absent, as the API's default."""
         return 1 if self.spec.replicas is None else self.spec.replicas
 
 

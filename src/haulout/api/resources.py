@@ -1,6 +1,6 @@
 """Resources: group, version and name of an API resource, and the type as which it is decoded.
 
-Loads the CustomResourceDefinitions that a package contains as YAML files.
+`load_crd` loads a CustomResourceDefinition that a package contains as a YAML file.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Resource(Generic[T]):
     model: type[T]
 
     def __str__(self) -> str:
-        """Return `leases.coordination.k8s.io`, as kubectl does."""
+        """Return the name that kubectl and RBAC messages use: `leases.coordination.k8s.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property

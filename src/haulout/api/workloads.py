@@ -21,6 +21,7 @@ from haulout.errors import HauloutError
 
 WORKLOADS_ANNOTATION = "haulout.dev/workloads-before"
 MAX_BYTES = 64 * 1024  # of a record; Kubernetes allows 256 KiB for all annotations of an object
+# Among some hundreds of pods a collision of 32 bits is negligible. It would only end the wait for one workload early.
 _HASH_BYTES = 4
 
 
@@ -37,7 +38,7 @@ class _Status(Base, frozen=True):
 
 
 class ScaledWorkload(Object, frozen=True):
-    """A workload with replicas."""
+    """A Deployment, ReplicaSet or StatefulSet, reduced to its numbers of replicas."""
 
     spec: _Spec = _Spec()
     status: _Status = _Status()
@@ -173,6 +174,7 @@ def decode_annotation(node: Node) -> WorkloadRecord | None:
     text = node.metadata.annotations.get(WORKLOADS_ANNOTATION)
     if text is None:
         return None
+    # Before decoding: anybody who may edit nodes can write the annotation.
     if len(text) > MAX_BYTES:
         raise _invalid_record(node, f"it has {len(text)} characters, expected at most {MAX_BYTES}")
     try:
@@ -182,6 +184,7 @@ def decode_annotation(node: Node) -> WorkloadRecord | None:
     unknown_kind = next((workload.kind for workload in found.workloads if workload.kind not in WORKLOAD_KINDS), None)
     if unknown_kind is not None:
         raise _invalid_record(node, f"kind is {unknown_kind!r:.60}, expected one of {', '.join(WORKLOAD_KINDS)}")
+    # An annotation that is incomplete would end the wait too early for the omitted ones.
     if found.omitted:
         raise _invalid_record(node, f"it omits {found.omitted} workloads that did not fit")
     return found
