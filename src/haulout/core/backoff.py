@@ -32,6 +32,7 @@ class Backoff:
 
     def delay(self, attempt: int, random: Random) -> timedelta:
         """Return how long to wait after `attempt` consecutive failures. Values below one count as one."""
+        # Not full jitter (a delay from zero): an immediate retry after a failure is what the backoff must prevent.
         return self._delay_without_jitter(max(attempt, 1)) * (1 - self.jitter * random.random())
 
     def _delay_without_jitter(self, attempt: int) -> timedelta:

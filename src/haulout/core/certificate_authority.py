@@ -18,7 +18,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from haulout.core.clock import RealClock
 from haulout.core.key_pair import CLOCK_SKEW, LIFETIME, KeyPair
 
-_MAX_COMMON_NAME = 64  # of X.520; clients no longer compare it with the host
+# ub-common-name in RFC 5280, appendix A.1. Clients compare only the alternative names with the host.
+_MAX_COMMON_NAME = 64
 
 
 class CertificateAuthority:
@@ -40,6 +41,7 @@ class CertificateAuthority:
         )
         certificate = (
             self._builder(self._name, key=self._key.public_key(), not_before=not_before, not_after=not_after)
+            # path_length=0: nothing that it issues can be an authority itself.
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
             .sign(self._key, hashes.SHA256())

@@ -10,8 +10,8 @@ All code that reads the time or waits takes a `Clock`; lint forbids `datetime.no
 All waiting goes through the running event loop, so `asyncio.timeout` and the clock agree. Simulated time is therefore a
 property of the event loop (the sandbox has one), not a second implementation of all code that waits.
 
-Real-time durations: for timers that concern people and networks, even if the cluster's time runs faster. A sandbox may
-run sixty times faster, and so do its timers. People do not read faster, and networks are not faster.
+`real_time` is for timers that concern people and networks, even if the cluster's time runs faster. A sandbox may run
+sixty times faster, and so do its timers. People do not read faster, and networks are not faster.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-# The wall clock may be set during a wait for an instant: a long wait checks it this often.
+# The wall clock may be set during a wait for an instant, and no event tells that. So a long wait checks it this often.
 _RECHECK_INTERVAL = timedelta(minutes=1)
 SET_BACK_TOLERANCE = timedelta(seconds=5)  # smaller steps are ignored as normal corrections
 
 
 class Clock(Protocol):
-    """Reads the time and waits."""
+    """Reads the time and waits. All waiting code takes one, so that tests need not wait."""
 
     def now(self) -> datetime:
         """Return the wall time, aware and in UTC."""
@@ -111,10 +111,9 @@ def wall_clock_offset(clock: Clock) -> float:
 
 
 class RealClock:
-    """The clock of this machine."""
+    """The clock of this machine. No other code reads it."""
 
     def now(self) -> datetime:
-        """Return the wall time, aware and in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
@@ -131,6 +130,8 @@ class RealClock:
         return Alarm(self, instant, callback, recheck_interval=_RECHECK_INTERVAL, on_set_back=on_set_back)
 
 
+# Linux only. Its CLOCK_MONOTONIC, which `time.monotonic` reads, stops while the machine is suspended
+# (clock_gettime(2)). A lease held before a suspend would look fresh after it.
 if hasattr(time, "CLOCK_BOOTTIME"):
 
     def _since_boot() -> float:

@@ -68,6 +68,7 @@ async def run_in_thread(function: Callable[[], T], *, name: str) -> T:
     future: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
+        # The caller was cancelled. The thread cannot be stopped, and its result is of no use.
         if future.done():
             return
         if error is not None:
@@ -89,7 +90,7 @@ async def run_in_thread(function: Callable[[], T], *, name: str) -> T:
 
 
 class ResponseTooLarge(OSError):
-    """A response exceeds its limit."""
+    """A response exceeds its limit. It is an OSError, so that SDKs handle it like a lost connection."""
 
 
 class ResponseTooSlow(ResponseTooLarge):
@@ -99,6 +100,7 @@ class ResponseTooSlow(ResponseTooLarge):
 def limit_error_of(error: BaseException | None) -> ResponseTooLarge | None:
     """Return the `ResponseTooLarge` in the causes of an error; None if there is none."""
     while error is not None and not isinstance(error, ResponseTooLarge):
+        # SDKs wrap errors, some without `from`: then only the context is set.
         error = error.__cause__ or error.__context__
     return error
 
@@ -117,6 +119,7 @@ def limit_requests(adapters: Any, connection: Any) -> None:
     For SDKs that create sessions internally, as the signers of OCI do.
     """
     adapter = adapters.HTTPAdapter
+    # The class is patched once, however many event sources use the SDK.
     if not getattr(adapter, _LIMITED_MARKER, False):
         setattr(adapter, _LIMITED_MARKER, True)
         build = adapter.build_response

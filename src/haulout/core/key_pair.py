@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 LIFETIME = timedelta(days=365)
-CLOCK_SKEW = timedelta(minutes=5)
+CLOCK_SKEW = timedelta(minutes=5)  # a certificate is valid this long before now, for clients whose clock is behind
 
 
 class KeyPair(NamedTuple):

@@ -15,7 +15,7 @@ ReadChunk = Callable[[], Awaitable[bytes]]
 
 
 class BodyTooLarge(Exception):
-    """A body exceeds its limit."""
+    """A body exceeds its limit. What was read of it is discarded."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"the answer is longer than {limit} bytes")
@@ -56,6 +56,8 @@ class QuotaReader:
 
     async def read(self) -> bytes:
         """Return the next chunk. Raise `LimitExceeded` if other reads need the buffered bytes."""
+        # Nothing is buffered, so an eviction could free nothing. To enter the scope for each chunk costs more than the
+        # read.
         if not self._share.size:
             return await self._read()
         async with self._scope:
@@ -66,7 +68,6 @@ class QuotaReader:
         self._share.resize(length, doing=self._doing)
 
     def close(self) -> None:
-        """Release the share of the quota."""
         self._quota.release(self._share)
 
 

@@ -1,6 +1,6 @@
 """The memory of this process: quotas, the limit of its container, and garbage collection.
 
-A memory quota that several holders share: when it is exceeded, the largest holder is evicted first.
+Several holders share a `MemoryQuota`. When it is exceeded, the largest holder is evicted first:
 
     quota = MemoryQuota(100 << 20, description="the caches of all workload clusters", clock=clock)
     with quota.share(evict) as share:
@@ -12,12 +12,12 @@ raises `LimitExceeded` if the caller itself is the largest holder.
 An evicted share must not evict a smaller one when it returns, or both would alternate. So for `_PROBATION` after its
 last eviction, a share counts with its size at that time, and it may return only if a tenth of the limit stays free.
 
-The memory limit of this process's container, from its cgroup: version 1 or 2. A cgroup may use no more than any of its
-ancestors, so the smallest limit on the path to the root counts. In a container, the root of the cgroup file system is
-the container's own cgroup, or the path in `/proc/self/cgroup` does not exist. In both cases the limit of the root
-counts.
+`memory_limit` returns the limit of this process's container, from its cgroup: version 1 or 2. A cgroup may use no more
+than any of its ancestors, so the smallest limit on the path to the root counts. In a container, the root of the cgroup
+file system is the container's own cgroup, or the path in `/proc/self/cgroup` does not exist. In both cases the limit of
+the root counts.
 
-Thresholds of Python's cyclic garbage collector.
+`gc_thresholds` sets the thresholds of Python's cyclic garbage collector.
 """
 
 import asyncio
@@ -38,18 +38,16 @@ _PROBATION: Final = timedelta(minutes=10).total_seconds()
 
 _UNLIMITED: Final = 1 << 60  # version 1 has a huge number where there is no limit
 
+# After how many new objects the young are collected, after how many of these collections the middle-aged, and so on.
 GcThresholds = tuple[int, int, int]
 
-LONG_RUNNING: GcThresholds = (
-    10_000,
-    10,
-    10,
-)  # includes the oldest generation: cycles left by connections must not accumulate over weeks
+# Includes the oldest generation: cycles left by connections must not accumulate over weeks.
+LONG_RUNNING: GcThresholds = (10_000, 10, 10)
 SHORT_LIVED: GcThresholds = (50_000, 20, 100)  # for processes without connections that end within an hour
 
 
 class MemoryShare:
-    """The share of one holder."""
+    """The share of one holder. Only the quota and its holder use it."""
 
     __slots__ = ("_evicted_size", "_evicted_until", "_quota", "doing", "evict", "is_returning", "size")
 
@@ -116,6 +114,7 @@ class MemoryQuota:
         self.used += growth
         share.size = size
         limit = self.limit * 9 // 10 if share.is_returning else self.limit
+        # A holder that shrinks is never evicted, even if the quota is exceeded at that moment.
         if growth <= 0 or self.used <= limit:
             return
         now = self._clock.monotonic()
@@ -143,6 +142,8 @@ class InterruptScope:
         """Raise `error` in the body of the context. It has no effect outside of the context."""
         if self._scope is not None and self._error is None:
             self._error = error
+            # A timeout that is due now ends the body wherever it waits. `asyncio.timeout` tells it apart from a
+            # cancellation of the task, which must stay one.
             self._scope.reschedule(asyncio.get_running_loop().time())
 
     async def __aenter__(self) -> None:
@@ -182,6 +183,7 @@ def _limits(line: str, root: Path) -> Iterator[int]:
     _, controllers, path = (*line.split(":", 2), "", "")[:3]
     folders: tuple[Path, ...]
     if controllers == "":
+        # `unified` is where systemd mounts version 2 beside version 1 (hybrid mode).
         folders, name = (root, root / "unified"), "memory.max"
     elif "memory" in controllers.split(","):
         folders, name = (root / "memory",), "memory.limit_in_bytes"
@@ -201,9 +203,6 @@ def _number(file: Path) -> int | None:
     except OSError:
         return None
     return int(text) if text.isascii() and text.isdigit() else None
-
-
-"""After how many new objects, collections of the young, and collections of the middle-aged."""
 
 
 @contextmanager

@@ -9,7 +9,7 @@ A metric is declared once, as a constant next to the code that records it. `tool
 declarations for the reference, the alerts and the dashboards. To record a value takes less than a microsecond. Label
 values may come from outside, so a metric has at most `max_series` series; all further label values share one.
 
-The recent median and maximum of a value, in constant memory.
+`RecentValues` is the recent median and maximum of a value, in constant memory:
 
     lag = RecentValues()
     lag.record(0.02, at=clock.monotonic())
@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 OVERFLOW_LABEL = "others"  # label value of all series beyond the maximum
+# For durations that should be short, such as the wait for a worker.
 SECONDS_BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0)
 
 Labels = tuple[str, ...]
@@ -34,11 +35,9 @@ Labels = tuple[str, ...]
 _ROTATION_SECONDS = 150.0  # the maximum covers one to two of these periods
 _MAX_SAMPLES = 50
 
-"""Buckets for what should be quick."""
-
 
 class MetricKind(StrEnum):
-    """The type of a metric."""
+    """The type of a metric, as the line `# TYPE` of the exposition format names it."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -68,7 +67,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sample of the exposition format."""
+    """One line of the exposition format: a name, labels and a number."""
 
     name: str
     labels: tuple[tuple[str, str], ...]
@@ -88,6 +87,7 @@ class MetricVec:
         """Add to the value with these label values."""
         values = self.values
         if labels not in values:
+            # Only for new labels: this runs for each API request.
             labels = _limit_series(labels, values, self.metric)
             values.setdefault(labels, 0)
         values[labels] += amount
@@ -121,7 +121,6 @@ class Histogram:
         self._buckets = metric.buckets
 
     def observe(self, number: float, *labels: str) -> None:
-        """Record an observation."""
         series = self.values.get(labels) or self._new(labels)
         series.counts[bisect_left(self._buckets, number)] += 1
         series.total += number

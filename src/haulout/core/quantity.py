@@ -26,7 +26,7 @@ _BINARY_SUFFIXES = {exponent: suffix for suffix, exponent in _BINARY.items()}
 
 
 class Format(Enum):
-    """The suffix format of a quantity."""
+    """The suffix format of a quantity; it survives parsing and arithmetic."""
 
     DECIMAL_SI = "k, M, G"
     BINARY_SI = "Ki, Mi, Gi"
@@ -59,6 +59,7 @@ class Quantity:
         return self.nano < other.nano
 
     def __add__(self, other: "Quantity") -> "Quantity":
+        # As Quantity.Add upstream: zero takes over the format of the other.
         return Quantity(self.nano + other.nano, self.format if self.nano else other.format)
 
     def __sub__(self, other: "Quantity") -> "Quantity":
@@ -86,7 +87,7 @@ class Quantity:
 
 
 def parse(text: str) -> Quantity:
-    """Parse a quantity. Raise ValueError."""
+    """Parse a quantity as the API server does. Raise ValueError if it is invalid."""
     match = _SHAPE.fullmatch(text)
     if not text or match is None:
         raise ValueError(f"the quantity {text!r} is not a number with a suffix such as m, k, M, Ki, Mi or e3")
@@ -114,6 +115,7 @@ def _parse_suffix(text: str, suffix: str) -> tuple[Format, int]:
 
 def _scale(digits: int, exponent: int) -> int:
     """Return `digits` times ten to the `exponent`, rounded up."""
+    # A result below one billionth: to compute the power would take long for `1e-99999999`.
     if -exponent > len(str(digits)):
         return 1 if digits else 0
     power: int = 10 ** abs(exponent)

@@ -11,14 +11,14 @@ texts come from other programs. In doubt it hides: a hidden word costs a questio
 Known values are redacted wherever they occur, but short ones never inside another word. No pattern may scan a long run
 of characters and then fail, because the next attempt would scan the run again.
 
-Secrets that follow their name are `password=…`, `"token": "…"`, `--password …`, `curl -u name:…` and
+`redact` finds secrets that follow their name: `password=…`, `"token": "…"`, `--password …`, `curl -u name:…` and
 `<secret>…</secret>`. A value ends where its syntax ends: at the closing quote; at the end of the line if `name: `
 begins the line; otherwise at the next whitespace. A reference such as `${TOKEN}` is not hidden, because it does not
 contain the secret.
 
-Files that are not valid YAML, comments, and files of unknown formats are redacted line by line. The value after a
-secret name is hidden, including following lines with a deeper indentation. If the value is a reference or an alias, its
-definition is hidden, too. Of URLs, only the host is kept.
+`FileRedactor` redacts files that are not valid YAML, comments, and files of unknown formats line by line. The value
+after a secret name is hidden, including following lines with a deeper indentation. If the value is a reference or an
+alias, its definition is hidden, too. Of URLs, only the host is kept.
 """
 
 import re
@@ -228,11 +228,13 @@ def replace_value(text: str, value: str, replacement: str) -> str:
         return text
     if len(value) >= _MIN_LENGTH_INSIDE_WORDS:
         return text.replace(value, replacement)
+    # A lambda, because a replacement text could contain backslashes.
     return re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", lambda _: replacement, text)
 
 
 def redact_known_patterns(text: str) -> str:
-    """Return `text` without known secret patterns."""
+    """Return `text` without what looks like a secret by itself: tokens, private keys, passwords in URLs."""
+    # Private keys first: their lines would match other patterns only in part.
     text = _PEM.sub(REDACTED, text)
     text = _RUN.sub(_redact_web_token, text)
     text = _CONTEXT.sub(REDACTED, text)
@@ -243,6 +245,7 @@ def redact_known_patterns(text: str) -> str:
 def _redact_web_token(match: re.Match[str]) -> str:
     """Hide a JSON web token. It may follow other characters, such as the `n` of an escaped line break."""
     run = match[0]
+    # `eyJ` is base64 of the `{"` with which the header of every JSON web token begins.
     at = run.find("eyJ")
     return run if at < 0 or run.count(".", at) < 2 else f"{run[:at]}{REDACTED}"  # noqa: PLR2004 - header.payload.signature
 
@@ -412,6 +415,7 @@ class FileRedactor:
             indent = len(line) - len(line.lstrip())
             if secret_indent is not None and line.strip() and indent > secret_indent:
                 self._record_value(line)
+                # The indentation stays, so that the structure of the file can still be read.
                 yield " " * indent + REDACTED
                 continue
             secret_indent = indent if self._split_at_secret(line) else None

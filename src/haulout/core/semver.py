@@ -51,7 +51,7 @@ class Version:
 
 
 def parse(text: str) -> Version:
-    """Parse a version. Raise ValueError."""
+    """Parse a version. Raise ValueError if it is not exactly as the specification demands."""
     match = _SHAPE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is no semantic version such as 1.4.0 or 2.0.0-rc.1")

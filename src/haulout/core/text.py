@@ -9,7 +9,6 @@ _MAX_NAMES = 3
 
 
 def format_pod_count(count: int) -> str:
-    """Return `1 pod` or `3 pods`."""
     return "1 pod" if count == 1 else f"{count} pods"
 
 
@@ -21,7 +20,7 @@ def format_list(names: Iterable[str], *, max_names: int = _MAX_NAMES) -> str:
 
 
 def format_count(number: int, noun: str) -> str:
-    """Return `1 node` or `3 nodes`."""
+    """Return a number with its noun, which must form its plural with s: `1 node`, `3 nodes`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

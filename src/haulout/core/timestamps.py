@@ -35,7 +35,7 @@ _MARGIN = timedelta(days=2)  # for other time zones, and for callers that add a 
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class GoTime:
-    """An instant and its text."""
+    """An instant, with the text that it was parsed from."""
 
     text: str
     nanoseconds: int = field(repr=False)  # since 1970

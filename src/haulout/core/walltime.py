@@ -3,8 +3,7 @@
 A wall time and a time zone denote one instant, except around the two clock changes of a year:
 
 - **Clocks go forward**: a time does not exist (02:30, when 02:00 becomes 03:00). It denotes the instant of the change.
-  A
-  span that is wholly inside the gap has length zero.
+  A span that is wholly inside the gap has length zero.
 - **Clocks go back**: a time exists twice. It denotes the first one.
 
 So a later wall time never denotes an earlier instant. Callers that need the latest possible instant use `last`: of two
@@ -39,7 +38,7 @@ _DAY = re.compile(r"([A-Za-z]{3}) +([0-9]{1,2})", re.ASCII)
 
 
 def parse_time_of_day(text: str) -> time:
-    """Parse `9:05` or `09:05`."""
+    """Parse a time of day such as `9:05` or `09:05`. 24:00 is invalid; a window ends on the next day instead."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
         raise ValueError(
@@ -78,6 +77,7 @@ def zone(name: str) -> tzinfo:
     import zoneinfo  # not needed where all times are in UTC
 
     try:
+        # `localtime` would be the zone of the machine, which differs between replicas.
         if name in _NOT_ZONES:
             raise zoneinfo.ZoneInfoNotFoundError
         return zoneinfo.ZoneInfo(name)
@@ -113,6 +113,7 @@ def instant(wall: datetime, zone: tzinfo, *, last: bool = False) -> datetime:
     first, second = before.astimezone(UTC), after.astimezone(UTC)
     if last:
         return max(first, second)
+    # PEP 495: for a time in a gap, fold=0 is the later instant. For a time that exists twice, it is the earlier one.
     return first if first <= second else _change_between(second, first, zone)
 
 

@@ -9,11 +9,9 @@ A result always includes the first instant at which it changes, so nothing has t
 - A window is open strictly between its start and its end. Its weekdays are those on which it starts. It may end on the
   next day. Windows that overlap or touch are merged.
 - A blackout closes from its first instant until its end, which is open again. Excluded days are yearly blackouts.
-  Blackouts
-  apply at every instant, not only at the start of a window.
+  Blackouts apply at every instant, not only at the start of a window.
 - Wall times are in the timetable's zone; `haulout.core.walltime` defines them around clock changes. Both ends of a
-  window
-  use the first possible instant; a blackout has the longest possible duration.
+  window use the first possible instant; a blackout has the longest possible duration.
 
 Instants have microseconds, so a window after 09:00 opens at 09:00:00.000001: `opens_at` is the first open instant,
 `until` the first closed one. None means not within `HORIZON`; `recheck_at` is then the end of the horizon.
@@ -33,7 +31,7 @@ from haulout.core.walltime import DAY, MONTHS, TICK, WEEKDAYS, midnight
 if TYPE_CHECKING:  # most timetables have no calendar
     from haulout.core.icalendar import Calendar
 
-HORIZON = timedelta(days=400)
+HORIZON = timedelta(days=400)  # more than a year, so that a yearly day is always within it
 # How early a window may have started that is open, or touches an open one: windows end on the next day at the latest.
 _LOOKBACK = timedelta(days=3)
 _LEAP_DAY = (2, 29)
@@ -41,7 +39,7 @@ _LEAP_DAY = (2, 29)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeeklyWindow:
-    """A weekly window. Monday is 0."""
+    """A weekly window. Weekdays are numbers, and Monday is 0."""
 
     weekdays: frozenset[int]
     start: time
@@ -72,7 +70,7 @@ class WeeklyWindow:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time between two instants."""
+    """The time between two instants; who makes one says which ends belong to it."""
 
     start: datetime
     end: datetime
@@ -115,6 +113,7 @@ class Timetable:
     def closed_periods(self, now: datetime) -> "_ClosedPeriods":
         """Return the blackouts from the beginning of the year of `now` to beyond the horizon."""
         if now.year not in self._closures:
+            # One year at a time: queries are about the present, and a year is some hundred blackouts.
             self._closures.clear()
             first = datetime(now.year, 1, 1, tzinfo=UTC)
             self._closures[now.year] = _ClosedPeriods(self.busy_periods(first, first + 367 * DAY + HORIZON))

@@ -44,7 +44,7 @@ class TextFormat:
 
     @property
     def meta(self) -> msgspec.Meta:
-        """The metadata for `Annotated`."""
+        """The metadata to put into `Annotated`, where the decoder finds this format."""
         return msgspec.Meta(extra={"form": self})
 
 
@@ -134,6 +134,7 @@ class _Decoder:
         if not isinstance(node, yaml.MappingNode):
             return self._unexpected(node, key, _expected(struct))
         fields = {field.encode_name: field for field in struct.fields}
+        # A struct is made only if none of its values is invalid. Its own validation must not see `_INVALID`.
         known = len(self.problems)
         values: dict[str, Any] = {}
         for name, value in self._entries(node, key).items():

@@ -92,6 +92,7 @@ def quotes_hint(node: yaml.Node) -> str:
 
 def entries_of(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
     """Return the keys and values of a mapping, including merged ones (`<<: *defaults`)."""
+    # It changes the node in place, so a second call finds nothing left to merge.
     SafeConstructor().flatten_mapping(node)
     return list(node.value)
 

@@ -30,6 +30,7 @@ from haulout.core.windows import BusyPeriod
 
 __all__ = ["MAX_BYTES", "Calendar", "parse"]
 
+# Limits on hostile files. Real calendars of holidays and change freezes have some hundred events.
 _MAX_EVENTS = 20_000
 _MAX_DATES = 20_000  # listed dates: exceptions and additions
 _MAX_STEPS = 100_000
@@ -75,6 +76,7 @@ def _max_occurrences_per_year(events: Iterable[Event]) -> int:
     for event in events:
         for rule in event.rules:
             until = rule.until.wall.year if rule.until else rule.last.year
+            # A sweep over the years: rules that never overlap must not add up.
             changes[event.start.wall.year] += rule.max_per_year
             changes[min(until, rule.last.year) + 1] -= rule.max_per_year
     return max(accumulate(changes[year] for year in sorted(changes)), default=0)
@@ -91,7 +93,6 @@ class _EventReader:
         self._steps_left = _MAX_STEPS
 
     def events(self, calendar: Component) -> Iterator[Event]:
-        """Yield the events of a calendar."""
         version = calendar.get("VERSION")
         if version is not None and version.value.strip() != "2.0":
             self._problems.add(version.line, f"expected 2.0, found {abbreviate(version.value)}", key="VERSION")

@@ -35,7 +35,7 @@ _MARGIN = timedelta(days=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A VEVENT."""
+    """A VEVENT (RFC 5545, 3.6.1), reduced to what decides when it is busy."""
 
     line: int
     uid: str
@@ -72,6 +72,7 @@ class Event:
         for recurrence in self.rules:
             for day in recurrence.days(begin, first=first_day, last=(last + _MARGIN).date()):
                 start = self.start.on_day(day)
+                # The start was yielded already: it is the first occurrence, whatever the rule says (RFC 5545, 3.8.5.3).
                 if day != begin and _is_within(start, recurrence.until, default_zone):
                     yield start, self.duration
 
@@ -80,6 +81,7 @@ class _Exclusions:
     """The excluded occurrences of a recurring event: instants, or whole days."""
 
     def __init__(self, times: Iterable[CalendarTime], default_zone: tzinfo) -> None:
+        # Some programs write EXDATE as a day for an event with a time, and mean the occurrence on that day.
         self._excluded_days = {excluded.wall.date() for excluded in times if excluded.is_day}
         self._excluded_instants = {excluded.instant(default_zone) for excluded in times if not excluded.is_day}
 
@@ -93,6 +95,7 @@ def parse_event(component: Component, zones: TimeZones) -> Event:
     if line is None:
         raise ValueError("expected DTSTART, found none")
     if exrule := component.get("EXRULE"):
+        # RFC 5545 deprecates EXRULE (A.3). To ignore it would make the calendar busier than it is.
         raise PropertyError("it is not supported; expected EXDATE instead", exrule)
     start = _parse_time(line, zones)
     duration = _parse_duration(component, start, zones)
@@ -161,11 +164,12 @@ def _parse_duration(component: Component, start: CalendarTime, zones: TimeZones)
     if duration is not None:
         with property_errors(duration):
             return parse_duration(duration.value)
+    # The defaults of RFC 5545, 3.6.1: a day, or no time at all.
     return CalendarDuration(timedelta(days=1) if start.is_day else timedelta())
 
 
 def _whole_days(duration: CalendarDuration, start: CalendarTime) -> CalendarDuration:
-    # DTEND of a whole-day event is the day after it; some programs write the day itself.
+    # DTEND is exclusive: for a whole-day event, it is the day after it. Some programs write the day itself.
     return CalendarDuration(timedelta(days=1)) if start.is_day and not duration.nominal else duration
 
 

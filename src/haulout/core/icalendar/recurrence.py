@@ -26,7 +26,7 @@ _KNOWN_PARTS = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "BYDAY", "BYMONTHDAY", "BY
 
 
 class Frequency(StrEnum):
-    """The unit of recurrence."""
+    """The unit of recurrence. HOURLY and shorter ones of RFC 5545 are not supported."""
 
     DAILY = "DAILY"
     WEEKLY = "WEEKLY"
@@ -34,6 +34,7 @@ class Frequency(StrEnum):
     YEARLY = "YEARLY"
 
 
+# Upper bounds: a year touches up to 54 weeks.
 _PERIODS_PER_YEAR = {Frequency.DAILY: 366, Frequency.WEEKLY: 54, Frequency.MONTHLY: 12, Frequency.YEARLY: 1}
 
 
@@ -228,6 +229,7 @@ def parse_rule(text: str) -> RecurrenceRule:
     )
     if found.count is not None and found.until is not None:
         raise ValueError("expected COUNT or UNTIL, found both")
+    # RFC 5545, 3.3.10, forbids these combinations, and says nothing about their meaning.
     if frequency in {Frequency.DAILY, Frequency.WEEKLY} and any(ordinal for ordinal, _ in weekdays):
         raise ValueError(f"expected BYDAY without numbers in a {frequency} rule, found {parts['BYDAY'][:40]}")
     if frequency is Frequency.WEEKLY and found.month_days:

@@ -7,7 +7,7 @@ so that a user sees all errors at once. The time for a hostile file is linear in
 maximum of a ConfigMap, and there is no recursion. Most of a typical file is attendees, alarms and colors: properties
 that the caller does not need are skipped without parsing.
 
-iCalendar values: dates, times, periods and durations, as in RFC 5545. A `CalendarTime` preserves what was written: the
+Values are dates, times, periods and durations, as in RFC 5545. A `CalendarTime` preserves what was written: the
 wall time, with or without a zone. A time without a zone ("floating") and a whole day are in the reader's time zone, so
 the conversion to an instant needs that zone.
 """
@@ -22,6 +22,7 @@ from haulout.core import walltime
 from haulout.errors import ConfigError, ConfigErrors
 
 MAX_BYTES = 1024 * 1024
+# A user corrects a few errors at a time. A file of another kind would have thousands.
 _MAX_PROBLEMS = 20
 _MAX_DEPTH = 8
 _MAX_ABBREVIATED = 60
@@ -53,13 +54,13 @@ class Property:
 
     @property
     def text(self) -> str:
-        """Return the value with escapes resolved."""
+        """The value as text, with escapes (a backslash before a comma, an n and so on) resolved."""
         return _ESCAPED.sub(lambda found: "\n" if found[1] in "nN" else found[1], self.value)
 
 
 @dataclass(slots=True)
 class Component:
-    """The content between BEGIN and END."""
+    """The properties and inner components between BEGIN and END."""
 
     name: str
     line: int
@@ -102,7 +103,6 @@ class ErrorCollector:
         self._errors: list[ConfigError] = []
 
     def add(self, line: int, text: str, *, key: str | None = None) -> None:
-        """Add an error at a line."""
         if len(self._errors) < _MAX_PROBLEMS:
             self._errors.append(ConfigError(text, file=self._file, line=line, key=key))
 
@@ -114,7 +114,6 @@ class ErrorCollector:
             self.add(component.line, str(error), key=component.name)
 
     def raise_if_any(self) -> None:
-        """Raise `ConfigErrors` if there are errors."""
         if self._errors:
             raise ConfigErrors(self._errors)
 
@@ -129,6 +128,7 @@ def parse_components(data: bytes, property_names: Collection[str], problems: Err
     open_components = [root]
     for line, raw in _unfold(data):
         name = raw.partition(b":")[0].partition(b";")[0].upper()
+        # Lines without a separator are parsed, too, so that they are reported as errors.
         if name not in names and name != raw.upper():
             continue
         text = _decode(line, raw, problems)
@@ -233,18 +233,21 @@ class CalendarTime:
 
 @dataclass(frozen=True, slots=True)
 class CalendarDuration:
-    """A duration: first in wall time (`nominal`), then in elapsed time (`exact`)."""
+    """A duration: first in wall time (`nominal`), then in elapsed time (`exact`).
+
+    Days are wall time and hours are elapsed time (RFC 5545, 3.3.6): P1D over a clock change is not PT24H.
+    """
 
     nominal: timedelta = timedelta()
     exact: timedelta = timedelta()
 
     @property
     def approximate(self) -> timedelta:
-        """Return the approximate length."""
+        """The length if there is no clock change. It may be wrong by the size of one."""
         return self.nominal + self.exact
 
     def latest_end(self, start: CalendarTime, default_zone: tzinfo) -> datetime:
-        """Return the last possible end."""
+        """Return the last possible end: where a wall time exists twice, that of the second."""
         return start.shifted(self.nominal).instant(default_zone, last=True) + self.exact
 
 
@@ -299,7 +302,7 @@ def duration_between(start: CalendarTime, end: CalendarTime) -> CalendarDuration
 
 
 def parse_period(text: str, zone: tzinfo | None) -> tuple[CalendarTime, CalendarDuration]:
-    """Parse `20261224T180000Z/PT2H` or `20261224T180000Z/20261224T200000Z`. Raise ValueError."""
+    """Parse a start with a duration or an end: `20261224T180000Z/PT2H`. Raise ValueError."""
     begin, slash, end = text.partition("/")
     if not slash:
         raise ValueError(f"expected a period such as 20261224T180000Z/PT2H, found {text[:40]!r}")
