@@ -44,9 +44,12 @@ HEADERS_TIMEOUT = timedelta(seconds=10)
 BODY_TIMEOUT = timedelta(seconds=30)
 READ_TIMEOUT = timedelta(seconds=30)  # without progress by the peer in reading the response
 CLOSE_TIMEOUT = timedelta(seconds=2)  # after the server has closed its side
+# As kube-apiserver: IdleTimeout in staging/src/k8s.io/apiserver/pkg/server/secure_serving.go.
 IDLE_TIMEOUT = timedelta(seconds=90)  # between two requests
 MAX_BUFFERED_BYTES = 32 << 20  # over all ports: received request bytes plus unread response bytes
 
+# One timer for each port, not for each connection: timers of thousands of connections would be set and cancelled for
+# every request.
 SWEEP_EVERY = timedelta(seconds=1)
 _STALLED_AFTER = 3  # seconds between two sweeps: the process was suspended and could not read from its peers
 _CHECK_EVERY = 256 << 10  # received bytes between two checks of the limit
@@ -76,7 +79,7 @@ METRICS = (OPEN, CLOSED, BAD_REQUESTS)
 
 
 class CloseReason(StrEnum):
-    """Why the server closes a connection."""
+    """Why the server closes a connection; the value is a label of the metric."""
 
     REFUSED = "refused"
     REPLACED = "replaced"
@@ -114,9 +117,8 @@ class ConnectionLimits:
 WEBHOOK = ConnectionLimits(server="webhook", max_connections=256)
 SECURE_METRICS = ConnectionLimits(server="metrics", max_connections=64)
 HEALTH = ConnectionLimits(server="health", max_connections=128, idle=timedelta(seconds=15))
-DASHBOARD = ConnectionLimits(
-    server="dashboard", max_connections=1000
-)  # 500 of them may be event streams (`haulout.dashboard.stream.stream_limits`)
+# 500 of them may be event streams (`haulout.dashboard.stream.stream_limits`).
+DASHBOARD = ConnectionLimits(server="dashboard", max_connections=1000)
 
 
 class BufferLimit:
@@ -171,7 +173,6 @@ _TABLES: set["ConnectionTable"] = set()
 
 
 def collect() -> Iterator[MetricVec]:
-    """Yield the metrics of all ports."""
     opened = MetricVec(OPEN)
     for table in _TABLES:
         opened.add(table.limits.server, amount=len(table))
@@ -198,7 +199,7 @@ class ConnectionSlot:
         return self.connection is None or self.connection.is_waiting_for_peer
 
     def close(self, reason: CloseReason) -> None:
-        """Close the connection at once."""
+        """Close the connection at once, without a response: the peer may be the reason for closing it."""
         _CLOSED.add(self.table.limits.server, reason)
         log.debug("a connection of %s to %s is closed: %s", self.address, self.table.limits.server, reason)
         self.table.discard(self)
@@ -210,7 +211,7 @@ class ConnectionSlot:
 
 
 class ConnectionTable:
-    """All connections of one port."""
+    """All connections of one port, from accept to close, with their limits."""
 
     def __init__(self, limits: ConnectionLimits, *, memory: BufferLimit | None = None) -> None:
         self.limits = limits
@@ -272,6 +273,7 @@ class ConnectionTable:
             return True
         if not candidates:
             return False
+        # The address with the most connections first: a single client that opens many must not displace all others.
         max(candidates, key=lambda slot: (self._by_address[slot.address], now - slot.since)).close(CloseReason.REPLACED)
         return True
 
@@ -306,7 +308,10 @@ class ConnectionTable:
 
 
 class Connection(web.RequestHandler):
-    """One connection after its TLS handshake."""
+    """One connection after its TLS handshake.
+
+    It overrides aiohttp's protocol, because aiohttp has no deadlines for headers, bodies and slow readers.
+    """
 
     __slots__ = ("_body", "_headers_since", "_opened", "_received", "_unread", "_unread_since", "slot")
 
@@ -367,6 +372,8 @@ class Connection(web.RequestHandler):
         """Start the deadline for the first request."""
         super().connection_made(transport)
         self._opened = cast("asyncio.Transport", transport)
+        # The handler of a large response pauses here until the peer reads. Without a limit, all of it would be in
+        # memory.
         self._opened.set_write_buffer_limits(high=_BUFFER)
         if (limit_reads := getattr(transport, "set_read_buffer_limits", None)) is not None:
             limit_reads(high=_BUFFER)  # the default for TLS is 256 KiB
@@ -376,7 +383,6 @@ class Connection(web.RequestHandler):
         self.slot.table.memory.add(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Release the slot."""
         super().connection_lost(exc)
         self._opened = None
         self.slot.table.discard(self.slot)

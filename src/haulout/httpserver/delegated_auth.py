@@ -4,9 +4,7 @@ Results are cached for a short while under a digest of the token, because Promet
 an attacker who guesses tokens. Valid and rejected tokens have separate caches, so that no number of rejected tokens
 evicts a valid one.
 
-A user as the API server or a proxy reports it, and clients that impersonate the user.
-
-A bounded cache whose entries expire; the oldest entry is evicted first.
+A `User` is what the API server or a proxy reports of a caller; it returns clients that impersonate the caller.
 """
 
 import asyncio
@@ -33,11 +31,13 @@ from haulout.kube.transport import Request
 
 log = logging.getLogger(__name__)
 
+# How long a revoked token or permission still works, and how long a newly granted one is still refused.
 _ALLOWED_TTL = timedelta(minutes=1)
 _REFUSED_TTL = timedelta(seconds=10)
 _MAX_CACHED = 1000
 _RECENTLY_VALID_TTL = timedelta(hours=12)  # as long as a browser keeps a token
 _MAX_RECENTLY_VALID = 10_000
+# Guessed tokens must not use up the requests that API priority and fairness grants to the operator.
 _MAX_CONCURRENT_REVIEWS = 4
 _BEARER = "bearer "
 
@@ -45,9 +45,8 @@ FIELD_MANAGER = "haulout-dashboard"  # as shown in `managedFields`
 
 _AUTHENTICATED = "system:authenticated"
 _SERVICE_ACCOUNT = re.compile(r"system:serviceaccount:([^:]+):[^:]+")
-_CREDENTIAL_EXTRA_PREFIX = (
-    "authentication.kubernetes.io/"  # such entries describe the origin of a token and grant nothing
-)
+# Such entries tell where a token comes from, and grant nothing.
+_CREDENTIAL_EXTRA_PREFIX = "authentication.kubernetes.io/"
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -67,7 +66,7 @@ class AccessDecision:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """An authenticated user."""
+    """An authenticated user, with everything that the API server needs to authorize the user again."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -83,6 +82,7 @@ class User:
         groups = tuple(dict.fromkeys(groups))
         if not name:
             raise ValueError("expected a name")
+        # For the check only. A user who cannot be impersonated must not be authenticated.
         transport.impersonation_headers(name, groups=groups, extra=extra_items)
         return cls(name, groups, tuple(extra_items.items()), uid)
 
@@ -142,6 +142,7 @@ class DelegatedAuth:
             try:
                 found = await self._review_token(token)
             except KubeError as error:
+                # Not cached: the API server may answer the next time.
                 return _unavailable("authenticate a token", error)
         if isinstance(found, AccessDecision):
             self._recently_valid.delete(key)
@@ -168,7 +169,6 @@ class DelegatedAuth:
 
     @property
     def cached_count(self) -> int:
-        """The number of cached results."""
         return len(self._users) + len(self._refused) + len(self._decisions)
 
     async def _review_token(self, token: str) -> User | AccessDecision:
@@ -220,6 +220,7 @@ def permissions() -> tuple[Permission, ...]:
 
 
 def _digest(token: str) -> bytes:
+    # So that no memory dump of the cache contains a token, and a lookup compares digests, not tokens.
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -264,7 +265,6 @@ class ExpiringCache(Generic[K, V]):
         return found[1] if found is not None and self._clock.monotonic() < found[0] else None
 
     def put(self, key: K, value: V, *, ttl: timedelta) -> V:
-        """Store a value and return it."""
         self._entries[key] = self._clock.monotonic() + ttl.total_seconds(), value
         self._entries.move_to_end(key)
         if len(self._entries) > self._max_size:

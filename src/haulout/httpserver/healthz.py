@@ -19,6 +19,7 @@ from haulout.httpserver import connections
 from haulout.httpserver.listener import listen
 
 PORT = 8081
+# Probes are answered at once, so there is nothing to wait for.
 _SHUTDOWN_TIMEOUT = timedelta(seconds=1)
 
 ReportLines = Callable[[], Sequence[str]]

@@ -44,7 +44,7 @@ _EXHAUSTED_RETRY_DELAY = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """The address to listen on."""
+    """The address to listen on, as flags of Go programs have it."""
 
     port: int
     host: str | None = None  # None: all addresses
@@ -123,6 +123,7 @@ class _Acceptor:
         for _ in range(_BATCH):
             try:
                 accepted, peer = listener.accept()
+            # Nothing more to accept, or the peer has gone before we did.
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -143,6 +144,7 @@ class _Acceptor:
             raise error
         log.error("no connection can be accepted: %s; trying again", os.strerror(error.errno))
         self._loop.remove_reader(listener)
+        # The socket stays readable, so without a pause the loop would call `_accept` without end.
         delay = real_seconds(_EXHAUSTED_RETRY_DELAY)
         self._retries[listener] = self._loop.call_later(delay, self._loop.add_reader, listener, self._accept, listener)
 
@@ -183,7 +185,10 @@ async def _bind(stack: contextlib.ExitStack, host: str | None, port: int) -> lis
 def _prepare(listener: socket.socket, address: tuple[Any, ...]) -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if listener.family == socket.AF_INET6:
+        # IPv4 has a socket of its own. One socket for both would depend on a setting of the system.
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    # Accepted connections inherit these. The kernel would otherwise let the buffers of each connection grow to
+    # megabytes, outside of `BufferLimit`.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT_BYTES)
     listener.setblocking(False)

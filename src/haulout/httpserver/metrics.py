@@ -3,8 +3,8 @@
 We do not use Prometheus' client library: it cannot expose a counter whose name does not end in `_total`. The counters
 of the SAP maintenance-controller, which existing dashboards and alerts use, do not.
 
-Resource usage of this process, for people and for Prometheus. The metrics have the names of Prometheus' client
-libraries, so that generic dashboards work. Values that the system does not provide are left out.
+The metrics of resource usage have the names of Prometheus' client libraries, so that generic dashboards work. Values
+that the system does not provide are left out.
 """
 
 import gc
@@ -109,7 +109,7 @@ def _unlabeled_line(sample: Sample) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """What this process uses."""
+    """What this process uses: its memory now, and its CPU time since the start."""
 
     python: str
     memory_bytes: int

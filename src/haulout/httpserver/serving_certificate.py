@@ -4,9 +4,9 @@ Each new connection gets the current certificate; open connections keep theirs. 
 certificate inside one: OpenSSL keeps one certificate per key type, so after a change from RSA to EC some clients would
 still get the old one. The choice happens at the ClientHello, with or without a server name.
 
-Reload a serving certificate from a mounted folder when the files change. The kubelet updates a mounted Secret by
-switching a symbolic link. The watcher therefore compares the files that the paths resolve to, not the paths. A poll
-costs two `stat` calls and runs every POLL_INTERVAL.
+`CertificateWatcher` reloads a serving certificate from a mounted folder when the files change. The kubelet updates a
+mounted Secret by switching a symbolic link. The watcher therefore compares the files that the paths resolve to, not the
+paths. A poll costs two `stat` calls and runs every POLL_INTERVAL.
 
 If the files are missing, incomplete or do not match (a write is in progress), the watcher keeps serving the previous
 certificate, reports the problem, and tries again at the next poll.
@@ -55,7 +55,6 @@ class ServingCertificate:
         self._available.set()
 
     async def wait(self) -> None:
-        """Wait until there is a certificate."""
         await self._available.wait()
 
 
@@ -65,6 +64,7 @@ def swappable_context(current: Callable[[], ssl.SSLContext | None]) -> ssl.SSLCo
     def choose(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:
         chosen = current()
         if chosen is None:
+            # The callback refuses a handshake by returning an alert. An exception in it would be printed to stderr.
             return int(ssl.AlertDescription.ALERT_DESCRIPTION_INTERNAL_ERROR)
         connection.context = chosen
         return None
@@ -124,7 +124,6 @@ class CertificateWatcher:
         self._loaded_versions: _FileVersions | None = None
 
     async def run(self) -> NoReturn:
-        """Poll the files until cancelled."""
         while True:
             self.reload()
             await self._clock.sleep(POLL_INTERVAL)
@@ -133,6 +132,7 @@ class CertificateWatcher:
         """Load the files if they changed since the last successful load."""
         try:
             versions = _file_versions(self._files)
+            # After a problem, read again even if nothing has changed: the first read may have seen half a write.
             if versions == self._loaded_versions and self.problem is None:
                 return
             identity = KeyPair(self._files.certificate.read_bytes(), self._files.key.read_bytes())
