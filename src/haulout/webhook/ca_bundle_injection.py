@@ -38,6 +38,8 @@ _OTHER_INJECTORS = (  # annotations that make another controller inject its bund
     "cert-manager.io/inject-apiserver-ca",
     "service.beta.openshift.io/inject-cabundle",
 )
+# API servers watch webhook configurations, and a watch may be interrupted. A certificate that is served before all of
+# them have its CA fails all reviews of the others.
 _PROPAGATION_TIME = timedelta(minutes=1)  # until all API servers use a changed configuration
 _CONFLICT_COOLDOWN = timedelta(minutes=10)  # without a write, after which a conflict is over
 _CONFLICT_WRITES = 3  # writes in a row that count as a conflict
@@ -81,7 +83,6 @@ class CABundleInjector:
         return self._reconciler.problem or self._trust_problem
 
     async def run(self) -> None:
-        """Reconcile until cancelled."""
         await self._reconciler.run()
 
     def enqueue(self) -> None:
@@ -118,6 +119,7 @@ class CABundleInjector:
         """Return why the configuration must not be written."""
         if configuration is None:
             return f"{self._registration} does not exist: NodeMaintenances are not validated; apply the manifests again"
+        # Two injectors would overwrite each other for ever. The annotation is what the user asked for, so we give way.
         if other_injector := next(
             (annotation for annotation in _OTHER_INJECTORS if annotation in _annotations(configuration)), None
         ):
@@ -167,6 +169,7 @@ def ca_bundle_patch(configuration: RawObject, *, webhook: str, ca_bundle: bytes)
         if entry.get("name") != webhook or found == bundle:
             continue
         path = pointer("webhooks", index, "clientConfig", "caBundle")
+        # Another writer may have inserted an entry: then this index belongs to another webhook.
         operations.append(require(pointer("webhooks", index, "name"), webhook))
         operations += [require(path, found)] if found else []
         operations.append(add(path, bundle))

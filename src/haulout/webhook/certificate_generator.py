@@ -23,11 +23,12 @@ from haulout.webhook.certificate_rotation import CertificateSet, Rotation
 
 log = logging.getLogger(__name__)
 
+# Importing `cryptography` takes seconds on a throttled CPU.
 _TIMEOUT = timedelta(seconds=30)
 
 
 class CertificateGenerator(Protocol):
-    """Reads and issues certificates."""
+    """Reads and issues certificates. What it returns is plain data, so that it can cross a process boundary."""
 
     async def read(self, data: Mapping[str, str]) -> CertificateSet:
         """Parse the data of a Secret; raise `ValueError` if it is not valid."""
@@ -137,6 +138,7 @@ async def _call_subprocess(request: _ReadRequest | _RotateRequest) -> _Response 
             __name__,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            # Warnings of Python or a traceback could contain the request, and with it a private key.
             stderr=asyncio.subprocess.DEVNULL,
         )
     except OSError as error:
@@ -152,6 +154,7 @@ async def _call_subprocess(request: _ReadRequest | _RotateRequest) -> _Response 
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
+                # Also if this task was cancelled: a subprocess that outlives it would keep the key in memory.
                 process.kill()
             await process.wait()
 

@@ -51,12 +51,11 @@ class IssuedCertificate:
 
     @property
     def issued_at(self) -> datetime:
-        """When the certificate was issued."""
+        """When the certificate was issued: its notBefore is `CLOCK_SKEW` earlier."""
         return self._certificate.not_valid_before_utc + CLOCK_SKEW
 
     @property
     def expires_at(self) -> datetime:
-        """When the certificate expires."""
         return self._certificate.not_valid_after_utc
 
     def is_valid_for(self, hosts: Sequence[str]) -> bool:
@@ -131,6 +130,7 @@ def rotate(
     )
     if certificates.next and not (certificates.next.is_valid_for(hosts) and now < certificates.next.expires_at):
         certificates = replace(certificates, next=None)
+    # No API server accepts the current certificate, so there is nothing to protect by waiting for the bundle.
     if not certificates.serving.is_valid_for(hosts) or now >= certificates.serving.expires_at:
         return _rotation(_promote(certificates, certificates.next or issue()))
     if certificates.next is None:

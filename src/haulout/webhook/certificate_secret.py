@@ -160,6 +160,7 @@ class SelfManagedSecret(_SecretSource):
         for _ in range(_MAX_ATTEMPTS):
             secret = await self.reference.find(self._client)
             stored = await self._read(secret)
+            # A deleted or broken Secret is written again from memory: API servers still trust that CA.
             current = stored or self._certificates
             rotation = await self._generator.rotate(
                 current,
@@ -168,9 +169,12 @@ class SelfManagedSecret(_SecretSource):
                 is_ca_trusted=current is not None and self._injector.is_trusted(current.ca_bundle),
                 name=f"{self.reference.name} authority",
             )
+            # Serve only what is stored. A certificate that only this replica knows would not be in the bundle that
+            # another one injects.
             if rotation.certificates == stored or await self._store(secret, rotation.certificates):
                 self._certificates = rotation.certificates
                 self._update_serving(rotation.certificates.serving.identity)
+                # Also if nothing has changed: the bundle may be missing in the configuration.
                 self._injector.enqueue()
                 return rotation.requeue_at
         raise ConfigError(f"{self.reference} is changed by another client all the time; see its managedFields")
@@ -178,6 +182,7 @@ class SelfManagedSecret(_SecretSource):
     async def _read(self, secret: Secret | None) -> CertificateSet | None:
         if secret is None:
             return None
+        # Never overwrite a Secret of somebody else that happens to have this name.
         if secret.metadata.labels.get(MANAGED_BY) != MANAGER:
             raise ConfigError(
                 f"{self.reference} exists and is not managed by Haulout (it has no "
@@ -191,7 +196,7 @@ class SelfManagedSecret(_SecretSource):
             return None
 
     async def _store(self, secret: Secret | None, certificates: CertificateSet) -> bool:
-        """Return the CA bundle of the Secret, read live; None while the Secret is missing or invalid."""
+        """Write the certificates to the Secret. Return whether that succeeded; if not, another replica was faster."""
         data = certificate_rotation.to_secret_data(certificates)
         try:
             if secret is None:

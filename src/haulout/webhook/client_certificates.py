@@ -99,7 +99,7 @@ class ClientCertificates:
         return f"client certificates are required and cannot be verified: {why}"
 
     async def run(self) -> None:
-        """Watch the CAs until cancelled."""
+        """Watch the CAs until cancelled. Return at once if client certificates are off."""
         if self.mode is not ClientAuth.OFF:
             await self._reconciler.run()
 
@@ -110,6 +110,7 @@ class ClientCertificates:
         """
         subject: Sequence[Sequence[tuple[str, str]]] = (certificate or {}).get("subject", ())
         common_names = {value for part in subject for key, value in part if key == "commonName"}
+        # A certificate with several common names could carry an allowed one beside that of a user.
         return len(common_names) == 1 and common_names <= (self._trust.names | self._names)
 
     async def _reconcile(self) -> datetime | None:
@@ -136,6 +137,7 @@ class ClientCertificates:
     def _current_context(self) -> ssl.SSLContext | None:
         """Return the context for a new connection; None: refuse it."""
         identity, trust = self._serving_certificate.identity, self._trust
+        # With `required` and no CA, nobody can be verified: refuse instead of serving everybody.
         if identity is None or self.problem:
             return None
         if self._cached_context is None or self._cached_context[:2] != (identity, trust):

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class _CertificateProvider(Protocol):
-    """The source of the serving certificate."""
+    """The source of the serving certificate: mounted files, or a Secret."""
 
     @property
     def problem(self) -> str | None:
@@ -48,7 +48,7 @@ class _CertificateProvider(Protocol):
         ...
 
     async def run(self) -> None:
-        """Update the serving certificate until cancelled."""
+        """Keep the serving certificate up to date until cancelled."""
         ...
 
 
@@ -70,10 +70,11 @@ class Webhook:
         self._provider = _certificate_provider(client, settings, self.serving_certificate, clock or client.clock)
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Serve until cancelled. It does not listen before there is a certificate."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._provider.run())
             group.create_task(self.clients.run())
+            # Without one, each handshake fails. A pod that does not listen is not ready, and gets no requests.
             await self.serving_certificate.wait()
             server = WebhookServer(self.validator, self.clients, path=registration.PATH)
             async with server.serve(host=self._settings.host, port=self._settings.port) as port:

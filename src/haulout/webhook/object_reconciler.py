@@ -34,6 +34,7 @@ class ObjectReconciler:
         self.problem: str | None = None  # why the last reconcile failed
         self._name = name
         self._reconcile = reconcile
+        # Metadata only: the content of a Secret should not stay in a cache.
         selection = ListWatch(resource.with_model(Object), namespace=namespace, fields=f"metadata.name={name}")
         self._cache = Informer(client, selection, transform=as_is)
         self._queue = WorkQueue(
@@ -42,14 +43,13 @@ class ObjectReconciler:
         self._cache.subscribe(lambda _old, _new: self.enqueue())
 
     async def run(self) -> None:
-        """Reconcile until cancelled."""
+        """Reconcile once at the start, even if the object does not exist, and then until cancelled."""
         self.enqueue()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._cache.run())
             group.create_task(self._queue.run())
 
     def enqueue(self) -> None:
-        """Reconcile soon."""
         self._queue.add(self._name)
 
     async def _process(self, _key: str) -> datetime | None:

@@ -64,6 +64,7 @@ def configuration(
         "name": WEBHOOK,
         "admissionReviewVersions": ["v1"],
         "clientConfig": client_config,
+        # As in the Node Maintenance Operator: a NodeMaintenance that nobody checked could take the quorum of etcd.
         "failurePolicy": "Fail",
         "sideEffects": "None",
         "timeoutSeconds": round(REVIEW_TIMEOUT.total_seconds()),
@@ -84,6 +85,8 @@ def manifests(*, namespace: str = NAMESPACE) -> tuple[RawObject, ...]:
 
 def service_hosts(name: str = SERVICE, *, namespace: str = NAMESPACE) -> tuple[str, ...]:
     """Return the DNS names of a Service; API servers use the first."""
+    # API servers verify this name for a webhook with a Service (`<service>.<namespace>.svc` in the API of
+    # clientConfig).
     cluster_host = f"{name}.{namespace}.svc"
     return cluster_host, f"{name}.{namespace}", name, f"{cluster_host}.cluster.local"
 

@@ -28,7 +28,7 @@ _MAX_REVIEW_TIMEOUT = timedelta(seconds=30)  # the longest timeout that Kubernet
 
 
 class WebhookServer:
-    """Answers AdmissionReviews at `path`."""
+    """Answers AdmissionReviews at `path`, from API servers and from anybody else who reaches the port."""
 
     def __init__(self, validator: Validator, clients: ClientCertificates, *, path: str) -> None:
         self._validator = validator
@@ -50,6 +50,7 @@ class WebhookServer:
         if self._clients.mode is ClientAuth.REQUIRED and not is_authenticated:
             return _text(HTTPStatus.FORBIDDEN, "expected a client certificate of the API server")
         try:
+            # A caller that sends slowly holds its connection. Many of them would leave none for the API server.
             async with asyncio.timeout(REVIEW_TIMEOUT.total_seconds()):
                 body = await request.read()
         except TimeoutError:

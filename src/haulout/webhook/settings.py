@@ -22,7 +22,7 @@ class Automatic:
 
 @dataclass(frozen=True, slots=True)
 class CertificateFolder:
-    """`tls.crt` and `tls.key` in a folder."""
+    """`tls.crt` and `tls.key` in a folder, such as a mounted Secret. Whoever mounts it injects the CA bundle."""
 
     path: Path = DEFAULT_FOLDER
 

@@ -4,24 +4,19 @@ All lookups are live, and together they end before the API server's timeout: a r
 better than "context deadline exceeded". A review that changes nothing relevant (finalizers, labels, the deletion of an
 object) is allowed without lookups, so that it passes while the API server or the webhook has trouble.
 
-Only objects that the API server shows refuse a request. An admission that no list shows yet delays a later request by
-up to a second (`haulout.webhook.validator`). Authenticated API servers share neither remembered admissions nor
-lookup slots with unauthenticated callers, so that no other client can delay them.
+An API server always sends a valid review. Any other client that reaches the port may send anything: its input is
+validated first, and it gets a short text that says what is wrong.
 
-AdmissionReviews: the request of an API server to a webhook, and our response. An API server always sends a valid
-review. Any other client that reaches the port may send anything: its input is validated first, and it gets a short text
-that says what is wrong.
-
-NodeMaintenances admitted within the last seconds that a list may not show yet. Between our response and the moment at
-which the API server stores the object, a second NodeMaintenance for the same node, or for another etcd member, would be
-validated against a list that shows neither. The webhook therefore remembers each admission, and the second request
-waits for a list that shows the first object. A list begun `STORED_WITHIN` after the admission is certain: it shows the
-object, or another admission plugin refused it.
+Between our response and the moment at which the API server stores the object, a second NodeMaintenance for the same
+node, or for another etcd member, would be validated against a list that shows neither. `RecentAdmissions` therefore
+remembers each admission, and the second request waits for a list that shows the first object. A list begun
+`STORED_WITHIN` after the admission is certain: it shows the object, or another admission plugin refused it.
 
 A remembered admission alone never refuses a request, and delays it by at most `MAX_WAIT`: any client that reaches the
 webhook can cause an admission to be remembered, and two replicas called at the same moment do not know of each other.
 If two NodeMaintenances for one node are admitted, the controller executes one, and the other waits
-(`haulout.controllers.nodemaintenance.decision`).
+(`haulout.controllers.nodemaintenance.decision`). Authenticated API servers share neither remembered admissions nor
+lookup slots with unauthenticated callers, so that no other client can delay them.
 """
 
 import asyncio
@@ -50,9 +45,8 @@ REVIEW_TIMEOUT = timedelta(seconds=15)  # of the API server, as registered
 _TIMEOUT_SHARE = 0.9  # of the timeout: the rest is for the response
 _RETRY_INTERVAL = timedelta(milliseconds=250)
 _ALLOWED, _REFUSED = "allowed", "refused"
-_MAX_CONCURRENT_LOOKUPS = (
-    32  # users create a few objects at a time, and a flood of reviews must not flood the API server
-)
+# Users create a few objects at a time, and a flood of reviews must not flood the API server.
+_MAX_CONCURRENT_LOOKUPS = 32
 
 REVIEWS = Metric(
     "haulout_webhook_reviews_total",
@@ -100,7 +94,7 @@ class AdmissionRequest(Base, frozen=True):
 
 
 class _PendingCreate:
-    """A CREATE request under validation."""
+    """A CREATE request under validation, and what was found out about it so far."""
 
     def __init__(self, request: AdmissionRequest, caller_state: _CallerState) -> None:
         self.object: RawObject = request.object
@@ -155,6 +149,7 @@ class Validator:
         refusal = admission.type_problem(new) or admission.type_problem(old)
         if refusal:
             return AdmissionResult(refusal)
+        # An update proves that the API server has stored the object.
         caller_state.recent_admissions.mark_stored(_name(new), now=self._client.clock.monotonic())
         return admission.validate_update(old, new)
 
@@ -164,6 +159,7 @@ class Validator:
             async with asyncio.timeout(timeout.total_seconds()):
                 return await self._retry_until_decided(pending)
         except TimeoutError:
+            # By a complete list, made for this request. Only remembered admissions kept it waiting.
             if pending.provisional_decision is not None:
                 return pending.provisional_decision
             log.warning("checking NodeMaintenance %s for node %s: %s", pending.name, pending.node, timed_out.reason)
@@ -186,6 +182,7 @@ class Validator:
         server. So a remembered admission refuses nothing, and this request waits at most `MAX_WAIT` for a list that
         shows it.
         """
+        # Before the list: an object that is stored while it runs may not be in it.
         started_at = self._client.clock.monotonic()
         node, listed = await asyncio.gather(
             self._find_node(pending.node), self._nodes_in_maintenance(pending.caller_state)
@@ -226,6 +223,7 @@ class Validator:
         return admission.validate_create(pending.object, replace(facts, quorum=quorum))
 
     def _remember_admission(self, pending: _PendingCreate) -> None:
+        # A dry run stores nothing, so no list will ever show it.
         if not pending.dry_run:
             pending.caller_state.recent_admissions.add(
                 pending.name, node=pending.node, now=self._client.clock.monotonic()
@@ -320,7 +318,6 @@ class RecentAdmissions:
         return len(self._admissions)
 
     def add(self, name: str, *, node: str, now: float) -> None:
-        """Remember that an object was admitted."""
         self._admissions[name] = _Admission(node, now + STORED_WITHIN.total_seconds())
         self._admissions.move_to_end(name)
         oldest = now - _RETENTION.total_seconds()
