@@ -264,7 +264,6 @@ def _append(content: RecordContent, new: Sequence[Entry]) -> RecordContent:
 
 
 def _ends_with_gap(content: RecordContent, new: Sequence[Entry]) -> bool:
-    """Return whether the last entry is a gap."""
     last = (*content.entries[-1:], *new[-1:])
     return bool(last) and last[-1].is_gap
 

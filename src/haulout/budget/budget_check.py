@@ -42,9 +42,7 @@ class NodeLister(Protocol):
         """Return the nodes for which `haulout.budget.unavailable_nodes.may_be_unavailable` is true."""
         ...
 
-    def group_size(self, group: LimitGroup) -> int:
-        """Return the number of nodes in a group."""
-        ...
+    def group_size(self, group: LimitGroup) -> int: ...
 
     def time_until_down(self, node: Node, now: datetime) -> timedelta | None:
         """Return the result of `NotReadyTracker.time_until_down` (`haulout.budget.unavailable_nodes`) for the node."""
@@ -132,7 +130,6 @@ class BudgetCheck:
         )
 
     def _is_certainly_unavailable(self, node: Node) -> bool:
-        """Return whether a node is unavailable beyond doubt."""
         return is_under_maintenance(node) or self.nodes.time_until_down(node, self.now) == timedelta()
 
     def _nodes_served_first(self, node: Node) -> list[Node]:

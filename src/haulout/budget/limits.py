@@ -71,7 +71,6 @@ class BudgetLimit:
         return isinstance(self.max_unavailable, str)
 
     def label_keys(self) -> tuple[str, ...]:
-        """Return the label keys that the limit depends on."""
         selected = () if self.selector is None else tuple(requirement.key for requirement in self.selector.requirements)
         return tuple(dict.fromkeys((*self.group_by, *selected)))
 
@@ -93,7 +92,6 @@ class LimitGroup:
     labels: tuple[tuple[str, str], ...]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether a node with these labels belongs to the group."""
         if any(labels.get(key) != value for key, value in self.labels):
             return False
         return self.limit.selector is None or self.limit.selector.matches(labels)

@@ -164,7 +164,6 @@ def _is_joining(node: Node, ready: Condition) -> bool:
 
 
 def unavailability_reason(node: Node, now: datetime) -> str:
-    """Return as text why a node is unavailable."""
     reasons = [f"NodeMaintenance {name}" for name in node_maintenances_of(node)]
     reasons += [
         f"waiting for workloads to recover from NodeMaintenance {name}"

@@ -72,7 +72,6 @@ class CertificateAuthority:
         not_before: datetime | None = None,
         not_after: datetime | None = None,
     ) -> KeyPair:
-        """Return a certificate with the given subject, usages, hosts and validity."""
         key = ec.generate_private_key(ec.SECP256R1())
         # Python 3.13 verifies strictly (VERIFY_X509_STRICT) and rejects a certificate without key identifiers.
         issued = (

@@ -53,7 +53,6 @@ class OptionalSdk:
             raise self.missing_error(f"there is no module {self.package}")
 
     def missing_error(self, problem: object) -> ConfigError:
-        """Return the error that says how to install the SDK."""
         where = f"pip install 'haulout[{self.extra_name}]', or the image with the tag -{self.extra_name}"
         return ConfigError(f"the SDK for {self.cloud} is not installed: use {where} ({problem})")
 

@@ -73,7 +73,6 @@ class MemoryShare:
         return max(self.size, self._evicted_size) if now < self._evicted_until else self.size
 
     def mark_evicted(self, now: float) -> None:
-        """Record the eviction: the share is empty."""
         self._evicted_size, self._evicted_until = self.effective_size(now), now + _PROBATION
         self.size, self.is_returning = 0, True
 

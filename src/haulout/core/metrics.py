@@ -84,7 +84,6 @@ class MetricVec:
         self.values: dict[Labels, float] = {}
 
     def add(self, *labels: str, amount: float = 1) -> None:
-        """Add to the value with these label values."""
         values = self.values
         if labels not in values:
             # Only for new labels: this runs for each API request.
@@ -93,7 +92,6 @@ class MetricVec:
         values[labels] += amount
 
     def set(self, *labels: str, to: float) -> None:
-        """Set the value with these label values."""
         self.values[_limit_series(labels, self.values, self.metric)] = to
 
     def samples(self) -> Iterator[Sample]:
@@ -154,7 +152,6 @@ def histogram_samples(
 
 
 def format_number(number: float) -> str:
-    """Return a number in the exposition format."""
     if number in (float("inf"), float("-inf")):
         return "+Inf" if number > 0 else "-Inf"
     return str(int(number)) if number == int(number) else repr(number)

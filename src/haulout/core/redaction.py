@@ -381,7 +381,6 @@ class FileRedactor:
         self._keys = {key.lower() for key in keys}
 
     def redact_comments(self, text: str) -> str:
-        """Return the text without secrets in its comments."""
         return "\n".join(map(self._redact_comment, text.split("\n")))
 
     def redact(self, text: str) -> str:
@@ -441,6 +440,5 @@ class FileRedactor:
 
 
 def _definition_pattern(names: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern for the definitions of these names and aliases."""
     any_of = "|".join(sorted(map(re.escape, names))) or "(?!)"
     return re.compile(rf"(&(?:{any_of})\s{{1,20}}|^(?:{any_of})\s{{0,20}}:\s{{0,20}})(\S.*)$")

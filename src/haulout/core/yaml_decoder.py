@@ -265,7 +265,6 @@ def _text_format(kind: inspect.Metadata) -> TextFormat:
 
 
 def _matches(node: yaml.Node, kind: inspect.Type) -> bool:
-    """Return whether the YAML kind of a node fits a type."""
     if isinstance(kind, inspect.Metadata):
         return kind_of(node) in yaml_nodes.TEXT_KINDS or (
             _text_format(kind).accepts_numbers and kind_of(node) in _NUMBERS

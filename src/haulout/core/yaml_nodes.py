@@ -98,7 +98,6 @@ def entries_of(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
 
 
 def is_true(node: yaml.ScalarNode) -> bool:
-    """Return the boolean value of a node of kind bool."""
     return bool(SafeConstructor.bool_values[node.value.lower()])
 
 
@@ -151,7 +150,6 @@ JsonLoader.yaml_implicit_resolvers = {
 def parse_error(
     problem: yaml.YAMLError, text: str, *, file: str, error: type[ConfigError] = ConfigError
 ) -> ConfigError:
-    """Convert a PyYAML error to a ConfigError."""
     mark = getattr(problem, "problem_mark", None)
     message_text = getattr(problem, "problem", None) or getattr(problem, "reason", None) or "it cannot be parsed"
     if _UNEXPECTED_CHARACTER in message_text and mark:

@@ -220,7 +220,6 @@ def workload_of(pod: Pod) -> str:
 
 
 def blocker_fields(blocker: Blocker) -> dict[str, str]:
-    """Return the fields of a blocker that APIs and logs show."""
     names = ("kind", "pod", "object", "workload", "reason", "advice")
     return {name: str(getattr(blocker, name)) for name in names}
 

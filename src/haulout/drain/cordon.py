@@ -286,7 +286,6 @@ def describe_annotation_damage(node: Node) -> str:
 
 
 def has_drain_taint(node: Node) -> bool:
-    """Return whether a node has the NodeMaintenance taint."""
     return any((taint.key, taint.effect) == (DRAIN_TAINT.key, DRAIN_TAINT.effect) for taint in node.spec.taints)
 
 

@@ -97,7 +97,6 @@ class DrainDecision:
 
 
 def decide(observation: DrainObservation, state: TrackedDrain, policy: DrainPolicy, *, now: datetime) -> DrainDecision:
-    """Return what to do about the pods in `observation`."""
     state = state.observe(observation.pods, now=now)
     selection = pod_selection.select_pods(
         observation.pods,

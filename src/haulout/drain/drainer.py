@@ -179,7 +179,6 @@ class Drainer:
     # The drain
 
     async def run(self) -> DrainOutcome:
-        """Drain the node and return the outcome."""
         if self._group is not None:
             raise RuntimeError(f"the drain of node {self.node} has already run: create another one")
         try:
@@ -259,7 +258,6 @@ class Drainer:
         return decide(observation, self._state, self._policy, now=now)
 
     def _watch_volumes(self, *, is_needed: bool) -> None:
-        """Subscribe to VolumeAttachments while the drain waits for them."""
         if is_needed and self._unsubscribe_volumes is None:
             self._unsubscribe_volumes = self._volumes.subscribe(self.node, on_change=self._wake.set)
         elif not is_needed and self._unsubscribe_volumes is not None:
@@ -437,7 +435,6 @@ class Drainer:
             self._wake.set()
 
     async def _execute(self, action: PodAction) -> None:
-        """Send one request, and record its result."""
         uid, problem = action.pod.uid, ""
         try:
             # A stop must not wait for requests that have not begun: look again once it is this one's turn.

@@ -84,7 +84,6 @@ class LookupCache:
         return started
 
     async def look_up(self, request: LookupRequest) -> None:
-        """Perform one lookup and store its result or failure."""
         try:
             async with asyncio.timeout(_REQUEST_TIMEOUT.total_seconds()):
                 problem = await self._look_up(request)

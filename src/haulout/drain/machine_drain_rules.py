@@ -132,7 +132,6 @@ def _order_problem(order: Any, behavior: str) -> str:
 
 
 def _parse_selections(raw: Any) -> Iterator[tuple[Selector, Selector | None]]:
-    """Yield pairs of pod selector and namespace selector."""
     if raw is None or raw == []:
         yield EVERYTHING, None
         return

@@ -167,7 +167,6 @@ class SingleDrainMetrics:
         is_waiting: bool,
         now: datetime,
     ) -> None:
-        """Update the metrics after a change of the progress."""
         self.add_blocked_time(now)
         is_idle = is_waiting or (outcome is not None and not outcome.is_drained)
         self.pods = 0 if is_idle else len(progress.pods)

@@ -34,7 +34,6 @@ _EVENTS = {
 
 
 def record_pod_event(recorder: EventRecorder, node: Node, pod: Pod, step: EscalationStep) -> None:
-    """Record that a pod is evicted, deleted or force-deleted."""
     event = _EVENTS[step]
     recorder.event(
         object_reference(PODS, pod),

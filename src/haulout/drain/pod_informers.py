@@ -111,7 +111,6 @@ class PresentPods:
 
     @contextmanager
     def subscribed(self) -> Iterator[None]:
-        """Subscribe to changes while the context lasts."""
         unsubscribe = self._source.subscribe(self._handle_change)
         try:
             yield
@@ -202,7 +201,6 @@ class SharedPodInformer:
         return self._cache.by_index(_BY_NODE, node)
 
     async def back_off(self, failures: int) -> None:
-        """Wait before the next attempt to join."""
         await self._client.clock.sleep(_BACKOFF.delay(failures, self._client.random))
 
     @property

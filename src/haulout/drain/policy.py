@@ -158,12 +158,10 @@ class DrainPolicy:
 
     @property
     def needs_namespaces(self) -> bool:
-        """Whether the rules need the labels of namespaces."""
         return any(rule.namespace_selector is not None for rule in (*self.rules, *self.machine_drain_rules))
 
     @property
     def may_delete(self) -> bool:
-        """Whether pods may be deleted, and not only evicted."""
         with_timeouts: tuple[DrainPolicy | DrainRule, ...] = (self, *self.rules)
         deletes_after_timeout = self.filters.force and any(
             limits.eviction_timeout is not None for limits in with_timeouts
@@ -174,7 +172,6 @@ class DrainPolicy:
         return self.disable_eviction or deletes_after_timeout or force_deletes_after_timeout
 
     def rule_for(self, pod: Pod, namespace_labels: Mapping[str, str]) -> DrainRule:
-        """Return the rule that applies to `pod`."""
         policy_rule = _first_match(self._sorted_rules, pod, namespace_labels)
         if not self.machine_drain_rules:
             return policy_rule

@@ -100,7 +100,6 @@ class TrackedDrain:
 
     @classmethod
     def resume(cls, checkpoint: Checkpoint) -> "TrackedDrain":
-        """Return the state from which a successor continues."""
         return cls(
             started=checkpoint.started,
             inherited=checkpoint,

@@ -140,7 +140,6 @@ def attached_volume_blocker(attachment: VolumeAttachment, claim: str, *, until: 
 
 
 def unknown_volumes_blocker(node: str, problem: str, *, until: str) -> Blocker:
-    """Return the blocker of a node whose VolumeAttachments are unknown."""
     reason = f"cannot list the volumes attached to node {node}: {problem}; {until}"
     return Blocker(
         kind=BlockerKind.VOLUME, pod="", uid="", object="VolumeAttachments", reason=reason, advice=_PERMISSION_ADVICE

@@ -29,9 +29,7 @@ class History(Protocol):
         """Call `callback` whenever history becomes enabled, so that it supplies the current states again."""
         ...
 
-    def has_pending(self, node: str) -> bool:
-        """Return whether entries of a node are pending."""
-        ...
+    def has_pending(self, node: str) -> bool: ...
 
     def problems(self) -> Iterable[str]:
         """Return one line for each reason why entries cannot be written."""

@@ -109,7 +109,6 @@ def format_entries(count: int) -> str:
 
 
 def overflow_gap(missing: int, first: datetime, last: datetime) -> Entry:
-    """Return the gap entry for dropped entries."""
     between = f"between {records.format_instant(first)} and {records.format_instant(last)}"
     why = f"{format_entries(missing)} missing {between}: more entries were pending than the operator keeps in memory"
     return msgspec.structs.replace(records.gap(why, time=last, missing=missing), since=first)

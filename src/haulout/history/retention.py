@@ -134,7 +134,6 @@ class DeletedNodes:
             yield name
 
     def is_surplus(self, name: str, limit: int) -> bool:
-        """Return whether this name is beyond the limit."""
         deleted = self._deleted_at.get(name)
         return deleted is not None and bisect.bisect_left(self._order, (deleted, name)) < len(self._order) - limit
 

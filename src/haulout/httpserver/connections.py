@@ -474,6 +474,5 @@ def harden(app: web.Application) -> None:
 
 
 def _raise_location(error: BaseException) -> str:
-    """Return the file and line where an error was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"

@@ -154,7 +154,6 @@ class DelegatedAuth:
         return self._users.get(key) or self._refused.get(key)
 
     async def authorize(self, path: str, user: User) -> AccessDecision:
-        """Return whether a user may GET a non-resource path."""
         key = user, path
         if (decision := self._decisions.get(key)) is not None:
             return decision
@@ -211,7 +210,6 @@ def bearer_token(authorization: str) -> str:
 
 
 def permissions() -> tuple[Permission, ...]:
-    """Return the permissions that delegated authentication and authorization need."""
     why = "authorize readers of metrics"
     return tuple(
         Permission(("create",), resource.group, resource.plural, None, why)

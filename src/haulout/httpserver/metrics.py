@@ -87,7 +87,6 @@ class Exposition:
         self._collect = collect
 
     def text(self) -> bytes:
-        """Return the current values in the text format."""
         collectors = chain(self._collect(), collect_process_metrics())
         return "".join(f"{line}\n" for collector in collectors for line in _lines(collector)).encode()
 
@@ -126,7 +125,6 @@ def resource_usage() -> ResourceUsage:
 
 
 def collect_process_metrics() -> Iterator[MetricVec]:
-    """Yield the current values of all metrics."""
     major, minor, patch = platform.python_version_tuple()
     yield _single_sample(INFO, 1, platform.python_implementation(), major, minor, patch, platform.python_version())
     for key, metric in _GC_METRICS.items():

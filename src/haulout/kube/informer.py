@@ -120,7 +120,6 @@ class Informer(Generic[R]):
         self._reflector: Reflector[Any] = Reflector(client, list_watch, self, on_health_change=on_health_change)
 
     async def run(self) -> NoReturn:
-        """Keep the cache up to date until cancelled."""
         self._quota.register(self, self._evict)
         try:
             with self._metrics.track_informer(self):
@@ -220,7 +219,6 @@ class Informer(Generic[R]):
 
     @property
     def last_resource_version(self) -> str:
-        """Return the resource version from which a watch continues."""
         return str(self._last_revision)
 
     def begin_list(self) -> None:

@@ -130,7 +130,6 @@ class LeaderElection:
         return self._clock.monotonic() < self._leading_until
 
     def is_held_by_another(self) -> bool:
-        """Return whether another process holds the lease, as last observed."""
         return self._acquirable_at() > self._clock.monotonic()
 
     async def observe(self) -> None:

@@ -155,7 +155,6 @@ class CacheQuota:
             self._share.is_returning = False
 
     def release(self, owner: object) -> None:
-        """Remove a cache and free its reservation."""
         self._forget(owner)
         self._evict_callbacks.pop(owner, None)
         if self._shared is not None and self._share is not None and not self._evict_callbacks:

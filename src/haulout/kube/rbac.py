@@ -141,7 +141,6 @@ def grant_manifest(user: UserInfo, denied: Sequence[DeniedPermission], *, namesp
 
 
 def roles(name: str, permissions: Iterable[Permission], subject: Mapping[str, str]) -> list[RawObject]:
-    """Return roles with `permissions`, and bindings of these roles to `subject`."""
     return [
         each
         for namespace, rules in _rules(permissions).items()

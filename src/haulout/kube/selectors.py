@@ -117,7 +117,6 @@ def is_qualified_name(key: Any) -> bool:
 
 
 def is_label_value(value: Any) -> bool:
-    """Return whether `value` is valid as the value of a label."""
     return isinstance(value, str) and (not value or bool(_NAME.fullmatch(value)))
 
 

@@ -120,7 +120,6 @@ class SlotLedger:
         self.last_read: dict[str, tuple[Slot, ...]] = {}  # by budget, as last read or written by this process
 
     async def slots(self, budget: str) -> tuple[Slot, ...]:
-        """Return the slots that are currently taken."""
         return (await self._read(budget))[1]
 
     async def acquire(

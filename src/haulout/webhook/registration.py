@@ -37,7 +37,6 @@ _HTTPS = 443
 
 
 def service(name: str = SERVICE, *, namespace: str = NAMESPACE, port: int = PORT) -> RawObject:
-    """Return the Service in front of the replicas."""
     ports = [{"name": "webhook", "port": _HTTPS, "protocol": "TCP", "targetPort": port}]
     return {
         "apiVersion": "v1",
@@ -79,7 +78,6 @@ def configuration(
 
 
 def manifests(*, namespace: str = NAMESPACE) -> tuple[RawObject, ...]:
-    """Return all objects that register the webhook."""
     return service(namespace=namespace), configuration(namespace=namespace)
 
 

@@ -291,7 +291,6 @@ def parse_request(body: bytes | RawObject) -> AdmissionRequest:
 
 
 def build_response(request: AdmissionRequest, decision: AdmissionResult) -> RawObject:
-    """Return the AdmissionReview that answers a request."""
     response: RawObject = {"uid": request.uid, "allowed": decision.refusal is None}
     if decision.refusal is not None:
         status = {"status": "Failure", "message": decision.refusal, "reason": "Forbidden", "code": _FORBIDDEN}

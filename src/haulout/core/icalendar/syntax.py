@@ -72,7 +72,6 @@ class Component:
         return [line for line in self.properties if line.name == name]
 
     def get(self, name: str) -> Property | None:
-        """Return the first property with this name."""
         return next((line for line in self.properties if line.name == name), None)
 
 
@@ -219,15 +218,12 @@ class CalendarTime:
     is_day: bool = False
 
     def instant(self, default_zone: tzinfo, *, last: bool = False) -> datetime:
-        """Return the instant in the reader's zone."""
         return walltime.instant(self.wall, self.zone or default_zone, last=last and not self.is_day)
 
     def shifted(self, by: timedelta) -> "CalendarTime":
-        """Return the wall time later by this duration."""
         return CalendarTime(self.wall + by, self.zone, self.is_day)
 
     def on_day(self, day: date) -> "CalendarTime":
-        """Return the same time on another day."""
         return CalendarTime(datetime.combine(day, self.wall.time()), self.zone, self.is_day)
 
 

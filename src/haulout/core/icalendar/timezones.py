@@ -91,7 +91,6 @@ class CustomTimeZone(tzinfo):
         return self._name
 
     def utcoffset(self, wall: datetime | None) -> timedelta:
-        """Return the offset at a wall time."""
         if wall is None:
             return self._offsets[0]
         changes = self._later_from if wall.fold else self._earlier_until
@@ -105,7 +104,6 @@ class CustomTimeZone(tzinfo):
         return self._name
 
     def fromutc(self, at: datetime) -> datetime:
-        """Return the wall time at an instant."""
         wall = at + self._offsets[bisect_right(self._instants, at.replace(tzinfo=None))]
         is_second = self.utcoffset(wall) != wall - at
         return wall.replace(fold=1) if is_second else wall
@@ -127,7 +125,6 @@ def _iana_zone(name: str) -> tzinfo | None:
 
 
 def _offset_changes(observance: Component) -> list[_OffsetChange]:
-    """Return the offset changes of a STANDARD or DAYLIGHT component."""
     values = _required_values(observance, ("DTSTART", "TZOFFSETFROM", "TZOFFSETTO"))
     start = parse_time(values["DTSTART"], None, first_year=1)
     before, after = parse_offset(values["TZOFFSETFROM"]), parse_offset(values["TZOFFSETTO"])

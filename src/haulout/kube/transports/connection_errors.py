@@ -10,12 +10,10 @@ from haulout.kube.transports.config import IN_CLUSTER, Connection
 
 
 def stream_broken(doing: str, where: str) -> Unreachable:
-    """Return the exception for a stream that ended unexpectedly."""
     return Unreachable(f"{doing}: the stream broke off {where}", sent=True)
 
 
 def timeout_error(doing: str, seconds: float, connection: Connection, *, sent: bool) -> Unreachable:
-    """Return the exception for a request that timed out."""
     if sent:
         hint = "is the API server overloaded, or is something else listening there?"
         return Unreachable(f"{doing}: no answer within {seconds:g} s; {hint}", sent=True)
@@ -33,7 +31,6 @@ def connection_advice(connection: Connection) -> str:
 
 
 def error_text(error: OSError) -> str:
-    """Return the text of a connection error for users."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, ConnectionResetError):

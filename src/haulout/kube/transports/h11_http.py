@@ -51,7 +51,6 @@ class H11Transport:
         self._endpoint: tuple[ClientCertificate | None, Endpoint] | None = None
 
     async def send(self, request: Request) -> Response:
-        """Send `request` and read the whole response."""
         if request.token is not None:
             return await self._send_as(identity_of_token(request.token), request)
         identity = await self._connection.credentials.current()
@@ -62,7 +61,6 @@ class H11Transport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator["H11Stream"]:
-        """Send `request` and read the response as it arrives. Leaving the context closes it."""
         if request.token is not None:
             async with self._stream_as(identity_of_token(request.token), request) as stream:
                 yield stream

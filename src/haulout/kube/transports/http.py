@@ -79,7 +79,6 @@ class HttpTransport:
         self._closed = False
 
     async def send(self, request: Request) -> Response:
-        """Send `request` and read the whole response."""
         if request.token is not None:
             return await self._send_as(identity_of_token(request.token), request)
         identity = await self._connection.credentials.current()
@@ -93,7 +92,6 @@ class HttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator["HttpStream"]:
-        """Send `request` and read the response as it arrives. Leaving the context closes it."""
         if request.token is not None:
             async with self._stream_as(identity_of_token(request.token), request) as stream:
                 yield stream
@@ -211,7 +209,6 @@ class HttpTransport:
 
     @asynccontextmanager
     async def _pool_for(self, identity: Identity) -> AsyncGenerator["_ConnectionPool"]:
-        """Yield the connection pool for the identity's certificate."""
         if self._closed:
             raise Unreachable(f"the connection to {self.server} was closed", sent=False)
         if not self._pools or self._pools[-1].certificate != identity.certificate:

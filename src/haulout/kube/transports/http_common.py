@@ -60,7 +60,6 @@ async def read_lines(
 
 
 def enable_keepalive(sock: socket.socket) -> None:
-    """Enable TCP keepalive, so that a dead peer is detected."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if hasattr(socket, name):

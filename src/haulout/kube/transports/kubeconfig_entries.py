@@ -53,7 +53,6 @@ class Cluster:
 
     @property
     def is_secure(self) -> bool:
-        """Return whether requests to it are encrypted."""
         return self.server.startswith("https://")
 
 

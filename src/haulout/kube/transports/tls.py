@@ -122,7 +122,6 @@ def expiry(cert_pem: bytes) -> datetime | None:
 
 
 def explain(error: ssl.SSLError, tls: TlsClientConfig, *, host: str) -> str:
-    """Return why the TLS handshake with `host` failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _verification_failure(error, tls, host)
     reason = error.reason or str(error)
