@@ -19,9 +19,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+# gval evaluates these to constants and a function, so a check of that name could not be used there.
 RESERVED = frozenset({"true", "false", "date"})
 
 _TOKEN = re.compile(r"\s*(?:(?P<operator>&&|\|\||[!()])|(?P<name>[^\s&|!()]+)|(?P<stray>[&|]))")
+# Each pair of parentheses takes several frames of Python's stack.
 _MAX_DEPTH = 50
 
 
@@ -36,28 +38,28 @@ class BooleanError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class NameNode:
-    """The value of a name."""
+    """The value of a name in the mapping that `evaluate` gets."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotNode:
-    """The negation of its operand."""
+    """The negation of its operand; unknown if the operand is."""
 
     operand: "Node"
 
 
 @dataclass(frozen=True, slots=True)
 class AndNode:
-    """True if all operands are true."""
+    """True if all operands are true, false if any is false, and unknown otherwise."""
 
     operands: tuple["Node", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OrNode:
-    """True if one operand is true."""
+    """True if any operand is true, false if all are false, and unknown otherwise."""
 
     operands: tuple["Node", ...]
 
@@ -82,7 +84,7 @@ class BooleanExpression:
 
 
 def parse(text: str) -> BooleanExpression:
-    """Parse an expression. Raise `BooleanError`."""
+    """Parse an expression. Raise `BooleanError` with the position of the problem."""
     parser = _Parser(text)
     root = parser.parse()
     return BooleanExpression(text, root, tuple(parser.names))
@@ -143,7 +145,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 class _Parser:
-    """A recursive descent parser."""
+    """A recursive descent parser: one method for each precedence, the loosest first."""
 
     def __init__(self, text: str) -> None:
         self.names: list[str] = []
@@ -152,7 +154,6 @@ class _Parser:
         self._depth = 0
 
     def parse(self) -> Node:
-        """Parse the whole text."""
         node = self._or()
         if self._next.text:
             raise self._unexpected("&& or ||")
@@ -173,6 +174,7 @@ class _Parser:
     def _not(self) -> Node:
         is_negated = False
         while self._accept("!"):
+            # A loop, not recursion: a thousand `!` in a row must not overflow the stack.
             is_negated = not is_negated
         node = self._grouped() if self._next.text == "(" else self._name()
         return NotNode(node) if is_negated else node

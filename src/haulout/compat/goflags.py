@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from haulout.errors import UsageError
 
+# What strconv.ParseBool accepts.
 _TRUE = {"1", "t", "T", "TRUE", "true", "True"}
 _FALSE = {"0", "f", "F", "FALSE", "false", "False"}
 
@@ -29,6 +30,7 @@ def parse(args: Sequence[str], flags: Mapping[str, GoFlag]) -> dict[str, str | b
         arg = remaining.pop(0)
         if arg == "--" or not arg.startswith("-") or arg == "-":
             break  # Go stops at the first argument that is not a flag, and the Go controller ignores the rest
+        # As parseOne in Go's src/flag/flag.go: one dash or two, which mean the same.
         name, has_value, value = arg.removeprefix("-").removeprefix("-").partition("=")
         if name not in flags:
             raise UsageError(f"flag provided but not defined: -{name}")

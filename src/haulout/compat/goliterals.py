@@ -1,10 +1,9 @@
 """Go literals: numbers and strings.
 
-Numbers in Go's notation. Files that were written for Go programs contain numbers such as `0o10`, `1_000` or `0x1p4`,
-which must have the same value here. `parse_int` is strconv.ParseInt (or ParseUint) with base 0, `parse_float` is
-strconv.ParseFloat, and `format_float` is `%v`.
-
-Go string literals: in double quotes with escapes, `'x'`, and raw ones in backquotes.
+Files that were written for Go programs contain numbers such as `0o10`, `1_000` or `0x1p4`, which must have the same
+value here. `parse_int` is strconv.ParseInt (or ParseUint) with base 0, `parse_float` is strconv.ParseFloat, and
+`format_float` is `%v`. `unquote` parses string literals: in double quotes with escapes, `'x'`, and raw ones in
+backquotes.
 """
 
 import math
@@ -101,6 +100,7 @@ def unquote(quoted: str) -> str:
     if quote == "`":
         if "`" in inside:
             raise ValueError(f"expected one text in backquotes, found {quoted}")
+        # The Go specification: carriage returns are discarded from raw string literals.
         return inside.replace("\r", "")
     if "\n" in inside:
         raise ValueError(f"expected the closing {quote} in the same line")

@@ -34,6 +34,7 @@ class OpenStackSettings:
 
 def parse(data: bytes | str, *, source: str) -> OpenStackSettings:
     """Parse a `cloudprovider.conf`. Raise `ExternalError` if it is invalid or incomplete."""
+    # Raw: a `%` in a password is no interpolation. Not strict: sections and keys may be repeated.
     parser = configparser.RawConfigParser(strict=False, delimiters=("=",), comment_prefixes=("#", ";"))
     try:
         parser.read_string(data if isinstance(data, str) else data.decode())

@@ -26,7 +26,7 @@ __all__ = ["TIME", "Template", "TemplateError", "Type", "check", "parse"]
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed template."""
+    """A parsed template. It is immutable, and may be rendered any number of times."""
 
     source: Source
     tree: Tree = field(repr=False)
@@ -37,7 +37,7 @@ class Template:
 
 
 def parse(text: str, name: str = "message") -> Template:
-    """Parse a template. Raise `TemplateError`."""
+    """Parse a template. Raise `TemplateError`, with the name and the position in the text."""
     source = Source(text, name)
     return Template(source, parse_tree(source, functions=frozenset(FUNCTIONS)))
 

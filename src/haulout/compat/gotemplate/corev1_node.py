@@ -30,6 +30,7 @@ from haulout.compat.gotemplate.types import (
 from haulout.core import quantity
 from haulout.core.quantity import Quantity
 
+# From the JSON tags in staging/src/k8s.io/api/core/v1/types.go and apimachinery/pkg/apis/meta/v1/types.go.
 _IRREGULAR_JSON_NAMES = {
     "UID": "uid",
     "OSImage": "osImage",

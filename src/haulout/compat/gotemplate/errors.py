@@ -1,12 +1,12 @@
 """Errors of templates: their positions in the text, and limits on the work of a template.
 
-Positions in the text of a template. Lexer, parser, evaluator and type checker use offsets; an offset is converted to
-line and column only for an error. `Problem` is an error at an unknown offset, inside a function or a method. The
-caller, who knows the offset, converts it to a `TemplateError`.
+Lexer, parser, evaluator and type checker use offsets; an offset is converted to line and column only for an error.
+`Problem` is an error at an unknown offset, inside a function or a method. The caller, who knows the offset, converts it
+to a `TemplateError`.
 
-Limits on the work of a template. The owner of the cluster writes the templates, but a mistake must not stop the
-operator: `range 1000000000`, a template that calls itself, a variable that doubles in a loop. So steps, text and depth
-are counted, and a template that exceeds a limit fails with an error that says so.
+The owner of the cluster writes the templates, but a mistake must not stop the operator: `range 1000000000`, a template
+that calls itself, a variable that doubles in a loop. So steps, text and depth are counted, and a template that exceeds
+a limit fails with an error that says so.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MAX_CALLS = 50  # depth of template calls
 
 
 class Problem(ValueError):
-    """An error whose position is unknown."""
+    """An error whose position is unknown where it is raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class Source:
 
 
 class TemplateLimitExceeded(Problem):
-    """A template exceeded a limit."""
+    """A template exceeded a limit on its work. Its output so far is discarded."""
 
 
 @dataclass(slots=True)
 class WorkBudget:
-    """The remaining work."""
+    """The work that is left for one rendering of a template."""
 
     steps: int = MAX_STEPS
     work: int = MAX_WORK
@@ -65,7 +65,7 @@ class WorkBudget:
 
 
 class BoundedOutput:
-    """Collects output up to a limit."""
+    """Collects output up to `MAX_OUTPUT`, and spends the budget for each character."""
 
     def __init__(self, budget: WorkBudget) -> None:
         self._budget = budget
@@ -82,5 +82,4 @@ class BoundedOutput:
 
     @property
     def text(self) -> str:
-        """The whole output."""
         return "".join(self._pieces)

@@ -79,6 +79,7 @@ def render(source: Source, tree: Tree, data: object) -> str:
     evaluator = _Evaluator(source, tree)
     try:
         evaluator.evaluate(data)
+    # The parser limits the depth of the text, but nested data and calls add to it.
     except RecursionError:
         raise source.error(evaluator.at, "the template or its data are too deep") from None
     return strings.replace_invalid(evaluator.text)
@@ -167,6 +168,7 @@ class _Evaluator:
 
     def _iteration(self, loop: Range, index: OptionalValue, element: OptionalValue) -> None:
         names = loop.pipe.variables
+        # With one variable, Go's `range` gives it the element, not the index.
         values = (element,) if len(names) == 1 else (index, element)
         for offset, (name, value) in enumerate(zip(names, values, strict=False)):
             if loop.pipe.assigns:
@@ -289,6 +291,7 @@ class _Evaluator:
         expected = builtin.wrong_count(count)
         if expected:
             raise self._error(function.at, f"{function.name} takes {expected}, found {count}")
+        # Since Go 1.18 they stop at the first argument that decides. The others may be errors.
         if function.name in ("and", "or"):
             return self._short_circuit(arguments, dot, last, stops_at=function.name == "or")
         values = self._builtin_arguments(function, builtin, arguments, dot, last)

@@ -1,10 +1,9 @@
-"""Formats a single value for a verb of `printf`: sign, digits, quotes, width and precision.
+"""Formats a single value for a verb of `printf`: sign, digits, quotes, width and precision (Go's src/fmt/format.go).
 
 `Style` has the flags between `%` and the verb. Each function returns a padded text.
 
-Floating-point numbers in Go's notation. Python and Go produce the same digits: the shortest that parse to the same
-number, or a given number of digits, rounded exactly. They differ in when they use an exponent, and in the binary and
-hexadecimal formats.
+Python and Go produce the same digits of floating-point numbers: the shortest that parse to the same number, or a given
+number of digits, rounded exactly. They differ in when they use an exponent, and in the binary and hexadecimal formats.
 """
 
 import math
@@ -43,7 +42,7 @@ PLAIN = Style()
 
 
 def pad(text: str, style: Style, *, zeros: bool | None = None) -> str:
-    """Return the text padded to the width."""
+    # Go counts runes, so a split character counts once its parts are joined.
     missing = (style.width or 0) - len(strings.join_surrogates(text))
     if missing <= 0:
         return text
@@ -94,6 +93,7 @@ def format_integer(number: int, verb: str, style: Style) -> str:
         shown = shown.zfill(style.precision)
     elif style.zero and not style.minus and style.width is not None:
         shown = shown.zfill(style.width - len(sign))
+    # After the zeros: `%#06x` of 255 is 0x0000ff, because Go pads the digits only.
     prefix = _prefix(shown, base, verb, style)
     shown = prefix + shown
     return pad(sign + (shown.upper() if verb == "X" else shown), style, zeros=False)

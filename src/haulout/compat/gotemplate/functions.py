@@ -3,8 +3,8 @@
 `and` and `or` have only their signatures here: they do not evaluate more arguments than needed, so the evaluator
 implements them. `call` always fails, because no data contains functions.
 
-Truth and comparison in text/template. Zero, empty and nil are false, a struct is always true. Only values of the same
-basic kind can be compared: `eq 1 1.0` is an error, as in Go.
+The rules are those of src/text/template/funcs.go. Zero, empty and nil are false, a struct is always true. Only values
+of the same basic kind can be compared: `eq 1 1.0` is an error.
 """
 
 import re
@@ -44,17 +44,14 @@ _MAY_BE_NIL = (Kind.MAP, Kind.SLICE, Kind.POINTER)
 
 
 def escape_html(text: str) -> str:
-    """Return a text escaped for HTML."""
     return text.translate(_HTML_ESCAPES)
 
 
 def escape_js(text: str) -> str:
-    """Return a text escaped for a JavaScript string."""
     return _JS_SPECIAL_CHARACTERS.sub(lambda special: _escape_js_character(special[0]), join_surrogates(text))
 
 
 def escape_url_query(text: str) -> str:
-    """Return a text escaped for the query of a URL."""
     return quote_plus(to_bytes(text))
 
 
@@ -178,6 +175,7 @@ def _escaping_function(escape: Callable[[str], str]) -> Callable[..., OptionalVa
 
 def _printable_value(value: OptionalValue) -> OptionalValue:
     value = unwrap_interface(dereference(value))
+    # What Go prints for a missing key. Escaping must not turn it into an error.
     return Value(STRING, "<no value>") if value is None else value
 
 

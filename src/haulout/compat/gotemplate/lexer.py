@@ -1,4 +1,4 @@
-"""The lexer: splits a template into tokens.
+"""The lexer: splits a template into tokens, as Go's src/text/template/parse/lex.go does.
 
 Outside actions there is text; inside an action there are words. Trim markers and comments are handled here: the parser
 never sees them. Space is significant only because `.a .b` is two operands and `.a.b` is one, so each token tells
@@ -66,7 +66,7 @@ _LITERAL_WORDS = {"nil": TokenKind.NIL, "true": TokenKind.BOOL, "false": TokenKi
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token of a template."""
+    """One token of a template, with its offset for error messages."""
 
     kind: TokenKind
     text: str
@@ -171,6 +171,7 @@ class _Lexer:
             return self._quoted(character)
         if character in ".$":
             return self._field_or_variable(character)
+        # A sign always begins a number here: there is no arithmetic in templates.
         if character in "+-" or character in "0123456789":
             return self._number()
         if _is_alphanumeric(character):

@@ -21,21 +21,21 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A dot: the current value."""
+    """A dot: the current value, which `with`, `range` and `template` change."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Nil:
-    """`nil`."""
+    """`nil`, which is valid only as an argument of a function."""
 
     at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A text, true or false."""
+    """A text in quotes, or one of the words true and false."""
 
     at: int
     value: str | bool
@@ -52,7 +52,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """The name of a function."""
+    """The name of a function; the parser has checked that it exists."""
 
     at: int
     name: str
@@ -60,7 +60,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """`$x`, or `$` alone."""
+    """`$x`, or `$` alone, which is the data of the current template."""
 
     at: int
     name: str
@@ -77,7 +77,7 @@ class FieldChain:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """An operand with arguments."""
+    """An operand with its arguments. A value that is no function or method takes none."""
 
     at: int
     operand: "Operand"
@@ -99,7 +99,7 @@ Operand: TypeAlias = Dot | Nil | Constant | Number | Function | Variable | Field
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The text between actions."""
+    """The text between two actions, after trim markers have removed white space."""
 
     at: int
     text: str
@@ -133,7 +133,7 @@ class Conditional:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """`range`."""
+    """`range`, with an optional `else` for the case that there is nothing to iterate over."""
 
     at: int
     pipe: Pipeline
@@ -143,7 +143,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class LoopControl:
-    """`break` or `continue`."""
+    """`break` or `continue`, which the parser allows only within a `range`."""
 
     at: int
     is_continue: bool

@@ -29,7 +29,7 @@ class Literal:
 
 
 def parse_literal(text: str) -> Literal:
-    """Parse a number literal. Raise `Problem`."""
+    """Parse a number literal. Raise `Problem` if Go would not accept it."""
     if text.endswith("i") and not text.lower().startswith("0x"):
         raise Problem(f"expected a real number, found {text}: imaginary numbers are not supported")
     if len(text) > _MAX_CHARACTERS:

@@ -83,7 +83,6 @@ class _Parser:
         }
 
     def tree(self) -> Tree:
-        """Parse the whole template."""
         body: list[Node] = []
         while self._peek().kind is not TokenKind.END:
             if self._at_keyword("define"):
@@ -92,6 +91,7 @@ class _Parser:
                 raise self._error(self._peek(1), f"found {self._peek(1)} outside of a block")
             else:
                 body.append(self._node())
+        # A template may define itself by its own name. Of two definitions, the one with content counts.
         own = self._source.name
         if own in self._templates and _has_content(body) and _has_content(self._templates[own]):
             raise self._source.error(0, f"template {strings.quote(own)} is defined twice")
@@ -247,6 +247,7 @@ class _Parser:
         body = self._block(word)
         self._variables, self._ranges = outside
         self._end()
+        # As `Tree.add` in Go's src/text/template/parse/parse.go: an empty definition never replaces another one.
         if name in self._templates and _has_content(self._templates[name]):
             if _has_content(body):
                 raise self._error(word, f"template {strings.quote(name)} is defined twice")

@@ -3,7 +3,7 @@
 Maps are sorted; `%v` prints a list as `[a b]` and a struct as `{a b}`. A verb that does not fit its value prints
 `%!d(string=hi)` instead of raising an error. A pointer prints its target, because its address has no meaning here.
 
-`printf`: formats values with the verbs of a format.
+`sprintf` formats values with the verbs of a format:
 
     printf "%-20s %5.1f%%" .Node.Name 12.5
 
@@ -35,7 +35,7 @@ _FLOAT_VERBS = frozenset("vbgGxXfFeE")
 _ADDRESS_VERBS = frozenset("bodxX")  # Go prints the address of a pointer with these; that of nil is 0
 _MAX_DEPTH = 60  # of nested lists and mappings
 
-_MAX_NUMBER = 1_000_000  # maximum width or precision
+_MAX_NUMBER = 1_000_000  # maximum width or precision: `tooLarge` in Go's src/fmt/print.go
 _DIGITS = "0123456789"
 _FLAGS = {"+": "plus", "-": "minus", "#": "sharp", " ": "space", "0": "zero"}
 
@@ -69,7 +69,7 @@ def sprintln(values: Sequence[OptionalValue], budget: WorkBudget) -> str:
 
 
 class Printer:
-    """Prints values into a bounded output."""
+    """Prints values into a bounded output, each with a verb and a style."""
 
     def __init__(self, budget: WorkBudget) -> None:
         self.sink = BoundedOutput(budget)
@@ -233,7 +233,7 @@ def sprintf(format_text: str, values: Sequence[OptionalValue], budget: WorkBudge
 
 @dataclass(slots=True)
 class _Verb:
-    """The parsed part of a verb."""
+    """What was parsed of a verb so far: flags, width, precision and argument index."""
 
     flags: dict[str, bool]
     width: int | None = None

@@ -27,7 +27,7 @@ _BMP_SIZE = 0x10000
 
 
 def to_bytes(text: str) -> bytes:
-    """Return the bytes of a text."""
+    """Return the bytes that Go would have for a text: UTF-8, with lone surrogates as the bytes they stand for."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # surrogates that do not stand for a byte: JSON can contain them
@@ -35,7 +35,7 @@ def to_bytes(text: str) -> bytes:
 
 
 def from_bytes(data: bytes) -> str:
-    """Return bytes as a text."""
+    """Return a text; bytes that are not valid UTF-8 become lone surrogates."""
     return data.decode("utf-8", "surrogateescape")
 
 

@@ -1,11 +1,11 @@
 """Go's `time.Time`, `time.Duration`, `time.Month` and `time.Weekday`, with the methods that are useful in a message.
 
-Methods that need a zone database (`In`) are omitted. `Local` is UTC, as in a container.
+Methods that need a zone database (`In`) are omitted. `Local` is UTC, as in a container. A `Moment` has nanoseconds and
+a time zone, like Go's `time.Time`.
 
-Instants with nanoseconds and a time zone, like Go's `time.Time`.
+A layout shows how Mon Jan 2 15:04:05 MST 2006 would be written (`nextStdChunk` in Go's src/time/format.go):
 
-Go's time layouts: a layout shows how Mon Jan 2 15:04:05 MST 2006 would be written. format_time(moment, "Mon, 02 Jan
-2006 15:04 MST")
+    format_time(moment, "Mon, 02 Jan 2006 15:04 MST")
 """
 
 import re
@@ -111,12 +111,10 @@ class Moment:
 
     @property
     def total_nanoseconds(self) -> int:
-        """Nanoseconds since 1970."""
         return self.seconds * _BILLION + self.nanoseconds
 
     @property
     def in_utc(self) -> "Moment":
-        """The same instant in UTC."""
         return Moment(self.seconds, self.nanoseconds)
 
     def at_nanoseconds(self, total: int) -> "Moment":
@@ -189,7 +187,7 @@ _FORMATTERS: dict[str, Callable[[Moment], str]] = {
 
 
 def format_time(moment: Moment, layout: str) -> str:
-    """Format a moment with a layout."""
+    """Format a moment with a layout. What is no element of a layout is copied."""
     return _ELEMENT.sub(lambda element: _format_element(moment, element[0]), layout)
 
 
@@ -232,6 +230,7 @@ def _since_year_one(moment: Moment) -> int:
 
 
 def _truncate(moment: Moment, unit: int) -> Moment:
+    # Go truncates relative to the zero time, not to 1970. For a week, these differ.
     rest = _since_year_one(moment) % unit if unit > 0 else 0
     return moment.at_nanoseconds(moment.total_nanoseconds - rest)
 

@@ -305,9 +305,11 @@ class _Checker:
             or "%!" in format_operand.value.replace("%%", "%")
         ):
             return
+        # A nil pointer prints an error for verbs that are right for its target.
         if any(type_ is None or type_.kind is Kind.POINTER for type_ in types):
             return
         try:
+            # Formats zero values: whether a verb fits depends only on types, and errors appear in the output.
             formatted = printer.sprintf(
                 format_operand.value, [to_typed_value(type_, None) for type_ in types if type_], WorkBudget()
             )

@@ -8,8 +8,8 @@ by a name from a template.
 Plain Python values get the types that Go's JSON decoder would give them (`to_value`). The same types describe a
 template's data in advance; `check` walks a template with them.
 
-The fields and methods of types, and the errors about missing ones. The evaluator and the type checker share these
-functions, so that they report the same errors.
+`member` and the functions after it are shared by the evaluator and the type checker, so that both report the same
+errors.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -86,7 +86,7 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A type and its data."""
+    """A value as a template sees it: a type and plain Python data."""
 
     type: Type
     data: Any
@@ -121,7 +121,7 @@ def pointer_to(element: Type) -> Type:
 
 
 def string_type(name: str) -> Type:
-    """Return a named string type."""
+    """Return a string type with a name of its own, which `%T` prints."""
     return Type(name, Kind.STRING)
 
 

@@ -56,7 +56,7 @@ class GvalExpression:
 
 
 def parse(text: str) -> GvalExpression:
-    """Parse an expression. Raise `GvalError`."""
+    """Parse an expression, including its regular expressions. Raise `GvalError` with the position."""
     if len(text) > _MAX_LENGTH:
         raise GvalError(f"expected at most {_MAX_LENGTH} characters, found {len(text)}")
     parser = _Parser(text)
@@ -92,7 +92,7 @@ def _is_name(name: str | None) -> bool:
 
 
 class _Parser:
-    """A precedence climbing parser."""
+    """A precedence climbing parser. `_binary` consumes operators of at least the given precedence."""
 
     def __init__(self, text: str) -> None:
         self.unknown_names: list[str] = []
@@ -177,6 +177,7 @@ class _Parser:
             raise self._unexpected("an operator")
         if token.text == _VARIABLE:
             return lambda value: value
+        # gval evaluates a missing parameter to nil. An error here would reject files that it accepts.
         self.unknown_names.append(token.text)
         return _constant(None)
 

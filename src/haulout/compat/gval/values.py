@@ -3,8 +3,8 @@
 A value is a float, a text, a boolean, a list, a `Date` or None. An operator first checks whether its operands have the
 same type, then tries to convert them: to numbers, to booleans, to texts, in this order.
 
-`date("…")` in an expression: the date formats of gval, in UTC. Operators treat a date only as the text that Go prints
-for it, so this module converts one text to the other.
+`parse_date` implements `date("…")` in an expression: the date formats of gval, in UTC. Operators treat a date only as the
+text that Go prints for it, so it converts one text to the other.
 """
 
 import math
@@ -116,7 +116,7 @@ class Operator:
     short_circuit: Callable[[Any], Any] = lambda _: None  # the result, if the left operand determines it
 
     def apply(self, symbol: str, left: Any, right: Any) -> Any:
-        """Return the result. Raise `GvalError`."""
+        """Return the result for two operands, converted if necessary. Raise `GvalError`."""
         of_one_type = {float: self.numbers, bool: self.booleans, str: self.strings}.get(type(left))
         if of_one_type is not None and type(left) is type(right):
             return _check_length(of_one_type(left, right))
@@ -169,6 +169,7 @@ def _power(left: float, right: float) -> float:
 
 def to_bits(number: float) -> int:
     """Convert a number to a signed 64-bit integer. A number out of range becomes the minimum."""
+    # Go leaves this conversion undefined; amd64 returns the minimum.
     whole = int(number) if math.isfinite(number) else -_SIGN
     return whole if -_SIGN <= whole < _SIGN else -_SIGN
 
@@ -196,13 +197,17 @@ def _matches(left: Any, right: Any) -> bool:
 
 
 def compile_pattern(text: str) -> re.Pattern[str]:
-    """Compile a regular expression. Raise `GvalError`."""
+    """Compile a regular expression. Raise `GvalError`.
+
+    The syntax is Python's, which includes nearly all of Go's RE2.
+    """
     try:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         raise GvalError(f"expected a regular expression, found {text!r} ({error})") from None
 
 
+# The precedences are those in gval.go.
 OPERATORS: Mapping[str, Operator] = {
     "??": Operator(
         precedence=0,
@@ -244,7 +249,7 @@ OPERATORS: Mapping[str, Operator] = {
 
 
 def parse_date(text: str) -> Date:
-    """Parse a date. Raise `GvalError`."""
+    """Parse a date in any of the formats of gval. Raise `GvalError`."""
     for layout in _LAYOUTS:
         found = layout.fullmatch(text)
         if found:

@@ -26,7 +26,8 @@ Plain = None | bool | int | float | str
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = "<<"
-_MAX_VALUES = 400_000  # values that aliases may expand to, as in Go
+# Values that aliases may expand to: alias_ratio_range_low in decode.go of yaml.v2. Nested aliases grow exponentially.
+_MAX_VALUES = 400_000
 
 _CONSTANTS: dict[str, Plain] = {
     **dict.fromkeys(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True),
@@ -43,7 +44,7 @@ _TYPED = {"bool": bool, "int": int, "float": float, "null": type(None)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A value and its position."""
+    """A value and its position in the file, which error messages name."""
 
     line: int
     column: int
@@ -59,7 +60,7 @@ class Scalar(Value):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequence(Value):
-    """A list."""
+    """A list, in block style or in brackets."""
 
     items: tuple[Value, ...]
 
@@ -76,7 +77,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapping(Value):
-    """A mapping of keys to values."""
+    """A mapping of keys to values, after merges; the keys keep their order."""
 
     entries: dict[str, Entry]
 

@@ -71,11 +71,11 @@ class ResolvedValue:
 
 
 class InterpolationSyntaxError(ValueError):
-    """A `${…}` has invalid syntax."""
+    """A `${…}` has invalid syntax. It is reported even if its value is never read."""
 
 
 class UnresolvedVariable(ValueError):
-    """A name has no value."""
+    """A name has no value, or refers to itself. Reported only when its value is read."""
 
 
 def parse(text: str) -> Pieces:
@@ -96,7 +96,7 @@ def prepare(root: Value, *, file: str) -> tuple[Value, list[ConfigError]]:
 
 
 class Resolver:
-    """Resolves names."""
+    """Resolves names in the file and in the environment, when a value is read."""
 
     def __init__(self, root: Value | None, environ: Environ[str, str]) -> None:
         self.used: set[str] = set()  # top-level keys that were used
@@ -106,7 +106,7 @@ class Resolver:
         self._texts: dict[str, str] = {}
 
     def resolve(self, value: Value) -> ResolvedValue:
-        """Return the resolved value. Raise `UnresolvedVariable`."""
+        """Return the value with its names resolved. Raise `UnresolvedVariable` if one has no value."""
         if not isinstance(value, DynamicValue):
             return ResolvedValue(value)
         if value.name is not None and self._is_at_top(value.name):

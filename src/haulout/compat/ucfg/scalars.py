@@ -1,7 +1,5 @@
 """Scalars as Go's go-ucfg reads them: conversion to the wanted type, and the text of a `${…}`.
 
-Conversion of scalars to the wanted type, with the same results as Go's go-ucfg.
-
 | Wanted | Accepts |
 | --- | --- |
 | text | any scalar: true becomes `true`, 010 becomes `8`, 1.10 becomes `1.1` |
@@ -12,9 +10,9 @@ Conversion of scalars to the wanted type, with the same results as Go's go-ucfg.
 
 A value that does not fit raises a `ConversionError`, whose message is what was expected.
 
-The literal language in which the text of a `${…}` is parsed: `5` is a number, `a,b` is a list. It is JSON with fewer
-quotes, as in Elastic's go-ucfg: booleans, null, numbers, quoted texts, `[lists]` and `{objects}`; commas at the top
-level make a list without brackets. Anything else is a text, without surrounding whitespace.
+`parse` reads the literal language of the text of a `${…}`: `5` is a number, `a,b` is a list. It is JSON with fewer
+quotes, as in parse/parse.go of Elastic's go-ucfg: booleans, null, numbers, quoted texts, `[lists]` and `{objects}`;
+commas at the top level make a list without brackets. Anything else is a text, without surrounding whitespace.
 """
 
 import math
@@ -42,7 +40,6 @@ class ConversionError(ValueError):
 
 
 def boolean(value: Plain) -> bool:
-    """Convert a value to a boolean."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value in _TRUE | _FALSE:
@@ -66,7 +63,6 @@ def integer(value: Plain) -> int:
 
 
 def number(value: Plain) -> float:
-    """Convert a value to a number."""
     found = goliterals.parse_float(value) if isinstance(value, str) else value
     if found is None or isinstance(found, bool | str):
         raise ConversionError("a number")
@@ -102,7 +98,7 @@ def parse_literal(text: str, *, objects: bool) -> Any:
 
 
 class _Reader:
-    """Parses one value after the other."""
+    """Parses one value after the other from the rest of the text."""
 
     def __init__(self, text: str, *, objects: bool) -> None:
         self._rest = text
