@@ -8,7 +8,8 @@ A transport returns whatever status the server sends. It raises only `Unreachabl
 `MalformedResponse` (a truncated response), `LimitExceeded`, and what a request's `before_send` raises. It never
 retries, except once after a 401 with refreshed credentials, because only the transport knows that they were stale.
 
-`headers` builds impersonation headers. The API server authorizes them, and its audit log has both users.
+`impersonation_headers` builds the headers with which a request acts as another user. The API server authorizes that,
+and its audit log has both users.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping

@@ -3,8 +3,8 @@
 A value is a float, a text, a boolean, a list, a `Date` or None. An operator first checks whether its operands have the
 same type, then tries to convert them: to numbers, to booleans, to texts, in this order.
 
-`parse_date` implements `date("…")` in an expression: the date formats of gval, in UTC. Operators treat a date only as the
-text that Go prints for it, so it converts one text to the other.
+`parse_date` implements `date("…")` in an expression: the date formats of gval, in UTC. Operators treat a date only as
+the text that Go prints for it, so it converts one text to the other.
 """
 
 import math

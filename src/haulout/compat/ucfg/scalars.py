@@ -10,9 +10,10 @@
 
 A value that does not fit raises a `ConversionError`, whose message is what was expected.
 
-`parse` reads the literal language of the text of a `${…}`: `5` is a number, `a,b` is a list. It is JSON with fewer
-quotes, as in parse/parse.go of Elastic's go-ucfg: booleans, null, numbers, quoted texts, `[lists]` and `{objects}`;
-commas at the top level make a list without brackets. Anything else is a text, without surrounding whitespace.
+`parse_literal` reads the literal language of the text of a `${…}`: `5` is a number, `a,b` is a list. It is JSON with
+fewer quotes, as in parse/parse.go of Elastic's go-ucfg: booleans, null, numbers, quoted texts, `[lists]` and
+`{objects}`; commas at the top level make a list without brackets. Anything else is a text, without surrounding
+whitespace.
 """
 
 import math
