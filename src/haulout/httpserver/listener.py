@@ -123,7 +123,7 @@ class _Acceptor:
         for _ in range(_BATCH):
             try:
                 accepted, peer = listener.accept()
-            # Nothing more to accept, or the peer has gone before we did.
+            # Nothing more to accept, or the peer has closed its connection already.
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:

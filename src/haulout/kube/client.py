@@ -151,8 +151,8 @@ class Client:
         path = resource.path(name, namespace=namespace, subresource=subresource)
         doing = f"getting {_describe(resource, name, namespace, subresource)}"
         kind = _request_kind("get", resource, subresource)
-        # A proxy that serves a cached or foreign answer must not make a caller act on another object.
         found = await self._read(resource.model, Request(method="GET", path=path), doing=doing, kind=kind)
+        # A proxy that serves a cached or foreign answer must not make a caller act on another object.
         responses.expect_name(found, name, doing=doing)
         return found
 

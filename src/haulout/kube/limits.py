@@ -144,8 +144,7 @@ class CacheQuota:
             try:
                 self._share.resize(all_bytes + sum(self._replaced.values()), doing=doing)
             except LimitExceeded as error:
-                # All caches of this cluster go, not only the one that grew: each would trigger the next eviction until
-                # the memory suffices.
+                # The quota has freed the share of the whole cluster, so all of its caches must go, not only this one.
                 self._evict_all(error)
                 raise
 
