@@ -14,6 +14,8 @@
      ├── LeadershipLost                  a write was refused because this process may no longer lead
      ├── LeadershipHandover              this process runs on a node that is to be drained: another one should lead
      ├── LockHeld                        another holder has the named lock: who, and until when
+     ├── ObservationStale                an object has changed since it was observed: observe it again
+     ├── ReconcileLoop                   a reconcile executes one action after the other without end
      └── KubeError                       a request to a cluster failed
           ├── NamespaceMissing           a namespace that the installation creates does not exist
           ├── ImpersonationUnavailable   no account is configured that may impersonate users
@@ -155,6 +157,14 @@ class LockHeld(HauloutError):
         self.until = until
         until_text = f" until {until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
         super().__init__(f"lock {lock} is held by {holder or 'an unknown holder'}{until_text}")
+
+
+class ObservationStale(HauloutError):
+    """An object has changed since it was observed, so that an action must not be executed. Nothing was changed."""
+
+
+class ReconcileLoop(HauloutError):
+    """A reconcile executes one action after the other without end: its decisions contradict each other."""
 
 
 class KubeError(HauloutError):

@@ -10,7 +10,6 @@ from haulout.api.maintenancenotice import NoticeCondition
 from haulout.app.leases import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.notices import SourceListener
 from haulout.app.operator_status import OperatorStatus
-from haulout.app.supervisor import Supervisor
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.config.forbidden_plugins import format_refusals
 from haulout.controllers.profiles.config.model import Configuration
@@ -30,6 +29,7 @@ from haulout.history.writer import HistoryWriter
 from haulout.httpserver import metrics
 from haulout.kube import leases
 from haulout.kube.client import Client
+from haulout.runtime.supervisor import Supervisor
 
 # LeaderOperatorBackend provides health, configuration and banners to the API:
 #

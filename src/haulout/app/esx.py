@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from haulout.api.objects import Node
 from haulout.app.operator_events import OperatorEvents
-from haulout.app.supervisor import Supervisor
 from haulout.controllers.esx.decision import HostState
 from haulout.controllers.esx.settings import EsxSettings
 from haulout.controllers.esx.vcenter import VCenterLogin
@@ -27,6 +26,7 @@ from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from haulout.app.esx_settings import EsxFile

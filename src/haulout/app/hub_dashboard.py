@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from haulout import __version__
 from haulout.api.clusterapi import EXTENSION_LEASE
-from haulout.app.supervisor import Supervisor
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, LimitedClusterBudget
 from haulout.controllers.clusterapi.status import WorkloadClusterStatus
 from haulout.dashboard.api import health
@@ -22,6 +21,7 @@ from haulout.errors import KubeError
 from haulout.httpserver import metrics
 from haulout.kube import leases
 from haulout.kube.client import Client
+from haulout.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from haulout.dashboard.api.backend import Backend

@@ -13,7 +13,6 @@ from haulout import __version__
 from haulout.api.clusterapi import EXTENSION_LEASE
 from haulout.api.objects import RawObject
 from haulout.app import replica
-from haulout.app.supervisor import Supervisor
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, LimitedClusterBudget
 from haulout.controllers.clusterapi.controller import ClusterApiController
 from haulout.controllers.clusterapi.metal3 import Metal3Controller
@@ -23,6 +22,7 @@ from haulout.core.metrics import MetricVec
 from haulout.httpserver.metrics import Collector
 from haulout.kube import metrics
 from haulout.kube.client import Client
+from haulout.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from haulout.app.profiles import ProfilesComponent

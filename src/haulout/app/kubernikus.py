@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from haulout.api.objects import Node
 from haulout.app.operator_events import OperatorEvents
-from haulout.app.supervisor import Supervisor
 from haulout.compat import openstack_config
 from haulout.controllers.kubernikus.nova import Nova
 from haulout.core.metrics import Metric, MetricKind, MetricVec
@@ -26,6 +25,7 @@ from haulout.history.writer import HistoryWriter
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from haulout.app.kubernikus_settings import KubernikusFile

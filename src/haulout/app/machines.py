@@ -33,7 +33,6 @@ from haulout.api.objects import Node
 from haulout.api.openshift import MACHINE_OF_NODE, MACHINE_SETS, MACHINES
 from haulout.api.resources import Resource
 from haulout.app.operator_events import OperatorEvents
-from haulout.app.supervisor import Supervisor
 from haulout.controllers.machines.desired_maintenance import NoticeFilter
 from haulout.controllers.machines.replacement_time import ReplacementPolicy
 from haulout.controllers.machines.settings import MachineSettings
@@ -50,6 +49,7 @@ from haulout.kube.client import Client
 from haulout.kube.discovery import serves
 from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from haulout.controllers.machines.controller import MachineMaintenanceController

@@ -3,8 +3,8 @@
 They run only on the leader, and only while the MaintenanceNotice CRD is installed. Without a source they are still of
 use: users and other tools write notices, too.
 
-The controller and each source have their own supervisor (`haulout.app.supervisor`): one that fails restarts alone. A
-source that restarts is created anew, as on a new leader; its state is in the notices, and in the messages that the
+The controller and each source have their own supervisor (`haulout.runtime.supervisor`): one that fails restarts alone.
+A source that restarts is created anew, as on a new leader; its state is in the notices, and in the messages that the
 cloud has not been told to delete. No source starts before notices can be written, because messages could not be stored.
 """
 
@@ -21,7 +21,6 @@ from haulout.api.objects import Node
 from haulout.app.leases import lease_advice
 from haulout.app.notice_metrics import NoticeMetrics
 from haulout.app.operator_events import OperatorEvents
-from haulout.app.supervisor import Supervisor
 from haulout.controllers.notices.controller import MaintenanceNoticeController, ProfilePolicy
 from haulout.core.clock import Clock
 from haulout.core.metrics import Histogram, MetricVec
@@ -33,6 +32,7 @@ from haulout.kube.recorder import EventRecorder
 from haulout.providers.event_source import EarlyStartSource, EventSource, ReschedulableSource
 from haulout.providers.notice_writer import NoticeWriter
 from haulout.providers.quarantine import Quarantine, QuarantinedMessage
+from haulout.runtime.supervisor import Supervisor
 
 # Reports unreadable messages by events: each kind of message once an hour, and few kinds.
 #

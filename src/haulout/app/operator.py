@@ -36,7 +36,6 @@ from haulout.app.operator_events import OperatorEvents
 from haulout.app.operator_status import OperatorStatus
 from haulout.app.profiles import Integration, ProfilesComponent, log_other_holder, run_profiles
 from haulout.app.replica import ReplicaSettings, serve_replica
-from haulout.app.supervisor import wait_for_handover
 from haulout.budget.budget_check import WaitingList
 from haulout.budget.limits import NO_BUDGET
 from haulout.controllers.nodemaintenance import node_lease
@@ -55,6 +54,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.leaderelection import LeaderElection
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.supervisor import wait_for_handover
 from haulout.webhook.settings import WebhookSettings
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from haulout.app.kubernikus import KubernikusComponent
 from haulout.app.machines import MachinesComponent
 from haulout.app.notices import NoticesComponent
 from haulout.app.profiles import ProfilesComponent
-from haulout.app.supervisor import Supervisor
 from haulout.budget.metrics import WAITING, BudgetMetrics
 from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
 from haulout.core.metrics import MetricVec
@@ -29,6 +28,7 @@ from haulout.httpserver.metrics import Collector
 from haulout.kube import metrics
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
+from haulout.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from haulout.dashboard.api.backend import Backend

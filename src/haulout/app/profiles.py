@@ -27,7 +27,6 @@ from haulout.app.leases import PROFILES_LEASE
 from haulout.app.operator_events import OperatorEvents
 from haulout.app.permissions import RECHECK_INTERVAL, MissingPermissions
 from haulout.app.profiles_file import ProfilesFile
-from haulout.app.supervisor import Supervisor, wait_for_handover
 from haulout.budget.budget_check import WaitingList
 from haulout.controllers.profiles import default_profile
 from haulout.controllers.profiles.controller import ProfilesController, ProfileSettings
@@ -49,6 +48,7 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.leaderelection import LeaderElection
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.supervisor import Supervisor, wait_for_handover
 
 log = logging.getLogger(__name__)
 

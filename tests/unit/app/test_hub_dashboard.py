@@ -11,12 +11,12 @@ import pytest
 
 from haulout.api.clusterapi import EXTENSION_LEASE, ClusterKey
 from haulout.app.hub_dashboard import run_hub_dashboard
-from haulout.app.supervisor import Supervisor
 from haulout.controllers.clusterapi.cluster_budget import ClusterBudget, UnlimitedClusterBudget, new_cluster_budget
 from haulout.controllers.clusterapi.status import ConnectionState, WorkloadClusterStatus
 from haulout.dashboard.api.backend import Backend
 from haulout.dashboard.api.recent_warnings import RecentWarnings
 from haulout.kube.client import Client
+from haulout.runtime.supervisor import Supervisor
 from haulout_sandbox.apiserver import ApiServer
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
 from support.platforms.cluster_budget import NAMESPACE, a_cluster_object, a_management_cluster, parse_key

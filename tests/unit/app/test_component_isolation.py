@@ -8,7 +8,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from haulout.app.supervisor import Supervisor
 from haulout.controllers.nodemaintenance import controller as maintenance_controller
 from haulout.controllers.nodemaintenance import decision
 from haulout.controllers.profiles import decision as machine
@@ -17,6 +16,7 @@ from haulout.controllers.profiles.plugin import State
 from haulout.controllers.profiles.view.informers import ProfileInformers
 from haulout.core.clock import Clock
 from haulout.httpserver import healthz
+from haulout.runtime.supervisor import Supervisor
 from support.operators.replicas import (
     NAMESPACE,
     a_replica_cluster,
@@ -82,7 +82,7 @@ async def test_profiles_that_break_start_again_and_maintenances_go_on(
         assert gaps[0] < gaps[1] < gaps[2] < timedelta(seconds=30)
         await clock.sleep(timedelta(minutes=11))
         assert one.profiles.troubles() == ()
-    broken = [it for it in caplog.records if it.name == "haulout.app.supervisor"]
+    broken = [it for it in caplog.records if it.name == "haulout.runtime.supervisor"]
     assert len(broken) == 3
     assert all(it.exc_info for it in broken)
 

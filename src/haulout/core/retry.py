@@ -1,0 +1,79 @@
+"""One way to try again: exponential backoff, the server's Retry-After, a deadline, monotonic time.
+
+    retry = Retry(clock, random, BACKOFF, timeout=timedelta(minutes=1))
+    while True:
+        try:
+            return await request()
+        except (Unreachable, ServerFailure) as error:
+            await retry.wait(error)             # raises `error` when the minute is over
+
+    async def listen():                         # without end; a success starts the backoff from the beginning
+        retry = Retry(clock, random, BACKOFF)
+        while True:
+            try:
+                await receive()
+                retry.reset()
+            except CloudError as error:
+                await retry.wait(error)
+
+Which errors are temporary is the caller's decision: it catches them. A wait is never shorter than the `retry_after` of
+the error, and never ends after the deadline. `Retry` keeps no state in the API server: a successor begins anew.
+"""
+
+from datetime import timedelta
+from random import Random
+
+from haulout.core import duration
+from haulout.core.backoff import Backoff
+from haulout.core.clock import Clock
+
+
+class Retry:
+    """The failures of one operation, and how long to wait after each.
+
+    `timeout` is counted from the first attempt, `max_attempts` includes it. Without both it never gives up.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        random: Random,
+        backoff: Backoff,
+        *,
+        timeout: timedelta | None = None,
+        max_attempts: int | None = None,
+    ) -> None:
+        self.failures = 0  # in a row
+        self._clock = clock
+        self._random = random
+        self._backoff = backoff
+        self._timeout = timeout
+        self._max_attempts = max_attempts
+        self._started = clock.monotonic()
+
+    def reset(self) -> None:
+        """Record a success: the next failure is the first one."""
+        self.failures = 0
+        self._started = self._clock.monotonic()
+
+    def delay(self, error: BaseException) -> timedelta:
+        """Count a failure and return how long to wait; raise `error` if no attempt is left."""
+        self.failures += 1
+        if self._max_attempts is not None and self.failures >= self._max_attempts:
+            raise error
+        retry_after = getattr(error, "retry_after", None) or timedelta()
+        wait = max(self._backoff.delay(self.failures, self._random), retry_after)
+        if self._timeout is None:
+            return wait
+        remaining = self._timeout - timedelta(seconds=self._clock.monotonic() - self._started)
+        if remaining <= timedelta() or retry_after > remaining:
+            raise error
+        return min(wait, remaining)
+
+    async def wait(self, error: BaseException) -> None:
+        """Count a failure and wait until the next attempt; raise `error` if none is left."""
+        await self._clock.sleep(self.delay(error))
+
+    def describe(self, wait: timedelta) -> str:
+        """Return when the next attempt is made, for log lines."""
+        return f"attempt {self.failures} failed, next try in {duration.format(wait)}"
