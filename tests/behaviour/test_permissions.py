@@ -16,7 +16,7 @@ from haulout.api.objects import RawObject
 from haulout.app import permissions
 from haulout.app.leases import PROFILES_LEASE
 from haulout.controllers.nodemaintenance import permissions as maintenance
-from haulout.controllers.nodemaintenance.controller import NodeMaintenanceSettings
+from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.controllers.profiles.config import loader
 from haulout.controllers.profiles.config.model import Configuration
 from haulout.controllers.profiles.plugins.registry import registries

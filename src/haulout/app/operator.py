@@ -39,8 +39,9 @@ from haulout.app.replica import ReplicaSettings, serve_replica
 from haulout.budget.budget_check import WaitingList
 from haulout.budget.limits import NO_BUDGET
 from haulout.controllers.nodemaintenance import node_lease
-from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController, NodeMaintenanceSettings
+from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
 from haulout.controllers.nodemaintenance.informers import node_cache
+from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.controllers.notices.controller import ProfilePolicy
 from haulout.core.clock import Clock
 from haulout.dashboard.api.nodes.informers import Informers

@@ -3,7 +3,7 @@
 - **Until nothing is left.** One reconcile acts and observes again until the decision has no action; then it reports.
 - **Conflicts.** A write whose precondition fails has changed nothing. The objects are read again and the key is tried
   again at once, `MAX_CONFLICTS` times in a row at most. Where the reconciler cannot read them, the watch delivers them,
-  and the key is requeued after `CONFLICT_DELAY`. A key that stays stale is reported as a failure.
+  and the key is requeued after `CONFLICT_DELAY`. A key whose writes conflict again and again is reported as a failure.
 - **Failures** are reported in the status. The work queue retries this key only, with exponential backoff.
 - **Circles.** A reconcile with more than `max_actions` actions is a defect of its decisions. It fails and backs off.
 - **Flapping.** A key that changes again and again over several reconciles pauses (`haulout.runtime.flapping`).
@@ -36,7 +36,8 @@ log = logging.getLogger(__name__)
 
 MAX_ACTIONS = 30
 MAX_CONFLICTS = 5
-CONFLICT_DELAY = timedelta(seconds=2)
+CONFLICT_DELAY = timedelta(seconds=2)  # until the watch should have delivered what somebody else wrote
+WATCH_DELAY = timedelta(seconds=10)  # the same where only the watch can tell, for example that an object is gone
 BACKOFF = Backoff(limit=timedelta(minutes=1))  # permissions may be granted meanwhile, for which there is no event
 WORKERS = 16
 
@@ -133,7 +134,7 @@ class Controller(Generic[K, O, D]):
             except (LeadershipHandover, LeadershipLost):
                 raise
             except Exception as error:
-                await self._reconciler.report_failure(attempt.observation, attempt.decision, error)
+                await self._reconciler.report_failure(key, attempt.observation, attempt.decision, error)
                 raise  # the work queue backs off for this key only
 
     async def _reconcile(self, key: K, attempt: "_Attempt[O, D]") -> datetime | None:
@@ -154,7 +155,7 @@ class Controller(Generic[K, O, D]):
                 if conflicts >= MAX_CONFLICTS:
                     raise
                 log.debug("%s %s has changed, retrying: %s", self.name, key, error)
-                if not await self._reconciler.refresh(key):
+                if not await self._reconciler.refresh(key, error):
                     return self._retry_later(key, error)
         raise ReconcileLoop(
             f"{self.name} {key} is not settled after {self._max_actions} actions in one reconcile; "
@@ -163,6 +164,8 @@ class Controller(Generic[K, O, D]):
 
     def _retry_later(self, key: K, error: Exception) -> datetime:
         """Return when the watch should have delivered what the observation lacks; raise if that does not help."""
+        if isinstance(error, ObservationStale):
+            return self._clock.now() + WATCH_DELAY
         stale_runs = self._stale_runs[key] = self._stale_runs.get(key, 0) + 1
         if stale_runs >= MAX_CONFLICTS:
             del self._stale_runs[key]

@@ -55,17 +55,17 @@ class Reconciler(ABC, Generic[K, O, D]):
         del observation, decision
         return None
 
-    async def refresh(self, key: K) -> bool:
-        """Read the objects of a key from the API server, because the observation was stale.
+    async def refresh(self, key: K, error: Exception) -> bool:
+        """Read the objects of a key from the API server, because `error` shows that the observation was stale.
 
         Return whether the next observation sees them. False: the watch has to deliver them first.
         """
-        del key
+        del key, error
         return False
 
-    async def report_failure(self, observation: O | None, decision: D | None, error: Exception) -> None:
+    async def report_failure(self, key: K, observation: O | None, decision: D | None, error: Exception) -> None:
         """Show in the status why a reconcile failed. The runtime tries again with backoff."""
-        del observation, decision, error
+        del key, observation, decision, error
 
     async def forget(self, key: K) -> datetime | None:
         """Drop what is known about an object that does not exist; return when to call again, if work is left."""

@@ -62,6 +62,10 @@ class StatusWriter(Generic[K]):
         interval = min(max(MIN_INTERVAL, timedelta(seconds=len(self._written_at) / WRITES_PER_SECOND)), MAX_INTERVAL)
         return max(timedelta(seconds=self._written_at[key] - now) + interval, timedelta())
 
+    def has_failed(self, key: K) -> bool:
+        """Return whether the last write of a status failed. Then the failure cannot be shown in that status either."""
+        return key in self._unwritten
+
     def forget(self, key: K) -> None:
         """Forget a deleted object. Its recent write still counts for the pace of the others."""
         self._unwritten.discard(key)

@@ -2,12 +2,11 @@
 
 import asyncio
 
-from haulout.kube.node_transform import compact_nodes
-
 from haulout.api.resources import NODES
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout.kube.reflector import ListWatch
+from haulout.kube.transforms import compact_nodes
 from haulout.runtime.component import Component, Leader
 from haulout.runtime.handover import Handover
 

@@ -24,8 +24,9 @@ from haulout.app.manifests.operator_manifests import Installation
 from haulout.budget.slots import SLOT_WITHDRAWN_ANNOTATION
 from haulout.budget.unavailable_nodes import RECOVERING_ANNOTATION
 from haulout.controllers.nodemaintenance import node_cordon, node_lease
-from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController, NodeMaintenanceSettings
+from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
 from haulout.controllers.nodemaintenance.node_cordon import CORDON_REQUEST, DRAIN_TAINT, OWNER_PREFIX
+from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.drain import cordon
 from haulout.drain.node_conditions import NodeConditionType
 from haulout.history.writer import HistoryWriter

@@ -13,7 +13,8 @@ from haulout.api.objects import RawObject
 from haulout.budget.budget_check import WaitingList
 from haulout.budget.slots import LEDGER
 from haulout.budget.unavailable_nodes import NODE_MAINTENANCE_OWNER_PREFIX
-from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController, NodeMaintenanceSettings
+from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
+from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.drain import cordon
 from haulout.kube.client import Client
 from haulout.kube.recorder import EventRecorder

@@ -8,8 +8,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from haulout.controllers.nodemaintenance import controller as maintenance_controller
 from haulout.controllers.nodemaintenance import decision
+from haulout.controllers.nodemaintenance import reconciler as maintenance_reconciler
 from haulout.controllers.profiles import decision as machine
 from haulout.controllers.profiles import reconciler
 from haulout.controllers.profiles.plugin import State
@@ -127,7 +127,7 @@ async def test_a_defect_about_one_maintenance_stands_in_its_status(
             raise ZeroDivisionError("division by zero")
         return decide(seen)
 
-    monkeypatch.setattr(maintenance_controller, "decide", breaking)
+    monkeypatch.setattr(maintenance_reconciler, "decide", breaking)
     async with a_replica_cluster(clock, "n1", "n2") as town:
         start_replica_with_profiles(town, "one", file)
         create_maintenance(town, "n1", "broken")

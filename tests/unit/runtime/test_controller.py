@@ -24,7 +24,7 @@ from haulout.errors import (
 )
 from haulout.kube.client import Client
 from haulout.runtime import flapping
-from haulout.runtime.controller import BACKOFF, CONFLICT_DELAY, MAX_CONFLICTS, Controller
+from haulout.runtime.controller import BACKOFF, CONFLICT_DELAY, MAX_CONFLICTS, WATCH_DELAY, Controller
 from haulout.runtime.handover import Handover
 from haulout.runtime.reconciler import Reconciler
 from support.fakes.scripted_transport import ScriptedTransport
@@ -80,12 +80,15 @@ class Counters(Reconciler[str, int, Decision]):
         self.reported.append(self.observed[-1])
         return self.report_at
 
-    async def refresh(self, key: str) -> bool:
+    async def refresh(self, key: str, error: Exception) -> bool:
+        del error
         self.refreshed.append(key)
         return self.can_refresh
 
-    async def report_failure(self, observation: int | None, decision: Decision | None, error: Exception) -> None:
-        del observation, decision
+    async def report_failure(
+        self, key: str, observation: int | None, decision: Decision | None, error: Exception
+    ) -> None:
+        del key, observation, decision
         self.failures.append(error)
 
     async def forget(self, key: str) -> datetime | None:
@@ -174,6 +177,17 @@ async def test_key_that_stays_stale_is_reported_as_a_failure(client: Client) -> 
     with pytest.raises(Conflict):
         await controller.reconcile("a")
     assert len(counters.failures) == 1
+
+
+async def test_object_whose_deletion_only_the_watch_can_deliver_waits_without_a_failure(
+    client: Client, clock: Clock
+) -> None:
+    errors: list[Exception] = [ObservationStale("it is gone") for _ in range(3 * MAX_CONFLICTS)]
+    counters = Counters(targets={"a": 1}, errors=errors, can_refresh=False)
+    controller = a_controller(client, counters)
+    for _ in range(2 * MAX_CONFLICTS):
+        assert await controller.reconcile("a") == clock.now() + WATCH_DELAY
+    assert counters.failures == []
 
 
 async def test_failure_is_reported_and_the_key_tried_again_with_backoff(client: Client, clock: Clock) -> None:

@@ -39,7 +39,7 @@ from haulout.budget.unavailable_nodes import (
 from haulout.controllers.nodemaintenance import node_lease, recovery
 from haulout.controllers.nodemaintenance.recovery import RecoveryObservation
 from haulout.drain import cordon
-from haulout.errors import HauloutError, KubeError, NotFound
+from haulout.errors import HauloutError, KubeError, NotFound, ObservationStale
 from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
@@ -78,7 +78,7 @@ def unavailable_nodes(nodes: Informer[Node]) -> Collection[Node]:
     return nodes.by_index(_BY_AVAILABILITY, _UNAVAILABLE)
 
 
-class MaintenanceGone(HauloutError):
+class MaintenanceGone(ObservationStale):
     """The maintenance does not exist any more, or has another UID."""
 
 

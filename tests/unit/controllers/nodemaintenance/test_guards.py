@@ -12,12 +12,13 @@ from haulout.api.hold import ANNOTATION as HOLD
 from haulout.api.nodemaintenance import FINALIZER, NODE_MAINTENANCES
 from haulout.api.objects import RawObject
 from haulout.budget.limits import NO_BUDGET, Budget, BudgetLimit
-from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController, NodeMaintenanceSettings
-from haulout.controllers.nodemaintenance.rate_limiters import MAX_CHANGES, RECONCILE_INTERVAL
+from haulout.controllers.nodemaintenance.controller import NodeMaintenanceController
+from haulout.controllers.nodemaintenance.settings import NodeMaintenanceSettings
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
+from haulout.runtime.flapping import INTERVAL, MAX_CHANGES
 from support.clusters.cluster_plan import a_cluster
 from support.clusters.live_cluster import SandboxCluster
 from support.operators.nodemaintenance import (
@@ -169,7 +170,7 @@ async def test_a_maintenance_whose_finalizer_another_process_keeps_removing_is_l
         assert MAX_CHANGES / 2 < removed <= MAX_CHANGES
         assert "changes too often; its reconciliation is paused until" in caplog.text
         assert finalizers(cluster) == []
-        await cluster.pass_time(seconds=RECONCILE_INTERVAL.total_seconds())
+        await cluster.pass_time(seconds=INTERVAL.total_seconds())
         assert finalizers(cluster) == [FINALIZER], "it goes on after the pause"
 
 
@@ -187,7 +188,7 @@ async def test_a_maintenance_whose_phase_another_process_keeps_changing_is_left_
             await cluster.pass_time(seconds=0.1)
         assert MAX_CHANGES / 2 < changed <= MAX_CHANGES
         assert phase(cluster) == "Running"
-        await cluster.pass_time(seconds=RECONCILE_INTERVAL.total_seconds())
+        await cluster.pass_time(seconds=INTERVAL.total_seconds())
         assert phase(cluster) == "Succeeded", "it goes on after the pause"
 
 

@@ -1,0 +1,15 @@
+"""Settings of the NodeMaintenance controller, as values."""
+
+from dataclasses import dataclass
+
+from haulout.controllers.nodemaintenance import node_lease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeMaintenanceSettings:
+    """Settings that differ between installations."""
+
+    lease_namespace: str = node_lease.NAMESPACE
+    own_node: str = ""  # node of this process; hand leadership over before it is drained; empty: never
+    guard_quorum: bool = True  # check the etcd quorum; on OpenShift it is always checked
+    namespace: str = "haulout"  # the operator's own; holds the slot ledger of the budget
