@@ -17,6 +17,7 @@ from haulout.httpserver import connections
 from haulout.httpserver.metrics import PROCESS_METRICS
 from haulout.kube import metrics as meters
 from haulout.providers.agent import metrics as agent
+from haulout.runtime import journal
 from haulout.webhook import validator
 
 _HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
@@ -47,7 +48,10 @@ GROUPS = (
     Group("hub", hub.METRICS),
     Group("kubernikus", kubernikus.METRICS),
     Group("esx", esx.METRICS),
-    Group("health", (*replica.REPLICA_METRICS, *meters.METRICS, validator.REVIEWS, *connections.METRICS)),
+    Group(
+        "health",
+        (*replica.REPLICA_METRICS, *meters.METRICS, journal.TRANSITIONS, validator.REVIEWS, *connections.METRICS),
+    ),
     Group("process", PROCESS_METRICS),
 )
 

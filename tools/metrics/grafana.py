@@ -365,6 +365,15 @@ ROWS = (
                 ),
             ),
             Panel(
+                title="Transitions, by reason",
+                queries=(
+                    _query(
+                        "topk(10, sum by (controller, reason) (rate(haulout_transitions_total{@}[~])))",
+                        "{{controller}} {{reason}}",
+                    ),
+                ),
+            ),
+            Panel(
                 title="Requests to the API server",
                 unit="reqps",
                 queries=(

@@ -153,6 +153,7 @@ class KubeMetrics:
         self._age = MetricVec(WATCH_AGE)
         self._objects = MetricVec(WATCH_OBJECTS)
         self._not_synced = MetricVec(WATCH_NOT_SYNCED)
+        self._counters: dict[Metric, MetricVec] = {}
         self.queues: dict[WorkQueue[Any], None] = {}  # those that run now, in start order
         self.informers: dict[Informer[Any], None] = {}  # those that run now, in start order
 
@@ -193,7 +194,11 @@ class KubeMetrics:
             self._depth.add(queue.name, amount=stats.waiting + stats.running)
         for informer in self.informers:
             self._collect_informer(informer, now)
-        return *gauges, self.lag, self.scheduled_lag, self.failures, self.dropped
+        return *gauges, self.lag, self.scheduled_lag, self.failures, self.dropped, *self._counters.values()
+
+    def counter(self, metric: Metric) -> MetricVec:
+        """Return the counter of a metric that is declared elsewhere. It lasts as long as the process."""
+        return self._counters.setdefault(metric, MetricVec(metric))
 
     def _collect_informer(self, informer: "Informer[Any]", now: datetime) -> None:
         resource, health = str(informer.resource), informer.health()

@@ -99,7 +99,7 @@ class Leader:
         """Yield a journal whose Events and history entries are written while the context lasts."""
         events, history = self.events(controller), self.history(backlog)
         async with running(events, history):
-            yield Journal(controller, events, history)
+            yield Journal(controller, events, history, metrics=self.client.metrics)
 
 
 class Component(ABC):

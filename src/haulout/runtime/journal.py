@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 
 from haulout.api.maintenancerecord import NewEntry
 from haulout.api.objects import Node
-from haulout.core.metrics import Metric, MetricVec
+from haulout.core.metrics import Metric
 from haulout.history.interface import History, NoHistory
+from haulout.kube.metrics import KubeMetrics
 from haulout.kube.recorder import EventRecorder, ObjectReference
 
 TRANSITIONS = Metric(
@@ -59,10 +60,12 @@ class Transition:
 class Journal:
     """Records the transitions of one controller."""
 
-    def __init__(self, controller: str, events: EventRecorder, history: History | None = None) -> None:
+    def __init__(
+        self, controller: str, events: EventRecorder, history: History | None = None, *, metrics: KubeMetrics
+    ) -> None:
         self.controller = controller
         self.history = history or NoHistory()
-        self.transitions = MetricVec(TRANSITIONS)
+        self.transitions = metrics.counter(TRANSITIONS)
         self._events = events
         self._log = logging.getLogger(f"haulout.{controller}")
         self._last: dict[Topic, Transition] = {}

@@ -9,6 +9,7 @@ import pytest
 from haulout.api.maintenancerecord import Entry, NewEntry
 from haulout.api.objects import Node, ObjectMeta
 from haulout.history.interface import NoHistory
+from haulout.kube.metrics import KubeMetrics
 from haulout.kube.recorder import ObjectReference
 from haulout.runtime.journal import Journal, NodeEntry, Transition
 
@@ -50,7 +51,7 @@ def history() -> RecordedHistory:
 
 @pytest.fixture
 def journal(events: RecordedEvents, history: RecordedHistory) -> Journal:
-    return Journal("toy", events, history)  # type: ignore[arg-type]  # the part that a journal uses
+    return Journal("toy", events, history, metrics=KubeMetrics())  # type: ignore[arg-type]  # what a journal uses of it
 
 
 def a_transition(message: str = "cordoned", *, reason: str = "Cordoned", is_warning: bool = False) -> Transition:
