@@ -6,7 +6,7 @@
   and the key is requeued after `CONFLICT_DELAY`. A key whose writes conflict again and again is reported as a failure.
 - **Failures** are reported in the status. The work queue retries this key only, with exponential backoff.
 - **Circles.** A reconcile with more than `max_actions` actions is a defect of its decisions. It fails and backs off.
-- **Flapping.** A key that changes again and again over several reconciles pauses (`haulout.runtime.flapping`).
+- **Flapping.** A key that changes again and again over several reconciles pauses (`haulout.runtime.flapping_guard`).
 - **Leadership.** `LeadershipLost` and `LeadershipHandover` are never reported as failures of an object.
 """
 
@@ -28,7 +28,7 @@ from haulout.errors import (
 )
 from haulout.kube.client import Client
 from haulout.kube.workqueue import CompletedRun, WorkQueue
-from haulout.runtime.flapping import FlappingGuard
+from haulout.runtime.flapping_guard import FlappingGuard
 from haulout.runtime.handover import Handover
 from haulout.runtime.reconciler import D, K, O, Reconciler
 

@@ -23,7 +23,7 @@ from haulout.errors import (
     Unreachable,
 )
 from haulout.kube.client import Client
-from haulout.runtime import flapping
+from haulout.runtime import flapping_guard
 from haulout.runtime.controller import BACKOFF, CONFLICT_DELAY, MAX_CONFLICTS, WATCH_DELAY, Controller
 from haulout.runtime.handover import Handover
 from haulout.runtime.reconciler import Reconciler
@@ -222,19 +222,19 @@ async def test_key_that_changes_again_and_again_is_paused(
 ) -> None:
     counters = Counters(targets={"a": 0, "b": 0})
     controller = a_controller(client, counters)
-    for _ in range(flapping.MAX_CHANGES):
+    for _ in range(flapping_guard.MAX_CHANGES):
         counters.targets["a"] += 1
         assert await controller.reconcile("a") is None
     counters.targets["a"] += 1
     with caplog.at_level(logging.WARNING):
         paused_until = await controller.reconcile("a")
-    assert paused_until == clock.now() + flapping.INTERVAL
+    assert paused_until == clock.now() + flapping_guard.INTERVAL
     assert "Counter a changes too often" in caplog.text
-    assert counters.values["a"] == flapping.MAX_CHANGES
+    assert counters.values["a"] == flapping_guard.MAX_CHANGES
     assert await controller.reconcile("b") is None
-    await clock.sleep(flapping.INTERVAL)
+    await clock.sleep(flapping_guard.INTERVAL)
     assert await controller.reconcile("a") is None
-    assert counters.values["a"] == flapping.MAX_CHANGES + 1
+    assert counters.values["a"] == flapping_guard.MAX_CHANGES + 1
 
 
 @pytest.mark.parametrize("error", [LeadershipLost("deposed"), LeadershipHandover("n1")], ids=repr)

@@ -18,7 +18,7 @@ from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
-from haulout.runtime.flapping import INTERVAL, MAX_CHANGES
+from haulout.runtime.flapping_guard import INTERVAL, MAX_CHANGES
 from support.clusters.cluster_plan import a_cluster
 from support.clusters.live_cluster import SandboxCluster
 from support.operators.nodemaintenance import (

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from haulout.core.clock import Clock
-from haulout.runtime.flapping import INTERVAL, MAX_CHANGES, FlappingGuard
+from haulout.runtime.flapping_guard import INTERVAL, MAX_CHANGES, FlappingGuard
 
 
 async def test_much_within_a_short_time_is_guardd(clock: Clock) -> None:
