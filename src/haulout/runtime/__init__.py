@@ -18,7 +18,8 @@ The rules that every controller on top of it keeps:
 - **Die anywhere.** The process may end after any write. The API server holds all that the successor needs.
 - **Decisions are pure.** They perform no I/O and read no clock: the observation contains the time.
 
-`reconciler` is the interface of a controller, `controller` the loop that runs it. `flapping_guard` pauses keys that change
-without end. `status_writer` limits the rate of status writes. `journal` tells each transition once. `component` and
-`manager` run the parts of a process.
+`reconciler` is the interface of a controller, `controller` the loop that runs it. `flapping_guard` pauses keys that
+change without end. `status_writer` limits the rate of status writes. `journal` tells each transition once. `component`
+describes a part of the process that can be switched on, `supervisor` restarts it after a failure, and `handover` ends
+the leadership before the own node is drained.
 """
