@@ -112,7 +112,7 @@ test-cluster: $(CLOUDS_STAMP) ## the behaviour tests on a real kube-apiserver, a
 	@cd tests && ../$(BIN)/python -m controlplane promtool >/dev/null
 	$(BIN)/pytest --backend=real -n 8 --dist loadfile --no-loadscope-reorder tests/behaviour tests/cluster
 
-test-browser: $(BROWSER_STAMP) $(DOCS_STAMP) ## the dashboard in a browser: chromium, from Debian's packages or where CHROMIUM says
+test-browser: $(BROWSER_STAMP) $(DOCS_STAMP) ## the dashboard in a browser: chromium-headless-shell or chromium of Debian, or what CHROMIUM names
 	$(BIN)/pytest --numprocesses=auto --dist=worksteal tests/browser
 
 # Not in .ci/run: it takes as long as MINUTES says, and chance decides what it finds.
