@@ -141,7 +141,9 @@ def accessible() -> Callable[[Page], None]:
     """Return how a page is checked for what keeps people out."""
 
     def check(page: Page) -> None:
-        results = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]})
+        tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+        # Without details of passed rules it takes a third less time.
+        results = Axe().run(page, options={"runOnly": tags, "resultTypes": ["violations"]})
         assert results.violations_count == 0, results.generate_report()
 
     return check
