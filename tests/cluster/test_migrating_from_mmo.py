@@ -5,19 +5,18 @@ server of today takes it. The Machine API is a stand-in.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 
-from controlplane import ControlPlane, find
+from controlplane import ControlPlane
 from haulout.api.machinemaintenance import MACHINE_MAINTENANCES, NAMESPACE
 from haulout.api.objects import RawObject
 from haulout.core.clock import Clock
 from haulout_sandbox.openshift import custom_resource_definitions
-from support.cli.kubectl import serve_sandbox
 from support.clusters.cluster_plan import ClusterPlan, a_cluster
 from support.clusters.live_cluster import LiveCluster
 from support.docs.page_commands import Shell, page_commands
@@ -26,7 +25,6 @@ from support.platforms.openshift import create_machine_set, machine_api, machine
 
 PAGE = Path(__file__).parents[2] / "docs/migrating/machine-maintenance-operator.md"
 OLD = "machine-maintenance-operator"
-ClusterFactory = Callable[[Clock, Path], AbstractAsyncContextManager[tuple[LiveCluster, Shell]]]
 
 pytestmark = pytest.mark.real_time
 
@@ -75,16 +73,6 @@ def with_old_operator(plan: ClusterPlan) -> ClusterPlan:
 
 
 @asynccontextmanager
-async def on_the_sandbox(clock: Clock, folder: Path) -> AsyncIterator[tuple[LiveCluster, Shell]]:
-    """Have the sandbox, and a reader's shell."""
-    async with (
-        with_old_operator(a_cluster(clock)).on_the_sandbox() as cluster,
-        serve_sandbox(cluster.cluster.api, folder) as kubeconfig,
-    ):
-        yield cluster, Shell(folder, kubeconfig=kubeconfig, kubectl=find().path("kubectl"))
-
-
-@asynccontextmanager
 async def on_a_control_plane(clock: Clock, folder: Path) -> AsyncIterator[tuple[LiveCluster, Shell]]:
     """Have a control plane for this test alone: it is about what there is one of in a cluster."""
     with ControlPlane() as plane:
@@ -99,12 +87,11 @@ async def replicas(shell: Shell, where: str) -> int:
     return int(yaml.safe_load(found)["spec"]["replicas"])
 
 
-@pytest.mark.parametrize("site", [on_the_sandbox, on_a_control_plane])
-async def test_the_page_is_followed_command_by_command(site: ClusterFactory, clock: Clock, tmp_path: Path) -> None:
+async def test_the_page_is_followed_command_by_command(clock: Clock, tmp_path: Path) -> None:
     steps = [candidate.text for candidate in page_commands(PAGE.read_text())]
     start = steps.index("haulout run")
     in_cluster, look = steps[start + 1], steps[start + 2]
-    async with site(clock, tmp_path) as (cluster, shell), machine_api(cluster):
+    async with on_a_control_plane(clock, tmp_path) as (cluster, shell), machine_api(cluster):
         done, still, kept = await create_machine_set(cluster, "workers", replicas=3)
         await cluster.create(old_operator())
         await create_machinemaintenance(cluster, done, maintenancescheduled=True)

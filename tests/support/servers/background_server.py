@@ -17,10 +17,6 @@ from typing import TypeVar
 from controlplane import ControlPlane
 from haulout.api.objects import RawObject
 from haulout.core.clock import RealClock
-from haulout_sandbox.apiserver import ApiServer
-from haulout_sandbox.apiserver.kinds.builtin import BUILTIN_KINDS
-from support.builders.objects import a_namespace
-from support.cli.kubectl import serve_sandbox
 from support.docs.page_commands import Shell
 from support.servers import event_loops
 
@@ -59,22 +55,6 @@ def served_over_http(serve: Callable[[], AbstractAsyncContextManager[int]]) -> I
     """Have `serve`, which yields its port, run while the context lasts; yield its address."""
     with in_thread(serve) as port:
         yield f"http://{HOST}:{port}"
-
-
-@contextmanager
-def a_shell_on_the_sandbox(folder: Path, *, kubectl: Path) -> Iterator[Shell]:
-    """Yield a shell whose cluster is a sandbox in which nothing runs."""
-
-    def serve() -> AbstractAsyncContextManager[Path]:
-        api = ApiServer(RealClock())
-        for kind in BUILTIN_KINDS:
-            api.add_kind(kind)
-        for name in ("default", "kube-system"):
-            api.put(a_namespace(name))
-        return serve_sandbox(api, folder)
-
-    with in_thread(serve) as kubeconfig:
-        yield Shell(folder, kubeconfig=kubeconfig, kubectl=kubectl)
 
 
 @contextmanager
