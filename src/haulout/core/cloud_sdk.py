@@ -1,4 +1,4 @@
-"""Calls through SDKs of clouds: optional packages, threads, limits on responses, and timeouts.
+"""Calls through SDKs of clouds: optional packages, threads, and limits on responses.
 
 The SDKs are large, and not part of the default installation. Their calls block, so each runs in its own daemon thread,
 for which the process does not wait when it ends, unlike for those of `asyncio.to_thread`. SDKs read whole bodies
@@ -19,15 +19,14 @@ import http.client
 import importlib.util
 import io
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from haulout.core.clock import RealClock
-from haulout.errors import CloudError, ConfigError
+from haulout.errors import ConfigError
 
 T = TypeVar("T")
 
@@ -35,8 +34,6 @@ LIMIT: Final = 64 << 20  # about ten times the size of the largest page of any S
 _LIMITED_MARKER: Final = "_haulout_bound"
 _CLOCK: Final = RealClock()  # SDK calls run in threads, and their peers in real time
 TIMEOUT_SECONDS: Final = 60  # from the first byte of a response to the last
-
-_DEFAULT_TIMEOUT = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +200,3 @@ class _LimitedReader(io.RawIOBase):
 
 def _too_large(limit: int) -> ResponseTooLarge:
     return ResponseTooLarge(f"the answer is longer than {limit} bytes")
-
-
-async def await_with_timeout(call: Awaitable[T], *, doing: str, within: timedelta = _DEFAULT_TIMEOUT) -> T:
-    """Return the result of `call`. Raise a `CloudError` with status 0 on timeout."""
-    try:
-        async with asyncio.timeout(within.total_seconds()):
-            return await call
-    except TimeoutError:
-        raise CloudError(f"no answer within {within.total_seconds():g} s", doing=doing) from None

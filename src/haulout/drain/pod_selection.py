@@ -10,17 +10,8 @@ them on the node.
 
 Pods that keep coming back stay as well: a pod was evicted, its replacement came to the node and was evicted, and the
 next replacement came. Evicting it again would never end, so it is reported instead.
-
-Pods leave in groups, and all pods of a group are gone before the next group begins. The group is decided by the order
-of the pod's rule; then, if requested, by kind (pods with storage leave after others) and by priority, lowest first. If
-requested, DaemonSet pods leave after all others, whatever the orders of rules; those orders apply among them. Waiting
-for pods that run to completion blocks only higher orders, as in Cluster API, not pods of the same order.
-
-Pods of one scheduling group leave together with the last of them, because the others could not work without it. That
-holds for any disruption mode of their PodGroup, since it harms none of the pods that could leave alone.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -31,6 +22,7 @@ import msgspec
 from haulout.api.objects import Pod, Taint
 from haulout.drain import blockers
 from haulout.drain.blockers import Blocker
+from haulout.drain.drain_order import OrderKey, order_key_of, pod_group_of
 from haulout.drain.escalation import completion_deadline
 from haulout.drain.machine_drain_rules import rule_from_pod_label
 from haulout.drain.pod_filters import (
@@ -45,32 +37,13 @@ from haulout.drain.pod_filters import (
     is_owned_by_any_daemon_set,
     is_past_wait_for_delete,
 )
-from haulout.drain.policy import DEFAULT_RULE, Behavior, DrainOrder, DrainPolicy, DrainRule
+from haulout.drain.policy import DEFAULT_RULE, Behavior, DrainPolicy, DrainRule
 from haulout.drain.state import TrackedDrain
 
 # Replacements from this generation on are not evicted any more. The first may have been scheduled before the cordon;
 # the second shows that its owner ignores the cordon (a fixed nodeName, or tolerations).
 _MAX_REPLACEMENTS = 2
 _SECOND = timedelta(seconds=1)
-
-# Added to the order of DaemonSet pods, so that it is above the order of any other rule.
-_DAEMON_SET_ORDER_OFFSET = 2**33
-
-
-class OrderKey(NamedTuple):
-    """The position of a pod in the drain order; lower leaves first."""
-
-    order: int
-    rank: float = 0  # 1: has storage, 2: DaemonSet pod
-    priority: float = 0
-
-    def __str__(self) -> str:
-        """Return the position as text for messages, without default parts."""
-        order = self.order - _DAEMON_SET_ORDER_OFFSET if self.order > _DAEMON_SET_ORDER_OFFSET // 2 else self.order
-        parts = [f"order {order}"] if order else []
-        parts += [{1: "pods with storage", 2: "pods of DaemonSets"}[int(self.rank)]] if self.rank in (1, 2) else []
-        parts += [f"priority {self.priority:.0f}"] if self.priority and math.isfinite(self.priority) else []
-        return ", ".join(parts) or "order 0"
 
 
 _FIRST_ORDER_KEY = OrderKey(-(2**32))
@@ -331,25 +304,3 @@ def _align_pod_groups(pods_to_evict: list[PodToEvict]) -> list[PodToEvict]:
 def _daemon_set_key(pod: Pod) -> str:
     owner = controller_of(pod)
     return f"{pod.namespace}/{owner.name if owner else ''}"
-
-
-def order_key_of(pod: Pod, rule: DrainRule, order: DrainOrder) -> OrderKey:
-    """Return the position of a pod that leaves or is waited for by its rule."""
-    if rule.behavior is Behavior.WAIT_COMPLETED:
-        # After all pods of order 0 and before those of higher orders, which the wait blocks.
-        return OrderKey(0, math.inf, math.inf)
-    priority = pod.spec.priority if order.by_priority else 0
-    if order.daemon_sets_last and belongs_to_daemon_set(pod):
-        return OrderKey(_DAEMON_SET_ORDER_OFFSET + (rule.order or 0), 2, priority)
-    return OrderKey(rule.order or 0, 1 if order.storage_last and has_storage(pod) else 0, priority)
-
-
-def pod_group_of(pod: Pod) -> str:
-    """Return the PodGroup of a pod as namespace/name; empty if it has none."""
-    name = (pod.spec.scheduling_group or {}).get("podGroupName")
-    return f"{pod.namespace}/{name}" if name else ""
-
-
-def has_storage(pod: Pod) -> bool:
-    """Return whether the pod has a PersistentVolumeClaim, which its replacement needs as well."""
-    return any(volume.persistent_volume_claim is not None for volume in pod.spec.volumes)

@@ -5,7 +5,7 @@ from datetime import timedelta
 from random import Random
 from typing import TypeVar
 
-from haulout.core import cloud_sdk
+from haulout.core import timeouts
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
 from haulout.errors import CloudError
@@ -16,7 +16,7 @@ _BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=20), jitt
 _SERVER_ERRORS = 500
 _TOO_MANY_REQUESTS = 429
 
-await_with_timeout = cloud_sdk.await_with_timeout
+await_with_timeout = timeouts.await_with_timeout
 
 
 def ignore_answer() -> None:

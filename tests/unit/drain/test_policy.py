@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from haulout.api.objects import Pod
+from haulout.drain.drain_order import OrderKey, order_key_of
 from haulout.drain.escalation import EscalationLimits
 from haulout.drain.pod_filters import PodFilters
-from haulout.drain.pod_selection import OrderKey, order_key_of
 from haulout.drain.policy import DEFAULT_RULE, Behavior, DrainOrder, DrainPolicy, DrainRule
 from haulout.kube.selectors import parse
 

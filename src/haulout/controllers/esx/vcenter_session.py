@@ -15,7 +15,7 @@ from haulout.controllers.esx.settings import VCenterAccess
 from haulout.controllers.esx.vcenter import INVALID_LOGIN, VCenter, VCenterLogin
 from haulout.core import duration
 from haulout.core.backoff import Backoff
-from haulout.core.cloud_sdk import await_with_timeout
+from haulout.core.timeouts import await_with_timeout
 from haulout.errors import CloudError
 from haulout.kube.client import Client
 

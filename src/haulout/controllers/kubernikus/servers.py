@@ -9,7 +9,7 @@ from haulout.controllers.kubernikus.decision import ServerLookup
 from haulout.controllers.kubernikus.labels import SERVER_ANNOTATION, is_deletion_ordered
 from haulout.controllers.kubernikus.nova import Nova, Server
 from haulout.core.backoff import Backoff
-from haulout.core.cloud_sdk import await_with_timeout
+from haulout.core.timeouts import await_with_timeout
 from haulout.errors import ExternalError, HauloutError
 from haulout.kube.client import Client
 from haulout.kube.mutation_cache import MutationCache
