@@ -28,6 +28,7 @@ from haulout.httpserver.metrics import Collector
 from haulout.kube import metrics
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer
+from haulout.runtime.journal import TRANSITIONS
 from haulout.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ class OperatorStatus:
         if self.client is not None:
             now = self.client.clock.now()
             yield from metrics.collect_requests(self.client.request_metrics)
+            self.client.metrics.counter(TRANSITIONS)  # exported from the start, although nothing is counted yet
             yield from self.client.metrics.collect(now=now)
             yield from self.drain_metrics.collect(now=now)
         yield from self._fleet_metrics()
