@@ -170,8 +170,6 @@ async def test_answers_of_webhooks_are_heeded_the_same(own_control_plane: Contro
                 await side.register(
                     policy.lower(), about, objectSelector=selector, clientConfig=UNREACHABLE, failurePolicy=policy
                 )
-            mine = {"name": "mine", "expression": f"request.userInfo.username == '{WHO}' && object.data.a == '2'"}
-            await side.register("other", about, clientConfig=UNREACHABLE, matchConditions=[mine])
 
             async def is_seen(side: ComparedServer = side) -> bool:
                 await request_json(

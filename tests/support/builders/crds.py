@@ -215,16 +215,7 @@ RULE_CRD = a_crd(
         object_schema(
             min=INTEGER,
             max=INTEGER,
-            name=with_rules(
-                _SHORT_STRING,
-                a_validation_rule("self == oldSelf", message="name is immutable"),
-                a_validation_rule("self.startsWith('a')"),
-            ),
-            hosts=with_rules(
-                {"type": "array", "maxItems": 5, "items": _SHORT_STRING},
-                a_validation_rule("self.all(h, h.endsWith('.com'))", message="all hosts end with .com"),
-                a_validation_rule("self.exists(h, h == 'a.com')"),
-            ),
+            name=with_rules(_SHORT_STRING, a_validation_rule("self == oldSelf", message="name is immutable")),
             parts={
                 "type": "array",
                 "maxItems": 5,
@@ -235,12 +226,10 @@ RULE_CRD = a_crd(
                     a_validation_rule("self.size >= oldSelf.size", message="parts do not shrink"),
                 ),
             },
-            when={"type": "string", "format": "date-time"},
-            grace={"type": "string", "format": "duration"},
-            either=with_rules(
-                {"x-kubernetes-int-or-string": True, "maxLength": 10},
-                a_validation_rule("type(self) == string ? self.endsWith('%') : self > 0"),
-            ),
+            since={"type": "string", "format": "date-time"},
+            until={"type": "string", "format": "date-time"},
+            step={"type": "string", "format": "duration"},
+            limit={"type": "string", "format": "duration"},
             options=with_rules(
                 object_schema(a=_SHORT_STRING, b=_SHORT_STRING),
                 a_validation_rule("has(self.a) || has(self.b)", message="a or b"),
@@ -249,17 +238,19 @@ RULE_CRD = a_crd(
             labels={
                 "type": "object",
                 "maxProperties": 5,
-                "additionalProperties": with_rules(_SHORT_STRING, a_validation_rule("self.size() < 4")),
+                "additionalProperties": with_rules(_SHORT_STRING, a_validation_rule("self < 'm'")),
             },
         ),
         a_validation_rule("!has(self.min) || !has(self.max) || self.min <= self.max", message="min exceeds max"),
-        a_validation_rule("!has(self.when) || self.when > timestamp('2020-01-01T00:00:00Z')"),
-        a_validation_rule("!has(self.grace) || self.grace <= duration('1h')", message="at most 1h"),
+        a_validation_rule("!has(self.since) || !has(self.until) || self.since < self.until"),
+        a_validation_rule(
+            "!has(self.step) || !has(self.limit) || self.step <= self.limit", message="step exceeds limit"
+        ),
     ),
     status=object_schema(required=["phase"], phase={"type": "string", "enum": ["A", "B"]}, n=INTEGER),
 )
 schema_of(RULE_CRD)["x-kubernetes-validations"] = [
-    a_validation_rule("self.metadata.name.startsWith('o')", message="names begin with o")
+    a_validation_rule("self.metadata.name != 'x'", message="x is no name")
 ]
 ALL_CRDS = (NODE_MAINTENANCE_CRD, MACHINE_MAINTENANCE_CRD, VALUE_CRD, DEFAULT_CRD, RULE_CRD)
 

@@ -11,12 +11,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from haulout_sandbox.apiserver import cel, field_errors, status
+from haulout_sandbox.apiserver import field_errors, status
 from haulout_sandbox.apiserver.kinds.kind import JsonObject, without_nulls
 from haulout_sandbox.apiserver.selectors import from_label_selector
 from haulout_sandbox.apiserver.status import StatusError
 
-_VARIABLES = ("object", "oldObject", "request")
 _MIN_ERROR_CODE = 400
 
 
@@ -68,13 +67,6 @@ class _Rule(msgspec.Struct, frozen=True, rename="camel"):
         )
 
 
-class _Condition(msgspec.Struct, frozen=True):
-    expression: str
-
-    def __post_init__(self) -> None:
-        cel.compile_expression(self.expression, _VARIABLES)
-
-
 class Webhook(msgspec.Struct, frozen=True, rename="camel"):
     """One webhook of a configuration."""
 
@@ -87,7 +79,7 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel"):
     rules: tuple[_Rule, ...] = ()
     namespace_selector: JsonObject = {}
     object_selector: JsonObject = {}
-    match_conditions: tuple[_Condition, ...] = ()
+    match_conditions: tuple[JsonObject, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a webhook that cannot be called."""
@@ -95,6 +87,8 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel"):
             raise ValueError("admissionReviewVersions must have v1")
         if ("url" in self.client_config) == ("service" in self.client_config):
             raise ValueError("clientConfig must have either url or service")
+        if self.match_conditions:
+            raise ValueError("the sandbox has no matchConditions")
 
     def matches(self, request: JsonObject, namespace: JsonObject | None) -> bool:
         """Return whether the webhook applies to a request.
@@ -109,18 +103,9 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel"):
         objects = [item for item in (request["object"], request["oldObject"]) if item is not None]
         if not any(from_label_selector(self.object_selector)(_labels(item)) for item in objects):
             return False
-        if not all(self._condition_matches(item, request) for item in self.match_conditions):
-            return False
         if request["dryRun"] and self.side_effects not in ("None", "NoneOnDryRun"):
             raise status.bad_request(f'admission webhook "{self.name}" does not support dry run')
         return True
-
-    def _condition_matches(self, condition: _Condition, request: JsonObject) -> bool:
-        variables = {"object": request["object"], "oldObject": request["oldObject"], "request": request}
-        try:
-            return cel.compile_expression(condition.expression, _VARIABLES).evaluate(variables) is True
-        except cel.CelError as error:
-            raise _call_error(self.name, f"{condition.expression}: {error}") from None
 
     def new_call(self, key: str, request: JsonObject, *, uid: str) -> WebhookCall:
         """Return the call for this request; `uid` must be new."""

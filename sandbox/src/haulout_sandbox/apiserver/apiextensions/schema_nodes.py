@@ -1,14 +1,12 @@
 """A structural schema as a tree, parsed from the `openAPIV3Schema` of a CustomResourceDefinition."""
 
+import functools
+import re
+from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import field
-
-from haulout_sandbox.apiserver import cel
-from haulout_sandbox.apiserver.cel.functions import compile_pattern as regular_expression
-
-_VARIABLES = ("self", "oldSelf")
 
 
 class Rule(msgspec.Struct, frozen=True, eq=False):
@@ -17,17 +15,9 @@ class Rule(msgspec.Struct, frozen=True, eq=False):
     rule: str
     message: str = ""
 
-    def __post_init__(self) -> None:
-        cel.compile_expression(self.rule, _VARIABLES)
-
     @property
-    def program(self) -> cel.Program:
-        return cel.compile_expression(self.rule, _VARIABLES)
-
-    @property
-    def reads_old_self(self) -> bool:
-        """Return whether the rule is a transition rule."""
-        return "oldSelf" in self.program.variable_names
+    def is_transition_rule(self) -> bool:
+        return "oldSelf" in self.rule
 
 
 class Node(msgspec.Struct, frozen=True, eq=False, rename="camel"):
@@ -66,7 +56,7 @@ class Node(msgspec.Struct, frozen=True, eq=False, rename="camel"):
     rules: tuple[Rule, ...] = field(name="x-kubernetes-validations", default=())
 
     def __post_init__(self) -> None:
-        regular_expression(self.pattern)
+        compile_pattern(self.pattern)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -88,3 +78,20 @@ class Node(msgspec.Struct, frozen=True, eq=False, rename="camel"):
     def item_key(self, item: dict[str, Any]) -> list[Any]:
         """Return the values of the map keys of a list item."""
         return [item.get(key) for key in self.list_keys]
+
+
+@functools.cache
+def compile_pattern(source: str) -> re.Pattern[str]:
+    """Return a compiled RE2 pattern, as far as Python's syntax agrees; `$` matches only at the very end."""
+    try:
+        return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", source), re.ASCII)
+    except re.error as error:
+        raise ValueError(f"{source} is no regular expression: {error}") from None
+
+
+def parse_timestamp(text: str) -> datetime:
+    """Return the instant of an RFC 3339 string; raise `ValueError` if it is invalid."""
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None or "T" not in text.upper():
+        raise ValueError(text)
+    return time

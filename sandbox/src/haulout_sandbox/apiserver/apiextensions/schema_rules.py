@@ -10,9 +10,8 @@ from typing import Any
 
 from haulout.core import duration
 from haulout_sandbox.apiserver import field_errors
-from haulout_sandbox.apiserver.apiextensions.schema_nodes import Node, Rule
-from haulout_sandbox.apiserver.cel import CelError
-from haulout_sandbox.apiserver.cel.functions import parse_timestamp
+from haulout_sandbox.apiserver.apiextensions.cel import CelError, compile_rule
+from haulout_sandbox.apiserver.apiextensions.schema_nodes import Node, Rule, parse_timestamp
 from haulout_sandbox.apiserver.kinds.kind import JsonObject
 
 
@@ -43,15 +42,16 @@ def _node_causes(node: Node, value: Any, old: Any, path: str) -> list[JsonObject
     if not node.rules:
         return []
     variables = {"self": to_cel(value, node), "oldSelf": to_cel(old, node)}
-    rules = [rule for rule in node.rules if old is not None or not rule.reads_old_self]
+    rules = [rule for rule in node.rules if old is not None or not rule.is_transition_rule]
     problems = [problem for rule in rules if (problem := _rule_problem(rule, variables))]
     shown_value = field_errors.OMITTED if isinstance(value, dict | list) else value
     return [field_errors.invalid(path, shown_value, problem) for problem in problems]
 
 
 def _rule_problem(rule: Rule, variables: JsonObject) -> str:
+    evaluate = compile_rule(rule.rule)
     try:
-        is_satisfied = rule.program.evaluate(variables) is True
+        is_satisfied = evaluate is None or evaluate(variables) is True
     except CelError as error:
         return f"the rule {rule.rule} cannot be evaluated: {error}"
     return "" if is_satisfied else rule.message or f"failed rule: {rule.rule}"

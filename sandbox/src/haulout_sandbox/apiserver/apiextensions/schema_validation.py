@@ -6,8 +6,7 @@ from typing import Any
 
 from haulout.core import duration
 from haulout_sandbox.apiserver import field_errors
-from haulout_sandbox.apiserver.apiextensions.schema_nodes import Node
-from haulout_sandbox.apiserver.cel.functions import compile_pattern, parse_timestamp
+from haulout_sandbox.apiserver.apiextensions.schema_nodes import Node, compile_pattern, parse_timestamp
 from haulout_sandbox.apiserver.kinds.kind import JsonObject
 
 _MAX_SHOWN_LENGTH = 100

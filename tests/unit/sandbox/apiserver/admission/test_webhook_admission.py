@@ -285,27 +285,13 @@ async def test_a_maintenance_of_a_node_that_is_not_there_is_denied(
     assert [item["metadata"]["name"] for item in cluster.objects("nodemaintenances")] == ["of-n1"]
 
 
-async def test_conditions_say_what_a_webhook_wants_to_see(api: InProcessTransport, hooks: RecordedWebhooks) -> None:
-    condition = {"name": "x", "expression": "request.userInfo.username == 'me' && object.spec.unschedulable"}
-    hooks.add(rule("nodes"), behaviour=denies(), matchConditions=[condition])
-    assert (await request_json(api, "POST", "/api/v1/nodes", a_node()))[0] == 201
-    assert not hooks.requests
-
-
-async def test_a_condition_that_cannot_be_evaluated_refuses(api: InProcessTransport, hooks: RecordedWebhooks) -> None:
-    hooks.add(rule("nodes"), matchConditions=[{"name": "x", "expression": "object.spec.none == 'a'"}])
-    code, status = await request_json(api, "POST", "/api/v1/nodes", a_node())
-    assert code == 500
-    assert "no such key: none" in status["message"]
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
         {"clientConfig": {}},
         {"admissionReviewVersions": ["v2"]},
         {"sideEffects": "Several"},
-        {"matchConditions": [{"name": "x", "expression": "object."}]},
+        {"matchConditions": [{"name": "x", "expression": "true"}]},
     ],
 )
 async def test_a_configuration_that_cannot_be_put_in_force_is_refused(api: InProcessTransport, wrong: Any) -> None:

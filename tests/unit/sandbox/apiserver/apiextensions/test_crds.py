@@ -18,10 +18,8 @@ from support.builders.crds import (
     STRING,
     VALUE_CRD,
     a_crd,
-    a_validation_rule,
     object_schema,
     schema_of,
-    with_rules,
 )
 
 SCHEMA = "spec.versions[0].schema.openAPIV3Schema"
@@ -64,8 +62,6 @@ def test_these_are_fine(crd: JsonObject) -> None:
         (changed(lambda _, version: version.update(subresources={"scale": {}})), "spec"),
         (with_x({"type": "string", "pattern": "["}), SCHEMA),
         (with_x({"type": "array", "items": "string"}), SCHEMA),
-        (with_x(with_rules(STRING, a_validation_rule("self =="))), SCHEMA),
-        (with_x(with_rules(STRING, a_validation_rule("nobody == self"))), SCHEMA),
     ],
 )
 def test_a_definition_with_which_nothing_can_be_served_is_refused(crd: JsonObject, field: str) -> None:
