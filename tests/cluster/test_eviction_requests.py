@@ -1,7 +1,8 @@
 """Drains that opt in to EvictionRequests, on a real control plane: as it is, and with the API installed as definitions.
 
-Kubernetes 1.36 does not serve the API, so the first drains the classic way. The second has the sandbox's definitions
-and controllers, which shows that our requests, patches and deletions are what a real server takes.
+Kubernetes 1.36 does not serve the API, so the first drains the classic way. The second has definitions and
+controllers of `support.evictionrequest`, which shows that our requests, patches and deletions are what a real server
+takes.
 """
 
 import asyncio
@@ -26,10 +27,11 @@ from haulout.kube.client import Client
 from haulout.kube.discovery import serves
 from haulout.kube.transports import config
 from haulout.kube.transports.http import HttpTransport
-from haulout_sandbox.apiserver.kinds.evictionrequest import definitions
-from haulout_sandbox.controllers import EVICTION_REQUEST_CONTROLLERS, ControllerManager, EvictionRequestController
+from haulout_sandbox.controllers import ControllerManager
 from haulout_sandbox.controllers.garbagecollector.deletable_resources import CUSTOM_RESOURCE_DEFINITIONS
 from haulout_sandbox.nodes import Delays, Kubelets, Machine, NodeInformers
+from support.evictionrequest import EVICTION_REQUEST_CONTROLLERS, EvictionRequestController
+from support.evictionrequest.definitions import definitions
 from support.expectations.eventually import eventually
 
 pytestmark = pytest.mark.real_time

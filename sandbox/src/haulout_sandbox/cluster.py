@@ -11,7 +11,7 @@ of the API server, as after a crash. The cluster runs on the time of its clock a
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from random import Random
@@ -21,9 +21,8 @@ from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.recorder import EventRecorder
 from haulout_sandbox.apiserver import ApiServer, InProcessTransport, User
-from haulout_sandbox.apiserver.kinds.evictionrequest import EVICTION_REQUEST_API
 from haulout_sandbox.apiserver.transport.in_process import DEFAULT_LATENCY
-from haulout_sandbox.controllers import ALL_CONTROLLERS, EVICTION_REQUEST_CONTROLLERS, ControllerManager
+from haulout_sandbox.controllers import ALL_CONTROLLERS, Controller, ControllerManager
 from haulout_sandbox.nodes import Delays, Kubelets, NodeInformers, NodeLifecycleController, Scheduler
 from haulout_sandbox.nodes.kubelet.kubelet import HEARTBEAT_EPOCH
 
@@ -43,11 +42,11 @@ class Cluster:
 
     `seed` determines everything random. `heartbeat` is how often a kubelet renews its lease: a longer interval is
     cheaper, and so are requests without `latency`. Without `starts_at`, heartbeats align to the calendar. With it, they
-    align to that instant, so that runs that start at different times differ only in their timestamps. Controllers of
-    features that are off by default run only if the given `api` has these features enabled.
+    align to that instant, so that runs that start at different times differ only in their timestamps.
+    `extra_controllers` run beside those of every cluster.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one option each, and all have their usual value
         self,
         clock: Clock,
         *,
@@ -58,6 +57,7 @@ class Cluster:
         starts_at: datetime | None = None,
         events: bool = True,
         latency: timedelta = DEFAULT_LATENCY,
+        extra_controllers: Sequence[type[Controller[Any]]] = (),
     ) -> None:
         self.clock = clock
         self._latency = latency
@@ -78,9 +78,11 @@ class Cluster:
             heartbeat_epoch=starts_at or HEARTBEAT_EPOCH,
             recorder=self._recorders.get("kubelets"),
         )
-        kinds = (*ALL_CONTROLLERS, *(EVICTION_REQUEST_CONTROLLERS if EVICTION_REQUEST_API in self.api.features else ()))
         controllers = ControllerManager(
-            self.client("controllers"), random=Random(f"{seed} controllers"), factories=kinds, events=events
+            self.client("controllers"),
+            random=Random(f"{seed} controllers"),
+            factories=(*ALL_CONTROLLERS, *extra_controllers),
+            events=events,
         )
         self._controllers = controllers
         self._component_runs: dict[str, _Run] = {

@@ -6,7 +6,7 @@ async with a_drain_cluster(clock, "n1", "n2") as cluster:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from random import Random
@@ -23,6 +23,8 @@ from haulout.kube.patches import merge_patch
 from haulout_sandbox.apiserver import ApiServer, InProcessTransport
 from haulout_sandbox.cluster import Cluster
 from haulout_sandbox.nodes import Delays, Machine
+from support.evictionrequest import EVICTION_REQUEST_CONTROLLERS
+from support.evictionrequest.definitions import definitions
 
 SHOP = "shop"
 DRAINER = "drainer"
@@ -53,7 +55,7 @@ class DrainCluster:
     async def run_pods(
         self, app: str, count: int, *, on: str, stop: float | Callable[[int], float] = 1, **more: Any
     ) -> None:
-        """Run pods on a node, each of which takes `cancel_drains` seconds to end."""
+        """Run pods on a node, each of which takes `stop` seconds to end."""
         for number in range(count):
             seconds = stop(number) if callable(stop) else stop
             self.api.put(a_pod(f"{app}-{number:02}", on=on, stop=seconds, labels={"app": app}, **more))
@@ -115,11 +117,22 @@ class DrainCluster:
 
 @asynccontextmanager
 async def a_drain_cluster(
-    clock: Clock, *nodes: str, delays: Delays | None = None, features: Iterable[str] = ()
+    clock: Clock, *nodes: str, delays: Delays | None = None, eviction_requests: bool = False
 ) -> AsyncIterator[DrainCluster]:
-    """Yield a cluster with these nodes, ready; things take no time unless `delays` or pods say so."""
-    api = ApiServer(clock, random=Random("town"), features=features)
-    cluster = Cluster(clock, api=api, delays=Delays.zero() if delays is None else delays, events=False)
+    """Yield a cluster with these nodes, ready; things take no time unless `delays` or pods say so.
+
+    With `eviction_requests` it serves EvictionRequests and Evictions, and runs their controllers.
+    """
+    api = ApiServer(clock, random=Random("town"))
+    for definition in definitions() if eviction_requests else ():
+        api.put(definition)
+    cluster = Cluster(
+        clock,
+        api=api,
+        delays=Delays.zero() if delays is None else delays,
+        events=False,
+        extra_controllers=EVICTION_REQUEST_CONTROLLERS if eviction_requests else (),
+    )
     for number, name in enumerate(nodes):
         cluster.kubelets.add(Machine(name=name, zone=f"z{number % 3}"))
     cluster.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP}})

@@ -20,9 +20,9 @@ from haulout.drain.progress import OutcomeResult, PodDrainState
 from haulout.kube.client import Client
 from haulout.kube.selectors import parse
 from haulout_sandbox.apiserver import Write
-from haulout_sandbox.apiserver.kinds.evictionrequest import EVICTION_REQUEST_API, definitions
 from support.clusters.drain_cluster import SHOP, DrainCluster, a_drain_cluster, a_pdb, a_pod
-from support.fakes.eviction_responder import MOVER, Responder, an_eviction_request, responders
+from support.evictionrequest.definitions import definitions
+from support.evictionrequest.responder import MOVER, Responder, an_eviction_request, responders
 from support.faults.crash_test import CrashRun, Scenario, assert_survives_crashes
 
 SECOND = timedelta(seconds=1)
@@ -30,7 +30,6 @@ MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 NMO = DrainPolicy.like_nmo()
 BY_REQUEST = replace(NMO, eviction_requests=True)
-FEATURES = (EVICTION_REQUEST_API,)
 HELPED: dict[str, Any] = {"evictionResponders": responders(mover=10_000)}
 
 
@@ -50,7 +49,7 @@ def pod_messages(town: DrainCluster) -> list[str]:
 
 
 async def test_pods_leave_by_request_and_nothing_is_left_behind(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 20, on="n1", stop=3)
         began = clock.monotonic()
         outcome = await town.drain("n1", BY_REQUEST)
@@ -67,7 +66,7 @@ async def test_pods_leave_by_request_and_nothing_is_left_behind(clock: Clock) ->
 
 
 async def test_by_default_no_request_is_made_and_none_is_looked_for(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 3, on="n1")
         assert (await town.drain("n1")).is_drained
         assert len(town.evicted_pods()) == 3
@@ -75,7 +74,7 @@ async def test_by_default_no_request_is_made_and_none_is_looked_for(clock: Clock
 
 
 async def test_a_drain_that_lasts_clears_up_while_it_goes_on(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 3, on="n1")
         drain = town.new_drain("n1", BY_REQUEST, waiting=True, keep_running=True)
         town.start_drain(drain)
@@ -91,7 +90,7 @@ async def test_a_drain_that_lasts_clears_up_while_it_goes_on(clock: Clock) -> No
 
 
 async def test_a_responder_is_waited_for_and_its_words_are_shown(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 1, on="n1", **HELPED)
         run_controller(town, takes=10 * MINUTE)
         outcome = await town.drain("n1", BY_REQUEST)
@@ -107,7 +106,7 @@ async def test_a_responder_is_waited_for_and_its_words_are_shown(clock: Clock) -
 
 
 async def test_after_a_silent_responder_the_next_makes_it_leave(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 1, on="n1", **HELPED)
         began = clock.monotonic()
         assert (await town.drain("n1", BY_REQUEST)).is_drained
@@ -117,7 +116,7 @@ async def test_after_a_silent_responder_the_next_makes_it_leave(clock: Clock) ->
 
 
 async def test_a_budget_that_blocks_is_named_though_another_is_refused(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         town.put(a_pdb("web", app="web", minAvailable=1))
         await town.run_pods("web", 1, on="n1")
         await town.run_pods("api", 3, on="n1")
@@ -137,7 +136,7 @@ async def test_a_budget_that_blocks_is_named_though_another_is_refused(clock: Cl
 
 async def test_escalation_does_not_wait_for_responders(clock: Clock) -> None:
     policy = replace(BY_REQUEST, eviction_timeout=5 * MINUTE)
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 1, on="n1", **HELPED)
         run_controller(town, takes=HOUR)
         began = clock.monotonic()
@@ -171,7 +170,7 @@ async def test_a_cluster_without_the_api_is_drained_the_classic_way_at_once(cloc
 
 
 async def test_pods_whose_request_nobody_takes_up_are_evicted_after_a_while(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         town.cluster.pause("evictionrequest")
         await town.run_pods("web", 3, on="n1", stop=2)
         began = clock.monotonic()
@@ -184,7 +183,7 @@ async def test_pods_whose_request_nobody_takes_up_are_evicted_after_a_while(cloc
 
 
 async def test_a_controller_that_comes_late_takes_over_again(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         town.cluster.pause("evictionrequest")
         town.put(a_pdb("web", app="web", minAvailable=1))
         await town.run_pods("web", 1, on="n1", **HELPED)
@@ -198,7 +197,7 @@ async def test_a_controller_that_comes_late_takes_over_again(clock: Clock) -> No
 
 
 async def test_a_pod_whose_request_is_invalid_is_evicted(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 2, on="n1")
         town.cluster.pause("evictionrequest")
         drain = town.new_drain("n1", BY_REQUEST)
@@ -216,7 +215,7 @@ async def test_a_pod_whose_request_is_invalid_is_evicted(clock: Clock) -> None:
 
 
 async def test_who_may_not_ask_by_request_evicts(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 2, on="n1")
         town.transport.faults.fail_before_effect(method="POST", path="evictionrequests", response=403, times=None)
         began = clock.monotonic()
@@ -226,7 +225,7 @@ async def test_who_may_not_ask_by_request_evicts(clock: Clock) -> None:
 
 
 async def test_who_may_not_even_look_evicts_after_a_while_and_says_why(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 2, on="n1")
         town.transport.faults.fail_before_effect(method="GET", path="/evictions", response=403, times=None)
         began = clock.monotonic()
@@ -237,7 +236,7 @@ async def test_who_may_not_even_look_evicts_after_a_while_and_says_why(clock: Cl
 
 
 async def test_without_the_last_responder_pods_leave_once_all_had_their_turn(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         town.cluster.pause("imperative-evictor")
         await town.run_pods("web", 1, on="n1")
         began = clock.monotonic()
@@ -247,7 +246,7 @@ async def test_without_the_last_responder_pods_leave_once_all_had_their_turn(clo
 
 
 async def test_a_controller_that_dies_halfway_holds_nobody_up_for_ever(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 1, on="n1", **HELPED)
         drain = town.new_drain("n1", BY_REQUEST)
         running = town.start_drain(drain)
@@ -263,7 +262,7 @@ async def test_a_controller_that_dies_halfway_holds_nobody_up_for_ever(clock: Cl
 
 
 async def test_a_drain_that_is_called_off_withdraws_what_it_asked_for(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 3, on="n1", **HELPED)
         run_controller(town, takes=HOUR)
         drain = town.new_drain("n1", BY_REQUEST)
@@ -287,7 +286,7 @@ async def test_a_drain_that_is_called_off_withdraws_what_it_asked_for(clock: Clo
 
 
 async def test_a_drain_that_runs_out_of_time_withdraws_too(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 1, on="n1", **HELPED)
         outcome = await town.drain("n1", replace(BY_REQUEST, timeout=MINUTE))
         assert outcome.result is OutcomeResult.TIMED_OUT
@@ -295,7 +294,7 @@ async def test_a_drain_that_runs_out_of_time_withdraws_too(clock: Clock) -> None
 
 
 async def test_requests_that_cannot_be_cleared_away_are_named(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 1, on="n1", **HELPED)
         drain = town.new_drain("n1", BY_REQUEST)
         running = town.start_drain(drain)
@@ -308,7 +307,7 @@ async def test_requests_that_cannot_be_cleared_away_are_named(clock: Clock) -> N
 
 
 async def test_a_drain_that_is_handed_over_leaves_responders_at_work(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 2, on="n1", **HELPED)
         run_controller(town, takes=10 * MINUTE)
         began = clock.monotonic()
@@ -326,7 +325,7 @@ async def test_a_drain_that_is_handed_over_leaves_responders_at_work(clock: Cloc
 
 
 async def test_what_a_dead_drain_asked_for_can_be_called_off_without_draining(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 2, on="n1", **HELPED)
         running = town.start_drain(town.new_drain("n1", BY_REQUEST))
         other = town.start_drain(town.new_drain("n1", BY_REQUEST, owner=RequestOwner(name="somebody else")))
@@ -340,7 +339,7 @@ async def test_what_a_dead_drain_asked_for_can_be_called_off_without_draining(cl
 
 
 async def test_requests_go_with_the_object_on_whose_behalf_they_were_made(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 1, on="n1", **HELPED)
         account = town.api.get("nodes", "n1")["metadata"]
         reference = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": account["uid"]}
@@ -354,7 +353,7 @@ async def test_requests_go_with_the_object_on_whose_behalf_they_were_made(clock:
 
 async def test_a_pod_that_another_policy_keeps_is_let_alone_again(clock: Clock) -> None:
     keep = replace(BY_REQUEST, rules=(DrainRule(name="keep", pods=parse("app=web"), behavior=Behavior.SKIP),))
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 1, on="n1", **HELPED)
         await town.run_pods("api", 1, on="n1", **HELPED)
         drain = town.new_drain("n1", BY_REQUEST)
@@ -368,7 +367,7 @@ async def test_a_pod_that_another_policy_keeps_is_let_alone_again(clock: Clock) 
 
 def story(*, with_controller: bool) -> Scenario:
     async def told(stage: CrashRun) -> None:
-        async with a_drain_cluster(stage.clock, "n1", features=FEATURES) as town:
+        async with a_drain_cluster(stage.clock, "n1", eviction_requests=True) as town:
             if not with_controller:
                 town.cluster.pause("evictionrequest")
             town.put(*(a_pod(f"web-{number}", on="n1", labels={"app": "web"}) for number in range(3)))
@@ -401,7 +400,7 @@ def test_a_drain_that_dies_at_any_write_is_brought_to_the_same_end(*, with_contr
 
 
 async def test_a_pod_that_its_own_responder_moves_is_not_evicted_meanwhile(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 1, on="n1", **HELPED)
         await town.run_pods("api", 2, on="n1")
         run_controller(town, takes=10 * MINUTE)
@@ -419,7 +418,7 @@ async def test_a_pod_that_its_own_responder_moves_is_not_evicted_meanwhile(clock
 
 
 async def test_a_pod_whose_responder_has_nothing_to_do_is_evicted(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 1, on="n1", **HELPED)
         assert (await town.drain("n1")).is_drained
         assert town.evicted_pods() == ["web-00"]
@@ -435,7 +434,7 @@ async def test_responders_that_a_cluster_without_the_api_declares_hold_up_nothin
 
 
 async def test_force_holds_beside_responders_too(clock: Clock) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         await town.run_pods("web", 1, on="n1", **HELPED)
         run_controller(town, takes=HOUR)
         (pod,) = town.pods(app="web")
@@ -451,7 +450,7 @@ async def test_force_holds_beside_responders_too(clock: Clock) -> None:
 
 @pytest.mark.parametrize("name", ["n1", "x" * 63, "x" * 200, "ends.", "a/b", "über"])
 async def test_any_name_makes_a_label_and_requests_of_its_own(clock: Clock, name: str) -> None:
-    async with a_drain_cluster(clock, "n1", features=FEATURES) as town:
+    async with a_drain_cluster(clock, "n1", eviction_requests=True) as town:
         town.put(a_pod("w" * 200 + ".w" * 26, on="n1", **HELPED))
         drain = town.new_drain("n1", BY_REQUEST, owner=RequestOwner(name=name))
         town.start_drain(drain)

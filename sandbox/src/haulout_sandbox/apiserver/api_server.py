@@ -38,10 +38,9 @@ class ApiServer:
     Watches may start at most `window` writes ago. Without `watch_lists` it behaves as an older server, which refuses
     `sendInitialEvents`. Without `defaulting` it stores objects as they are sent. Admission webhooks are those served by
     `webhooks`, and those reachable through `network`, if given. With `rbac`, roles and bindings limit what users may
-    do; without it, everything is allowed. `namespaces` exist from the start, besides those of every cluster. `features`
-    are those of Kubernetes that are off by default (`evictionrequest` has one). Without `keep_history` it keeps only
-    the revisions that clients may still ask for, and no requests, so that it can run for days. Kinds are named by their
-    plural, or by `plural.group` where the plural is ambiguous.
+    do; without it, everything is allowed. `namespaces` exist from the start, besides those of every cluster. Without
+    `keep_history` it keeps only the revisions that clients may still ask for, and no requests, so that it can run for
+    days. Kinds are named by their plural, or by `plural.group` where the plural is ambiguous.
     """
 
     def __init__(  # noqa: PLR0913 - one switch each, and all have their usual place
@@ -55,12 +54,10 @@ class ApiServer:
         network: WebhookClient | None = None,
         rbac: bool = False,
         namespaces: Iterable[str] = (),
-        features: Iterable[str] = (),
         keep_history: bool = True,
     ) -> None:
         random = Random(0) if random is None else random
         self.webhooks = LocalWebhooks(fallback=network)
-        self.features = tuple(features)
         self._clock = clock
         self._backing_store = Store(clock, window=window, keep_history=keep_history)
         self._keep_history = keep_history
@@ -72,7 +69,6 @@ class ApiServer:
             defaulting=defaulting,
             rbac=rbac,
             namespaces=namespaces,
-            features=self.features,
         )
         self._transports: list[InProcessTransport] = []
 

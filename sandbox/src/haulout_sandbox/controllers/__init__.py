@@ -13,8 +13,6 @@ from haulout_sandbox.controllers.base import Controller, ControllerManager
 from haulout_sandbox.controllers.daemonset.controller import DaemonSetController
 from haulout_sandbox.controllers.deployment.controller import DeploymentController
 from haulout_sandbox.controllers.disruption import DisruptionController
-from haulout_sandbox.controllers.evictionrequest.controller import EvictionRequestController
-from haulout_sandbox.controllers.evictionrequest.imperative_evictor import ImperativeEvictor
 from haulout_sandbox.controllers.garbagecollector.controller import GarbageCollector
 from haulout_sandbox.controllers.informers import InformerFactory
 from haulout_sandbox.controllers.job import JobController
@@ -37,22 +35,14 @@ ALL_CONTROLLERS = (
     ServiceAccountController,
 )
 
-EVICTION_REQUEST_CONTROLLERS = (
-    EvictionRequestController,
-    ImperativeEvictor,
-)  # for API servers that have the EvictionRequest API
-
 __all__ = [
     "ALL_CONTROLLERS",
-    "EVICTION_REQUEST_CONTROLLERS",
     "Controller",
     "ControllerManager",
     "DaemonSetController",
     "DeploymentController",
     "DisruptionController",
-    "EvictionRequestController",
     "GarbageCollector",
-    "ImperativeEvictor",
     "InformerFactory",
     "JobController",
     "NamespaceController",

@@ -12,7 +12,6 @@ from haulout.kube.client import Client
 from haulout.kube.indexer import IndexFunc
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.reflector import ListWatch
-from haulout_sandbox.controllers.evictionrequest.decision import EVICTION_REQUESTS, EVICTIONS, target_key
 from haulout_sandbox.controllers.objects import (
     CONTROLLER_REVISIONS,
     DAEMON_SETS,
@@ -48,14 +47,15 @@ class InformerFactory:
         self.client = client
         self._informers: dict[str, Informer[Any]] = {}
 
-    def informer_for(self, resource: Resource[O]) -> Informer[O]:
+    def informer_for(self, resource: Resource[O], *, indexes: Mapping[str, IndexFunc[O]] | None = None) -> Informer[O]:
+        """Return the informer of a kind. `indexes` are added to the usual ones, if it is created now."""
         informer = self._informers.get(str(resource))
         if informer is None:
             informer = Informer(
                 self.client,
                 ListWatch(resource),
                 transform=as_is,
-                indexes=_indexes_for(resource),
+                indexes={**_indexes_for(resource), **(indexes or {})},
                 has_same_index_values=_index_comparison_for(resource),
             )
             self._informers[str(resource)] = informer
@@ -166,8 +166,6 @@ def _indexes_for(resource: Resource[Any]) -> Mapping[str, IndexFunc[Any]]:
         return common_indexes | {"node": _node_names, "label": _label_keys, "job": _job_keys}
     if resource.plural == POD_DISRUPTION_BUDGETS.plural:
         return common_indexes | {"selects": _selector_keys}
-    if resource in (EVICTION_REQUESTS, EVICTIONS):
-        return common_indexes | {"target": lambda obj: (target_key(obj),)}
     return common_indexes
 
 

@@ -213,7 +213,6 @@ class PodSpec(Base, frozen=True):
     node_name: str = ""
     affinity: Affinity | None = None
     eviction_responders: tuple[EvictionResponder, ...] = ()
-    scheduling_group: RawObject | None = None
 
 
 class PodCondition(Base, frozen=True):

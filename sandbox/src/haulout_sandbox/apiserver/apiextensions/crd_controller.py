@@ -59,10 +59,6 @@ class CrdController:
             self._openapi_documents = {path: crd_openapi.document(served) for path, served in members.items()}
         return self._openapi_documents
 
-    def serve_builtin(self, crd: JsonObject) -> None:
-        """Serve a definition that is part of the server and not visible as an object."""
-        self._serve(crd)
-
     def _on_write(self, write: Write) -> None:
         if write.kind is DEFINITION:
             self._sync(write.key)

@@ -7,7 +7,6 @@ from haulout.kube.transport import Request
 from haulout_sandbox.apiserver.auth.rbac import User
 from haulout_sandbox.apiserver.request_targets import Target
 from haulout_sandbox.apiserver.selectors import Selection, selection
-from haulout_sandbox.apiserver.serializer.decoder import FeatureDecoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +19,6 @@ class ApiCall:
     query: Mapping[str, str]
     attempt: int  # how often the server has raised RetryLater for this request
     as_of: int | None  # for a stale server: the resource version that its reads return
-    feature_decoder: FeatureDecoder  # decodes the parts of an object that belong to optional features
 
     @property
     def selection(self) -> Selection:

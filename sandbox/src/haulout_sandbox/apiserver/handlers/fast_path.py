@@ -25,7 +25,7 @@ from haulout_sandbox.apiserver.patch.json_patch import JSON_PATCH, MERGE_PATCH, 
 from haulout_sandbox.apiserver.registry.defaults import has_defaults
 from haulout_sandbox.apiserver.registry.writer import Writer
 from haulout_sandbox.apiserver.request_targets import Target
-from haulout_sandbox.apiserver.serializer.decoder import FeatureDecoder, decode_with_field_validation
+from haulout_sandbox.apiserver.serializer.decoder import decode_with_field_validation
 from haulout_sandbox.apiserver.status import JSON, decoded_response
 from haulout_sandbox.apiserver.storage.store import Store
 from haulout_sandbox.apiserver.subresources.binding import bind
@@ -70,10 +70,7 @@ class _NewPod(msgspec.Struct):
 class FastPath:
     """Answers the most frequent requests of the cluster's own components."""
 
-    def __init__(
-        self, store: Store, writer: Writer, rest_mapper: RestMapper, *, feature_decoder: FeatureDecoder
-    ) -> None:
-        self._feature_decoder = feature_decoder
+    def __init__(self, store: Store, writer: Writer, rest_mapper: RestMapper) -> None:
         self._store = store
         self._writer = writer
         self._rest_mapper = rest_mapper
@@ -191,9 +188,7 @@ class FastPath:
             return None
         sample = self._find_sample(spec)
         if sample is None:
-            pod = decode_with_field_validation(
-                POD, msgspec.json.decode(body), query={}, warnings=[], feature_decoder=self._feature_decoder
-            )
+            pod = decode_with_field_validation(POD, msgspec.json.decode(body), query={}, warnings=[])
             created = self._writer.create(target, pod)
             self._add_sample(spec, created)
             return decoded_response(201, created)

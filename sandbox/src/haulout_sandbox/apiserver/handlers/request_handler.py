@@ -36,9 +36,7 @@ from haulout_sandbox.apiserver.handlers.request_objects import (
     decode_sent_object,
     unsupported_media_type,
 )
-from haulout_sandbox.apiserver.kinds import evictionrequest
 from haulout_sandbox.apiserver.kinds.builtin import BUILTIN_KINDS, SERVICE_ACCOUNT
-from haulout_sandbox.apiserver.kinds.evictionrequest import EVICTION_REQUEST_API
 from haulout_sandbox.apiserver.kinds.kind import CORE_KINDS, NAMESPACE, POD, JsonObject, Kind
 from haulout_sandbox.apiserver.kinds.rest_mapper import RestMapper
 from haulout_sandbox.apiserver.openapi import OPENAPI_V2, openapi_document, openapi_v2
@@ -58,7 +56,6 @@ from haulout_sandbox.apiserver.request_paths import (
 )
 from haulout_sandbox.apiserver.request_targets import AdmissionContext, AdmissionState, Target
 from haulout_sandbox.apiserver.serializer import request_body
-from haulout_sandbox.apiserver.serializer.decoder import without_features
 from haulout_sandbox.apiserver.status import RetryLater, StatusError, bad_request, json_response, with_warnings
 from haulout_sandbox.apiserver.storage.store import Store
 from haulout_sandbox.apiserver.storage.watch import Watch
@@ -84,7 +81,6 @@ class RequestHandler:
         defaulting: bool,
         rbac: bool,
         namespaces: Iterable[str] = (),
-        features: Iterable[str] = (),
     ) -> None:
         self.kinds = RestMapper([*CORE_KINDS, *BUILTIN_KINDS])
         self.writer = Writer(store, clock, random, defaulting=defaulting)
@@ -95,14 +91,7 @@ class RequestHandler:
         self._store = store
         self._clock = clock
         self._crd_controller = CrdController(self.writer, self.kinds)
-        self._feature_decoder = (
-            evictionrequest.decode_eviction_responders if EVICTION_REQUEST_API in features else without_features
-        )
-        for crd in evictionrequest.definitions() if EVICTION_REQUEST_API in features else ():
-            self._crd_controller.serve_builtin(crd)
-        self._fast_path = (
-            FastPath(store, self.writer, self.kinds, feature_decoder=self._feature_decoder) if defaulting else None
-        )
+        self._fast_path = FastPath(store, self.writer, self.kinds) if defaulting else None
         self._lease_renewals = LeaseRenewals(store, self.writer)
         self.static_tokens: dict[str, User] = {}
         tokens = TokenAuthenticator(
@@ -178,7 +167,6 @@ class RequestHandler:
             query=query_parameters(request),
             attempt=attempt,
             as_of=as_of,
-            feature_decoder=self._feature_decoder,
         )
         return self._handle_resource(call, collection=collection)
 

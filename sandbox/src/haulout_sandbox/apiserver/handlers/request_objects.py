@@ -43,9 +43,7 @@ def decode_sent_object(call: ApiCall, *, content_type: str = "") -> JsonObject:
     if version is not None:
         return version.decode(sent, query=call.query, warnings=call.target.warnings)
     _check_api_version(sent, kind.api_version)
-    obj = decode_with_field_validation(
-        kind, sent, query=call.query, warnings=call.target.warnings, feature_decoder=call.feature_decoder
-    )
+    obj = decode_with_field_validation(kind, sent, query=call.query, warnings=call.target.warnings)
     return obj | {"metadata": dict(obj.get("metadata") or {})}
 
 
@@ -85,9 +83,7 @@ def apply_sent_patch(call: ApiCall, obj: JsonObject) -> JsonObject:
     # A merge patch leaves untouched parts shared with the old object, and those were validated when they were written.
     is_merge_patch = content_type_of(call) == MERGE_PATCH
     changed = {name: part for name, part in result.items() if not is_merge_patch or part is not obj.get(name)}
-    decoded = decode_with_field_validation(
-        call.target.kind, changed, query=call.query, warnings=call.target.warnings, feature_decoder=call.feature_decoder
-    )
+    decoded = decode_with_field_validation(call.target.kind, changed, query=call.query, warnings=call.target.warnings)
     if decoded is not changed:
         result = {name: part for name, part in result.items() if name not in changed} | decoded
     return result if isinstance(result.get("metadata"), dict) else result | {"metadata": {}}

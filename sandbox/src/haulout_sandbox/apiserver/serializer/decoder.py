@@ -12,7 +12,7 @@ Nearly all objects are valid. msgspec confirms that in a few microseconds, with 
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 
@@ -30,6 +30,10 @@ _TYPE_META = {name: Field(name, "string", "", omits_zero=True) for name in ("api
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
 
+# Fields that Kubernetes 1.36, which `protobuf.json` is from, does not have yet: drains read that of KEP-4563.
+_NEWER_FIELDS = {"core.v1.PodSpec": (Field("evictionResponders", "runtime.RawExtension", "[]", omits_zero=True),)}
+
+
 class DecodeError(Exception):
     """A value is not of its field's type."""
 
@@ -39,15 +43,6 @@ class Decoded(NamedTuple):
 
     obj: JsonObject
     unknown: list[str]
-
-
-FeatureDecoder = Callable[[Decoded, Any], Decoded]
-"""Makes of what was read of an object, given the object as it was sent, what a server with more features reads."""
-
-
-def without_features(decoded: Decoded, _sent: Any) -> Decoded:
-    """Return the decoded object unchanged."""
-    return decoded
 
 
 def decode(kind: Kind, obj: JsonObject) -> Decoded:
@@ -72,11 +67,10 @@ def decode_with_field_validation(
     *,
     query: Mapping[str, str],
     warnings: list[str],
-    feature_decoder: FeatureDecoder = without_features,
 ) -> JsonObject:
     """Return a sent or patched object without its unknown fields, which are reported as `fieldValidation` says."""
     try:
-        decoded = feature_decoder(decode(kind, obj), obj)
+        decoded = decode(kind, obj)
     except DecodeError as error:
         raise decode_refusal(kind, str(error)) from None
     report_unknown_fields(kind, decoded.unknown, query, warnings)
@@ -142,7 +136,8 @@ def json_fields(message: str) -> Mapping[str, Field]:
     if message in _SCALARS:
         return {}
     type_fields = _TYPE_META if is_kind_message(message) else {}
-    return dict(type_fields) | {field.name: field for field in _flattened_fields(message)}
+    fields = (*_flattened_fields(message), *_NEWER_FIELDS.get(message, ()))
+    return dict(type_fields) | {field.name: field for field in fields}
 
 
 def _flattened_fields(message: str) -> Iterator[Field]:

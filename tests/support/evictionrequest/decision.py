@@ -5,9 +5,10 @@ An invalid request fails for good. All other requests for a pod share one Evicti
 oldest in progress, or else a new one. Its responders take turns, one after the other.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,7 @@ from haulout.api.evictionrequest import (
     ResponderState,
 )
 from haulout.api.objects import EvictionResponder, RawObject
+from haulout.kube.indexer import IndexFunc
 from haulout_sandbox.controllers import conditions
 from haulout_sandbox.controllers.objects import OwnedObject, Pod
 
@@ -78,6 +80,9 @@ def target_key(obj: EvictionRequest | Eviction) -> str:
     return f"{obj.namespace}/{obj.spec.target.pod.uid}"
 
 
+INDEXES: Mapping[str, IndexFunc[Any]] = {"target": lambda obj: (target_key(obj),)}
+
+
 # Requests
 
 
@@ -88,8 +93,6 @@ def validation_problem(request: EvictionRequest, pod: Pod | None, *, has_evictio
         return "Target pod not found."
     if not has_evictions and pod is not None and pod.uid != uid:
         return f"Target pod UID mismatch: expected {uid}, got {pod.uid}."
-    if pod is not None and pod.uid == uid and pod.spec.scheduling_group is not None:
-        return "Target pod references a SchedulingGroup. Eviction is currently not supported."
     return ""
 
 

@@ -15,10 +15,10 @@ from haulout.kube.client import Client
 from haulout.kube.transforms import MIRROR_ANNOTATION
 from haulout_sandbox.controllers import conditions, object_control
 from haulout_sandbox.controllers.base import Controller
-from haulout_sandbox.controllers.evictionrequest import decision
-from haulout_sandbox.controllers.evictionrequest.decision import EVICTIONS, Eviction
 from haulout_sandbox.controllers.informers import InformerFactory
 from haulout_sandbox.controllers.objects import Pod
+from support.evictionrequest import decision
+from support.evictionrequest.decision import EVICTIONS, Eviction
 
 _BACKOFF = Backoff(first=timedelta(seconds=10), factor=2, limit=timedelta(minutes=15), jitter=0.1)
 _HEARTBEAT = timedelta(minutes=3)
@@ -32,7 +32,7 @@ class ImperativeEvictor(Controller[str]):
 
     def __init__(self, informers: InformerFactory, random: Random) -> None:
         super().__init__(informers, random)
-        self._evictions, self._pods = informers.informer_for(EVICTIONS), informers.pods
+        self._evictions, self._pods = informers.informer_for(EVICTIONS, indexes=decision.INDEXES), informers.pods
         self._rejections: dict[str, tuple[int, datetime]] = {}  # by uid: consecutive refusals, and when to retry
         self._evictions.subscribe(self._on_eviction_change)
         self._pods.subscribe(self._on_pod_change)

@@ -13,8 +13,8 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.reflector import ListWatch
 from haulout_sandbox.controllers import conditions
-from haulout_sandbox.controllers.evictionrequest.decision import EVICTIONS, Eviction, active_responder
-from haulout_sandbox.controllers.evictionrequest.imperative_evictor import update_responder
+from support.evictionrequest.decision import EVICTIONS, Eviction, active_responder
+from support.evictionrequest.imperative_evictor import update_responder
 
 MOVER = "acme.io/mover"
 _POLL_INTERVAL = timedelta(seconds=1)

@@ -10,16 +10,16 @@ from random import Random
 from haulout.api.evictionrequest import EVICTED
 from haulout_sandbox.controllers import conditions, object_control
 from haulout_sandbox.controllers.base import Controller
-from haulout_sandbox.controllers.evictionrequest import decision
-from haulout_sandbox.controllers.evictionrequest.decision import (
+from haulout_sandbox.controllers.informers import InformerFactory, in_namespace
+from haulout_sandbox.controllers.objects import Pod
+from support.evictionrequest import decision
+from support.evictionrequest.decision import (
     EVICTION_REQUESTS,
     EVICTIONS,
     Eviction,
     EvictionObservation,
     EvictionRequest,
 )
-from haulout_sandbox.controllers.informers import InformerFactory, in_namespace
-from haulout_sandbox.controllers.objects import Pod
 
 
 class EvictionRequestController(Controller[str]):
@@ -29,7 +29,8 @@ class EvictionRequestController(Controller[str]):
 
     def __init__(self, informers: InformerFactory, random: Random) -> None:
         super().__init__(informers, random)
-        self._requests, self._evictions = informers.informer_for(EVICTION_REQUESTS), informers.informer_for(EVICTIONS)
+        self._requests = informers.informer_for(EVICTION_REQUESTS, indexes=decision.INDEXES)
+        self._evictions = informers.informer_for(EVICTIONS, indexes=decision.INDEXES)
         self._pods = informers.pods
         self._pod_gone_at: dict[str, datetime] = {}
         self._requests.subscribe(self._on_change)
