@@ -1,15 +1,13 @@
 """OpenAPI v3 documents, as far as kubectl reads them: for server-side validation, `explain` and list merge keys.
 
-There is one document per group and version, and an index of them at `/openapi/v3`. Documents of built-in kinds are
-generated from their shapes: they have the structure of each type but no descriptions. Documents of custom resources are
-passed in by path (`apis/GROUP/VERSION`), as `crd_openapi.document` builds them. A custom kind without a document may
-hold anything.
+There is one document per group and version, and an index of them at `/openapi/v3`. Built-in kinds have the structure
+of their types (`shapes.json`), without descriptions. Custom resources have the schema of their definition; without one,
+they may hold anything.
 
 Before kubectl leaves validation to the server, it checks whether the kind's PATCH takes `fieldValidation`. Before it
 merges lists by their keys, it checks whether PATCH takes a strategic merge patch.
 """
 
-import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -25,6 +23,9 @@ from haulout_sandbox.apiserver.status import JSON, json_response
 from haulout_sandbox.apiserver.subresources.scale import SCALE
 
 OPENAPI_V2 = "/openapi/v2"
+
+CustomSchemas = Mapping[Kind, JsonObject]
+NO_SCHEMAS: CustomSchemas = {}
 
 _V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _TITLE = "Kubernetes"
@@ -47,67 +48,81 @@ _EXTENSIONS = {
     "strategy": "x-kubernetes-patch-strategy",
     "merge_key": "x-kubernetes-patch-merge-key",
 }
+_TYPE_META = {
+    "apiVersion": {"type": "string", "description": "The group and version of this object's schema."},
+    "kind": {"type": "string", "description": "The kind of this object."},
+}
 _SCALE = "autoscaling.v1.Scale"
 _WRITES = {"post", "put", "patch"}
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 
 
-def openapi_document(
-    kinds: Sequence[Kind], path: str, *, custom: Mapping[str, JsonObject] | None = None
-) -> JsonObject | None:
+def openapi_document(kinds: Sequence[Kind], path: str, *, custom: CustomSchemas = NO_SCHEMAS) -> JsonObject | None:
     """Return the index or the document at `path`, or None if there is none."""
-    requested = path.rstrip("/")
+    requested, versions = path.rstrip("/"), sorted({_version(kind) for kind in kinds})
     if requested == _ROOT:
-        return {"paths": {name: _index_entry(name, kinds, custom or {}) for name in _versions(kinds)}}
+        hashes = {name: _hash(_members(name, kinds), custom) for name in versions}
+        return {"paths": {name: {"serverRelativeURL": f"{_ROOT}/{name}?hash={hashes[name]}"} for name in versions}}
     name = requested.removeprefix(f"{_ROOT}/")
-    return _document(name, kinds, custom or {}) if name != requested and name in _versions(kinds) else None
-
-
-def _versions(kinds: Iterable[Kind]) -> list[str]:
-    return sorted({_version(kind) for kind in kinds})
+    return _document(_members(name, kinds), custom) if name != requested and name in versions else None
 
 
 def _version(kind: Kind) -> str:
     return f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}"
 
 
-def _index_entry(name: str, kinds: Sequence[Kind], custom: Mapping[str, JsonObject]) -> JsonObject:
-    members = _members(name, kinds)
-    digest = _digest(_with_parameters(custom[name])) if name in custom else _builtin_digest(members)
-    return {"serverRelativeURL": f"{_ROOT}/{name}?hash={digest}"}
-
-
-def _document(name: str, kinds: Sequence[Kind], custom: Mapping[str, JsonObject]) -> JsonObject:
-    return _with_parameters(custom[name]) if name in custom else _builtin_document(_members(name, kinds))
-
-
 def _members(name: str, kinds: Iterable[Kind]) -> tuple[Kind, ...]:
     return tuple(sorted((kind for kind in kinds if _version(kind) == name), key=lambda kind: kind.plural))
 
 
-def _digest(document: JsonObject) -> str:
-    return hashlib.sha512(msgspec.json.encode(document, order="sorted")).hexdigest().upper()
+def _hash(kinds: tuple[Kind, ...], custom: CustomSchemas) -> str:
+    """Return a hash of all that the document of these kinds depends on; the rest is the same in each run."""
+    content = [(kind.resource, kind.has_status, custom.get(kind)) for kind in kinds]
+    return hashlib.sha512(msgspec.json.encode(content, order="sorted")).hexdigest().upper()
 
 
-@functools.lru_cache(maxsize=256)
-def _builtin_digest(kinds: tuple[Kind, ...]) -> str:
-    return _digest(_builtin_document(kinds))
-
-
-@functools.lru_cache(maxsize=256)
-def _builtin_document(kinds: tuple[Kind, ...]) -> JsonObject:
+def _document(kinds: tuple[Kind, ...], custom: CustomSchemas) -> JsonObject:
     schemas: JsonObject = {}
     paths: JsonObject = {}
     for kind in kinds:
         type_name = "" if kind.is_custom else builtin_types().kinds.get(f"{kind.api_version} {kind.kind}", "")
-        schema_name = _model_name(type_name or f"{kind.group}.{kind.version}.{kind.kind}")
-        schemas |= type_schemas(type_name) if type_name else {schema_name: _ANYTHING}
-        schemas[schema_name] = schemas[schema_name] | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
+        schema_name = _model_name(type_name) if type_name else custom_model_name(kind)
+        schemas |= type_schemas(type_name or "meta.v1.ObjectMeta")
+        schema = schemas[schema_name] if type_name else _custom_schema(custom.get(kind))
+        schemas[schema_name] = schema | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
         paths |= _paths(kind, schema_name)
         if kind.scale_paths:
             schemas |= type_schemas(_SCALE)
     info = {"title": _TITLE, "version": "1.36"}
     return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+
+
+def custom_model_name(kind: Kind) -> str:
+    """Return the name of the schema of a custom resource: `dev.haulout.v1alpha1.MaintenanceNotice`."""
+    return f"{'.'.join(reversed(kind.group.split('.')))}.{kind.version}.{kind.kind}"
+
+
+def _custom_schema(raw: JsonObject | None) -> JsonObject:
+    """Return the published schema of a custom resource."""
+    if raw is None:
+        return _ANYTHING
+    schema = _published_schema(raw)
+    if schema.get("type") == "object":
+        metadata = {"allOf": [{"$ref": _schema_ref("meta.v1.ObjectMeta")}], "description": "Standard object metadata."}
+        schema["properties"] = schema.get("properties", {}) | _TYPE_META | {"metadata": metadata}
+    return schema
+
+
+def _published_schema(raw: JsonObject) -> JsonObject:
+    schema = dict(raw)
+    if "properties" in schema:
+        schema["properties"] = {name: _published_schema(inner) for name, inner in schema["properties"].items()}
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            schema[name] = _published_schema(schema[name])
+    if schema.get("x-kubernetes-int-or-string"):
+        schema.setdefault("anyOf", [{"type": "integer"}, {"type": "string"}])
+    return schema
 
 
 def type_schemas(root_type: str) -> JsonObject:
@@ -205,18 +220,6 @@ def _parameters(verb: str) -> list[JsonObject]:
         if verb == "patch"
         else parameters
     )
-
-
-def _with_parameters(document: JsonObject) -> JsonObject:
-    """Return the document with the query parameters of its write operations added."""
-    paths = {
-        path: {
-            verb: {"parameters": _parameters(verb)} | operation if verb in _WRITES else operation
-            for verb, operation in operations.items()
-        }
-        for path, operations in document["paths"].items()
-    }
-    return document | {"paths": paths}
 
 
 # OpenAPI v2

@@ -9,7 +9,7 @@ its spec changes.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from haulout_sandbox.apiserver.apiextensions import crd_openapi, crds
+from haulout_sandbox.apiserver.apiextensions import crds
 from haulout_sandbox.apiserver.apiextensions.crds import ServedVersion, version_order
 from haulout_sandbox.apiserver.apiextensions.custom_resource_version import CustomResourceVersion
 from haulout_sandbox.apiserver.kinds.builtin import CUSTOM_RESOURCE_DEFINITION as DEFINITION
@@ -45,19 +45,16 @@ class CrdController:
         self._store = writer.store
         self._rest_mapper = rest_mapper
         self._definitions: dict[str, _ServedDefinition] = {}
-        self._openapi_documents: dict[str, JsonObject] | None = None
         self._store.observers.append(self._on_write)
 
     @property
-    def openapi_documents(self) -> Mapping[str, JsonObject]:
-        """Return the OpenAPI documents of all definitions, by path."""
-        if self._openapi_documents is None:
-            members: dict[str, list[ServedVersion]] = {}
-            for definition in self._definitions.values():
-                for kind in definition.kinds:
-                    members.setdefault(f"apis/{kind.api_version}", []).append(definition.versions[kind.version])
-            self._openapi_documents = {path: crd_openapi.document(served) for path, served in members.items()}
-        return self._openapi_documents
+    def schemas(self) -> Mapping[Kind, JsonObject]:
+        """Return the schemas of all served custom resources."""
+        return {
+            kind: definition.versions[kind.version].schema.raw
+            for definition in self._definitions.values()
+            for kind in definition.kinds
+        }
 
     def _on_write(self, write: Write) -> None:
         if write.kind is DEFINITION:
@@ -119,7 +116,6 @@ class CrdController:
                 custom_version.stop_serving()
 
     def _replace_kinds(self, previous: _ServedDefinition | None, kinds: tuple[Kind, ...]) -> None:
-        self._openapi_documents = None
         self._rest_mapper.update(remove=previous.kinds if previous else (), add=kinds)
 
     def _stop_serving(self, name: str) -> None:

@@ -190,7 +190,7 @@ class RequestHandler:
         aggregated = "as=APIGroupDiscoveryList" in request.accept and path in ("/api", "/apis")
         document: JsonObject | None = VERSION if path == "/version" else None
         if path.startswith("/openapi/"):
-            document = openapi_document(kinds, path, custom=self._crd_controller.openapi_documents)
+            document = openapi_document(kinds, path, custom=self._crd_controller.schemas)
         document = document or discovery_document([*kinds, *reviews.REVIEW_KINDS], path, aggregated=aggregated)
         if document and request.method != "GET":
             raise StatusError(status.generic_status(405))

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from haulout_sandbox.apiserver import JsonObject
-from haulout_sandbox.apiserver.apiextensions import crd_openapi, crds
+from haulout_sandbox.apiserver.apiextensions import crds
 from haulout_sandbox.apiserver.apiextensions.crds import ServedVersion
+from haulout_sandbox.apiserver.openapi import openapi_document
 from haulout_sandbox.apiserver.tables import jsonpath
 from haulout_sandbox.apiserver.tables.printers import PrinterColumn
 from support.builders.crds import (
@@ -174,9 +175,17 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
 # Explanations
 
 
+def openapi_of(crd: JsonObject) -> JsonObject:
+    """Return the OpenAPI document of the only version of a definition."""
+    version = only_version(crd)
+    path = f"/openapi/v3/apis/{version.kind.api_version}"
+    document = openapi_document([version.kind], path, custom={version.kind: version.schema.raw})
+    assert document is not None
+    return document
+
+
 def test_the_openapi_document_leads_from_a_resource_to_its_schema() -> None:
-    found = only_version(NODE_MAINTENANCE_CRD)
-    document = crd_openapi.document([found])
+    document = openapi_of(NODE_MAINTENANCE_CRD)
     at = document["paths"]["/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances"]["get"]
     gvk = {"group": "nodemaintenance.medik8s.io", "kind": "NodeMaintenance", "version": "v1beta1"}
     assert at["x-kubernetes-group-version-kind"] == gvk
@@ -188,7 +197,7 @@ def test_the_openapi_document_leads_from_a_resource_to_its_schema() -> None:
 
 
 def test_numbers_or_texts_are_explained() -> None:
-    document = crd_openapi.document([only_version(VALUE_CRD)])
+    document = openapi_of(VALUE_CRD)
     spec = document["components"]["schemas"]["dev.haulout.test.v1.Value"]["properties"]["spec"]["properties"]
     assert spec["either"]["anyOf"] == [{"type": "integer"}, {"type": "string"}]
 
@@ -238,6 +247,6 @@ def test_half_a_path_finds_nothing(path: str) -> None:
 def test_serving_a_definition_does_not_change_it() -> None:
     before = copy.deepcopy(VALUE_CRD)
     only_version(VALUE_CRD).schema.apply_defaults({"spec": {"ports": [{"port": 1}]}})
-    crd_openapi.document([only_version(VALUE_CRD)])
+    openapi_of(VALUE_CRD)
     assert crds.validation_causes(VALUE_CRD) == []
     assert before == VALUE_CRD
