@@ -38,32 +38,11 @@ DEPLOYMENT = samples.sample(
 DAEMON_SET = DEPLOYMENT | {"kind": "DaemonSet"}
 STATEFUL_SET = with_changes(DEPLOYMENT | {"kind": "StatefulSet"}, {"spec.serviceName": "s"})
 JOB = samples.sample("batch/v1", "Job", "j", spec={"template": samples.template(restartPolicy="Never")})
-CRON_JOB = samples.sample(
-    "batch/v1", "CronJob", "c", spec={"schedule": "* * * * *", "jobTemplate": {"spec": JOB["spec"]}}
-)
 BUDGET = samples.sample("policy/v1", "PodDisruptionBudget", "b", spec={"minAvailable": 1, "selector": samples.APP})
 LEASE = samples.sample(
     "coordination.k8s.io/v1", "Lease", "l", spec={"holderIdentity": "me", "leaseDurationSeconds": 15}
 )
-PRIORITY = samples.sample("scheduling.k8s.io/v1", "PriorityClass", "wrong-priority", value=5)
-SERVICE = samples.sample("v1", "Service", "s", spec={"selector": {"app": "a"}, "ports": [{"port": 80}]})
 CONFIG_MAP = samples.sample("v1", "ConfigMap", "m", data={"a": "1"})
-ROLE = samples.sample(
-    "rbac.authorization.k8s.io/v1", "Role", "r", rules=[{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
-)
-BINDING = samples.sample(
-    "rbac.authorization.k8s.io/v1",
-    "RoleBinding",
-    "r",
-    roleRef={"kind": "Role", "name": "r"},
-    subjects=[{"kind": "User", "name": "u"}],
-)
-CLAIM = samples.sample(
-    "v1",
-    "PersistentVolumeClaim",
-    "c",
-    spec={"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-)
 NEW_EVENT = samples.sample(
     "events.k8s.io/v1",
     "Event",

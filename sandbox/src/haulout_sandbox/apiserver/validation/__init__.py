@@ -5,8 +5,8 @@
 
 Both return the causes of an Invalid error, none if the object is valid. They require objects with decoded types
 (`serializer.decoder`), defaults (`registry.defaults`) and the fields set at creation (`registry.strategy`). They check
-what would break a controller and what users get wrong most; the real server checks more. Kinds without validation here
-have only their metadata checked; custom resources have a schema.
+what would break a controller and what users get wrong most in the kinds that controllers work with; the real server
+checks more. Of other kinds only the metadata is checked; custom resources have a schema.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,6 @@ __all__ = [
     "validate_name",
     "validate_update",
 ]
-
-_RBAC = "rbac.authorization.k8s.io"
 
 
 def validate_create(kind: Kind, obj: JsonObject) -> Causes:
@@ -90,23 +88,12 @@ _NAME_RULES = {
 _VALIDATORS: dict[tuple[str, str], Callable[[JsonObject, JsonObject | None], Causes]] = {
     ("", "Pod"): pods.validate_pod,
     ("", "Node"): other_kinds.validate_node,
-    ("", "ConfigMap"): other_kinds.validate_config_map,
-    ("", "Secret"): other_kinds.validate_config_map,
-    ("", "Service"): other_kinds.validate_service,
-    ("", "Event"): other_kinds.validate_event,
-    ("", "PersistentVolumeClaim"): other_kinds.validate_persistent_volume_claim,
     ("apps", "Deployment"): workloads.validate_deployment,
     ("apps", "ReplicaSet"): workloads.validate_replica_set,
     ("apps", "StatefulSet"): workloads.validate_stateful_set,
     ("apps", "DaemonSet"): workloads.validate_daemon_set,
     ("batch", "Job"): workloads.validate_job,
-    ("batch", "CronJob"): workloads.validate_cron_job,
     ("policy", "PodDisruptionBudget"): workloads.validate_pod_disruption_budget,
     ("coordination.k8s.io", "Lease"): other_kinds.validate_lease,
     ("events.k8s.io", "Event"): other_kinds.validate_events_v1_event,
-    ("scheduling.k8s.io", "PriorityClass"): other_kinds.validate_priority_class,
-    (_RBAC, "Role"): other_kinds.validate_role,
-    (_RBAC, "ClusterRole"): other_kinds.validate_role,
-    (_RBAC, "RoleBinding"): other_kinds.validate_binding,
-    (_RBAC, "ClusterRoleBinding"): other_kinds.validate_binding,
 }

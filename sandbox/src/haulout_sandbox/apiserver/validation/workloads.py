@@ -4,14 +4,11 @@ from haulout_sandbox.apiserver.field_errors import forbidden, invalid, required
 from haulout_sandbox.apiserver.kinds.kind import JsonObject
 from haulout_sandbox.apiserver.validation.common import (
     Causes,
-    enumerate_items,
     immutable_fields,
     is_zero,
     mutable_fields,
     non_negative,
-    non_negative_quantities,
     one_of,
-    required_fields,
     validate_int_or_percent,
     validate_label_selector,
     validate_template_selector,
@@ -59,8 +56,6 @@ def validate_stateful_set(new: JsonObject, old: JsonObject | None) -> Causes:
     causes += validate_template_selector(spec, "spec") + validate_template(_with_volumes(spec, claims), "spec")
     causes += one_of(spec, "spec", "podManagementPolicy", ("OrderedReady", "Parallel"))
     causes += _validate_strategy(spec, "updateStrategy", "OnDelete", allows_both_zero=True)
-    for claim_path, claim in enumerate_items(spec, "spec", "volumeClaimTemplates"):
-        causes += validate_claim_spec(claim.get("spec") or {}, f"{claim_path}.spec")
     return causes if old is None else causes + mutable_fields(spec, old["spec"], "spec", *_MUTABLE_IN_STATEFUL_SETS)
 
 
@@ -76,21 +71,16 @@ def validate_daemon_set(new: JsonObject, old: JsonObject | None) -> Causes:
 
 def validate_job(new: JsonObject, old: JsonObject | None) -> Causes:
     spec = new["spec"]
-    causes = validate_template_selector(spec, "spec") + _validate_job_spec(spec, "spec")
+    causes = validate_template_selector(spec, "spec") + non_negative(spec, "spec", *_JOB_COUNTS)
+    if spec.get("completionMode") == "Indexed":
+        causes += [] if spec.get("completions") is not None else [required("spec.completions")]
+    causes += validate_template(spec, "spec", restart_policies=("OnFailure", "Never"))
     if old is None:
         return causes
     immutable = ["selector", "completionMode", "podFailurePolicy", "managedBy", "successPolicy"]
     immutable += [] if old["spec"].get("suspend") else ["template"]
     immutable += [] if spec.get("completionMode") == "Indexed" else ["completions"]
     return causes + immutable_fields(spec, old["spec"], "spec", *immutable)
-
-
-def validate_cron_job(new: JsonObject, old: JsonObject | None) -> Causes:  # noqa: ARG001 - nothing in it is immutable
-    """Return what is wrong with a CronJob. Its schedule is not parsed: no controller uses it."""
-    spec = new["spec"]
-    causes = required_fields(spec, "spec", "schedule")
-    causes += one_of(spec, "spec", "concurrencyPolicy", ("Allow", "Forbid", "Replace"))
-    return causes + _validate_job_spec((spec.get("jobTemplate") or {}).get("spec") or {}, "spec.jobTemplate.spec")
 
 
 def validate_pod_disruption_budget(new: JsonObject, old: JsonObject | None) -> Causes:  # noqa: ARG001 - nothing in it is immutable
@@ -108,25 +98,6 @@ def validate_pod_disruption_budget(new: JsonObject, old: JsonObject | None) -> C
 def validate_pod_disruption_budget_status(status: JsonObject) -> Causes:
     counts = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
     return non_negative(status, "status", *counts)
-
-
-def validate_claim_spec(spec: JsonObject, path: str) -> Causes:
-    requests = (spec.get("resources") or {}).get("requests") or {}
-    causes = required_fields(spec, path, "accessModes") + non_negative_quantities(
-        requests, f"{path}.resources.requests"
-    )
-    if "storage" not in requests:
-        return [*causes, required(f"{path}.resources.requests[storage]")]
-    if str(requests["storage"]) == "0":
-        causes.append(invalid(f"{path}.resources.requests[storage]", requests["storage"], "must be greater than zero"))
-    return causes
-
-
-def _validate_job_spec(spec: JsonObject, path: str) -> Causes:
-    causes = non_negative(spec, path, *_JOB_COUNTS)
-    if spec.get("completionMode") == "Indexed":
-        causes += [] if spec.get("completions") is not None else [required(f"{path}.completions")]
-    return causes + validate_template(spec, path, restart_policies=("OnFailure", "Never"))
 
 
 def _with_volumes(spec: JsonObject, volumes: list[JsonObject]) -> JsonObject:
