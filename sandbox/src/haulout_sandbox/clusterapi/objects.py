@@ -36,8 +36,6 @@ class MachineDeletionSpec(Base, frozen=True):
 
 
 class MachineSpec(clusterapi.MachineSpec, frozen=True):
-    """The spec of a Machine."""
-
     version: str | None = None
     deletion: MachineDeletionSpec = MachineDeletionSpec()
     node_drain_timeout: str | None = None
@@ -45,8 +43,6 @@ class MachineSpec(clusterapi.MachineSpec, frozen=True):
 
 
 class Machine(OwnedObject, frozen=True):
-    """A Machine."""
-
     spec: MachineSpec = MachineSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
@@ -99,8 +95,6 @@ class MachineSetSpec(Base, frozen=True):
 
 
 class MachineSet(OwnedObject, frozen=True):
-    """A MachineSet or a MachineDeployment."""
-
     spec: MachineSetSpec = MachineSetSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
@@ -138,16 +132,12 @@ class MachineDrainRuleDrainConfig(Base, frozen=True):
 
 
 class MachineDrainRuleSpec(Base, frozen=True):
-    """The spec of a rule."""
-
     drain: MachineDrainRuleDrainConfig = MachineDrainRuleDrainConfig()
     machines: tuple[MachineDrainRuleMachineSelector, ...] = ()
     pods: tuple[MachineDrainRulePodSelector, ...] = ()
 
 
 class MachineDrainRule(OwnedObject, frozen=True):
-    """A MachineDrainRule."""
-
     spec: MachineDrainRuleSpec = MachineDrainRuleSpec()
 
 

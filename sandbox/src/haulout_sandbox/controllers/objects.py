@@ -28,8 +28,6 @@ class OwnerReference(objects.OwnerReference, frozen=True):
 
 
 class ObjectMeta(objects.ObjectMeta, frozen=True):
-    """The metadata of an object."""
-
     owner_references: tuple[OwnerReference, ...] = ()
 
 
@@ -79,8 +77,6 @@ O = TypeVar("O", bound=OwnedObject)  # noqa: E741 - an object of any kind
 
 
 class LabelSelectorRequirement(Base, frozen=True):
-    """A requirement of a label selector."""
-
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] = ()
@@ -168,8 +164,6 @@ class Affinity(Base, frozen=True):
 
 
 class Toleration(Base, frozen=True):
-    """A toleration."""
-
     key: str = ""
     operator: str = "Equal"
     value: str = ""
@@ -177,8 +171,6 @@ class Toleration(Base, frozen=True):
 
 
 class Node(OwnedObject, frozen=True):
-    """A node."""
-
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
@@ -187,8 +179,6 @@ class Node(OwnedObject, frozen=True):
 
 
 class ContainerStateTerminated(Base, frozen=True):
-    """The terminated state of a container."""
-
     exit_code: int = 0
     finished_at: datetime | None = None
 
@@ -200,16 +190,12 @@ class ContainerState(Base, frozen=True):
 
 
 class ContainerStatus(Base, frozen=True):
-    """The status of a container."""
-
     name: str = ""
     restart_count: int = 0
     state: ContainerState = ContainerState()
 
 
 class PodSpec(Base, frozen=True):
-    """The spec of a pod."""
-
     node_name: str = ""
     affinity: Affinity | None = None
     eviction_responders: tuple[EvictionResponder, ...] = ()
@@ -224,16 +210,12 @@ class PodCondition(Base, frozen=True):
 
 
 class PodStatus(Base, frozen=True):
-    """The status of a pod."""
-
     phase: str = ""
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class Pod(OwnedObject, frozen=True):
-    """A pod."""
-
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -283,8 +265,6 @@ class Pod(OwnedObject, frozen=True):
 
 
 class ReplicaSetSpec(Base, frozen=True):
-    """The spec of a replica set."""
-
     replicas: int = 1
     min_ready_seconds: int = 0
     selector: LabelSelector = LabelSelector()
@@ -292,8 +272,6 @@ class ReplicaSetSpec(Base, frozen=True):
 
 
 class ReplicaSet(OwnedObject, frozen=True):
-    """A replica set."""
-
     spec: ReplicaSetSpec = ReplicaSetSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
@@ -306,15 +284,11 @@ class RollingUpdateDeployment(Base, frozen=True):
 
 
 class DeploymentStrategy(Base, frozen=True):
-    """How pods are replaced."""
-
     type: str = "RollingUpdate"
     rolling_update: RollingUpdateDeployment = RollingUpdateDeployment()
 
 
 class DeploymentSpec(Base, frozen=True):
-    """The spec of a deployment."""
-
     replicas: int = 1
     min_ready_seconds: int = 0
     selector: LabelSelector = LabelSelector()
@@ -326,8 +300,6 @@ class DeploymentSpec(Base, frozen=True):
 
 
 class Deployment(OwnedObject, frozen=True):
-    """A deployment."""
-
     spec: DeploymentSpec = DeploymentSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
@@ -345,15 +317,11 @@ class RollingUpdateStatefulSetStrategy(Base, frozen=True):
 
 
 class StatefulSetUpdateStrategy(Base, frozen=True):
-    """How pods are replaced."""
-
     type: str = "RollingUpdate"
     rolling_update: RollingUpdateStatefulSetStrategy = RollingUpdateStatefulSetStrategy()
 
 
 class StatefulSetSpec(Base, frozen=True):
-    """The spec of a stateful set."""
-
     replicas: int = 1
     min_ready_seconds: int = 0
     selector: LabelSelector = LabelSelector()
@@ -367,8 +335,6 @@ class StatefulSetSpec(Base, frozen=True):
 
 
 class StatefulSet(OwnedObject, frozen=True):
-    """A stateful set."""
-
     spec: StatefulSetSpec = StatefulSetSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
@@ -381,15 +347,11 @@ class RollingUpdateDaemonSet(Base, frozen=True):
 
 
 class DaemonSetUpdateStrategy(Base, frozen=True):
-    """How pods are replaced."""
-
     type: str = "RollingUpdate"
     rolling_update: RollingUpdateDaemonSet = RollingUpdateDaemonSet()
 
 
 class DaemonSetSpec(Base, frozen=True):
-    """The spec of a daemon set."""
-
     min_ready_seconds: int = 0
     selector: LabelSelector = LabelSelector()
     template: RawObject = msgspec.field(default_factory=dict)
@@ -398,15 +360,11 @@ class DaemonSetSpec(Base, frozen=True):
 
 
 class DaemonSet(OwnedObject, frozen=True):
-    """A daemon set."""
-
     spec: DaemonSetSpec = DaemonSetSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
 
 class PodFailurePolicyOnPodConditionsPattern(Base, frozen=True):
-    """A condition of a failed pod."""
-
     type: str = ""
     status: str = "True"
 
@@ -434,8 +392,6 @@ class PodFailurePolicy(Base, frozen=True):
 
 
 class JobSpec(Base, frozen=True):
-    """The spec of a job."""
-
     parallelism: int | None = None
     completions: int | None = None
     backoff_limit: int = 6
@@ -449,8 +405,6 @@ class JobSpec(Base, frozen=True):
 
 
 class Job(OwnedObject, frozen=True):
-    """A job."""
-
     spec: JobSpec = JobSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
@@ -463,16 +417,12 @@ class ControllerRevision(OwnedObject, frozen=True):
 
 
 class PodDisruptionBudgetSpec(Base, frozen=True):
-    """The spec of a PodDisruptionBudget."""
-
     min_available: IntOrPercent | None = None
     max_unavailable: IntOrPercent | None = None
     selector: LabelSelector | None = None
 
 
 class PodDisruptionBudget(OwnedObject, frozen=True):
-    """A PodDisruptionBudget."""
-
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
@@ -484,8 +434,6 @@ class NamespaceSpec(Base, frozen=True):
 
 
 class Namespace(OwnedObject, frozen=True):
-    """A namespace."""
-
     spec: NamespaceSpec = NamespaceSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 

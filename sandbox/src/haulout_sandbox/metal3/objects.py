@@ -10,21 +10,15 @@ PROVISIONED, EXTERNALLY_PROVISIONED, AVAILABLE = "provisioned", "externally prov
 
 
 class Image(Base, frozen=True):
-    """The image of a host."""
-
     url: str = ""
 
 
 class BareMetalHostSpec(clusterapi.BareMetalHostSpec, frozen=True):
-    """The spec of a host."""
-
     image: Image | None = None
     externally_provisioned: bool = False
 
 
 class BareMetalHost(OwnedObject, frozen=True):
-    """A BareMetalHost."""
-
     spec: BareMetalHostSpec = BareMetalHostSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 

@@ -30,8 +30,6 @@ _MAX_CACHED_MACHINES = 1_000  # distinct allocatable resources
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A pod."""
-
     key: str
     uid: str
     resource_version: str
@@ -74,8 +72,6 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodeCondition(Base, frozen=True):
-    """A condition of a node."""
-
     type: str = ""
     status: str = ""
     reason: str = ""

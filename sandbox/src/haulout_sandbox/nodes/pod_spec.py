@@ -21,8 +21,6 @@ class LabeledNode(Protocol):
 
 
 class Toleration(Base, frozen=True):
-    """A toleration."""
-
     key: str = ""
     operator: str = "Equal"
     value: str = ""
@@ -67,8 +65,6 @@ def _compare_numbers(value: str | None, operator: str, values: tuple[str, ...]) 
 
 
 class LabelSelector(Base, frozen=True):
-    """A label selector."""
-
     match_labels: dict[str, str] = msgspec.field(default_factory=dict)
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
 
@@ -146,8 +142,6 @@ class Affinity(Base, frozen=True):
 
 
 class TopologySpreadConstraint(Base, frozen=True):
-    """A topology spread constraint."""
-
     max_skew: int = 1
     min_domains: int | None = None
     topology_key: str = ""
@@ -159,8 +153,6 @@ class TopologySpreadConstraint(Base, frozen=True):
 
 
 class ContainerPort(Base, frozen=True):
-    """A port of a container."""
-
     host_port: int = 0
     protocol: str = "TCP"
 

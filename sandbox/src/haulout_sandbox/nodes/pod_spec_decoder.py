@@ -66,8 +66,6 @@ class _PodSpec(Base, frozen=True):
 
 
 class PodSpecDecoder:
-    """Decodes the specs of pods."""
-
     def __init__(self) -> None:
         self._decode = msgspec.json.Decoder(_PodSpec).decode
         self._containers: InterningDecoder[tuple[Container, ...]] = InterningDecoder(tuple[Container, ...], ())

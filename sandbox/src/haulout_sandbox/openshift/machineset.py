@@ -111,14 +111,10 @@ def machines_to_delete(active: list[Machine], count: int) -> list[Machine]:
 
 
 class MachineSetController(MachineSetControllerBase):
-    """The controller of MachineSets."""
-
     name = "machinesets"
     resource = MACHINE_SETS
 
 
 class ControlPlaneMachineSetController(MachineSetControllerBase):
-    """The controller of the ControlPlaneMachineSet."""
-
     name = "controlplanemachinesets"
     resource = CONTROL_PLANE_MACHINE_SETS

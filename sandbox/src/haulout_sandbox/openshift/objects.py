@@ -17,8 +17,6 @@ _CONTROL_PLANE_MACHINE_TYPE = "machines_v1beta1_machine_openshift_io"
 
 
 class MachineSpec(openshift.MachineSpec, frozen=True):
-    """The spec of a Machine."""
-
     provider_spec: RawObject = msgspec.field(default_factory=dict)
 
     @property
@@ -42,8 +40,6 @@ class MachineSpec(openshift.MachineSpec, frozen=True):
 
 
 class Machine(OwnedObject, frozen=True):
-    """A Machine."""
-
     spec: MachineSpec = MachineSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 
@@ -71,8 +67,6 @@ class Machine(OwnedObject, frozen=True):
 
 
 class MachineSetSpec(Base, frozen=True):
-    """The spec of a set."""
-
     replicas: int = 1
     state: str = "Active"
     template: RawObject = msgspec.field(default_factory=dict)
@@ -86,7 +80,6 @@ class MachineSet(OwnedObject, frozen=True):
 
     @property
     def machine_template(self) -> RawObject:
-        """Return the template of its Machines."""
         template: RawObject = self.spec.template.get(_CONTROL_PLANE_MACHINE_TYPE, self.spec.template)
         return template
 

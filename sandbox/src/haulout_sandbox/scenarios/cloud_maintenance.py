@@ -25,8 +25,6 @@ _VERBS = {"Reboot": "reboots", "Stop": "stops", "Terminate": "terminates", "Migr
 
 
 class MaintenanceState(StrEnum):
-    """The state of a maintenance."""
-
     PLANNED = "planned"
     STARTED = "begun"
     ENDED = "over"

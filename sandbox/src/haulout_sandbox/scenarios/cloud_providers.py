@@ -57,8 +57,6 @@ class LaunchedInstance:
 
 
 class CloudProvider(Protocol):
-    """A cloud."""
-
     @property
     def title(self) -> str:
         """Return the display name."""
@@ -156,8 +154,6 @@ class OciProvider:
 
 
 class AwsProvider:
-    """Amazon Web Services."""
-
     title = TITLES["aws"]
 
     def __init__(self, clock: Clock, *, realm: str) -> None:

@@ -56,8 +56,6 @@ class ScenarioStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Taint(ScenarioStruct, frozen=True, kw_only=True):
-    """A taint."""
-
     key: str
     value: str = ""
     effect: Effect = "NoSchedule"
@@ -157,8 +155,6 @@ Nodes = str | tuple[str, ...] | NodeSelector
 
 
 class NodeAction(ScenarioStruct, frozen=True, kw_only=True):
-    """An action on nodes."""
-
     nodes: Nodes
 
 
@@ -233,15 +229,11 @@ class NotReady(TemporaryNodeAction, frozen=True, kw_only=True):
 
 
 class AddNodes(ScenarioStruct, frozen=True, kw_only=True):
-    """Adds machines to a pool."""
-
     pool: Name
     count: Count = 1
 
 
 class TaintNodes(TemporaryNodeAction, frozen=True, kw_only=True):
-    """Adds a taint to nodes."""
-
     key: str
     value: str = ""
     effect: Effect = "NoSchedule"
@@ -260,8 +252,6 @@ class LabelNodes(TemporaryNodeAction, frozen=True, kw_only=True):
 
 
 class Scale(WorkloadSelector, frozen=True, kw_only=True):
-    """Changes the number of replicas."""
-
     replicas: Annotated[int, Meta(ge=0, le=100_000)]
 
 
@@ -273,14 +263,10 @@ class Patch(ObjectReference, frozen=True, kw_only=True):
 
 
 class Pause(TemporaryAction, frozen=True, kw_only=True):
-    """Pauses components of the cluster."""
-
     components: tuple[str, ...]
 
 
 class Resume(ScenarioStruct, frozen=True, kw_only=True):
-    """Resumes components of the cluster."""
-
     components: tuple[str, ...]
 
 
@@ -296,8 +282,6 @@ class LoseAnswers(RequestFault, frozen=True, kw_only=True):
 
 
 class Slow(RequestFault, frozen=True, kw_only=True):
-    """Delays requests."""
-
     by: timedelta
 
 

@@ -29,8 +29,6 @@ class WebhookCallsNeeded(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookCall:
-    """One call of a webhook."""
-
     key: str  # the key under which the result is stored
     webhook: str
     client_config: JsonObject

@@ -87,8 +87,6 @@ class Listeners:
 
 @dataclass(slots=True)
 class _KindStorage:
-    """All objects of one kind."""
-
     objects: dict[str, StoredObject] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)  # sorted
     writes: list[Write] = field(default_factory=list)

@@ -37,8 +37,6 @@ class RequestMatch(TypedDict, total=False):
 
 @dataclass(slots=True)
 class RequestFaults:
-    """The faults of one request."""
-
     delay: timedelta = timedelta()
     before_effect: Outcome | None = None  # instead of the effect
     after_effect: Outcome | None = None  # instead of the response

@@ -23,8 +23,6 @@ _MIN_RESCHEDULE_AHEAD, _RESCHEDULE_CUTOFF = timedelta(minutes=60), timedelta(min
 
 @dataclass(slots=True)
 class Ec2Instance:
-    """An instance."""
-
     instance_id: str
     state: str = "running"
     tags: dict[str, str] = field(default_factory=dict)

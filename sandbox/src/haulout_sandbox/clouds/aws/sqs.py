@@ -26,8 +26,6 @@ class SqsMessage:
 
 @dataclass(slots=True)
 class SqsQueue:
-    """One queue."""
-
     clock: Clock
     messages: list[SqsMessage] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))

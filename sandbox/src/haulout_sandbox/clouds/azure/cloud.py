@@ -28,8 +28,6 @@ SUBSCRIPTION = "00000000-0000-4000-8000-000000000000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledEvent:
-    """A scheduled event."""
-
     event_id: str
     event_type: str
     machines: tuple[str, ...]

@@ -72,8 +72,6 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 class Stream:
-    """One stream."""
-
     def __init__(
         self, name: str, clock: Clock, *, partitions: int = 1, retention: timedelta = timedelta(days=7)
     ) -> None:

@@ -37,8 +37,6 @@ class Task:
 
 @dataclass(slots=True)
 class VirtualMachine:
-    """A virtual machine."""
-
     moref: str
     name: str
     host: str  # the id of the host
@@ -50,8 +48,6 @@ class VirtualMachine:
 
 @dataclass(slots=True)
 class Host:
-    """An ESX host."""
-
     moref: str
     name: str
     version: str = "8.0.3"

@@ -17,15 +17,11 @@ _REQUIRED_VERBS = {"delete", "list", "patch", "watch"}
 
 
 class CustomResourceDefinitionNames(Base, frozen=True):
-    """The names of a custom resource."""
-
     plural: str = ""
     kind: str = ""
 
 
 class CustomResourceDefinitionVersion(Base, frozen=True):
-    """A version of a custom resource."""
-
     name: str = ""
     served: bool = False
     storage: bool = False
@@ -47,8 +43,6 @@ class CustomResourceDefinitionStatus(Base, frozen=True):
 
 
 class CustomResourceDefinition(OwnedObject, frozen=True):
-    """A CustomResourceDefinition."""
-
     spec: CustomResourceDefinitionSpec = CustomResourceDefinitionSpec()
     status: CustomResourceDefinitionStatus = CustomResourceDefinitionStatus()
 

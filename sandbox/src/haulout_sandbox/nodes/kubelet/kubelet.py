@@ -159,7 +159,6 @@ class Kubelets:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of all machines."""
         return tuple(self._kubelets)
 
     def kill(self, name: str) -> None:
