@@ -25,7 +25,8 @@ from haulout.kube.informer import Informer
 from haulout.kube.recorder import EventRecorder, EventType, object_reference
 from haulout.kube.workqueue import WorkQueue
 from haulout_sandbox.controllers.informers import InformerFactory, in_namespace
-from haulout_sandbox.controllers.objects import LabelSelector, OwnedObject
+from haulout_sandbox.controllers.objects import OwnedObject
+from haulout_sandbox.nodes.pod_spec import LabelSelector
 
 K = TypeVar("K", bound=Hashable)
 O = TypeVar("O", bound=OwnedObject)  # noqa: E741 - an object of any kind
@@ -156,7 +157,7 @@ class OwningController(Controller[str]):
                     candidate_selector = selector(candidate)
                     if (
                         candidate_selector is not None
-                        and not candidate_selector.selects_all
+                        and not candidate_selector.is_empty
                         and candidate_selector.matches(new.labels)
                     ):
                         self.enqueue_batched(candidate.key)

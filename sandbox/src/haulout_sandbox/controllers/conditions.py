@@ -4,19 +4,13 @@ A condition without news keeps its times; one with unchanged status keeps its la
 status equals the existing one unless something happened.
 """
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from haulout.api.objects import RawObject
+from haulout_sandbox.nodes.conditions import format_time, parse_time
 
-
-def format_time(instant: datetime) -> str:
-    """Return an instant as Kubernetes writes it: RFC 3339, whole seconds."""
-    return f"{instant.astimezone(UTC).isoformat()[:19]}Z"
-
-
-def parse_time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+__all__ = ["find", "format_time", "is_true", "new_condition", "parse_time", "upsert", "without"]
 
 
 def find(status: RawObject, condition_type: str) -> RawObject | None:

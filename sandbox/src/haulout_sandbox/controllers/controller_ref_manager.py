@@ -15,8 +15,9 @@ from haulout.kube.client import Client
 from haulout.kube.informer import Informer
 from haulout_sandbox.controllers import object_control
 from haulout_sandbox.controllers.informers import controlled, orphans
-from haulout_sandbox.controllers.objects import LabelSelector, OwnedObject
+from haulout_sandbox.controllers.objects import OwnedObject
 from haulout_sandbox.controllers.pod_template import controller_ref
+from haulout_sandbox.nodes.pod_spec import LabelSelector
 
 O = TypeVar("O", bound=OwnedObject)  # noqa: E741 - an object of any kind
 

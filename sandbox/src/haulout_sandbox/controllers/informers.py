@@ -27,7 +27,6 @@ from haulout_sandbox.controllers.objects import (
     DaemonSet,
     Deployment,
     Job,
-    LabelSelector,
     Namespace,
     Node,
     OwnedObject,
@@ -36,6 +35,7 @@ from haulout_sandbox.controllers.objects import (
     ReplicaSet,
     StatefulSet,
 )
+from haulout_sandbox.nodes.pod_spec import LabelSelector
 
 O = TypeVar("O", bound=OwnedObject)  # noqa: E741 - an object of any kind
 

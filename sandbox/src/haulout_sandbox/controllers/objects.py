@@ -5,9 +5,8 @@ template is copied as a whole, and a status is compared with the desired one. Fi
 sets, so that the same controllers work with a server without defaulting.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TypeVar
 
 import msgspec
 
@@ -15,6 +14,7 @@ from haulout.api import objects, resources
 from haulout.api.objects import Base, EvictionResponder, NodeSpec, NodeStatus, RawObject
 from haulout.api.resources import Resource
 from haulout_sandbox.controllers.cached_property import cached_property
+from haulout_sandbox.nodes.pod_spec import Affinity, LabelSelector
 
 IntOrPercent = int | str
 
@@ -70,106 +70,6 @@ class OwnedObject(objects.Object, frozen=True, gc=True, dict=True):
         return 0.0 if created is None else created.timestamp(), self.name
 
 
-O = TypeVar("O", bound=OwnedObject)  # noqa: E741 - an object of any kind
-
-
-# Selectors
-
-
-class LabelSelectorRequirement(Base, frozen=True):
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        value = labels.get(self.key)
-        match self.operator:
-            case "In":
-                return value is not None and value in self.values
-            case "NotIn":
-                return value is None or value not in self.values
-            case "Exists":
-                return value is not None
-            case "DoesNotExist":
-                return value is None
-            case "Gt" | "Lt":
-                return _compare_numbers(value, self.operator, self.values)
-            case _:
-                return False
-
-
-def _compare_numbers(value: str | None, operator: str, bounds: tuple[str, ...]) -> bool:
-    if value is None or len(bounds) != 1:
-        return False
-    try:
-        difference = int(value) - int(bounds[0])
-    except ValueError:
-        return False
-    return difference > 0 if operator == "Gt" else difference < 0
-
-
-class LabelSelector(Base, frozen=True):
-    """A label selector; without any requirement it selects everything."""
-
-    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
-    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
-
-    @property
-    def selects_all(self) -> bool:
-        """Return whether it has no requirement, which workloads do not allow."""
-        return not self.match_labels and not self.match_expressions
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        if not self.match_labels.items() <= labels.items():
-            return False
-        return not self.match_expressions or all(requirement.matches(labels) for requirement in self.match_expressions)
-
-    def filter(self, objs: Iterable[O]) -> list[O]:
-        """Return the objects that match; inlined, because there may be many."""
-        wanted_labels = self.match_labels.items()
-        matching = [obj for obj in objs if wanted_labels <= obj.metadata.labels.items()]
-        if not self.match_expressions:
-            return matching
-        return [
-            obj for obj in matching if all(requirement.matches(obj.labels) for requirement in self.match_expressions)
-        ]
-
-
-# Scheduling constraints
-
-
-class NodeSelectorTerm(Base, frozen=True):
-    """Requirements on a node's labels and fields, all of which must match."""
-
-    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
-    match_fields: tuple[LabelSelectorRequirement, ...] = ()
-
-
-class NodeSelector(Base, frozen=True):
-    """Terms, one of which must match."""
-
-    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
-
-
-class NodeAffinity(Base, frozen=True):
-    """The required node affinity of a pod."""
-
-    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-
-
-class Affinity(Base, frozen=True):
-    """The affinity of a pod; only its node affinity is read."""
-
-    node_affinity: NodeAffinity | None = None
-
-
-class Toleration(Base, frozen=True):
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-
 class Node(OwnedObject, frozen=True):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -197,7 +97,7 @@ class ContainerStatus(Base, frozen=True):
 
 class PodSpec(Base, frozen=True):
     node_name: str = ""
-    affinity: Affinity | None = None
+    affinity: Affinity = Affinity()
     eviction_responders: tuple[EvictionResponder, ...] = ()
 
 

@@ -19,8 +19,9 @@ from haulout_sandbox.controllers import conditions, object_control
 from haulout_sandbox.controllers.base import OwningController
 from haulout_sandbox.controllers.controller_ref_manager import claim_objects
 from haulout_sandbox.controllers.informers import InformerFactory, controlled
-from haulout_sandbox.controllers.objects import PODS, REPLICA_SETS, LabelSelector, OwnedObject, Pod, ReplicaSet
+from haulout_sandbox.controllers.objects import PODS, REPLICA_SETS, OwnedObject, Pod, ReplicaSet
 from haulout_sandbox.controllers.pod_template import controller_ref, pod_from_template
+from haulout_sandbox.nodes.pod_spec import LabelSelector
 
 _BURST_REPLICAS = 500
 _POD_DELETION_COST_ANNOTATION = "controller.kubernetes.io/pod-deletion-cost"
@@ -52,7 +53,7 @@ class ReplicaSetController(OwningController):
     async def sync(self, key: str) -> datetime | None:
         """Create or delete pods, and update the status."""
         replica_set = self._replica_sets.get(key)
-        if replica_set is None or replica_set.spec.selector.selects_all:
+        if replica_set is None or replica_set.spec.selector.is_empty:
             return None
         pods = await self._claim_pods(replica_set)
         decision = decide(replica_set, pods, self._sibling_lookup(replica_set), self.clock.now())

@@ -59,7 +59,7 @@ class StatefulSetController(OwningController):
     async def sync(self, key: str) -> datetime | None:
         """Create, delete and replace pods, and update the status."""
         stateful_set = self._stateful_sets.get(key)
-        if stateful_set is None or stateful_set.spec.selector.selects_all:
+        if stateful_set is None or stateful_set.spec.selector.is_empty:
             return None
         pods = await claim_objects(
             self._pods,

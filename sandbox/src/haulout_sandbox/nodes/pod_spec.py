@@ -1,23 +1,24 @@
 """The parts of a pod's spec that affect scheduling and the simulated kubelet, and how they match."""
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from haulout.api.objects import Base, Taint
 
 
-class LabeledNode(Protocol):
-    """A node, as far as node selector terms need it."""
+class LabeledObject(Protocol):
+    """An object, as far as selectors need it; the key of a node is its name."""
 
     @property
-    def key(self) -> str:
-        """Return the name of the node."""
-        ...
+    def key(self) -> str: ...
 
     @property
     def labels(self) -> Mapping[str, str]: ...
+
+
+L = TypeVar("L", bound=LabeledObject)
 
 
 class Toleration(Base, frozen=True):
@@ -70,13 +71,23 @@ class LabelSelector(Base, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether it has no requirement, so that it matches everything."""
+        """Return whether it has no requirement, so that it matches everything; workloads do not allow that."""
         return not self.match_labels and not self.match_expressions
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
-            requirement.matches(labels) for requirement in self.match_expressions
-        )
+        if not self.match_labels.items() <= labels.items():
+            return False
+        return not self.match_expressions or all(requirement.matches(labels) for requirement in self.match_expressions)
+
+    def filter(self, objs: Iterable[L]) -> list[L]:
+        """Return the objects that match; inlined, because there may be many."""
+        wanted_labels = self.match_labels.items()
+        matching = [obj for obj in objs if wanted_labels <= obj.labels.items()]
+        if not self.match_expressions:
+            return matching
+        return [
+            obj for obj in matching if all(requirement.matches(obj.labels) for requirement in self.match_expressions)
+        ]
 
 
 class NodeSelectorTerm(Base, frozen=True):
@@ -85,7 +96,7 @@ class NodeSelectorTerm(Base, frozen=True):
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
-    def matches(self, node: LabeledNode) -> bool:
+    def matches(self, node: LabeledObject) -> bool:
         if not self.match_expressions and not self.match_fields:
             return False
         fields = {"metadata.name": node.key}
@@ -139,6 +150,14 @@ class Affinity(Base, frozen=True):
     node_affinity: NodeAffinity = NodeAffinity()
     pod_affinity: PodAffinity = PodAffinity()
     pod_anti_affinity: PodAffinity = PodAffinity()
+
+
+def matches_node(node: LabeledObject, *, node_selector: Mapping[str, str], affinity: Affinity) -> bool:
+    """Return whether a pod's node selector and required node affinity match a node."""
+    if not node_selector.items() <= node.labels.items():
+        return False
+    required = affinity.node_affinity.required
+    return required is None or any(term.matches(node) for term in required.node_selector_terms)
 
 
 class TopologySpreadConstraint(Base, frozen=True):

@@ -78,7 +78,7 @@ class DaemonSetController(OwningController):
     async def sync(self, key: str) -> datetime | None:
         """Create, delete and replace pods, and update the status."""
         daemon_set = self._daemon_sets.get(key)
-        if daemon_set is None or daemon_set.is_being_deleted or daemon_set.spec.selector.selects_all:
+        if daemon_set is None or daemon_set.is_being_deleted or daemon_set.spec.selector.is_empty:
             self._failed_pod_backoffs.pop(key, None)
             self._eligibility_cache.pop(key, None)
             return None

@@ -5,12 +5,11 @@ leave: they tolerate a cordon, pressure and a node that is not ready. A taint th
 pods; only one with NoExecute removes running ones.
 """
 
-from collections.abc import Iterable
-
 import msgspec
 
-from haulout.api.objects import Base, RawObject, Taint
-from haulout_sandbox.controllers.objects import Affinity, DaemonSet, Node, NodeSelectorTerm, Pod, Toleration
+from haulout.api.objects import Base, RawObject
+from haulout_sandbox.controllers.objects import DaemonSet, Node, Pod
+from haulout_sandbox.nodes.pod_spec import Affinity, Toleration, matches_node
 
 _NODE_NAME_FIELD = "metadata.name"
 _DAEMON_TAINTS = (
@@ -29,7 +28,7 @@ class PodSchedulingSpec(Base, frozen=True):
 
     node_name: str = ""
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
-    affinity: Affinity | None = None
+    affinity: Affinity = Affinity()
     tolerations: tuple[Toleration, ...] = ()
     host_network: bool = False
 
@@ -51,9 +50,15 @@ def with_daemon_tolerations(spec: RawObject) -> list[RawObject]:
 
 def node_should_run(spec: PodSchedulingSpec, node: Node) -> tuple[bool, bool]:
     """Return whether a pod should run on `node`, and whether one that runs there may continue."""
-    if spec.node_name not in ("", node.name) or not _matches_node(spec, node):
+    if spec.node_name not in ("", node.name) or not matches_node(
+        node, node_selector=spec.node_selector, affinity=spec.affinity
+    ):
         return False, False
-    untolerated = {taint.effect for taint in node.spec.taints if not _tolerates(spec.tolerations, taint)}
+    untolerated = {
+        taint.effect
+        for taint in node.spec.taints
+        if not any(toleration.tolerates(taint) for toleration in spec.tolerations)
+    }
     should_continue_running = "NoExecute" not in untolerated
     return should_continue_running and "NoSchedule" not in untolerated, should_continue_running
 
@@ -71,39 +76,9 @@ def target_node(pod: Pod) -> str:
     """Return the node that a daemon pod is bound or pinned to; empty if neither."""
     if pod.spec.node_name:
         return pod.spec.node_name
-    for term in _node_selector_terms(pod.spec.affinity) or ():
+    required = pod.spec.affinity.node_affinity.required
+    for term in () if required is None else required.node_selector_terms:
         for field in term.match_fields:
             if field.key == _NODE_NAME_FIELD and field.operator == "In" and len(field.values) == 1:
                 return field.values[0]
     return ""
-
-
-def _matches_node(spec: PodSchedulingSpec, node: Node) -> bool:
-    if any(node.labels.get(name) != value for name, value in spec.node_selector.items()):
-        return False
-    terms = _node_selector_terms(spec.affinity)
-    return terms is None or any(_term_matches(term, node) for term in terms)
-
-
-def _node_selector_terms(affinity: Affinity | None) -> Iterable[NodeSelectorTerm] | None:
-    node_affinity = None if affinity is None else affinity.node_affinity
-    required = None if node_affinity is None else node_affinity.required_during_scheduling_ignored_during_execution
-    return None if required is None else required.node_selector_terms
-
-
-def _term_matches(term: NodeSelectorTerm, node: Node) -> bool:
-    if not term.match_expressions and not term.match_fields:
-        return False  # an empty term selects nothing
-    fields = {_NODE_NAME_FIELD: node.name}
-    return all(requirement.matches(node.labels) for requirement in term.match_expressions) and all(
-        requirement.matches(fields) for requirement in term.match_fields
-    )
-
-
-def _tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    return any(
-        toleration.effect in ("", taint.effect)
-        and (toleration.key == taint.key or (not toleration.key and toleration.operator == "Exists"))
-        and (toleration.operator == "Exists" or toleration.value == taint.value)
-        for toleration in tolerations
-    )

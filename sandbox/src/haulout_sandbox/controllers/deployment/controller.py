@@ -78,7 +78,7 @@ class DeploymentController(OwningController):
     async def sync(self, key: str) -> datetime | None:
         """Create, scale and delete replica sets, and update the status."""
         deployment = self._deployments.get(key)
-        if deployment is None or deployment.spec.selector.selects_all:
+        if deployment is None or deployment.spec.selector.is_empty:
             return None
         replica_sets = await claim_objects(
             self._replica_sets,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from haulout.api.objects import Taint
 from haulout_sandbox.nodes.informers import NodeView, PodView
-from haulout_sandbox.nodes.pod_spec import Toleration
+from haulout_sandbox.nodes.pod_spec import Toleration, matches_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,4 @@ def tolerates_taint(tolerations: Iterable[Toleration], taint: Taint) -> bool:
 
 def matches_node_affinity(pod: PodView, node: NodeView) -> bool:
     """Return whether the pod's node selector and required node affinity match the node."""
-    labels = node.labels
-    if not all(labels.get(key) == value for key, value in pod.node_selector.items()):
-        return False
-    required = pod.affinity.node_affinity.required
-    return required is None or any(term.matches(node) for term in required.node_selector_terms)
+    return matches_node(node, node_selector=pod.node_selector, affinity=pod.affinity)
