@@ -4,24 +4,20 @@ This module only translates between HTTP and the in-process transport. A bearer 
 was given to the server, or one that the API server issued to a service account. Each user has its own in-process
 transport, so that faults injected for one user affect no other.
 
-Malformed HTTP is answered as Go's server answers it. Memory stays bounded whatever a client sends: a body is read up to
-the API server's limit, and a little further to keep the connection usable. A client that sends more is disconnected
-after the answer.
+Memory stays bounded whatever a client sends: a body is read up to the API server's limit, and a little further to keep
+the connection usable. A client that sends more is disconnected after the answer. aiohttp answers malformed HTTP.
 """
 
 import asyncio
-import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from http import HTTPStatus
-from urllib.parse import unquote_plus
+from urllib.parse import parse_qsl
 
 import msgspec
 from aiohttp import web
-from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooLong
 
 from haulout.errors import Unreachable
 from haulout.kube.transport import Request, Response, Stream
@@ -29,16 +25,12 @@ from haulout_sandbox.apiserver import ApiServer, InProcessTransport, User
 from haulout_sandbox.apiserver.auth.access_control import admin_user
 from haulout_sandbox.apiserver.request_paths import is_watch
 from haulout_sandbox.apiserver.serializer.request_body import MAX_BODY_BYTES
-from haulout_sandbox.apiserver.status import StatusError, generic_status, json_response
+from haulout_sandbox.apiserver.status import StatusError, json_response
 from haulout_sandbox.http_timeouts import HttpTimeouts
 
 _MAX_HEADER_BYTES = 1 << 20  # of a request, as Go's DefaultMaxHeaderBytes
 _MAX_HEADERS = 10_000
 _MAX_DRAINED_BYTES = 256 << 10  # how much of an unread body Go discards before it closes the connection
-_TEXT = "text/plain; charset=utf-8"
-_BAD_PERCENT = re.compile(r"%(?![0-9a-fA-F]{2})")
-_ABSOLUTE_URL = re.compile(r"https?://[^/]*", re.IGNORECASE)
-_UNKNOWN_METHOD = re.compile(r"b'[A-Za-z]+ [!-~]+ HTTP/1\.[01]'")  # as the parser words it
 _FORWARDED_HEADERS = ("impersonate-", "user-agent")  # the headers that the API server reads
 
 
@@ -73,7 +65,7 @@ class HttpsServer:
     @asynccontextmanager
     async def serve_on(self, listener: socket.socket, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
         """Serve on a socket that already listens, while the context lasts; yields the port."""
-        handler = _Server(
+        handler = web.Server(
             self._handle,
             access_log=None,
             auto_decompress=False,
@@ -98,16 +90,7 @@ class HttpsServer:
             await runner.cleanup()
 
     async def _handle(self, http_request: web.BaseRequest) -> web.StreamResponse:
-        target = (
-            http_request.raw_path
-            if http_request.raw_path.startswith("/")
-            else _ABSOLUTE_URL.sub("", http_request.raw_path)
-        )
-        path, _, query = target.partition("?")
-        if http_request.method == "OPTIONS" and path == "*":
-            return web.Response()
-        if _BAD_PERCENT.search(path) or not path.startswith(("/", "*")):
-            return _bad_request()
+        path, _, query = http_request.raw_path.partition("?")
         try:
             user = self._api.authenticate(http_request.headers.get("Authorization", ""))
         except StatusError as error:
@@ -116,7 +99,7 @@ class HttpsServer:
         request = Request(
             method=http_request.method,
             path=path,
-            query=_parse_query(query),
+            query=tuple(parse_qsl(query, keep_blank_values=True)),
             body=await _read_body(http_request),
             content_type=http_request.headers.get("Content-Type", ""),
             accept=http_request.headers.get("Accept", "application/json"),
@@ -151,52 +134,6 @@ def listen(host: str, port: int) -> socket.socket:
     listener = socket.create_server((host, port), backlog=128)
     listener.setblocking(False)
     return listener
-
-
-class _Server(web.Server):
-    """Creates connections that answer malformed HTTP as Go does."""
-
-    def __call__(self) -> web.RequestHandler:
-        return _Connection(self, loop=self._loop, **self._kwargs)
-
-
-class _Connection(web.RequestHandler):
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """Answer malformed HTTP, or an error of this server."""
-        if isinstance(exc, BadHttpMethod) and _UNKNOWN_METHOD.search(exc.message):
-            return _web_response(json_response(405, generic_status(405)))
-        if isinstance(exc, LineTooLong):
-            return _error_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        if isinstance(exc, HttpProcessingError):
-            return _bad_request()
-        return super().handle_error(request, status, exc, message)
-
-
-def _bad_request() -> web.Response:
-    return _error_response(HTTPStatus.BAD_REQUEST)
-
-
-def _error_response(status: HTTPStatus) -> web.Response:
-    text = f"{status.value} {status.phrase}"
-    response = web.Response(status=status, body=text.encode(), headers={"Content-Type": _TEXT, "Connection": "close"})
-    response.force_close()
-    return response
-
-
-def _parse_query(query: str) -> tuple[tuple[str, str], ...]:
-    """Return the query parameters as Go parses them: malformed ones are skipped."""
-    pairs = (part.partition("=") for part in query.split("&") if part and ";" not in part)
-    return tuple(
-        (unquote_plus(name), unquote_plus(value))
-        for name, _, value in pairs
-        if not (_BAD_PERCENT.search(name) or _BAD_PERCENT.search(value))
-    )
 
 
 async def _read_body(http_request: web.BaseRequest) -> bytes | None:

@@ -198,7 +198,7 @@ async def test_a_token_that_is_refused_is_replaced_at_once(clock: Clock) -> None
         node = await world.join_node("n1")
         world.start()
         await clock.sleep(SECOND)
-        world.cloud.oauth.revoke_all()
+        world.cloud.access_tokens.revoke_all()
         world.cloud.schedule(node, start=clock.now() + DAY)
         await world.wait_for_stage(NoticeStage.SCHEDULED)
         assert world.problems() == []

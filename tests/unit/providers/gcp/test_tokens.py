@@ -14,7 +14,7 @@ from haulout.core.clock import Clock
 from haulout.errors import CloudError, ConfigError
 from haulout.providers.gcp.tokens import FileTokenIssuer, MetadataTokenIssuer, TokenCache, read_credentials
 from haulout.providers.http_fetch import FetchedResponse
-from haulout_sandbox.clouds.gcp import GcpCloud
+from support.clouds.gcp_token_endpoints import GcpTokenEndpoints
 
 ACCOUNT = "haulout@my-project.iam.gserviceaccount.com"
 SCOPE = "https://www.googleapis.com/auth/compute.readonly"
@@ -40,7 +40,7 @@ def a_key(folder: Path, private: str, **fields: Any) -> Path:
     return a_file(folder, **(whole | {"token_uri": "https://oauth2.example.com/token"} | fields))
 
 
-def tokens(cloud: GcpCloud, path: Path, clock: Clock) -> TokenCache:
+def tokens(cloud: GcpTokenEndpoints, path: Path, clock: Clock) -> TokenCache:
     return TokenCache(
         FileTokenIssuer(path=path, scope=SCOPE, fetch_for=lambda _: gcp_fetch(cloud), clock=clock), clock=clock
     )
@@ -49,11 +49,11 @@ def tokens(cloud: GcpCloud, path: Path, clock: Clock) -> TokenCache:
 async def test_the_key_of_a_service_account_signs_a_request_for_a_token(
     clock: Clock, tmp_path: Path, pair: tuple[str, bytes]
 ) -> None:
-    cloud = GcpCloud(clock)
-    cloud.oauth.add_service_account_key(ACCOUNT, pair[1])
+    cloud = GcpTokenEndpoints(clock)
+    cloud.add_service_account_key(ACCOUNT, pair[1])
     found = tokens(cloud, a_key(tmp_path, pair[0]), clock)
     token = await found.current()
-    cloud.oauth.check_token(f"Bearer {token}")
+    cloud.access_tokens.check(f"Bearer {token}")
     assert await found.current() == token
     await clock.sleep(timedelta(minutes=57))
     renewed = await found.current()
@@ -63,19 +63,19 @@ async def test_the_key_of_a_service_account_signs_a_request_for_a_token(
 
 
 async def test_a_new_key_is_used_without_a_restart(clock: Clock, tmp_path: Path, pair: tuple[str, bytes]) -> None:
-    cloud = GcpCloud(clock)
+    cloud = GcpTokenEndpoints(clock)
     path = a_key(tmp_path, pair[0])
     found = tokens(cloud, path, clock)
     with pytest.raises(CloudError, match=r"invalid_grant: .*Invalid JWT Signature"):
         await found.current()
-    cloud.oauth.add_service_account_key("other@example.com", pair[1])
+    cloud.add_service_account_key("other@example.com", pair[1])
     a_key(tmp_path, pair[0], client_email="other@example.com")
     assert await found.current()
 
 
 async def test_what_gcloud_leaves_for_a_person_will_do(clock: Clock, tmp_path: Path) -> None:
     path = a_file(tmp_path, type="authorized_user", client_id="i", client_secret="s", refresh_token="r")
-    assert await tokens(GcpCloud(clock), path, clock).current()
+    assert await tokens(GcpTokenEndpoints(clock), path, clock).current()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_file_that_is_not_there_or_no_json_is_told(tmp_path: Path) -> None:
 
 async def test_a_private_key_that_is_none_is_told_without_it(clock: Clock, tmp_path: Path) -> None:
     with pytest.raises(CloudError, match="private_key is not an RSA key in PEM") as error:
-        await tokens(GcpCloud(clock), a_key(tmp_path, "c2VjcmV0"), clock).current()
+        await tokens(GcpTokenEndpoints(clock), a_key(tmp_path, "c2VjcmV0"), clock).current()
     assert "c2VjcmV0" not in str(error.value)
 
 

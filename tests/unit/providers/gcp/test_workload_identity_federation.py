@@ -15,7 +15,7 @@ from haulout.providers.gcp.compute_api import RestCompute
 from haulout.providers.gcp.settings import read
 from haulout.providers.gcp.tokens import FileTokenIssuer, TokenCache
 from haulout.providers.http_fetch import Fetch, FetchedResponse
-from haulout_sandbox.clouds.gcp import GcpCloud
+from support.clouds.gcp_token_endpoints import GcpTokenEndpoints
 
 AUDIENCE = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/k"
 ACCOUNT = "haulout@my-project.iam.gserviceaccount.com"
@@ -42,7 +42,7 @@ def a_file(folder: Path, **fields: Any) -> Path:
 class FakeFetch:
     """The way to Google, and to whoever gives foreign tokens; it keeps what was asked."""
 
-    def __init__(self, cloud: GcpCloud) -> None:
+    def __init__(self, cloud: GcpTokenEndpoints) -> None:
         self.asked: list[tuple[str, Mapping[str, str], bytes]] = []
         self.gives = FetchedResponse(200, {}, b'{"id_token": "foreign"}')
         self._google = gcp_fetch(cloud)
@@ -66,9 +66,9 @@ class FakeFetch:
         return fetch
 
 
-def a_cloud(clock: Clock) -> GcpCloud:
-    cloud = GcpCloud(clock)
-    cloud.oauth.external_tokens[AUDIENCE] = "foreign"
+def a_cloud(clock: Clock) -> GcpTokenEndpoints:
+    cloud = GcpTokenEndpoints(clock)
+    cloud.external_tokens[AUDIENCE] = "foreign"
     return cloud
 
 
@@ -88,7 +88,7 @@ async def test_a_foreign_token_that_was_renewed_is_used_for_the_next_one(clock: 
     cloud = a_cloud(clock)
     found = tokens(a_file(tmp_path), FakeFetch(cloud), clock)
     await found.current()
-    cloud.oauth.external_tokens[AUDIENCE] = "renewed"
+    cloud.external_tokens[AUDIENCE] = "renewed"
     found.forget()
     with pytest.raises(CloudError, match=r"400 invalid_grant: sts.googleapis.com issued no token: .*rejected"):
         await found.current()
@@ -106,9 +106,9 @@ async def test_it_speaks_for_a_service_account_where_the_file_says_so(clock: Clo
         CloudError, match=r"403.*iamcredentials.googleapis.com issued no token: .*getAccessToken denied"
     ):
         await found.current()
-    cloud.oauth.impersonatable_accounts.add(ACCOUNT)
+    cloud.impersonatable_accounts.add(ACCOUNT)
     token = await found.current()
-    cloud.oauth.check_token(f"Bearer {token}")
+    cloud.access_tokens.check(f"Bearer {token}")
     where, _, body = way.asked[-1]
     assert where == f"POST {SPEAK}"
     assert msgspec.json.decode(body) == {"scope": [SCOPE], "lifetime": "1800s"}

@@ -25,7 +25,7 @@ async def metadata(cloud: GcpCloud, key: str) -> HttpResponse:
 
 
 async def call_api(cloud: GcpCloud, method: str, target: str) -> tuple[int, Any]:
-    token = cloud.oauth.issue_access_token()["access_token"]
+    token = cloud.access_tokens.issue()["access_token"]
     answer = await cloud.answer(method, target, {"Authorization": f"Bearer {token}"})
     return answer.status, msgspec.json.decode(answer.body)
 
@@ -96,7 +96,7 @@ async def test_maintenance_can_be_simulated(clock: Clock) -> None:
 
 async def test_who_has_no_token_or_an_old_one_is_sent_away(clock: Clock) -> None:
     cloud = a_cloud(clock)
-    token = {"Authorization": f"Bearer {cloud.oauth.issue_access_token()['access_token']}"}
+    token = {"Authorization": f"Bearer {cloud.access_tokens.issue()['access_token']}"}
     assert (await cloud.answer("GET", f"{INSTANCES}/n1", token)).status == 200
     await clock.sleep(timedelta(hours=1))
     assert (await cloud.answer("GET", f"{INSTANCES}/n1", token)).status == 401

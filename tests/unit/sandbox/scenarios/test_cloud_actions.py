@@ -327,7 +327,7 @@ async def test_what_somebody_asks_google_to_begin_begins_early(clock: Clock) -> 
         await run.wait_until_second(60)
         cloud = run.scenario_cluster.fleet.gcp.cloud
         instance = "/compute/v1/projects/sandbox-project/zones/europe-west1-b/instances/google-01"
-        headers = {"Authorization": f"Bearer {cloud.oauth.issue_access_token()['access_token']}"}
+        headers = {"Authorization": f"Bearer {cloud.access_tokens.issue()['access_token']}"}
         answer = await cloud.answer("POST", f"{instance}/performMaintenance", headers)
         assert answer.status == 200
         await run.wait_until(lambda: run.node_ready("google-01") == "Unknown")

@@ -26,7 +26,6 @@ from haulout_sandbox.apiserver.discovery import AGGREGATED, VERSION, discovery_d
 from haulout_sandbox.apiserver.handlers import request_options
 from haulout_sandbox.apiserver.handlers.api_call import ApiCall
 from haulout_sandbox.apiserver.handlers.fast_path import FastPath
-from haulout_sandbox.apiserver.handlers.lease_renewals import LeaseRenewals
 from haulout_sandbox.apiserver.handlers.request_objects import (
     apply_sent_patch,
     check_patch,
@@ -92,7 +91,6 @@ class RequestHandler:
         self._clock = clock
         self._crd_controller = CrdController(self.writer, self.kinds)
         self._fast_path = FastPath(store, self.writer, self.kinds) if defaulting else None
-        self._lease_renewals = LeaseRenewals(store, self.writer)
         self.static_tokens: dict[str, User] = {}
         tokens = TokenAuthenticator(
             secret=random.randbytes(32),
@@ -138,9 +136,8 @@ class RequestHandler:
             ):
                 return response
             user = self.access_control.authorize(user, request)
-            response_to_renewal = self._lease_renewals.try_handle(request, username=user.name)
             state = AdmissionState() if state is None else state
-            return response_to_renewal or self._handle(request, user=user, attempt=attempt, as_of=as_of, state=state)
+            return self._handle(request, user=user, attempt=attempt, as_of=as_of, state=state)
         except StatusError as error:
             return json_response(error.status["code"], error.status)
         except _UnknownPath:

@@ -246,36 +246,6 @@ def _secret(secret: JsonObject, _: datetime) -> Cells:
     return [secret.get("type", ""), str(len(secret.get("data") or ()))]
 
 
-@_printer("coordination.k8s.io", "Lease", "Holder,Age")
-def _lease(lease: JsonObject, _: datetime) -> Cells:
-    return [section_at(lease, "spec").get("holderIdentity") or ""]
-
-
-@_printer("rbac.authorization.k8s.io", "ClusterRoleBinding", "Role,Age", wide="Subjects")
-@_printer("rbac.authorization.k8s.io", "RoleBinding", "Role,Age", wide="Subjects")
-def _binding(binding: JsonObject, _: datetime) -> Cells:
-    role = section_at(binding, "roleRef")
-    subjects = (f"{subject.get('kind', '')}/{subject.get('name', '')}" for subject in binding.get("subjects") or ())
-    return [f"{role.get('kind', '')}/{role.get('name', '')}", ",".join(subjects)]
-
-
-@_printer("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "#Webhooks,Age")
-@_printer("admissionregistration.k8s.io", "MutatingWebhookConfiguration", "#Webhooks,Age")
-def _webhook_configuration(configuration: JsonObject, _: datetime) -> Cells:
-    return [len(configuration.get("webhooks") or ())]
-
-
-@_printer("apiextensions.k8s.io", "CustomResourceDefinition", "Created At")
-def _definition(definition: JsonObject, _: datetime) -> Cells:
-    return [section_at(definition, "metadata").get("creationTimestamp", "")]
-
-
-@_printer("scheduling.k8s.io", "PriorityClass", "#Value,Global-Default,Age,PreemptionPolicy")
-def _priority_class(priority: JsonObject, _: datetime) -> Cells:
-    default = str(priority.get("globalDefault", False)).lower()
-    return [priority.get("value", 0), default, priority.get("preemptionPolicy", "")]
-
-
 # Pods and workloads
 
 
@@ -369,20 +339,6 @@ def _job(job: JsonObject, now: datetime) -> Cells:
     ]
 
 
-@_printer("batch", "CronJob", "Schedule,Timezone,Suspend,#Active,Last Schedule,Age", wide="Containers,Images,Selector")
-def _cron_job(owner: JsonObject, now: datetime) -> Cells:
-    spec, status = section_at(owner, "spec"), section_at(owner, "status")
-    last = status.get("lastScheduleTime")
-    return [
-        spec.get("schedule", ""),
-        spec.get("timeZone") or NONE,
-        str(spec.get("suspend", False)),
-        len(status.get("active") or ()),
-        age_since(last, now) if last else NONE,
-        *_template(section_at(spec, "jobTemplate")),
-    ]
-
-
 @_printer("autoscaling", "Scale", "#Desired,#Available,Age")
 def _scale(scale: JsonObject, _: datetime) -> Cells:
     return [section_at(scale, name).get("replicas", 0) for name in ("spec", "status")]
@@ -416,20 +372,6 @@ def _template(owner: JsonObject) -> Cells:
 _ACCESS_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 
 
-@_printer("", "PersistentVolume", "Capacity,Access Modes,Reclaim Policy,Status,Claim,StorageClass,Reason,Age")
-def _volume(volume: JsonObject, _: datetime) -> Cells:
-    spec, claim = section_at(volume, "spec"), section_at(volume, "spec", "claimRef")
-    return [
-        section_at(spec, "capacity").get("storage", "0"),
-        _access_modes(spec),
-        spec.get("persistentVolumeReclaimPolicy", ""),
-        _volume_status(volume),
-        f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
-        spec.get("storageClassName", ""),
-        section_at(volume, "status").get("reason", ""),
-    ]
-
-
 @_printer("", "PersistentVolumeClaim", "Status,Volume,Capacity,Access Modes,StorageClass,Age", wide="VolumeMode")
 def _volume_claim(claim: JsonObject, _: datetime) -> Cells:
     spec, status = section_at(claim, "spec"), section_at(claim, "status")
@@ -452,16 +394,6 @@ def _access_modes(holder: Mapping[str, Any]) -> str:
 def _volume_status(obj: JsonObject) -> str:
     terminating = section_at(obj, "metadata").get("deletionTimestamp")
     return "Terminating" if terminating else str(section_at(obj, "status").get("phase", ""))
-
-
-@_printer("storage.k8s.io", "StorageClass", "Provisioner,ReclaimPolicy,VolumeBindingMode,AllowVolumeExpansion,Age")
-def _storage_class(storage: JsonObject, _: datetime) -> Cells:
-    return [
-        storage.get("provisioner", ""),
-        storage.get("reclaimPolicy", "Delete"),
-        storage.get("volumeBindingMode", "Immediate"),
-        str(storage.get("allowVolumeExpansion", False)).lower(),
-    ]
 
 
 # Events

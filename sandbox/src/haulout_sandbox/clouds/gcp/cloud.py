@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 
 from haulout.core.clock import Clock
 from haulout_sandbox.clouds.faults import Faults
+from haulout_sandbox.clouds.gcp.access_tokens import AccessTokens
 from haulout_sandbox.clouds.gcp.instances import Instances, format_time, new_upcoming_maintenance
-from haulout_sandbox.clouds.gcp.oauth import OAuthServer
 from haulout_sandbox.clouds.gcp.operations import Operations
 from haulout_sandbox.clouds.gcp.request_handler import HttpResponse, RequestHandler
 
@@ -22,10 +22,12 @@ class GcpCloud:
     def __init__(self, clock: Clock, *, project: str = PROJECT) -> None:
         self.clock = clock
         self.faults = Faults(clock)
-        self.oauth = OAuthServer(clock)
+        self.access_tokens = AccessTokens(clock)
         self.instances = Instances(project=project, zone=ZONE)
         self.operations = Operations(clock)
-        self._handler = RequestHandler(self.instances, operations=self.operations, oauth=self.oauth, faults=self.faults)
+        self._handler = RequestHandler(
+            self.instances, operations=self.operations, access_tokens=self.access_tokens, faults=self.faults
+        )
 
     # Simulated events
 
@@ -119,4 +121,5 @@ class GcpCloud:
 
     async def answer(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> HttpResponse:
         """Answer a request; raise `CloudError` with status 0 if no response must be sent."""
-        return await self._handler.handle(method, target, headers, body)
+        del body  # no request that is answered here has one
+        return await self._handler.handle(method, target, headers)

@@ -1,6 +1,6 @@
-"""Routing of requests to the Compute API, the token endpoints and the metadata servers."""
+"""Routing of requests to the Compute API and to the metadata servers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
@@ -9,13 +9,12 @@ import msgspec
 from haulout.errors import CloudError
 from haulout_sandbox.clouds.faults import Faults
 from haulout_sandbox.clouds.gcp import metadata_server
+from haulout_sandbox.clouds.gcp.access_tokens import AccessTokens
 from haulout_sandbox.clouds.gcp.instances import Document, Instances, api_error
-from haulout_sandbox.clouds.gcp.oauth import OAuthServer
 from haulout_sandbox.clouds.gcp.operations import PERFORM_MAINTENANCE, SIMULATE_MAINTENANCE_EVENT, Operations
 
 _API_ROOT = "https://www.googleapis.com/compute/v1"
-_PROJECTS_PREFIX, _TOKEN_PATH, _TOKEN_EXCHANGE_PATH = "/compute/v1/projects/", "/token", "/v1/token"
-_SERVICE_ACCOUNTS_PREFIX, _GENERATE_TOKEN_SUFFIX = "/v1/projects/-/serviceAccounts/", ":generateAccessToken"
+_PROJECTS_PREFIX = "/compute/v1/projects/"
 _MACHINES_PREFIX = "/machines/"  # followed by the machine and the paths of its metadata server
 _METADATA_TOKEN_KEY = "/instance/service-accounts/default/token"  # noqa: S105 - a path
 _METADATA_HEADERS = {"metadata-flavor": "Google", "server": "Metadata Server for VM"}
@@ -36,50 +35,36 @@ class HttpResponse(NamedTuple):
 class RequestHandler:
     """Routes and answers requests."""
 
-    def __init__(self, instances: Instances, *, operations: Operations, oauth: OAuthServer, faults: Faults) -> None:
+    def __init__(
+        self, instances: Instances, *, operations: Operations, access_tokens: AccessTokens, faults: Faults
+    ) -> None:
         self._instances = instances
         self._operations = operations
-        self._oauth = oauth
+        self._access_tokens = access_tokens
         self._faults = faults
 
-    async def handle(self, method: str, target: str, headers: StringMap, body: bytes) -> HttpResponse:
+    async def handle(self, method: str, target: str, headers: StringMap) -> HttpResponse:
         """Answer a request; raise `CloudError` with status 0 if no response must be sent."""
         url = urlsplit(target)
         query = dict(parse_qsl(url.query, keep_blank_values=True))
         lower_headers = {name.lower(): value for name, value in headers.items()}
-        encode_error = (
-            _metadata_error
-            if metadata_server.BASE_PATH in url.path
-            else _token_error
-            if url.path in (_TOKEN_PATH, _TOKEN_EXCHANGE_PATH)
-            else _api_error
-        )
+        encode_error = _metadata_error if metadata_server.BASE_PATH in url.path else _api_error
         try:
             if metadata_server.BASE_PATH in url.path:
                 return await self._handle_metadata(url.path, query, lower_headers)
             if url.path.startswith(_MACHINES_PREFIX):
                 # the response by which clients detect a metadata server
                 return HttpResponse(_OK, _METADATA_HEADERS, b"computeMetadata/\n")
-            if url.path in (_TOKEN_PATH, _TOKEN_EXCHANGE_PATH) or url.path.startswith(_SERVICE_ACCOUNTS_PREFIX):
-                return _json_response(await self._handle_token(url.path, lower_headers, body))
-            return _json_response(await self._handle_compute(f"{method} {url.path}", query, lower_headers))
+            return json_response(await self._handle_compute(f"{method} {url.path}", query, lower_headers))
         except CloudError as error:
-            if not error.status:
-                raise
-            retry_headers = (
-                {} if error.retry_after is None else {"retry-after": f"{error.retry_after.total_seconds():.0f}"}
-            )
-            answer = encode_error(error)
-            return HttpResponse(error.status, {**answer.headers, **retry_headers}, answer.body)
+            return error_response(error, encode_error)
 
     async def _handle_metadata(self, path: str, query: StringMap, headers: StringMap) -> HttpResponse:
         if headers.get("metadata-flavor") != "Google":
             raise CloudError("Missing Metadata-Flavor:Google header.", doing="metadata", status=403)
         machine_path, _, key = path.partition(metadata_server.BASE_PATH)
         if key == _METADATA_TOKEN_KEY:
-            return _json_response(
-                await self._faults.call("MetadataToken", self._oauth.issue_access_token), _METADATA_HEADERS
-            )
+            return json_response(await self._faults.call("MetadataToken", self._access_tokens.issue), _METADATA_HEADERS)
         instance = self._instances.by_name.get(machine_path.removeprefix(_MACHINES_PREFIX))
         if instance is None:
             raise CloudError("there is no such machine", doing="metadata", status=0)
@@ -87,19 +72,8 @@ class RequestHandler:
         value, etag = await metadata_server.get_value(instance, key.removeprefix("/"), query)
         return HttpResponse(_OK, {**_METADATA_HEADERS, "etag": etag}, value.encode())
 
-    async def _handle_token(self, path: str, headers: StringMap, body: bytes) -> Document:
-        if path == _TOKEN_PATH:
-            return await self._faults.call("Token", lambda: self._oauth.handle_token_request(body))
-        if path == _TOKEN_EXCHANGE_PATH:
-            return await self._faults.call("Exchange", lambda: self._oauth.exchange_token(body))
-        account, bearer = (
-            path.removeprefix(_SERVICE_ACCOUNTS_PREFIX).removesuffix(_GENERATE_TOKEN_SUFFIX),
-            headers.get("authorization", ""),
-        )
-        return await self._faults.call("Speak", lambda: self._oauth.generate_access_token(account, bearer, body))
-
     async def _handle_compute(self, method_and_path: str, query: StringMap, headers: StringMap) -> Document:
-        self._oauth.check_token(headers.get("authorization", ""))
+        self._access_tokens.check(headers.get("authorization", ""))
         method, _, path = method_and_path.partition(" ")
         match [method, *path.removeprefix(_PROJECTS_PREFIX).split("/")]:
             case ["GET", project, "aggregated", "instances"]:
@@ -128,18 +102,23 @@ class RequestHandler:
         return self._instances.list_page(project, limit=limit, page=query.get("pageToken", ""), root=_API_ROOT)
 
 
-def _json_response(document: Document, headers: StringMap | None = None) -> HttpResponse:
+def json_response(document: Document, headers: StringMap | None = None) -> HttpResponse:
     return HttpResponse(_OK, {"content-type": "application/json", **(headers or {})}, msgspec.json.encode(document))
+
+
+def error_response(error: CloudError, encode: Callable[[CloudError], HttpResponse]) -> HttpResponse:
+    """Return the response for an error; raise it again if no response must be sent."""
+    if not error.status:
+        raise error
+    retry_headers = {} if error.retry_after is None else {"retry-after": f"{error.retry_after.total_seconds():.0f}"}
+    answer = encode(error)
+    return HttpResponse(error.status, {**answer.headers, **retry_headers}, answer.body)
 
 
 def _metadata_error(error: CloudError) -> HttpResponse:
     return HttpResponse(error.status, _METADATA_HEADERS, error.message.encode())
 
 
-def _token_error(error: CloudError) -> HttpResponse:
-    return _json_response({"error": error.code, "error_description": error.message})
-
-
 def _api_error(error: CloudError) -> HttpResponse:
     reason = {"reason": error.code, "message": error.message}
-    return _json_response({"error": {"code": error.status, "message": error.message, "errors": [reason]}})
+    return json_response({"error": {"code": error.status, "message": error.message, "errors": [reason]}})

@@ -19,9 +19,6 @@ _PATHS = (
     "/compute/v1/{path:.*}",
     "/machines/{path:.*}",
     "/computeMetadata/{path:.*}",
-    "/token",
-    "/v1/token",
-    "/v1/projects/{path:.*}",
 )
 
 
