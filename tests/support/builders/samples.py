@@ -32,31 +32,18 @@ _FULL_CONTAINER: JsonObject = {
     "name": "main",
     "image": "main",
     "ports": _PORTS,
-    "env": [
-        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
-    ],
+    "env": [{"name": "MODE", "value": "fast"}],
     "livenessProbe": {"httpGet": {"port": 80}},
     "readinessProbe": {"tcpSocket": {"port": 80}, "periodSeconds": 5},
-    "startupProbe": {"grpc": {"port": 80}},
+    "startupProbe": {"httpGet": {"port": 80}},
     "lifecycle": {"preStop": {"httpGet": {"port": 80}}},
 }
 _VOLUMES: list[JsonObject] = [
     {"name": "nothing"},
-    {"name": "empty", "emptyDir": {"sizeLimit": "1024Mi"}},
+    {"name": "empty", "emptyDir": {"sizeLimit": "1Gi"}},
     {"name": "secret", "secret": {"secretName": "s"}},
     {"name": "config", "configMap": {"name": "c", "defaultMode": 256}},
     {"name": "host", "hostPath": {"path": "/"}},
-    {"name": "down", "downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]}},
-    {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}},
-    {
-        "name": "own",
-        "ephemeral": {
-            "volumeClaimTemplate": {
-                "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-            }
-        },
-    },
     {"name": "claim", "persistentVolumeClaim": {"claimName": "c"}},
 ]
 

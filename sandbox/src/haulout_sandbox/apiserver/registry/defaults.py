@@ -3,7 +3,8 @@
     with_defaults(DEPLOYMENT, {"spec": {…}})["spec"]["replicas"]        # 1
 
 Follows `pkg/apis/*/*/defaults.go` of Kubernetes 1.36, and the few visible conversions (a Secret's stringData becomes
-data). Values that are set once at creation are in `strategy`. Nothing here reads other objects.
+data). Kinds that no controller of the sandbox works with have none. Values that are set once at creation are in
+`strategy`. Nothing here reads other objects.
 """
 
 import base64
@@ -146,48 +147,14 @@ def _job(obj: JsonObject) -> None:
         manualSelector=False,
         podReplacementPolicy="Failed" if spec.get("podFailurePolicy") is not None else "TerminatingOrFailed",
     )
-    _job_spec(spec)
-    labels, meta = section_at(spec, "template", "metadata", "labels"), section_at(obj, "metadata")
-    if labels and not meta.get("labels"):
-        # the same dict, not a copy: labels that `strategy` adds to the template then show on the Job, too
-        meta["labels"] = labels
-
-
-def _job_spec(spec: JsonObject) -> None:
     set_template_defaults(spec)
     for rule in objects_in(section_at(spec, "podFailurePolicy"), "rules"):
         for pattern in objects_in(rule, "onPodConditions"):
             fill(pattern, status="True")
-
-
-def _cron_job(obj: JsonObject) -> None:
-    spec = ensure_section(obj, "spec")
-    fill(spec, concurrencyPolicy="Allow", suspend=False, successfulJobsHistoryLimit=3, failedJobsHistoryLimit=1)
-    job = ensure_section(spec, "jobTemplate")
-    ensure_section(job, "metadata")
-    _job_spec(ensure_section(job, "spec"))
-
-
-def _service(obj: JsonObject) -> None:
-    spec = ensure_section(obj, "spec")
-    fill(spec, sessionAffinity="None", type="ClusterIP")
-    if spec["sessionAffinity"] == "None":
-        spec.pop("sessionAffinityConfig", None)
-    if spec["sessionAffinity"] == "ClientIP":
-        fill(ensure_section(ensure_section(spec, "sessionAffinityConfig"), "clientIP"), timeoutSeconds=10800)
-    for port in objects_in(spec, "ports"):
-        fill(port, protocol="TCP")
-        port["targetPort"] = port.get("targetPort") or port.get("port")
-    is_load_balancer = spec["type"] == "LoadBalancer"
-    if is_load_balancer or spec["type"] == "NodePort" or (spec["type"] == "ClusterIP" and spec.get("externalIPs")):
-        fill(spec, externalTrafficPolicy="Cluster")
-    if spec["type"] != "ExternalName":
-        fill_absent(spec, internalTrafficPolicy="Cluster")
-    if is_load_balancer:
-        fill(spec, allocateLoadBalancerNodePorts=True)
-        for ingress in objects_in(section_at(obj, "status", "loadBalancer"), "ingress"):
-            if ingress.get("ip"):
-                fill(ingress, ipMode="VIP")
+    labels, meta = section_at(spec, "template", "metadata", "labels"), section_at(obj, "metadata")
+    if labels and not meta.get("labels"):
+        # the same dict, not a copy: labels that `strategy` adds to the template then show on the Job, too
+        meta["labels"] = labels
 
 
 def _secret(obj: JsonObject) -> None:
@@ -225,11 +192,7 @@ def _priority_class(obj: JsonObject) -> None:
     obj.setdefault("value", 0)
 
 
-def _storage_class(obj: JsonObject) -> None:
-    fill_absent(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")
-
-
-def _validating_webhooks(obj: JsonObject) -> None:
+def _webhooks(obj: JsonObject) -> None:
     for webhook in objects_in(obj, "webhooks"):
         fill(webhook, failurePolicy="Fail", timeoutSeconds=10)
         fill(webhook, matchPolicy="Equivalent")
@@ -241,22 +204,6 @@ def _validating_webhooks(obj: JsonObject) -> None:
             fill(service, port=443)
 
 
-def _mutating_webhooks(obj: JsonObject) -> None:
-    _validating_webhooks(obj)
-    for webhook in objects_in(obj, "webhooks"):
-        fill(webhook, reinvocationPolicy="Never")
-
-
-def _network_policy(obj: JsonObject) -> None:
-    spec = ensure_section(obj, "spec")
-    ensure_section(spec, "podSelector")
-    if not spec.get("policyTypes"):
-        spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
-    for rule in (*objects_in(spec, "ingress"), *objects_in(spec, "egress")):
-        for port in objects_in(rule, "ports"):
-            fill(port, protocol="TCP")
-
-
 def _definition(obj: JsonObject) -> None:
     if section_at(obj, "spec"):
         obj |= crds.with_defaults(obj)
@@ -266,7 +213,6 @@ _DEFAULTS: dict[tuple[str, str], Callable[[JsonObject], None]] = {
     ("", "Pod"): set_pod_defaults,
     ("", "Node"): _node,
     ("", "Namespace"): _namespace,
-    ("", "Service"): _service,
     ("", "Secret"): _secret,
     ("", "PersistentVolume"): _volume,
     ("", "PersistentVolumeClaim"): _claim,
@@ -275,15 +221,12 @@ _DEFAULTS: dict[tuple[str, str], Callable[[JsonObject], None]] = {
     ("apps", "StatefulSet"): _stateful_set,
     ("apps", "DaemonSet"): _daemon_set,
     ("batch", "Job"): _job,
-    ("batch", "CronJob"): _cron_job,
     (_RBAC, "RoleBinding"): _binding,
     (_RBAC, "ClusterRoleBinding"): _binding,
     ("scheduling.k8s.io", "PriorityClass"): _priority_class,
-    ("storage.k8s.io", "StorageClass"): _storage_class,
     ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
-    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): _validating_webhooks,
-    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): _mutating_webhooks,
-    ("networking.k8s.io", "NetworkPolicy"): _network_policy,
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): _webhooks,
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): _webhooks,
 }
 _STATUS_DEFAULTS = _DEFAULTS.keys() - {
     ("", "Pod"),

@@ -20,8 +20,6 @@ _VOLUME_DEFAULTS: tuple[tuple[str, JsonObject], ...] = (
     ("downwardAPI", {"defaultMode": _READABLE_BY_ALL}),
     ("projected", {"defaultMode": _READABLE_BY_ALL}),
     ("hostPath", {"type": ""}),
-    ("iscsi", {"iscsiInterface": "default"}),
-    ("rbd", {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"}),
 )
 
 
@@ -152,8 +150,6 @@ def _set_container_defaults(container: JsonObject, *, has_resources: bool) -> No
         _canonicalize_resources(ensure_section(container, "resources"))
     for port in objects_in(container, "ports"):
         fill(port, protocol="TCP")
-    for variable in objects_in(container, "env"):
-        _set_field_ref_defaults(section_at(variable, "valueFrom"))
     for probe in (existing for name in _PROBES for existing in existing_section(container, name)):
         _set_probe_defaults(probe)
     for hook in ("postStart", "preStop"):
@@ -169,21 +165,11 @@ def _set_probe_defaults(probe: JsonObject) -> None:
     for name, value in {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}.items():
         probe[name] = probe.get(name) or value
     _set_http_get_defaults(probe)
-    for grpc in existing_section(probe, "grpc"):
-        fill(grpc, service="")
 
 
 def _set_http_get_defaults(handler: JsonObject) -> None:
     for action in existing_section(handler, "httpGet"):
         fill(action, path="/", scheme="HTTP")
-
-
-def _set_field_ref_defaults(source: JsonObject) -> None:
-    for reference in existing_section(source, "fieldRef"):
-        fill(reference, apiVersion="v1")
-    for reference in existing_section(source, "resourceFieldRef"):
-        fill(reference, divisor="0")
-        reference["divisor"] = _canonical_quantity(str(reference["divisor"]))
 
 
 def _set_volume_defaults(volume: JsonObject) -> None:
@@ -192,16 +178,3 @@ def _set_volume_defaults(volume: JsonObject) -> None:
     for name, values in _VOLUME_DEFAULTS:
         if isinstance(volume_source := volume.get(name), dict):
             fill(volume_source, **values)
-    if image := section_at(volume, "image"):
-        fill(image, pullPolicy=pull_policy(str(image.get("reference") or "")))
-    empty_dir = section_at(volume, "emptyDir")
-    if empty_dir.get("sizeLimit") is not None:
-        empty_dir["sizeLimit"] = _canonical_quantity(str(empty_dir["sizeLimit"]))
-    for claim in existing_section(volume, "ephemeral", "volumeClaimTemplate"):
-        ensure_section(claim, "metadata")
-        set_claim_spec_defaults(ensure_section(claim, "spec"))
-    for source in (volume, *objects_in(section_at(volume, "projected"), "sources")):
-        for item in objects_in(section_at(source, "downwardAPI"), "items"):
-            _set_field_ref_defaults(item)
-        if isinstance(token := source.get("serviceAccountToken"), dict):
-            fill(token, expirationSeconds=3600)

@@ -4,12 +4,11 @@ Follows the strategies (`PrepareForCreate`, `PrepareForUpdate` in `pkg/registry`
 Kubernetes 1.36 whose effects users see: Priority, DefaultTolerationSeconds, TaintNodesByCondition, PodTopologyLabels.
 Of ServiceAccount only the account's name is set: no pod is refused because the account is missing, and none gets a
 token. Left out is what needs controllers that the sandbox does not have: the in-use protection finalizers of volumes
-and claims, and node ports.
+and claims, and the addresses of Services.
 """
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from ipaddress import IPv4Network
 
 from haulout.core.quantity import Quantity, parse
 from haulout_sandbox.apiserver import status
@@ -24,7 +23,6 @@ _NOT_READY = "node.kubernetes.io/not-ready"
 _UNREACHABLE = "node.kubernetes.io/unreachable"
 _TOLERATION_SECONDS = 300
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-_SERVICE_NETWORK = IPv4Network("10.96.0.0/16")
 _TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 _QOS_RESOURCES = ("cpu", "memory")
 
@@ -42,8 +40,6 @@ def prepare_for_create(kind: Kind, obj: JsonObject, list_objects: ListObjects) -
                 *(finalizer for finalizer in spec.get("finalizers") or () if finalizer != "kubernetes"),
                 "kubernetes",
             ]
-        case "", "Service":
-            _prepare_service(ensure_section(obj, "spec"), list_objects)
         case "batch", "Job":
             _prepare_job(obj)
 
@@ -68,13 +64,6 @@ def prepare_for_update(kind: Kind, new: JsonObject, old: JsonObject) -> None:
             _add_default_tolerations(spec)
         case "", "Namespace":
             ensure_section(new, "spec")["finalizers"] = old_spec.get("finalizers")
-        case "", "Service" if spec.get("type") != "ExternalName":
-            _keep_if_empty(spec, old_spec, "clusterIP", "clusterIPs", "ipFamilies")
-            _keep_if_absent(spec, old_spec, "ipFamilyPolicy")
-            if spec.get("clusterIP") != old_spec.get("clusterIP") and spec.get("clusterIPs") == old_spec.get(
-                "clusterIPs"
-            ):
-                spec["clusterIPs"] = [spec["clusterIP"], *(spec.get("clusterIPs") or [])[1:]]
 
 
 def _keep_if_empty(new: JsonObject, old: JsonObject, *names: str) -> None:
@@ -216,24 +205,6 @@ def _add_not_ready_taint(spec: JsonObject) -> None:
         (taint.get("key"), taint.get("effect")) == (_NOT_READY, "NoSchedule") for taint in objects_in(spec, "taints")
     ):
         spec["taints"] = [*(spec.get("taints") or ()), {"key": _NOT_READY, "effect": "NoSchedule"}]
-
-
-def _prepare_service(spec: JsonObject, list_objects: ListObjects) -> None:
-    if spec.get("type") == "ExternalName":
-        return
-    if not spec.get("clusterIP"):
-        spec["clusterIP"] = _allocate_cluster_ip(list_objects)
-    for name, value in (
-        ("clusterIPs", [spec["clusterIP"]]),
-        ("ipFamilies", ["IPv4"]),
-        ("ipFamilyPolicy", "SingleStack"),
-    ):
-        spec[name] = spec.get(name) or value
-
-
-def _allocate_cluster_ip(list_objects: ListObjects) -> str:
-    used = {section_at(item, "spec").get("clusterIP") for item in list_objects("services")}
-    return next(str(item) for item in _SERVICE_NETWORK.hosts() if str(item) not in used)
 
 
 def _prepare_job(job: JsonObject) -> None:

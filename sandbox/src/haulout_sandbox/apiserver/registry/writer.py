@@ -19,7 +19,6 @@ from haulout_sandbox.apiserver.apiextensions import crds
 from haulout_sandbox.apiserver.kinds.builtin import (
     CUSTOM_RESOURCE_DEFINITION,
     PRIORITY_CLASS,
-    SERVICE,
     VALIDATING_WEBHOOK_CONFIGURATION,
 )
 from haulout_sandbox.apiserver.kinds.kind import NAMESPACE, NODE, JsonObject, Kind
@@ -205,7 +204,7 @@ class Writer:
         return validation.validate_update(target.kind, new, old, subresource=target.subresource)
 
     def _list_objects(self, plural: str) -> Iterable[JsonObject]:
-        kind = {candidate.plural: candidate for candidate in (PRIORITY_CLASS, SERVICE, NODE)}[plural]
+        kind = {candidate.plural: candidate for candidate in (PRIORITY_CLASS, NODE)}[plural]
         return self.store.objects_at(kind, self.store.revision).values()
 
     def delete(self, target: Target, options: JsonObject) -> JsonObject:

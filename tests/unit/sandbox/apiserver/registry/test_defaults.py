@@ -17,7 +17,6 @@ from support.builders import samples
 
 PODS = "/api/v1/namespaces/shop/pods"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/shop/deployments"
-SERVICES = "/api/v1/namespaces/shop/services"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 TITLES = [f"{it['kind']} {it['metadata']['name']}" for it in samples.ALL]
 
@@ -159,19 +158,6 @@ async def test_a_job_finds_its_pods_by_its_uid(api: InProcessTransport) -> None:
     assert made["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
     assert made["spec"]["template"]["metadata"]["labels"]["batch.kubernetes.io/job-name"] == "j"
     assert made["metadata"]["labels"] == made["spec"]["template"]["metadata"]["labels"]
-
-
-async def test_services_get_addresses_of_their_own_and_keep_them(api: InProcessTransport) -> None:
-    made = []
-    for name in ("a", "b"):
-        service = samples.sample("v1", "Service", name, spec={"ports": [{"port": 80}]})
-        made.append((await request_json(api, "POST", SERVICES, service))[1])
-    first, second = (item["spec"]["clusterIP"] for item in made)
-    assert first != second
-    code, kept = await request_json(
-        api, "PUT", f"{SERVICES}/a", samples.sample("v1", "Service", "a", spec={"ports": [{"port": 81}]})
-    )
-    assert (code, kept["spec"]["clusterIP"], kept["spec"]["clusterIPs"]) == (200, first, [first])
 
 
 async def test_sending_an_object_again_without_its_defaults_changes_nothing(
