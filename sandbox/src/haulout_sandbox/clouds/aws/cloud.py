@@ -10,9 +10,10 @@ from haulout.core.clock import Clock
 from haulout_sandbox.clouds.aws.autoscaling import AutoScaling, LifecycleAction
 from haulout_sandbox.clouds.aws.ec2 import Document, Ec2Instances
 from haulout_sandbox.clouds.aws.eventbridge import eventbridge_event, health_event_detail
-from haulout_sandbox.clouds.aws.imds import InstanceMetadataFetch, MetadataServices
+from haulout_sandbox.clouds.aws.imds import MetadataServices
 from haulout_sandbox.clouds.aws.sqs import SqsQueue
 from haulout_sandbox.clouds.faults import Faults
+from haulout_sandbox.clouds.metadata_fetch import MetadataFetch
 
 _HOUR = timedelta(hours=1)
 _SPOT_NOTICE_PERIOD = timedelta(minutes=2)
@@ -134,9 +135,11 @@ class AwsCloud:
         )
         return action
 
-    def metadata(self, instance: str) -> InstanceMetadataFetch:
+    def metadata(self, instance: str) -> MetadataFetch:
         """Return a client of the instance's metadata service."""
-        return InstanceMetadataFetch(self.metadata_services, instance)
+        return MetadataFetch(
+            lambda method, target, headers, _: self.metadata_services.handle(instance, method, target, headers)
+        )
 
     # API calls
 

@@ -4,7 +4,6 @@ A token is valid for the requested time; a request with an expired token or with
 404. `cloud.faults.hang("PutToken")` simulates a hop limit, behind which no response arrives.
 """
 
-import asyncio
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,7 +30,6 @@ _OPERATIONS = {
     "autoscaling/target-lifecycle-state": "GetTargetState",
 }
 _STATE_BY_PREFIX = {"[Completed] ": "completed", "[Canceled] ": "canceled"}
-_TIMEOUT = timedelta(seconds=10)
 
 
 @dataclass(slots=True)
@@ -86,31 +84,6 @@ class MetadataServices:
         token = f"token-{next(self._numbers)}=="
         self.tokens[token] = instance, self.clock.now() + timedelta(seconds=int(ttl))
         return FetchedResponse(200, {_TTL_HEADER: ttl}, token.encode())
-
-
-class InstanceMetadataFetch:
-    """The metadata service of one instance, as a `Fetch`."""
-
-    def __init__(self, services: MetadataServices, instance: str) -> None:
-        self._services = services
-        self._instance = instance
-
-    async def __call__(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-        within: timedelta = _TIMEOUT,
-    ) -> FetchedResponse:
-        """Send a request, with a timeout."""
-        del body
-        try:
-            async with asyncio.timeout(within.total_seconds()):
-                return await self._services.handle(self._instance, method, target, headers)
-        except TimeoutError:
-            raise CloudError(f"no answer within {within.total_seconds():g} s", doing=f"{method} {target}") from None
 
 
 def _document(instance: Ec2Instance, key: str) -> bytes | None:

@@ -5,25 +5,16 @@ HAULOUT_AWS_METADATA=http://127.0.0.1:PORT/aws/INSTANCE haulout agent …
 
 from aiohttp import web
 
-from haulout.errors import CloudError
+from haulout.kube.transports.h11_client import FetchedResponse
 from haulout_sandbox.clouds.aws.cloud import AwsCloud
+from haulout_sandbox.clouds.http_server import add_forwarding_route
 
 PREFIX = "/aws"
 
 
 def add_routes(app: web.Application, cloud: AwsCloud) -> None:
-    """Add the routes for the instances of a cloud."""
+    async def answer(request: web.Request) -> FetchedResponse:
+        instance, target = request.match_info["instance"], f"/latest/{request.match_info['path']}"
+        return await cloud.metadata_services.handle(instance, request.method, target, request.headers)
 
-    async def handle(request: web.Request) -> web.Response:
-        target = f"/latest/{request.match_info['path']}"
-        try:
-            answer = await cloud.metadata_services.handle(
-                request.match_info["instance"], request.method, target, request.headers
-            )
-        except CloudError:
-            if request.transport is not None:
-                request.transport.abort()
-            return web.Response()
-        return web.Response(status=answer.status, headers=dict(answer.headers), body=answer.body)
-
-    app.router.add_route("*", f"{PREFIX}/{{instance}}/latest/{{path:.*}}", handle)
+    add_forwarding_route(app, f"{PREFIX}/{{instance}}/latest/{{path:.*}}", answer)

@@ -7,9 +7,9 @@ One address serves all of them. Requests must be signed; signatures are not veri
 """
 
 import itertools
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from xml.sax.saxutils import escape
@@ -19,8 +19,7 @@ from aiohttp import web
 
 from haulout.errors import CloudError
 from haulout_sandbox.clouds.aws.cloud import AwsCloud
-from haulout_sandbox.clouds.http_server import serve_app
-from haulout_sandbox.https_server import listen
+from haulout_sandbox.clouds.http_server import abort, serve_routes
 
 _SQS_TARGET_PREFIX = "AmazonSQS."
 _EC2_ELEMENT_NAMES = {
@@ -33,18 +32,12 @@ _EC2_ELEMENT_NAMES = {
 }
 
 
-@asynccontextmanager
-async def serve(cloud: AwsCloud, *, host: str, port: int = 0) -> AsyncIterator[int]:
-    """Serve while the context lasts; yields the port."""
-    app = web.Application()
-    add_routes(app, cloud)
-    async with serve_app(app, listen(host, port)) as bound_port:
-        yield bound_port
-
-
 def add_routes(app: web.Application, cloud: AwsCloud) -> None:
     """Add the AWS routes, which take every POST that no other route takes."""
     app.router.add_post("/{path:.*}", _RequestHandler(cloud).handle)
+
+
+serve = partial(serve_routes, add_routes)
 
 
 class _RequestHandler:
@@ -80,9 +73,7 @@ class _RequestHandler:
                 text=protocol.encode_response(action, answer, request_id), content_type=protocol.content_type
             )
         if not error.status:
-            if request.transport is not None:
-                request.transport.abort()  # close the connection without a response
-            return web.Response()
+            return abort(request)
         headers = {"Retry-After": str(int(error.retry_after.total_seconds()))} if error.retry_after else {}
         text = protocol.encode_error(error, request_id)
         return web.Response(status=error.status, text=text, content_type=protocol.content_type, headers=headers)

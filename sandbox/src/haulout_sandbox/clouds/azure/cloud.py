@@ -4,7 +4,6 @@ All machines of a group see the same document, with the events of all of them. A
 of its machines approves it. It is shown until it ends or is cancelled.
 """
 
-import asyncio
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from haulout.core.clock import Clock
 from haulout.errors import CloudError
 from haulout.kube.transports.h11_client import FetchedResponse
 from haulout_sandbox.clouds.faults import Faults
+from haulout_sandbox.clouds.metadata_fetch import MetadataFetch
 
 EVENTS_PATH, INSTANCE_PATH = "/metadata/scheduledevents", "/metadata/instance"
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -118,9 +118,11 @@ class AzureCloud:
 
     # Requests of machines
 
-    def metadata(self, machine: str) -> "MetadataFetch":
+    def metadata(self, machine: str) -> MetadataFetch:
         """Return a client of the machine's metadata service."""
-        return MetadataFetch(self, machine)
+        return MetadataFetch(
+            lambda method, target, headers, body: self.handle(machine, method, target, headers=headers, body=body)
+        )
 
     async def handle(
         self, machine: str, method: str, target: str, *, headers: Mapping[str, str], body: bytes | None
@@ -192,30 +194,6 @@ class AzureCloud:
             self.start_event(event_id)
             self.events[event_id] = replace(self.events[event_id], was_approved=True)
         return FetchedResponse(200, {}, b"")
-
-
-class MetadataFetch:
-    """The metadata service of one machine."""
-
-    def __init__(self, cloud: AzureCloud, machine: str) -> None:
-        self._cloud = cloud
-        self._machine = machine
-
-    async def __call__(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-        within: timedelta = timedelta(seconds=10),
-    ) -> FetchedResponse:
-        """Send a request, with a timeout."""
-        try:
-            async with asyncio.timeout(within.total_seconds()):
-                return await self._cloud.handle(self._machine, method, target, headers=headers, body=body)
-        except TimeoutError:
-            raise CloudError(f"no answer within {within.total_seconds():g} s", doing=f"{method} {target}") from None
 
 
 def _event_document(event: ScheduledEvent) -> dict[str, Any]:

@@ -7,8 +7,8 @@ Requests must be signed; signatures are not verified.
 """
 
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -16,9 +16,8 @@ import msgspec
 from aiohttp import web
 
 from haulout.errors import CloudError
-from haulout_sandbox.clouds.http_server import serve_app
+from haulout_sandbox.clouds.http_server import abort, serve_routes
 from haulout_sandbox.clouds.oci.cloud import STREAM, OciCloud
-from haulout_sandbox.https_server import listen
 
 _STREAMS_PATH, _COMPUTE_PATH = "/20180418/streams/{stream}", "/20160918"
 _DEFAULT_LIMIT = 100
@@ -27,20 +26,14 @@ Respond = Callable[[], web.Response]
 Handler = Callable[[web.Request], Awaitable[Respond]]
 
 
-@asynccontextmanager
-async def serve(cloud: OciCloud, *, host: str, port: int = 0) -> AsyncIterator[int]:
-    """Serve while the context lasts; yields the port."""
-    app = web.Application()
-    add_routes(app, cloud)
-    async with serve_app(app, listen(host, port)) as bound_port:
-        yield bound_port
-
-
 def add_routes(app: web.Application, cloud: OciCloud) -> None:
     """Add the routes of a cloud."""
     request_handler = _RequestHandler(cloud)
     for method, path, operation, handler in request_handler.routes():
         app.router.add_route(method, path, request_handler.wrap(operation, handler))
+
+
+serve = partial(serve_routes, add_routes)
 
 
 class _RequestHandler:
@@ -182,9 +175,7 @@ def _json_response(document: Any, *, status: int = 200, headers: dict[str, str] 
 
 def _error_response(request: web.Request, error: CloudError) -> web.Response:
     if not error.status:
-        if request.transport is not None:
-            request.transport.abort()
-        return web.Response()
+        return abort(request)
     seconds = None if error.retry_after is None else error.retry_after.total_seconds()
     headers = {} if seconds is None else {"retry-after": f"{seconds:.0f}"}
     return _json_response(
