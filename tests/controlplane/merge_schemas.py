@@ -8,12 +8,13 @@ a type that is a single value in JSON (a time, a quantity) is replaced by that v
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from controlplane.control_plane import ControlPlane
 from haulout_sandbox.apiserver.kinds.builtin import BUILTIN_KINDS
 from haulout_sandbox.apiserver.kinds.kind import CORE_KINDS
-from haulout_sandbox.apiserver.patch.merge_schema import SchemaTerm, term_from_openapi
+from haulout_sandbox.apiserver.patch.merge_schema import SchemaTerm
 
 _KINDS = {(it.api_version, it.kind) for it in (*CORE_KINDS, *BUILTIN_KINDS)}
 _SERVED = _KINDS | {  # what can be posted to their subresources
@@ -23,6 +24,7 @@ _SERVED = _KINDS | {  # what can be posted to their subresources
     ("v1", "Binding"),
 }
 GROUPS = sorted({f"apis/{it}" if "/" in it else f"api/{it}" for it, _ in _KINDS})
+_SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean"}
 _PREFIX = "#/components/schemas/"
 _SPECIAL: dict[str, SchemaTerm] = {  # as kube-openapi's schemaconv has them, whatever their schema says
     "io.k8s.apimachinery.pkg.api.resource.Quantity": "scalar",
@@ -64,12 +66,85 @@ def _add_type(name: str, schemas: dict[str, Any], types: dict[str, SchemaTerm]) 
     if short in types:
         return f"#{short}"
     if schemas[name].get("type") not in ("object", "array"):
-        return term_from_openapi(schemas[name], str)
+        return _term_from_openapi(schemas[name], str)
     types[short] = {}  # so that a type may refer to itself
-    types[short] = term_from_openapi(
+    types[short] = _term_from_openapi(
         schemas[name], lambda target: _add_type(target.removeprefix(_PREFIX), schemas, types)
     )
     return f"#{short}"
+
+
+def _term_from_openapi(
+    schema: dict[str, Any], reference: Callable[[str], SchemaTerm], *, is_open: bool = False
+) -> SchemaTerm:
+    """Return an OpenAPI schema as a term; `reference` resolves a `$ref`."""
+    target = _ref(schema)
+    if target:
+        term = reference(target)
+        attributes = _use_attributes(schema)
+        return {"ref": term[1:]} | attributes if attributes and isinstance(term, str) else term
+    if schema.get("type") == "array":
+        return {"list": _term_from_openapi(schema.get("items", {}), reference, is_open=is_open)} | _list_attributes(
+            schema
+        )
+    if schema.get("type") == "object":
+        return _object(schema, reference, is_open=is_open)
+    scalar = _SCALARS.get(schema.get("type", ""), "deduced")
+    return "scalar" if scalar == "string" and schema.get("format", "byte") != "byte" else scalar
+
+
+def _object(schema: dict[str, Any], reference: Callable[[str], SchemaTerm], *, is_open: bool) -> SchemaTerm:
+    is_open = is_open or bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+    properties, additional = schema.get("properties", {}), schema.get("additionalProperties")
+    attributes = {key: value for key, value in _use_attributes(schema).items() if key == "atomic"}
+    term: dict[str, Any] = {}
+    if properties:
+        fields = {
+            name: _term_from_openapi(inner_schema, reference, is_open=is_open)
+            for name, inner_schema in properties.items()
+        }
+        term["fields"] = fields
+        term["defaults"] = {
+            name: inner_schema["default"] for name, inner_schema in properties.items() if "default" in inner_schema
+        }
+        always_defaulted = [
+            name
+            for name, inner_schema in properties.items()
+            if _ref(inner_schema) and inner_schema.get("default") == {}
+        ]
+        term["required"] = [name for name in schema.get("required", ()) if name not in always_defaulted]
+    if isinstance(additional, dict):
+        term["map"] = _term_from_openapi(additional, reference, is_open=is_open)
+    elif additional or (additional is None and (is_open or not properties)):
+        term["map"] = "deduced"
+    return {key: value for key, value in term.items() if value} | attributes
+
+
+def _ref(schema: dict[str, Any]) -> str:
+    (target,) = [part.get("$ref", "") for part in (schema.get("allOf") or [schema])][:1]
+    return str(target)
+
+
+def _use_attributes(schema: dict[str, Any]) -> dict[str, Any]:
+    attributes: dict[str, Any] = {}
+    if "x-kubernetes-map-type" in schema:
+        attributes["atomic"] = schema["x-kubernetes-map-type"] == "atomic"
+    if "x-kubernetes-patch-strategy" in schema:
+        attributes["strategy"] = schema["x-kubernetes-patch-strategy"]
+    return attributes
+
+
+def _list_attributes(schema: dict[str, Any]) -> dict[str, Any]:
+    strategy, merge_key = schema.get("x-kubernetes-patch-strategy"), schema.get("x-kubernetes-patch-merge-key")
+    attributes: dict[str, Any] = {"strategy": strategy, "merge_key": merge_key}
+    if "x-kubernetes-list-type" in schema:
+        attributes["type"], attributes["keys"] = (
+            schema["x-kubernetes-list-type"],
+            schema.get("x-kubernetes-list-map-keys"),
+        )
+    elif strategy and "merge" in strategy.split(","):
+        attributes["type"], attributes["keys"] = ("map", [merge_key]) if merge_key else ("set", None)
+    return {key: value for key, value in attributes.items() if value and value != "atomic"}
 
 
 def _short(name: str) -> str:

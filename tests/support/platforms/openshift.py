@@ -6,6 +6,7 @@ async with plan.running() as cluster, machine_api(cluster):
 """
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -18,15 +19,16 @@ from haulout.api.openshift import MACHINE_NAMESPACE
 from haulout.controllers.machines.replacement_claim import CLAIM_ANNOTATION
 from haulout.core.clock import RealClock
 from haulout.errors import NotFound
-from haulout_sandbox.nodes import Delays
+from haulout_sandbox.nodes import Delays, Kubelets
+from haulout_sandbox.nodes import Machine as Host
 from haulout_sandbox.openshift import (
     MachineApi,
     MachineApiDelays,
-    SimulatedInstances,
     a_control_plane_machine_set,
     a_machine_set,
     custom_resource_definitions,
 )
+from haulout_sandbox.openshift.objects import Machine
 from support.clusters.cluster_plan import ClusterPlan
 from support.clusters.live_cluster import LiveCluster, SandboxCluster
 from support.expectations.objects import condition_status
@@ -151,3 +153,33 @@ def _is_owned(found: RawObject, owner: str) -> bool:
 def _is_ready(cluster: LiveCluster, name: str) -> bool:
     node = node_of(cluster, name)
     return cluster.has("nodes", node) and condition_status(cluster.get("nodes", node), "Ready")[0] == "True"
+
+
+class SimulatedInstances:
+    """Instances without a cloud model; their names derive from the Machine."""
+
+    def __init__(self, kubelets: Kubelets) -> None:
+        self._kubelets = kubelets
+
+    def launch(self, machine: Machine) -> str:
+        return f"aws:///{machine.spec.zone}/i-0{_digest(machine.uid)[:16]}"
+
+    def boot(self, machine: Machine) -> None:
+        name = _node_name(machine)
+        if name not in self._kubelets.names:
+            provider_id = machine.spec.provider_id or ""
+            host = Host(name=name, zone=machine.spec.zone, provider_id=provider_id, labels=machine.role_labels)
+            self._kubelets.add(host)
+
+    async def terminate(self, machine: Machine) -> None:
+        for name in dict.fromkeys((machine.node, _node_name(machine))):
+            if name in self._kubelets.names:
+                await self._kubelets.remove(name)
+
+
+def _node_name(machine: Machine) -> str:
+    return f"ip-{_digest(machine.uid)[:8]}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -11,8 +11,6 @@ import msgspec
 from haulout_sandbox.apiserver.kinds.kind import JsonObject
 from haulout_sandbox.apiserver.status import quote, status_cause
 
-__all__ = ["OMITTED", "child_path", "quote", "to_json", "to_text"]
-
 OMITTED: Any = object()  # a bad value that the message does not show
 
 
@@ -47,17 +45,6 @@ def too_long(path: str, limit: int) -> JsonObject:
 
 def not_found(path: str, value: Any) -> JsonObject:
     return _field_cause("FieldValueNotFound", path, _with_value("Not found", value), "")
-
-
-def to_text(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return value if isinstance(value, str) else to_json(value)
-
-
-def to_json(value: Any) -> str:
-    """Return `value` as JSON with sorted keys."""
-    return msgspec.json.encode(value, order="sorted").decode()
 
 
 def _field_cause(reason: str, path: str, message: str, detail: str) -> JsonObject:

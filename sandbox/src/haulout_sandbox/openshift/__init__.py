@@ -3,7 +3,6 @@
     for definition in custom_resource_definitions():
         cluster.api.put(definition)
     async with cluster.running():
-        instances = SimulatedInstances(cluster.kubelets)
         cluster.start_program(MachineApi(cluster.client("machine-api"), instances, random=Random(1)).run(), name=…)
 
 Machines become instances and then nodes after some minutes. A deleted Machine is drained, its instance terminated and
@@ -12,7 +11,7 @@ through `haulout.kube`, and machines only through an `InstanceProvider`, so it r
 well.
 """
 
-from haulout_sandbox.openshift.instance_provider import InstanceProvider, SimulatedInstances
+from haulout_sandbox.openshift.instance_provider import InstanceProvider
 from haulout_sandbox.openshift.manager import MachineApi, MachineApiDelays
 from haulout_sandbox.openshift.objects import (
     CONTROL_PLANE_MACHINE_SETS,
@@ -35,7 +34,6 @@ __all__ = [
     "MachineApi",
     "MachineApiDelays",
     "MachineTemplateOptions",
-    "SimulatedInstances",
     "a_control_plane_machine_set",
     "a_machine_set",
     "an_infrastructure",

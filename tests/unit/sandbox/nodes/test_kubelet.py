@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from haulout.api.objects import RawObject, Taint
-from haulout.api.resources import NODES, PODS
+from haulout.api.resources import NODES
 from haulout.core.clock import Clock
 from haulout.kube.recorder import EventRecorder
 from haulout_sandbox.nodes import DelayDistribution, Delays, Machine
@@ -413,28 +413,6 @@ def test_the_back_off_doubles_up_to_five_minutes_and_forgives() -> None:
     assert [crash_loop_backoff(n, ran=short).total_seconds() for n in range(8)] == [0, 10, 20, 40, 80, 160, 300, 300]
     assert crash_loop_backoff(100, ran=short) == timedelta(minutes=5)
     assert crash_loop_backoff(100, ran=long) == timedelta()
-
-
-# Static pods
-
-
-async def test_a_static_pod_is_mirrored_and_comes_back_when_it_is_deleted(clock: Clock) -> None:
-    async with a_node_cluster(clock) as world:
-        view = world.start(world.view())
-        kubelets = world.kubelets(view)
-        kubelets.add(Machine(name="n1"), static_pods=[STATIC])
-        world.start(kubelets)
-        await world.pass_time(3 * SECOND)
-        (pod,) = world.api.objects("pods")
-        assert (pod["metadata"]["namespace"], pod["metadata"]["name"]) == ("kube-system", "proxy-n1")
-        assert pod["metadata"]["annotations"]["kubernetes.io/config.mirror"]
-        assert pod["metadata"]["ownerReferences"][0]["kind"] == "Node"
-        assert pod["status"]["phase"] == "Running"
-        await world.client("user").delete(PODS, "proxy-n1", namespace="kube-system")
-        await world.pass_time(3 * SECOND)
-        (recreated,) = world.api.objects("pods")
-        assert recreated["metadata"]["uid"] != pod["metadata"]["uid"]
-        assert recreated["status"]["phase"] == "Running"
 
 
 # Trouble with machines

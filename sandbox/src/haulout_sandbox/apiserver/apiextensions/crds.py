@@ -13,7 +13,6 @@ the server changes `apiVersion` and prunes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
@@ -21,7 +20,6 @@ import msgspec
 from haulout_sandbox.apiserver import field_errors, status
 from haulout_sandbox.apiserver.apiextensions.schema import Schema
 from haulout_sandbox.apiserver.kinds.kind import CustomResource, JsonObject, Kind, ScalePaths, without_nulls
-from haulout_sandbox.apiserver.patch.merge_schema import MergeSchema, from_openapi_schema
 from haulout_sandbox.apiserver.tables.printers import PrinterColumn
 
 CLEANUP_FINALIZER = (
@@ -40,11 +38,6 @@ class ServedVersion:
     schema: Schema
     is_storage: bool  # objects are stored in this version
     columns: tuple[PrinterColumn, ...]  # columns of tables, read with `jsonpath.find`
-
-    @cached_property
-    def merge_schema(self) -> MergeSchema:
-        """Return how patches merge lists of this version."""
-        return from_openapi_schema(self.schema.raw)
 
 
 class _Names(msgspec.Struct, frozen=True, rename="camel"):

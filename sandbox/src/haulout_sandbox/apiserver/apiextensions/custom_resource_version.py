@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from haulout_sandbox.apiserver import status, validation
 from haulout_sandbox.apiserver.apiextensions.crds import ServedVersion
 from haulout_sandbox.apiserver.kinds.kind import JsonObject, Kind
-from haulout_sandbox.apiserver.patch.merge_schema import MergeSchema, merge_schema_of
+from haulout_sandbox.apiserver.patch.merge_schema import MergeSchema, custom_resource_schema, merge_schema_of
 from haulout_sandbox.apiserver.serializer.decoder import (
     DecodeError,
     decode_metadata,
@@ -113,5 +113,4 @@ def custom_version_of(kind: Kind) -> CustomResourceVersion | None:
 
 def merge_schema_for(kind: Kind) -> MergeSchema | None:
     """Return how patches merge lists of `kind`; None if unknown."""
-    version = custom_version_of(kind)
-    return merge_schema_of(kind.api_version, kind.kind) if version is None else version.current.merge_schema
+    return custom_resource_schema() if kind.is_custom else merge_schema_of(kind.api_version, kind.kind)

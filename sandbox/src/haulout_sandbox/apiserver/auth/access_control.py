@@ -12,12 +12,10 @@ which say both whom (`impersonate:user-info` on users, uids, groups and userextr
 for what (`impersonate-on:user-info:list` on what the request itself is about). Either is enough.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from urllib.parse import unquote
-
-import msgspec
 
 from haulout.kube.transport import Request
 from haulout_sandbox.apiserver.auth.rbac import (
@@ -123,10 +121,10 @@ class AccessControl:
         if self._policy is None:
             roles, cluster_roles, bindings, cluster_bindings = (self._objects(kind) for kind in _RBAC_KINDS)
             self._policy = Policy(
-                roles=_well_formed(roles, _Role),
-                cluster_roles=_well_formed(cluster_roles, _Role),
-                role_bindings=_well_formed(bindings, _Binding),
-                cluster_role_bindings=_well_formed(cluster_bindings, _Binding),
+                roles=roles,
+                cluster_roles=cluster_roles,
+                role_bindings=bindings,
+                cluster_role_bindings=cluster_bindings,
             )
         return self._policy
 
@@ -208,42 +206,6 @@ def _impersonation_checks(requested: User, attributes: Attributes, mode: str) ->
     for key, values in requested.extra.items():
         for value in values:
             yield replace(base, resource="userextras", subresource=key, name=value)
-
-
-# Validation of roles and bindings
-
-
-class _Rule(msgspec.Struct, rename="camel"):
-    verbs: list[str] | None = None
-    api_groups: list[str] | None = None
-    resources: list[str] | None = None
-    resource_names: list[str] | None = None
-    non_resource_urls: list[str] | None = msgspec.field(name="nonResourceURLs", default=None)
-
-
-class _Role(msgspec.Struct):
-    rules: list[_Rule] | None = None
-
-
-class _Reference(msgspec.Struct):
-    kind: str
-    name: str
-    namespace: str = ""
-
-
-class _Binding(msgspec.Struct, rename="camel"):
-    role_ref: _Reference
-    subjects: list[_Reference] | None = None
-
-
-def _well_formed(objects: Iterable[JsonObject], struct: type[msgspec.Struct]) -> Iterator[JsonObject]:
-    """Yield the valid ones: tests can store anything, and one malformed role must not lock everybody out."""
-    for obj in objects:
-        try:
-            msgspec.convert(obj, struct)
-        except msgspec.ValidationError:
-            continue
-        yield obj
 
 
 def _unauthorized() -> StatusError:

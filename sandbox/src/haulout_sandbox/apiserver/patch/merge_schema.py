@@ -1,8 +1,7 @@
 """Merge schemas: which lists merge and by which key, which values are atomic, which objects are maps.
 
 Those of built-in types are in `shapes.json`, extracted from the OpenAPI of the real server by
-`tests/controlplane/merge_schemas.py`; those of custom resources come from the schema in their definition. Both are
-written in the same terms:
+`tests/controlplane/merge_schemas.py`, in these terms:
 
     "string" "number" "boolean" "scalar"    one value; "scalar" is any of them (quantities, times, ports)
     "any"                                   any value, atomic
@@ -16,7 +15,7 @@ cycles.
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
@@ -25,16 +24,6 @@ import msgspec
 from haulout_sandbox.apiserver.kinds.kind import JsonObject
 
 SchemaTerm = str | dict[str, Any]
-_PYTHON_TYPES: Mapping[str, Any] = {
-    "object": dict,
-    "list": list,
-    "string": str,
-    "number": int | float,
-    "boolean": bool,
-    "scalar": str | int | float,
-}
-_SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean"}
-_META = "#meta.v1.ObjectMeta"
 
 
 class MergeSchema:
@@ -99,110 +88,6 @@ def merge_schema_of(api_version: str, kind: str) -> MergeSchema | None:
     return _builtin_schema(name) if name else None
 
 
-def first_type_mismatch(value: Any, schema: MergeSchema, path: str = "") -> str:
-    """Return the path of the first value of the wrong type, or nothing; unknown fields may hold anything."""
-    children: Iterable[tuple[str, Any, MergeSchema | None]] = ()
-    if isinstance(value, dict) and schema.kind == "object":
-        children = ((f"{path}.{name}", item, schema.field(name)) for name, item in value.items())
-    elif isinstance(value, list) and schema.kind == "list":
-        children = ((f"{path}[{index}]", item, schema.items) for index, item in enumerate(value))
-    elif value is not None and not isinstance(value, _PYTHON_TYPES.get(schema.kind, object)):
-        return path
-    return next(
-        (
-            mismatch
-            for item_path, item, child in children
-            if child and (mismatch := first_type_mismatch(item, child, item_path))
-        ),
-        "",
-    )
-
-
-def from_openapi_schema(schema: JsonObject) -> MergeSchema:
-    """Return the merge schema of a custom resource, given the structural schema of its version."""
-    term = term_from_openapi(schema, str)
-    if not isinstance(term, dict) or "list" in term:
-        return DEDUCED
-    return MergeSchema(term | {"fields": term.get("fields", {}) | _type_and_metadata()}, builtin_types().types)
-
-
-def term_from_openapi(
-    schema: JsonObject, reference: Callable[[str], SchemaTerm], *, is_open: bool = False
-) -> SchemaTerm:
-    """Return an OpenAPI schema as a term; `reference` resolves a `$ref`."""
-    target = _ref(schema)
-    if target:
-        term = reference(target)
-        attributes = _use_attributes(schema)
-        return {"ref": term[1:]} | attributes if attributes and isinstance(term, str) else term
-    if schema.get("type") == "array":
-        return {"list": term_from_openapi(schema.get("items", {}), reference, is_open=is_open)} | _list_attributes(
-            schema
-        )
-    if schema.get("type") == "object":
-        return _object(schema, reference, is_open=is_open)
-    scalar = _SCALARS.get(schema.get("type", ""), "deduced")
-    return "scalar" if scalar == "string" and schema.get("format", "byte") != "byte" else scalar
-
-
-def _object(schema: JsonObject, reference: Callable[[str], SchemaTerm], *, is_open: bool) -> SchemaTerm:
-    is_open = is_open or bool(schema.get("x-kubernetes-preserve-unknown-fields"))
-    properties, additional = schema.get("properties", {}), schema.get("additionalProperties")
-    attributes = {key: value for key, value in _use_attributes(schema).items() if key == "atomic"}
-    term: JsonObject = {}
-    if properties or schema.get("x-kubernetes-embedded-resource"):
-        fields = {
-            name: term_from_openapi(inner_schema, reference, is_open=is_open)
-            for name, inner_schema in properties.items()
-        }
-        term["fields"] = fields | (_type_and_metadata() if schema.get("x-kubernetes-embedded-resource") else {})
-        term["defaults"] = {
-            name: inner_schema["default"] for name, inner_schema in properties.items() if "default" in inner_schema
-        }
-        always_defaulted = [
-            name
-            for name, inner_schema in properties.items()
-            if _ref(inner_schema) and inner_schema.get("default") == {}
-        ]
-        term["required"] = [name for name in schema.get("required", ()) if name not in always_defaulted]
-    if isinstance(additional, dict):
-        term["map"] = term_from_openapi(additional, reference, is_open=is_open)
-    elif additional or (additional is None and (is_open or not properties)):
-        term["map"] = "deduced"
-    return {key: value for key, value in term.items() if value} | attributes
-
-
-def _ref(schema: JsonObject) -> str:
-    (target,) = [part.get("$ref", "") for part in (schema.get("allOf") or [schema])][:1]
-    return str(target)
-
-
-def _use_attributes(schema: JsonObject) -> JsonObject:
-    attributes: JsonObject = {}
-    if "x-kubernetes-map-type" in schema:
-        attributes["atomic"] = schema["x-kubernetes-map-type"] == "atomic"
-    if "x-kubernetes-patch-strategy" in schema:
-        attributes["strategy"] = schema["x-kubernetes-patch-strategy"]
-    return attributes
-
-
-def _list_attributes(schema: JsonObject) -> JsonObject:
-    strategy, merge_key = schema.get("x-kubernetes-patch-strategy"), schema.get("x-kubernetes-patch-merge-key")
-    attributes: JsonObject = {"strategy": strategy, "merge_key": merge_key}
-    if "x-kubernetes-list-type" in schema:
-        attributes["type"], attributes["keys"] = (
-            schema["x-kubernetes-list-type"],
-            schema.get("x-kubernetes-list-map-keys"),
-        )
-    elif strategy and "merge" in strategy.split(","):
-        attributes["type"], attributes["keys"] = ("map", [merge_key]) if merge_key else ("set", None)
-    return {key: value for key, value in attributes.items() if value and value != "atomic"}
-
-
-def _type_and_metadata() -> dict[str, SchemaTerm]:
-    return {"apiVersion": "string", "kind": "string", "metadata": _META}
-
-
 class BuiltinTypes(msgspec.Struct):
     """Built-in kinds by API version and kind, and the types that they use."""
 
@@ -218,3 +103,10 @@ def builtin_types() -> BuiltinTypes:
 @functools.cache
 def _builtin_schema(name: str) -> MergeSchema:
     return MergeSchema(f"#{name}", builtin_types().types)
+
+
+@functools.cache
+def custom_resource_schema() -> MergeSchema:
+    """Return the merge schema of all custom resources: metadata is typed, and lists elsewhere are atomic."""
+    fields = {"apiVersion": "string", "kind": "string", "metadata": "#meta.v1.ObjectMeta"}
+    return MergeSchema({"fields": fields, "map": "deduced"}, builtin_types().types)

@@ -11,12 +11,11 @@ removes the machine. Only this much is kept in memory. Everything else is in the
 continues. A node that a client deletes is not registered again until `revive`.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from haulout.api.objects import RawObject, object_key
 from haulout.api.resources import LEASES, NODES, PODS
 from haulout.core.backoff import Backoff
 from haulout.core.timestamps import micro_time
@@ -45,7 +44,7 @@ _NODES, _LEASES = (
 )  # the responses to heartbeats are not read
 HEARTBEAT_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
-Key = tuple[str, str]  # what (node, lease, pod, mirror), and the key of that object
+Key = tuple[str, str]  # what (node, lease, pod), and the key of that object
 
 
 @dataclass(slots=True)
@@ -61,7 +60,7 @@ class _Kubelet:
     problem: str = ""
     problem_ends_at: datetime | None = None
     may_register: bool = True  # False after a client deleted the node
-    is_started: bool = False  # renews its lease and mirrors its static pods
+    is_started: bool = False  # renews its lease
     status_posted_at: datetime | None = None  # when it last posted its conditions
     pod_ips: dict[str, str] = field(default_factory=dict)  # of its pods, by uid
     _host: HostStatus | None = None
@@ -77,14 +76,6 @@ class _Kubelet:
         """Clear what a kubelet loses at a restart."""
         self.is_up, self.restarts_at, self.status_posted_at = True, None, None
         self.may_register, self.is_started = True, False
-
-
-@dataclass(frozen=True, slots=True)
-class _StaticPod:
-    """A static pod, which only its kubelet controls."""
-
-    node: str
-    manifest: RawObject
 
 
 class Kubelets:
@@ -117,7 +108,6 @@ class Kubelets:
         self._kubelets: dict[str, _Kubelet] = {}
         self._last_number = 0
         self._own_writes = OwnWrites()
-        self._static_pods: dict[str, _StaticPod] = {}  # by the key of the mirror pod
         self._queue: WorkQueue[Key] = WorkQueue(
             self._reconcile, clock=client.clock, random=client.random, workers=workers, backoff=_BACKOFF, name="kubelet"
         )
@@ -125,7 +115,6 @@ class Kubelets:
             "node": self._reconcile_node,
             "lease": self._renew_lease,
             "pod": self._reconcile_pod,
-            "mirror": self._create_mirror_pod,
         }
 
     async def run(self) -> None:
@@ -145,16 +134,11 @@ class Kubelets:
 
     # Events of machines
 
-    def add(self, machine: Machine, *, static_pods: Iterable[RawObject] = ()) -> None:
-        """Add a machine, with static pods from these manifests."""
+    def add(self, machine: Machine) -> None:
         if machine.name in self._kubelets:
             raise ValueError(f"there is already a machine {machine.name}: remove it first, or choose another name")
         self._last_number += 1
         self._kubelets[machine.name] = _Kubelet(machine, MachineAddresses(self._last_number))
-        for manifest in static_pods:
-            metadata = manifest["metadata"]
-            key = object_key(f"{metadata['name']}-{machine.name}", metadata.get("namespace", "kube-system"))
-            self._static_pods[key] = _StaticPod(machine.name, manifest)
         self._queue.add(("node", machine.name))
 
     @property
@@ -195,9 +179,6 @@ class Kubelets:
         """Remove a machine for good, but leave its node and lease."""
         self._kubelet(name)
         del self._kubelets[name]
-        self._static_pods = {
-            key: static_pod for key, static_pod in self._static_pods.items() if static_pod.node != name
-        }
         for kind in ("node", "lease"):
             self._queue.forget((kind, name))
 
@@ -231,8 +212,6 @@ class Kubelets:
             self._own_writes.forget(old.key)
             kubelet.pod_ips.pop(old.uid, None)
             self._queue.forget(("pod", old.key))
-            if old.key in self._static_pods:
-                self._queue.add(("mirror", old.key))
 
     async def _reconcile(self, key: Key) -> datetime | None:
         kind, name = key
@@ -318,9 +297,6 @@ class Kubelets:
             with suppress(ValueError):
                 kubelet.booted_at = parse_time(text)
         self._queue.add(("lease", node.key))
-        for key, static_pod in self._static_pods.items():
-            if static_pod.node == node.key:
-                self._queue.add(("mirror", key))
 
     async def _renew_lease(self, name: str) -> datetime | None:
         """Renew the lease of a node while the node exists."""
@@ -391,7 +367,7 @@ class Kubelets:
 
     def _decide(self, kubelet: _Kubelet, pod: PodView) -> PodDecision:
         if pod.is_mirror and pod.deleted_at is not None:
-            return PodDecision(delete=True)  # the containers continue, and the pod is mirrored again
+            return PodDecision(delete=True)  # the containers of a static pod continue
         needs_ip = not pod.ip and not pod.host_network and not pod.is_finished and pod.deleted_at is None
         ip = self._ip_for(kubelet, pod) if needs_ip else pod.ip
         return decide(pod, host=kubelet.host, ip=ip, delays=self._delays, now=self._clock.now())
@@ -406,17 +382,6 @@ class Kubelets:
         # NotFound: already deleted. Conflict: another pod has this name now.
         with suppress(NotFound, Conflict):
             await self._client.delete(PODS, pod.name, namespace=pod.namespace, uid=pod.uid, grace=timedelta())
-
-    async def _create_mirror_pod(self, key: str) -> datetime | None:
-        """Create the mirror pod of a static pod if it is missing."""
-        static_pod = self._static_pods.get(key)
-        node = self._informers.nodes.get(static_pod.node) if static_pod else None
-        if static_pod is None or node is None or not self._kubelets[node.key].is_up or self._informers.pods.get(key):
-            return None
-        body = node_status.mirror_pod(static_pod.manifest, node=node)
-        with suppress(AlreadyExists):
-            await self._client.create(PODS, body, namespace=body["metadata"]["namespace"])
-        return None
 
     # Events
 

@@ -207,31 +207,6 @@ def _boot_annotation_patch(node: NodeView, booted_at: datetime) -> tuple[Operati
     return (*create_annotations, add(pointer("metadata", "annotations", BOOTED_AT_ANNOTATION), format_time(booted_at)))
 
 
-def mirror_pod(manifest: RawObject, *, node: NodeView) -> RawObject:
-    """Return the mirror pod of a static pod."""
-    metadata = manifest.get("metadata", {})
-    digest = _hex_id(f"static {node.key} {metadata.get('name')}")
-    annotations = {
-        "kubernetes.io/config.hash": digest,
-        "kubernetes.io/config.mirror": digest,
-        "kubernetes.io/config.source": "file",
-    }
-    owner = {"apiVersion": "v1", "kind": "Node", "name": node.key, "uid": node.uid, "controller": True}
-    spec = {"tolerations": [{"operator": "Exists", "effect": "NoExecute"}], **manifest["spec"], "nodeName": node.key}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            **metadata,
-            "name": f"{metadata['name']}-{node.key}",
-            "namespace": metadata.get("namespace", "kube-system"),
-            "annotations": {**metadata.get("annotations", {}), **annotations},
-            "ownerReferences": [owner],
-        },
-        "spec": spec,
-    }
-
-
 def _hex_id(text: str) -> str:
     return UUID(_uuid(text)).hex
 

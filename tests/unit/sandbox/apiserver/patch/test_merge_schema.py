@@ -1,6 +1,4 @@
-from typing import Any
-
-from haulout_sandbox.apiserver.patch.merge_schema import MergeSchema, from_openapi_schema, merge_schema_of
+from haulout_sandbox.apiserver.patch.merge_schema import MergeSchema, custom_resource_schema, merge_schema_of
 
 
 def nested(schema: MergeSchema | None, *names: str) -> MergeSchema:
@@ -63,47 +61,8 @@ def test_types_that_contain_themselves_can_be_followed_as_deep_as_one_likes() ->
     assert nested(schema, "properties", "a", "properties", "b", "properties", "c").name == schema.name
 
 
-def test_a_custom_resource_has_metadata_whatever_its_schema_says() -> None:
-    shape = from_openapi_schema({"type": "object"})
-
+def test_a_custom_resource_has_typed_metadata_and_atomic_lists() -> None:
+    shape = custom_resource_schema()
     assert nested(shape, "metadata", "ownerReferences").map_keys == ("uid",)
     assert nested(shape, "kind").kind == "string"
-
-
-def test_a_schema_tells_of_lists_maps_and_unknown_fields() -> None:
-    strings: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
-    keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a"]}
-    item = {"type": "object", "properties": {"a": {"type": "integer", "default": 5}}}
-    fields: dict[str, Any] = {
-        "plain": strings,
-        "set": strings | {"x-kubernetes-list-type": "set"},
-        "rows": {"type": "array", "items": item} | keyed,
-        "piece": item | {"x-kubernetes-map-type": "atomic"},
-        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"inner": item}},
-        "time": {"type": "string", "format": "date-time"},
-        "port": {"x-kubernetes-int-or-string": True},
-    }
-    spec = nested(
-        from_openapi_schema({"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}),
-        "spec",
-    )
-
-    assert nested(spec, "plain").is_atomic
-    assert nested(spec, "set").list_type == "set"
-    rows = nested(spec, "rows")
-    assert rows.map_keys == ("a",)
-    assert rows.items
-    assert rows.items.default("a") == 5
-    assert nested(spec, "piece").is_atomic
-    assert nested(spec, "free", "unheardOf").kind == "deduced"
-    assert nested(spec, "free", "inner", "unheardOf").kind == "deduced", "what is open is open all the way down"
-    assert nested(spec, "time").kind == "scalar"
-    assert nested(spec, "port").kind == "deduced"
-    assert spec.field("unheardOf") is None
-
-
-def test_a_resource_embedded_in_another_has_metadata() -> None:
-    template = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
-    shape = from_openapi_schema({"type": "object", "properties": {"template": template}})
-
-    assert nested(shape, "template", "metadata", "finalizers").list_type == "set"
+    assert nested(shape, "spec", "rows").kind == "deduced"

@@ -144,13 +144,8 @@ async def test_what_is_wrong_is_said_before_that_the_name_is_taken(api: InProces
             "cloud://2",
             "spec.providerID",
         ),
-        (invalid_objects.POD, "spec.containers.1", {"name": "b", "image": "b"}, "spec.containers"),
-        (invalid_objects.POD, "spec.containers.0.command", ["b"], "spec.containers[0]"),
         (invalid_objects.POD, "spec.hostNetwork", True, "spec"),
         (invalid_objects.POD, "spec.nodeName", "n1", "spec"),
-        (invalid_objects.POD, "spec.schedulingGates", [{"name": "new"}], "spec.schedulingGates[0]"),
-        # The usual ones come back by themselves where nothing tolerates all.
-        (invalid_objects.POD, "spec.tolerations", [{"operator": "Exists"}], "spec.tolerations"),
     ],
 )
 async def test_what_may_not_change_is_named(
