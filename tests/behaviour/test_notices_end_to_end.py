@@ -15,7 +15,7 @@ from haulout.kube import rbac
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.providers.aws import credentials as aws
-from haulout_sandbox.openshift import INFRASTRUCTURES, an_infrastructure
+from haulout_sandbox.openshift.objects import INFRASTRUCTURES, an_infrastructure
 from support.clusters.cluster_plan import SERVICE_ACCOUNT, PlanFactory
 from support.clusters.live_cluster import LiveCluster
 from support.clusters.process import Program

@@ -37,9 +37,10 @@ from haulout.kube.transports import config
 from haulout.kube.transports.h11_http import minimal_transport
 from haulout.providers.aws.instance_events import LIFECYCLE_GROUP, LIFECYCLE_HOOK, SHOWN_BY_IMDS, EventType
 from haulout.providers.http_fetch import http_fetch
-from haulout_sandbox.clouds.aws import AwsCloud, imds_server
+from haulout_sandbox.clouds.aws import AwsCloud
 from haulout_sandbox.clouds.azure import AzureCloud, server
 from haulout_sandbox.clouds.http_server import serve_app
+from haulout_sandbox.clouds.server import AWS_METADATA_PREFIX, add_aws_metadata_route
 from support.expectations.eventually import eventually
 
 pytestmark = pytest.mark.real_time
@@ -371,7 +372,7 @@ async def test_a_whole_agent_is_small_and_tells_what_ec2_tells(site: ControlPlan
     await asyncio.to_thread(site.kubectl, "apply", "-f", "-", input=json.dumps(by_operator))
     file = await asyncio.to_thread(kubeconfig, site, tmp_path, "n1")
     app = web.Application()
-    imds_server.add_routes(app, cloud)
+    add_aws_metadata_route(app, cloud)
 
     async with serve_app(app, socket.create_server(("127.0.0.1", 0))) as port, a_client(site, tmp_path, "n1") as client:
 
@@ -380,7 +381,7 @@ async def test_a_whole_agent_is_small_and_tells_what_ec2_tells(site: ControlPlan
             ours = [notice for notice in listed if notice.spec.provider_id == instance]
             return {notice.name: (notice.spec.stage, SHOWN_BY_IMDS in notice.metadata.annotations) for notice in ours}
 
-        place = f"http://127.0.0.1:{port}{imds_server.PREFIX}/{instance}"
+        place = f"http://127.0.0.1:{port}{AWS_METADATA_PREFIX}/{instance}"
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "haulout", "agent", "--kubeconfig", str(file), "--log-format=text"),
             env={**os.environ, "NODE_NAME": "n1", "HAULOUT_AWS_METADATA": place},

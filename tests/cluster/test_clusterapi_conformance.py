@@ -8,10 +8,11 @@ import pytest_asyncio
 from controlplane import ControlPlane
 from haulout.api.clusterapi import GROUP, VERSIONS, ClusterKey
 from haulout.core.clock import RealClock
-from haulout_sandbox import clusterapi, metal3
 from haulout_sandbox.apiserver import ApiServer, JsonObject
-from haulout_sandbox.clusterapi import a_cluster, a_machine_deployment
-from haulout_sandbox.metal3 import a_host
+from haulout_sandbox.clusterapi.objects import a_cluster, a_machine_deployment
+from haulout_sandbox.clusterapi.objects import custom_resource_definitions as cluster_api_definitions
+from haulout_sandbox.metal3.objects import a_host
+from haulout_sandbox.metal3.objects import custom_resource_definitions as metal3_definitions
 from support.apiserver.replay import (
     APPLY,
     MERGE_PATCH,
@@ -29,7 +30,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 KEY = ClusterKey("default", "prod")
 NEW, OLD = (f"/apis/{GROUP}/{version}/namespaces/default" for version in VERSIONS)
 HOSTS = "/apis/metal3.io/v1alpha1/namespaces/default/baremetalhosts"
-ALL = (*clusterapi.custom_resource_definitions(), *metal3.custom_resource_definitions())
+ALL = (*cluster_api_definitions(), *metal3_definitions())
 
 
 def a_machine(name: str, version: str = VERSIONS[0], **spec: object) -> JsonObject:

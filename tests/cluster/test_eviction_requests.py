@@ -27,7 +27,7 @@ from haulout.kube.client import Client
 from haulout.kube.discovery import serves
 from haulout.kube.transports import config
 from haulout.kube.transports.http import HttpTransport
-from haulout_sandbox.controllers import ControllerManager
+from haulout_sandbox.controllers.base import ControllerManager
 from haulout_sandbox.controllers.garbagecollector.deletable_resources import CUSTOM_RESOURCE_DEFINITIONS
 from haulout_sandbox.nodes import Delays, Kubelets, Machine, NodeInformers
 from support.evictionrequest import EVICTION_REQUEST_CONTROLLERS, EvictionRequestController

@@ -16,7 +16,7 @@ from controlplane import ControlPlane
 from haulout.api.machinemaintenance import MACHINE_MAINTENANCES, NAMESPACE
 from haulout.api.objects import RawObject
 from haulout.core.clock import Clock
-from haulout_sandbox.openshift import custom_resource_definitions
+from haulout_sandbox.openshift.objects import custom_resource_definitions
 from support.clusters.cluster_plan import ClusterPlan, a_cluster
 from support.clusters.live_cluster import LiveCluster
 from support.docs.page_commands import Shell, page_commands

@@ -23,7 +23,9 @@ from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.transports import config
 from haulout.kube.transports.http import HttpTransport
-from haulout_sandbox.controllers import ALL_CONTROLLERS, ControllerManager, InformerFactory
+from haulout_sandbox.controllers import ALL_CONTROLLERS
+from haulout_sandbox.controllers.base import ControllerManager
+from haulout_sandbox.controllers.informers import InformerFactory
 from haulout_sandbox.controllers.objects import (
     DAEMON_SETS,
     DEPLOYMENTS,

@@ -22,7 +22,8 @@ from haulout.kube.client import Client
 from haulout.kube.recorder import EventRecorder
 from haulout_sandbox.apiserver import ApiServer, InProcessTransport, User
 from haulout_sandbox.apiserver.transport.in_process import DEFAULT_LATENCY
-from haulout_sandbox.controllers import ALL_CONTROLLERS, Controller, ControllerManager
+from haulout_sandbox.controllers import ALL_CONTROLLERS
+from haulout_sandbox.controllers.base import Controller, ControllerManager
 from haulout_sandbox.nodes import Delays, Kubelets, NodeInformers, NodeLifecycleController, Scheduler
 from haulout_sandbox.nodes.kubelet.kubelet import HEARTBEAT_EPOCH
 

@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import parse_qsl
 
@@ -26,12 +27,49 @@ from haulout_sandbox.apiserver.auth.access_control import admin_user
 from haulout_sandbox.apiserver.request_paths import is_watch
 from haulout_sandbox.apiserver.serializer.request_body import MAX_BODY_BYTES
 from haulout_sandbox.apiserver.status import StatusError, json_response
-from haulout_sandbox.http_timeouts import HttpTimeouts
 
 _MAX_HEADER_BYTES = 1 << 20  # of a request, as Go's DefaultMaxHeaderBytes
 _MAX_HEADERS = 10_000
 _MAX_DRAINED_BYTES = 256 << 10  # how much of an unread body Go discards before it closes the connection
+_IDLE = 3630.0
+_HANDSHAKE = 60.0
+_SHUTDOWN = 1.0
+_DEFAULT_WATCH_SECONDS = 3600.0  # for watches without `timeoutSeconds`; the real server's default is random, up to this
 _FORWARDED_HEADERS = ("impersonate-", "user-agent")  # the headers that the API server reads
+
+
+@dataclass(frozen=True, slots=True)
+class HttpTimeouts:
+    """HTTP timeouts of a sandbox that listens on the network, in seconds of the event loop.
+
+    Clients measure time on the machine's clock, while the event loop may run faster (`event_loops.paced_loop`): `speed`
+    seconds pass on the loop for each second of the machine.
+    """
+
+    speed: float = 1.0
+
+    @property
+    def idle(self) -> float:
+        """Return how long an idle keep-alive connection stays open."""
+        return _IDLE * self.speed
+
+    @property
+    def handshake(self) -> float:
+        """Return how long a TLS handshake, or a TLS shutdown, may take."""
+        return _HANDSHAKE * self.speed
+
+    @property
+    def shutdown(self) -> float:
+        """Return how long connections have to close by themselves at shutdown."""
+        return _SHUTDOWN * self.speed
+
+    def scale_watch_timeout(self, query: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        """Return the query with `timeoutSeconds` converted from the client's clock to the event loop's."""
+        timeout = dict(query).get("timeoutSeconds") or "0"
+        if self.speed == 1 or not timeout.isdecimal():
+            return query
+        seconds = round((int(timeout) or _DEFAULT_WATCH_SECONDS) * self.speed)
+        return (*(pair for pair in query if pair[0] != "timeoutSeconds"), ("timeoutSeconds", str(seconds)))
 
 
 class HttpsServer:

@@ -32,7 +32,6 @@ from haulout_sandbox.cluster import ADMIN, Cluster
 from haulout_sandbox.event_loops.paced_loop import PacedLoop
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
 from haulout_sandbox.https_server import HttpsServer, listen
-from haulout_sandbox.overview import overview
 from haulout_sandbox.scenarios.loader import LoadedScenario
 from haulout_sandbox.scenarios.scenario_cluster import ScenarioCluster
 from haulout_sandbox.scenarios.timeline import OnScenarioEvent, Timeline
@@ -102,8 +101,6 @@ class SandboxPlan:
 
 @dataclass(frozen=True, slots=True)
 class RunningSandbox:
-    """A sandbox that has started."""
-
     scenario_cluster: ScenarioCluster
     plan: SandboxPlan
     server: str
@@ -131,7 +128,7 @@ class RunningSandbox:
     ) -> str:
         """Return the startup text; `url` and `operators` are the URLs of dashboards."""
         return startup_text.startup_text(
-            overview(self.cluster.api),
+            startup_text.overview(self.cluster.api),
             self,
             self.plan,
             seconds=seconds,

@@ -43,15 +43,3 @@ LEASE = samples.sample(
     "coordination.k8s.io/v1", "Lease", "l", spec={"holderIdentity": "me", "leaseDurationSeconds": 15}
 )
 CONFIG_MAP = samples.sample("v1", "ConfigMap", "m", data={"a": "1"})
-NEW_EVENT = samples.sample(
-    "events.k8s.io/v1",
-    "Event",
-    "e",
-    eventTime="2026-01-01T00:00:00.000000Z",
-    regarding={"kind": "Pod", "name": "n", "namespace": "x"},
-    reason="Tested",
-    action="Testing",
-    type="Normal",
-    reportingController="example.com/tester",
-    reportingInstance="tester-1",
-)

@@ -13,9 +13,11 @@ from haulout.errors import Conflict, NotFound
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout_sandbox.apiserver import ApiServer
-from haulout_sandbox.controllers import ALL_CONTROLLERS, Controller, ControllerManager, InformerFactory
+from haulout_sandbox.controllers import ALL_CONTROLLERS
+from haulout_sandbox.controllers.base import Controller, ControllerManager
 from haulout_sandbox.controllers.conditions import format_time
 from haulout_sandbox.controllers.daemonset.node_eligibility import target_node
+from haulout_sandbox.controllers.informers import InformerFactory
 from haulout_sandbox.controllers.objects import PODS, Pod
 from support.builders.objects import SHOP
 from support.expectations.objects import object_snapshots

@@ -31,7 +31,7 @@ from haulout_sandbox.apiserver.selectors import selection
 from haulout_sandbox.cluster import Cluster
 from haulout_sandbox.event_loops.virtual_time import VirtualClock
 from haulout_sandbox.nodes import Kubelets
-from haulout_sandbox.openshift import CONTROL_PLANE_MACHINE_SETS, INFRASTRUCTURES, MACHINE_SETS, MACHINES
+from haulout_sandbox.openshift.objects import CONTROL_PLANE_MACHINE_SETS, INFRASTRUCTURES, MACHINE_SETS, MACHINES
 from support.builders.objects import a_namespace, metadata
 from support.clusters.process import Process, Program
 from support.expectations.eventually import eventually

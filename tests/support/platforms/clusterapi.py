@@ -18,21 +18,26 @@ from haulout.api.resources import Resource
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
-from haulout_sandbox import metal3
 from haulout_sandbox.cluster import Cluster
-from haulout_sandbox.clusterapi import (
-    ANY_INFRASTRUCTURE,
-    METAL3_MACHINE_KIND,
-    ClusterApi,
+from haulout_sandbox.clusterapi.cluster import KubeconfigSecrets
+from haulout_sandbox.clusterapi.infrastructure_provider import (
     ClusterApiDelays,
     InfrastructureProvider,
-    KubeconfigSecrets,
     SimulatedInstances,
-    WorkloadClusterRegistry,
+)
+from haulout_sandbox.clusterapi.machine import ANY_INFRASTRUCTURE
+from haulout_sandbox.clusterapi.manager import ClusterApi
+from haulout_sandbox.clusterapi.objects import (
+    METAL3_MACHINE_KIND,
     a_cluster,
     a_machine_deployment,
     custom_resource_definitions,
 )
+from haulout_sandbox.clusterapi.workload_clusters import WorkloadClusterRegistry
+from haulout_sandbox.metal3.baremetalhost import Metal3
+from haulout_sandbox.metal3.infrastructure_provider import Metal3InfrastructureProvider
+from haulout_sandbox.metal3.objects import custom_resource_definitions as metal3_definitions
+from haulout_sandbox.metal3.rack import QUICK_DELAYS, Rack
 from haulout_sandbox.nodes import Delays
 from support.builders.objects import a_namespace
 from support.clusters.process import Process
@@ -54,9 +59,7 @@ OTHER_RESOURCES = {
 class ManagementCluster:
     """A management cluster and its workload clusters."""
 
-    def __init__(
-        self, management: Cluster, workloads: WorkloadClusterRegistry, version: str, rack: metal3.Rack
-    ) -> None:
+    def __init__(self, management: Cluster, workloads: WorkloadClusterRegistry, version: str, rack: Rack) -> None:
         self.management = management
         self.workloads = workloads
         self.version = version
@@ -184,13 +187,13 @@ async def management_cluster(
 ) -> AsyncIterator[ManagementCluster]:
     """Have a management cluster with these workload clusters while the context lasts."""
     management = _cluster(clock, seed=0)
-    for definition in (*custom_resource_definitions(*versions), *metal3.custom_resource_definitions()):
+    for definition in (*custom_resource_definitions(*versions), *metal3_definitions()):
         management.api.put(definition)
-    workloads, rack = WorkloadClusterRegistry(clock), metal3.Rack(clock, delays=metal3.QUICK_DELAYS)
+    workloads, rack = WorkloadClusterRegistry(clock), Rack(clock, delays=QUICK_DELAYS)
     hub = ManagementCluster(management, workloads, versions[0], rack)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(management.running())
-        hosts = metal3.Metal3InfrastructureProvider(management.client("metal3"), workloads, rack)
+        hosts = Metal3InfrastructureProvider(management.client("metal3"), workloads, rack)
         infrastructures: dict[str, InfrastructureProvider] = {
             ANY_INFRASTRUCTURE: SimulatedInstances(workloads, clock, delays=paces),
             METAL3_MACHINE_KIND: hosts,
@@ -205,9 +208,7 @@ async def management_cluster(
         process = Process(management, "cluster-api", cluster_api)
         process.start()
         hub.restart = process.restart
-        management.start_program(
-            metal3.Metal3(management.client("metal3"), rack, random=Random(2)).run(), name="metal3"
-        )
+        management.start_program(Metal3(management.client("metal3"), rack, random=Random(2)).run(), name="metal3")
         for number, key in enumerate(keys, 1):
             await add_workload_cluster(stack, hub, key, seed=number)
         yield hub

@@ -21,14 +21,13 @@ from haulout.core.clock import RealClock
 from haulout.errors import NotFound
 from haulout_sandbox.nodes import Delays, Kubelets
 from haulout_sandbox.nodes import Machine as Host
-from haulout_sandbox.openshift import (
-    MachineApi,
-    MachineApiDelays,
+from haulout_sandbox.openshift.manager import MachineApi, MachineApiDelays
+from haulout_sandbox.openshift.objects import (
+    Machine,
     a_control_plane_machine_set,
     a_machine_set,
     custom_resource_definitions,
 )
-from haulout_sandbox.openshift.objects import Machine
 from support.clusters.cluster_plan import ClusterPlan
 from support.clusters.live_cluster import LiveCluster, SandboxCluster
 from support.expectations.objects import condition_status

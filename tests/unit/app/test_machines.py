@@ -21,7 +21,7 @@ from haulout.httpserver.metrics import Exposition
 from haulout.kube.client import Client
 from haulout.kube.informer import Handler, Informer, as_is
 from haulout.kube.reflector import ListWatch
-from haulout_sandbox.openshift import custom_resource_definitions
+from haulout_sandbox.openshift.objects import custom_resource_definitions
 from support.clusters.cluster_plan import a_cluster
 from support.clusters.live_cluster import SandboxCluster
 from support.clusters.process import Program

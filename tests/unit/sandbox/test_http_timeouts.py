@@ -2,7 +2,7 @@
 
 import pytest
 
-from haulout_sandbox.http_timeouts import HttpTimeouts
+from haulout_sandbox.https_server import HttpTimeouts
 
 
 @pytest.mark.parametrize(("timeout", "scaled"), [("30", "1800"), ("", "216000"), ("0", "216000"), ("x", "x")])

@@ -11,10 +11,10 @@ import pytest
 
 from haulout.core.clock import RealClock
 from haulout_sandbox.event_loops.paced_loop import PacedLoop
-from haulout_sandbox.overview import BlockedNode, overview
 from haulout_sandbox.running_sandbox import RunningSandbox, SandboxPlan, open_sandbox
 from haulout_sandbox.scenarios.expansion import resize
 from haulout_sandbox.scenarios.loader import load, parse
+from haulout_sandbox.startup_text import BlockedNode, overview
 
 pytestmark = pytest.mark.real_time
 

@@ -9,9 +9,9 @@ import click
 
 from haulout.api.clusterapi import ClusterKey
 from haulout_sandbox import startup_text as sandbox_text
-from haulout_sandbox.overview import BlockedNode, Overview
 from haulout_sandbox.running_sandbox import RunningSandbox, SandboxPlan
 from haulout_sandbox.scenarios.loader import LoadedScenario, parse
+from haulout_sandbox.startup_text import BlockedNode, Overview
 
 SANDBOX = RunningSandbox(Mock(), Mock(), "https://127.0.0.1:6443", Path("/home/ada lovelace/kc"))
 LOADED = parse(b"pools: [{name: a}]", file="s.yaml", name="storm")

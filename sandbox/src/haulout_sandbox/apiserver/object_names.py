@@ -9,7 +9,6 @@ _SUBDOMAIN = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
 _QUALIFIED_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LETTERS = "lower case letters, digits and '-'"
 _QUALIFIED_NAME_RULE = "must be letters, digits, '-', '_' and '.', and begin and end with a letter or a digit"
-_LABEL_RULE = f"a DNS label must be {_LETTERS}, begin with a letter and end with a letter or a digit"
 _DNS_RULE = f"a DNS label must be {_LETTERS}, and begin and end with a letter or a digit"
 _SUBDOMAIN_RULE = f"a DNS subdomain must be {_LETTERS} or '.', and begin and end with a letter or a digit"
 
@@ -25,10 +24,6 @@ def segment_problems(name: str) -> list[str]:
     """Return why a name cannot be a path segment."""
     problem = segment_problem(name)
     return [problem] if problem else []
-
-
-def dns1035_label_problems(name: str) -> list[str]:
-    return _problems(name, "[a-z]([-a-z0-9]*[a-z0-9])?", _LABEL_RULE, _MAX_LABEL)
 
 
 def dns1123_label_problems(name: str) -> list[str]:

@@ -9,15 +9,12 @@ from typing import Protocol, TypeVar
 from aiohttp import web
 
 from haulout.errors import CloudError
-from haulout_sandbox.http_timeouts import HttpTimeouts
-from haulout_sandbox.https_server import listen
+from haulout_sandbox.https_server import HttpTimeouts, listen
 
 C = TypeVar("C")
 
 
 class Answer(Protocol):
-    """The response of a model."""
-
     @property
     def status(self) -> int: ...
 

@@ -12,39 +12,3 @@ Workload clusters are simulated clusters in the same process and on the same clo
 with the real Cluster API, and `WorkloadClusterRegistry.connect` creates a client from one. Machines run on an
 `InfrastructureProvider`: instances without a cloud model, or hosts of `haulout_sandbox.metal3`.
 """
-
-from haulout_sandbox.clusterapi.cluster import KubeconfigSecrets
-from haulout_sandbox.clusterapi.infrastructure_provider import (
-    ClusterApiDelays,
-    HostFactory,
-    InfrastructureProvider,
-    SimulatedInstances,
-)
-from haulout_sandbox.clusterapi.machine import ANY_INFRASTRUCTURE
-from haulout_sandbox.clusterapi.manager import ClusterApi
-from haulout_sandbox.clusterapi.objects import (
-    METAL3_MACHINE_KIND,
-    a_cluster,
-    a_machine_deployment,
-    custom_resource_definitions,
-    resources_of,
-)
-from haulout_sandbox.clusterapi.workload_clusters import Outage, RegisteredCluster, WorkloadClusterRegistry
-
-__all__ = [
-    "ANY_INFRASTRUCTURE",
-    "METAL3_MACHINE_KIND",
-    "ClusterApi",
-    "ClusterApiDelays",
-    "HostFactory",
-    "InfrastructureProvider",
-    "KubeconfigSecrets",
-    "Outage",
-    "RegisteredCluster",
-    "SimulatedInstances",
-    "WorkloadClusterRegistry",
-    "a_cluster",
-    "a_machine_deployment",
-    "custom_resource_definitions",
-    "resources_of",
-]

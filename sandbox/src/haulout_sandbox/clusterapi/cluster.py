@@ -15,7 +15,6 @@ from haulout.api.resources import SECRETS
 from haulout.errors import AlreadyExists, NotFound
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
-from haulout_sandbox.clusterapi.conditions import merge_conditions
 from haulout_sandbox.clusterapi.objects import Cluster, ClusterApiResources, Machine, MachineSet, is_paused
 from haulout_sandbox.clusterapi.workload_clusters import RegisteredCluster, WorkloadClusterRegistry
 from haulout_sandbox.controllers import conditions, object_control
@@ -31,8 +30,6 @@ _SECRETS = SECRETS.with_model(Object)
 
 
 class ClusterController(Controller[str]):
-    """Reconciles Clusters."""
-
     name = "clusters"
 
     def __init__(
@@ -117,7 +114,7 @@ class ClusterController(Controller[str]):
     async def _update_status(self, cluster: Cluster, phase: str, *new_conditions: RawObject) -> None:
         desired: RawObject = {"phase": phase}
         if new_conditions:
-            desired["conditions"] = merge_conditions(cluster.status, *new_conditions, now=self.clock.now())
+            desired["conditions"] = conditions.merge(cluster.status, *new_conditions, now=self.clock.now())
         async with object_control.WriteBarrier(self._clusters) as writes:
             writes.record(
                 await object_control.update_status(

@@ -40,7 +40,6 @@ class DrainDecision:
 
     @property
     def is_done(self) -> bool:
-        """Return whether the drain is complete."""
         return not (self.to_evict or self.to_wait_for or self.for_later)
 
     @property

@@ -51,7 +51,6 @@ HostFactory = Callable[[Machine], Host]  # returns the hardware of a Machine's n
 
 
 def default_host(machine: Machine) -> Host:
-    """Return a host with default properties."""
     return Host(name=machine.name)
 
 

@@ -10,7 +10,6 @@ from random import Random
 from haulout.api.clusterapi import CLUSTER_NAME, GROUP, MACHINE_OF_NODE, NAMESPACE_OF_NODE, VERSIONS, ClusterKey
 from haulout.api.objects import RawObject
 from haulout_sandbox.clusterapi.cluster_cache import ClusterCache
-from haulout_sandbox.clusterapi.conditions import merge_conditions
 from haulout_sandbox.clusterapi.infrastructure_provider import InfrastructureProvider
 from haulout_sandbox.clusterapi.machine_deletion import FINALIZER, MachineDeletion
 from haulout_sandbox.clusterapi.objects import Cluster, ClusterApiResources, Machine, is_paused
@@ -24,8 +23,6 @@ ANY_INFRASTRUCTURE = ""  # the default infrastructure provider
 
 
 class MachineController(Controller[str]):
-    """Reconciles Machines."""
-
     name = "machines"
 
     def __init__(
@@ -139,7 +136,7 @@ class MachineController(Controller[str]):
 
     async def _update_status(self, machine: Machine, desired: RawObject, *new_conditions: RawObject) -> None:
         if new_conditions:
-            desired = {**desired, "conditions": merge_conditions(machine.status, *new_conditions, now=self.clock.now())}
+            desired = {**desired, "conditions": conditions.merge(machine.status, *new_conditions, now=self.clock.now())}
         async with object_control.WriteBarrier(self._machines) as writes:
             writes.record(
                 await object_control.update_status(

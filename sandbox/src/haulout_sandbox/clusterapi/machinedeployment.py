@@ -22,8 +22,6 @@ from haulout_sandbox.controllers.pod_template import compute_hash, controller_re
 
 
 class MachineDeploymentController(OwningController):
-    """Reconciles MachineDeployments."""
-
     name = "machinedeployments"
 
     def __init__(self, informers: InformerFactory, random: Random, *, resources: ClusterApiResources) -> None:
@@ -136,7 +134,6 @@ class MachineDeploymentController(OwningController):
 def _machine_set_patches(
     owner: MachineSet, new: MachineSet, old: Sequence[MachineSet], desired: RawObject
 ) -> list[tuple[MachineSet, RawObject]]:
-    """Return the next patches of MachineSets."""
     template_patch = difference(new.spec.template, desired["spec"]["template"])
     if template_patch:
         return [(new, {"spec": {"template": template_patch}})]

@@ -54,7 +54,6 @@ class ClusterApi:
         )
 
     async def run(self) -> None:
-        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._cluster_cache.run())
             tasks.create_task(self._controllers.run())

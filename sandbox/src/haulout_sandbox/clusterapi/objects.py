@@ -100,8 +100,6 @@ class MachineSet(OwnedObject, frozen=True):
 
 
 class Cluster(OwnedObject, frozen=True):
-    """A workload cluster."""
-
     spec: clusterapi.ClusterSpec = clusterapi.ClusterSpec()
     status: RawObject = msgspec.field(default_factory=dict)
 

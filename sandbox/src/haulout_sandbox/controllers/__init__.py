@@ -9,17 +9,14 @@ sandbox's, and on simulated as well as real time. Each controller is one module:
 pure functions with which it decides. Module docstrings name the Kubernetes source whose behaviour they follow.
 """
 
-from haulout_sandbox.controllers.base import Controller, ControllerManager
 from haulout_sandbox.controllers.daemonset.controller import DaemonSetController
 from haulout_sandbox.controllers.deployment.controller import DeploymentController
 from haulout_sandbox.controllers.disruption import DisruptionController
 from haulout_sandbox.controllers.garbagecollector.controller import GarbageCollector
-from haulout_sandbox.controllers.informers import InformerFactory
 from haulout_sandbox.controllers.job import JobController
 from haulout_sandbox.controllers.namespace import NamespaceController
 from haulout_sandbox.controllers.podgc import PodGCController
 from haulout_sandbox.controllers.replicaset import ReplicaSetController
-from haulout_sandbox.controllers.serviceaccount import ServiceAccountController
 from haulout_sandbox.controllers.statefulset import StatefulSetController
 
 ALL_CONTROLLERS = (
@@ -32,22 +29,4 @@ ALL_CONTROLLERS = (
     GarbageCollector,
     NamespaceController,
     PodGCController,
-    ServiceAccountController,
 )
-
-__all__ = [
-    "ALL_CONTROLLERS",
-    "Controller",
-    "ControllerManager",
-    "DaemonSetController",
-    "DeploymentController",
-    "DisruptionController",
-    "GarbageCollector",
-    "InformerFactory",
-    "JobController",
-    "NamespaceController",
-    "PodGCController",
-    "ReplicaSetController",
-    "ServiceAccountController",
-    "StatefulSetController",
-]

@@ -188,7 +188,6 @@ class ControllerManager:
                 self.recorders.append(controller.recorder)
 
     async def run(self) -> None:
-        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for informer in self.informers.all():
                 tasks.create_task(informer.run())
@@ -199,7 +198,6 @@ class ControllerManager:
                 tasks.create_task(controller.run())
 
     async def wait_synced(self) -> None:
-        """Return when all informers have synced."""
         for informer in self.informers.all():
             await informer.wait_synced()
 

@@ -10,7 +10,7 @@ from typing import Any
 from haulout.api.objects import RawObject
 from haulout_sandbox.nodes.conditions import format_time, parse_time
 
-__all__ = ["find", "format_time", "is_true", "new_condition", "parse_time", "upsert", "without"]
+__all__ = ["find", "format_time", "is_true", "merge", "new_condition", "parse_time", "upsert", "without"]
 
 
 def find(status: RawObject, condition_type: str) -> RawObject | None:
@@ -55,3 +55,16 @@ def new_condition(
         | {name: text for name, text in texts.items() if text}
         | extra_fields
     )
+
+
+def merge(status: RawObject, *new_conditions: RawObject, now: datetime) -> list[RawObject]:
+    """Return the conditions of a status with the new ones added or replaced; their messages are always updated."""
+    merged: list[RawObject] = list(status.get("conditions") or ())
+    for condition in new_conditions:
+        merged = [
+            {**candidate, "message": condition.get("message", "")}
+            if candidate["type"] == condition["type"] and candidate.get("message", "") != condition.get("message", "")
+            else candidate
+            for candidate in upsert(merged, condition, now=now)
+        ]
+    return merged

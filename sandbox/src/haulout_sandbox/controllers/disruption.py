@@ -38,8 +38,6 @@ _CONTROLLER_UID = attrgetter("controller_uid")
 
 
 class DisruptionController(OwningController):
-    """Maintains the status of each PodDisruptionBudget."""
-
     name = "disruption"
     reporting_controller = "controllermanager"
 

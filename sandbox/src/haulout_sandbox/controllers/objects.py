@@ -5,16 +5,39 @@ template is copied as a whole, and a status is compared with the desired one. Fi
 sets, so that the same controllers work with a server without defaulting.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from haulout.api import objects, resources
 from haulout.api.objects import Base, EvictionResponder, NodeSpec, NodeStatus, RawObject
 from haulout.api.resources import Resource
-from haulout_sandbox.controllers.cached_property import cached_property
 from haulout_sandbox.nodes.pod_spec import Affinity, LabelSelector
+
+if TYPE_CHECKING:
+    cached_property = property
+else:
+
+    class cached_property:  # noqa: N801 - a decorator, named like `property`
+        """A property that is computed once per object, which needs a `__dict__`.
+
+        Like `functools.cached_property` without its lock, which costs more than computing most of these values.
+        """
+
+        def __init__(self, compute: Callable[[Any], Any]) -> None:
+            self._find = compute
+            self._name = compute.__name__
+            self.__doc__ = compute.__doc__
+
+        def __get__(self, obj: Any, owner: type) -> Any:
+            """Compute the value and set it as an instance attribute, which from then on hides this descriptor."""
+            if obj is None:
+                return self
+            value = obj.__dict__[self._name] = self._find(obj)
+            return value
+
 
 IntOrPercent = int | str
 
@@ -328,8 +351,6 @@ class PodDisruptionBudget(OwnedObject, frozen=True):
 
 
 class NamespaceSpec(Base, frozen=True):
-    """The finalizers of a namespace's spec."""
-
     finalizers: tuple[str, ...] = ()
 
 
@@ -342,7 +363,6 @@ PODS = resources.PODS.with_model(Pod)
 NODES = resources.NODES.with_model(Node)
 NAMESPACES = resources.NAMESPACES.with_model(Namespace)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=OwnedObject)
-SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True, model=OwnedObject)
 PERSISTENT_VOLUME_CLAIMS = Resource(
     "", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", namespaced=True, model=OwnedObject
 )

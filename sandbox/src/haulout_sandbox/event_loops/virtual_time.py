@@ -38,8 +38,6 @@ class Deadlock(RuntimeError):
 
 
 class VirtualLoop(SteppedLoop):
-    """An event loop on simulated time."""
-
     def __init__(self) -> None:
         self._busy_threads = 0
         super().__init__(_JumpingSelector(self))

@@ -5,12 +5,14 @@ A host with an image is provisioned, one without is available. The duration of a
 """
 
 from datetime import datetime, timedelta
+from functools import partial
 from random import Random
 
 from haulout.api.clusterapi import REBOOT_ANNOTATION
 from haulout.api.objects import RawObject
+from haulout.kube.client import Client
 from haulout_sandbox.controllers import conditions, object_control
-from haulout_sandbox.controllers.base import Controller
+from haulout_sandbox.controllers.base import Controller, ControllerManager
 from haulout_sandbox.controllers.informers import InformerFactory
 from haulout_sandbox.metal3.objects import (
     AVAILABLE,
@@ -30,8 +32,6 @@ _OPERATIONS = {"inspecting": "inspect", "provisioning": "provision", "deprovisio
 
 
 class BareMetalHostController(Controller[str]):
-    """Reconciles BareMetalHosts."""
-
     name = "baremetalhosts"
     reporting_controller = "metal3-baremetal-controller"
 
@@ -110,6 +110,17 @@ class BareMetalHostController(Controller[str]):
                     self.client, BARE_METAL_HOSTS, host, current=host.status, desired=desired
                 )
             )
+
+
+class Metal3:
+    """Runs the Metal3 controller for the hosts of a rack; its CRDs must be served."""
+
+    def __init__(self, client: Client, rack: Rack, *, random: Random) -> None:
+        factories = (partial(BareMetalHostController, rack=rack),)
+        self._controllers = ControllerManager(client, random=random, factories=factories, events=True)
+
+    async def run(self) -> None:
+        await self._controllers.run()
 
 
 def _next_state(host: BareMetalHost) -> str | None:

@@ -46,7 +46,6 @@ def custom_resource_definitions() -> list[RawObject]:
 
 
 def a_host(name: str, *, namespace: str = "metal3", number: int = 1) -> RawObject:
-    """Return an available BareMetalHost."""
     return {
         "apiVersion": BARE_METAL_HOSTS.api_version,
         "kind": BARE_METAL_HOSTS.kind,

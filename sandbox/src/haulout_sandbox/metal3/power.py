@@ -22,8 +22,6 @@ class _RebootAnnotationValue(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerDecision:
-    """The desired power state."""
-
     is_on: bool
     is_hard: bool = False  # power off without a shutdown of the operating system
     removes_reboot_annotation: bool = False  # the plain annotation has had its effect

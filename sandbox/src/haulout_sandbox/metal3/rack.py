@@ -12,8 +12,6 @@ from haulout_sandbox.nodes import Kubelets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metal3Delays:
-    """Durations of power operations."""
-
     inspection: timedelta = timedelta(minutes=2)
     provisioning: timedelta = timedelta(minutes=4)
     deprovisioning: timedelta = timedelta(minutes=1)

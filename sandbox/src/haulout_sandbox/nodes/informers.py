@@ -125,13 +125,11 @@ class NodeInformers:
         )
 
     async def run(self) -> None:
-        """Run the informers until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.pods.run())
             tasks.create_task(self.nodes.run())
 
     async def wait_synced(self) -> None:
-        """Return when both informers have synced."""
         await self.pods.wait_synced()
         await self.nodes.wait_synced()
 

@@ -106,21 +106,15 @@ class NodeSelectorTerm(Base, frozen=True):
 
 
 class NodeSelector(Base, frozen=True):
-    """Terms, one of which must match."""
-
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class PreferredSchedulingTerm(Base, frozen=True):
-    """A weighted preference for nodes."""
-
     weight: int = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
 class NodeAffinity(Base, frozen=True):
-    """The node affinity of a pod."""
-
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
     preferred: tuple[PreferredSchedulingTerm, ...] = msgspec.field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default=()
@@ -145,8 +139,6 @@ class PodAffinity(Base, frozen=True):
 
 
 class Affinity(Base, frozen=True):
-    """The affinity of a pod."""
-
     node_affinity: NodeAffinity = NodeAffinity()
     pod_affinity: PodAffinity = PodAffinity()
     pod_anti_affinity: PodAffinity = PodAffinity()
@@ -183,8 +175,6 @@ class Probe(Base, frozen=True):
 
 
 class ResourceRequirements(Base, frozen=True):
-    """The resource requests of a container."""
-
     requests: dict[str, str | int | float] = msgspec.field(default_factory=dict)
 
 

@@ -10,32 +10,3 @@ its Node deleted. MachineSets and the ControlPlaneMachineSet replace deleted Mac
 through `haulout.kube`, and machines only through an `InstanceProvider`, so it runs against a real kube-apiserver as
 well.
 """
-
-from haulout_sandbox.openshift.instance_provider import InstanceProvider
-from haulout_sandbox.openshift.manager import MachineApi, MachineApiDelays
-from haulout_sandbox.openshift.objects import (
-    CONTROL_PLANE_MACHINE_SETS,
-    INFRASTRUCTURES,
-    MACHINE_SETS,
-    MACHINES,
-    MachineTemplateOptions,
-    a_control_plane_machine_set,
-    a_machine_set,
-    an_infrastructure,
-    custom_resource_definitions,
-)
-
-__all__ = [
-    "CONTROL_PLANE_MACHINE_SETS",
-    "INFRASTRUCTURES",
-    "MACHINES",
-    "MACHINE_SETS",
-    "InstanceProvider",
-    "MachineApi",
-    "MachineApiDelays",
-    "MachineTemplateOptions",
-    "a_control_plane_machine_set",
-    "a_machine_set",
-    "an_infrastructure",
-    "custom_resource_definitions",
-]

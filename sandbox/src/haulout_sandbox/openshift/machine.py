@@ -28,16 +28,12 @@ _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineApiDelays:
-    """Durations of cloud operations."""
-
     instance: timedelta = timedelta(seconds=40)  # from the creation of the Machine to an instance
     node_join: timedelta = timedelta(minutes=6)  # to a node
     termination: timedelta = timedelta(seconds=45)  # from a drained node to a terminated instance
 
 
 class MachineController(Controller[str]):
-    """Reconciles Machines."""
-
     name = "machines"
 
     def __init__(

@@ -23,5 +23,4 @@ class MachineApi:
         self._controllers = ControllerManager(client, random=random, factories=factories)
 
     async def run(self) -> None:
-        """Run until cancelled."""
         await self._controllers.run()

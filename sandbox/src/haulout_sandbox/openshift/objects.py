@@ -25,7 +25,6 @@ class MachineSpec(openshift.MachineSpec, frozen=True):
 
     @property
     def placement(self) -> RawObject:
-        """Return the placement of the instance."""
         placement: RawObject = self._provider_value.get("placement") or {}
         return placement
 

@@ -32,8 +32,6 @@ class MaintenanceState(StrEnum):
 
 @dataclass(slots=True)
 class CloudMaintenance:
-    """One maintenance of one machine."""
-
     cluster: Cluster
     fleet: Fleet
     member: FleetMember
@@ -45,7 +43,6 @@ class CloudMaintenance:
 
     @property
     def description(self) -> str:
-        """Return the maintenance as text."""
         return f"the {_NOUNS[self.kind]} of {self.member.node}"
 
     @property

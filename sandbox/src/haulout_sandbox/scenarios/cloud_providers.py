@@ -58,17 +58,13 @@ class LaunchedInstance:
 
 class CloudProvider(Protocol):
     @property
-    def title(self) -> str:
-        """Return the display name."""
-        ...
+    def title(self) -> str: ...
 
     def launch_instance(self, name: str, *, pool: str, zone: str) -> LaunchedInstance: ...
 
     def announce_maintenance(
         self, instance: str, kind: str, *, start: datetime, duration: timedelta, can_reschedule: bool
-    ) -> str:
-        """Announce a maintenance; return its name."""
-        ...
+    ) -> str: ...
 
     def maintenance_start(self, event: str) -> datetime:
         """Return the start of a maintenance, which a client of the cloud may have changed."""
@@ -96,8 +92,6 @@ class CloudProvider(Protocol):
 
 
 class OciProvider:
-    """Oracle Cloud Infrastructure."""
-
     title = TITLES["oci"]
 
     def __init__(self, clock: Clock) -> None:

@@ -10,11 +10,9 @@ from haulout.api.clusterapi import APPROVED, MAINTENANCE, PRE_DRAIN_HOOK_PREFIX
 from haulout.kube.client import Client
 from haulout.kube.informer import Informer, as_is
 from haulout.kube.reflector import ListWatch
-from haulout_sandbox.clusterapi import resources_of
-from haulout_sandbox.clusterapi.objects import Machine
+from haulout_sandbox.clusterapi.objects import Machine, resources_of
 from haulout_sandbox.controllers import conditions
-from haulout_sandbox.metal3 import BARE_METAL_HOSTS
-from haulout_sandbox.metal3.objects import BareMetalHost
+from haulout_sandbox.metal3.objects import BARE_METAL_HOSTS, BareMetalHost
 from haulout_sandbox.scenarios.actions.action_result import OnEvent
 from haulout_sandbox.scenarios.openshift_changes import report_changes
 

@@ -23,8 +23,6 @@ _POLL_INTERVAL = timedelta(seconds=2)
 
 
 class EsxHosts:
-    """The ESX hosts of all zones."""
-
     def __init__(self, clock: Clock, kubelets: Kubelets) -> None:
         self.vcenters: dict[str, VsphereCloud] = {}  # by the letter of the zone
         self._clock = clock
@@ -71,8 +69,6 @@ class EsxHosts:
 
 
 class EsxActions:
-    """Executes the actions on hosts."""
-
     def __init__(self, clock: Clock, hosts: EsxHosts) -> None:
         self._clock = clock
         self._hosts = hosts

@@ -116,7 +116,6 @@ def workload_objects(scenario: Scenario) -> list[RawObject]:
 
 
 def expand_workloads(scenario: Scenario) -> list[list[Workload]]:
-    """Return the copies of each workload."""
     nodes = sum(pool.count for pool in scenario.pools)
     fixed = sum(
         _pods_per_copy(element, nodes) * (element.copies or 1)

@@ -32,8 +32,6 @@ from haulout_sandbox.scenarios.esx import ALARM_NAME, EsxHosts
 
 @dataclass(frozen=True, slots=True)
 class FleetMember:
-    """A machine with a cloud instance."""
-
     node: str
     pool: str
     cloud: model.Cloud
@@ -41,8 +39,6 @@ class FleetMember:
 
 
 class Fleet:
-    """Adds and removes machines."""
-
     def __init__(self, cluster: Cluster, client: Client, pools: Sequence[model.Pool]) -> None:
         self.oci, self.aws = OciProvider(cluster.clock), AwsProvider(cluster.clock, realm=str(cluster.seed))
         self.azure, self.gcp = AzureProvider(cluster.clock, realm=str(cluster.seed)), GcpProvider(cluster.clock)
@@ -77,7 +73,6 @@ class Fleet:
 
     @property
     def vcenters(self) -> Mapping[str, VsphereCloud]:
-        """Return the vCenter of each zone."""
         return self.esx.vcenters
 
     @property

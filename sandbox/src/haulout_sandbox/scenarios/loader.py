@@ -31,6 +31,7 @@ from haulout_sandbox.scenarios.model import (
     NodeAction,
     NodeSelector,
     Pause,
+    Pool,
     Resume,
     RollOut,
     Scenario,
@@ -112,15 +113,8 @@ ConfigProblems = Iterator[ConfigError]
 
 
 def _check_pools(decoded: DecodedFile[Scenario]) -> ConfigProblems:
-    pools = decoded.value.pools
-    if not pools:
-        yield decoded.error_at("pools", "expected at least one pool of machines, found none")
-    names = [pool.name for pool in pools]
-    for index, pool in enumerate(pools):
-        if pool.name in names[:index]:
-            yield decoded.error_at(f"pools[{index}].name", f"expected a name of its own, found {pool.name} twice")
-        if not pool.zones:
-            yield decoded.error_at(f"pools[{index}].zones", "expected at least one zone, found none")
+    yield from _check_pool_list(decoded, decoded.value.pools)
+    for index, pool in enumerate(decoded.value.pools):
         if pool.cloud and pool.provider_id is not None:
             yield decoded.error_at(
                 f"pools[{index}].providerID", "expected none beside cloud, which gives its machines their own"
@@ -131,6 +125,18 @@ def _check_pools(decoded: DecodedFile[Scenario]) -> ConfigProblems:
             yield decoded.error_at(
                 f"pools[{index}].esxHosts", "expected none beside cloud or machines, which are elsewhere"
             )
+
+
+def _check_pool_list(decoded: DecodedFile[Scenario], pools: Sequence[Pool], prefix: str = "") -> ConfigProblems:
+    if not pools:
+        yield decoded.error_at(f"{prefix}pools", "expected at least one pool of machines, found none")
+    names = [pool.name for pool in pools]
+    for index, pool in enumerate(pools):
+        path = f"{prefix}pools[{index}]"
+        if pool.name in names[:index]:
+            yield decoded.error_at(f"{path}.name", f"expected a name of its own, found {pool.name} twice")
+        if not pool.zones:
+            yield decoded.error_at(f"{path}.zones", "expected at least one zone, found none")
 
 
 def _check_pool_machines(decoded: DecodedFile[Scenario], index: int) -> ConfigProblems:
@@ -157,19 +163,13 @@ def _check_clusters(decoded: DecodedFile[Scenario]) -> ConfigProblems:
         path = f"clusters[{index}]"
         if cluster.key in keys[:index]:
             yield decoded.error_at(f"{path}.name", f"expected a name of its own, found {cluster.key} twice")
-        if not cluster.pools:
-            yield decoded.error_at(f"{path}.pools", "expected at least one pool of machines, found none")
-        names = [pool.name for pool in cluster.pools]
+        yield from _check_pool_list(decoded, cluster.pools, f"{path}.")
         for pool_index, pool in enumerate(cluster.pools):
             pool_path = f"{path}.pools[{pool_index}]"
-            if pool.name in names[:pool_index]:
-                yield decoded.error_at(f"{pool_path}.name", f"expected a name of its own, found {pool.name} twice")
             owning_cluster = deployments.setdefault((cluster.namespace, pool.name), cluster.key)
             if owning_cluster != cluster.key:
                 owner_text = f"that MachineDeployment is {owning_cluster}'s"
                 yield decoded.error_at(f"{pool_path}.name", f"expected another name than {pool.name}: {owner_text}")
-            if not pool.zones:
-                yield decoded.error_at(f"{pool_path}.zones", "expected at least one zone, found none")
             for key, value in (("cloud", pool.cloud), ("machines", pool.machines), ("providerID", pool.provider_id)):
                 if value is not None:
                     reason = "its machines are those of Cluster API"

@@ -13,8 +13,12 @@ from msgspec import Meta
 
 from haulout.core import quantity
 from haulout.core.yaml_decoder import TextFormat
-from haulout_sandbox import limits
 
+# What one process can hold, and what names and addresses allow.
+MAX_NODES = 5_000
+MAX_PODS_PER_NODE = 100  # a node has room for 110
+MAX_ZONES = 26  # zones are named by letters
+MAX_SPEED = 3_600  # one hour per second
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, the format of most names in Kubernetes
 _SHARE = re.compile(r"[0-9]{1,9}%?")
 _PATTERN_FIELDS = ("name", "pool", "number", "zone", "region")
@@ -62,10 +66,8 @@ class Taint(ScenarioStruct, frozen=True, kw_only=True):
 
 
 class Pool(ScenarioStruct, frozen=True, kw_only=True):
-    """A pool of identical machines."""
-
     name: Name
-    count: Annotated[int, Meta(ge=0, le=limits.MAX_NODES)] = 1
+    count: Annotated[int, Meta(ge=0, le=MAX_NODES)] = 1
     zones: tuple[Name, ...] = ("a",)
     region: str = ""
     cpu: Quantity = "8"
@@ -77,7 +79,7 @@ class Pool(ScenarioStruct, frozen=True, kw_only=True):
     instance_type: str = ""
     cloud: Cloud | None = None
     machines: MachineSetKind | None = None
-    esx_hosts: Annotated[int, Meta(ge=1, le=limits.MAX_NODES)] | None = None
+    esx_hosts: Annotated[int, Meta(ge=1, le=MAX_NODES)] | None = None
     provider_id: Pattern | None = msgspec.field(name="providerID", default=None)
 
 
@@ -128,13 +130,12 @@ class WorkloadCluster(ScenarioStruct, frozen=True, kw_only=True):
     name: Name
     namespace: Name = "default"
     labels: Labels = {}
-    pods_per_node: Annotated[int, Meta(ge=1, le=limits.MAX_PODS_PER_NODE)] = 10
+    pods_per_node: Annotated[int, Meta(ge=1, le=MAX_PODS_PER_NODE)] = 10
     pools: tuple[MachinePool, ...] = ()
     workloads: tuple[Workload, ...] = ()
 
     @property
     def key(self) -> str:
-        """Return `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -315,8 +316,6 @@ class AnnouncementReference(ScenarioStruct, frozen=True, kw_only=True):
 
 
 class Move(AnnouncementReference, frozen=True, kw_only=True):
-    """Reschedules an announced maintenance."""
-
     in_: timedelta = msgspec.field(name="in")
 
 
@@ -427,12 +426,10 @@ class TimelineEntry(ScenarioStruct, frozen=True, kw_only=True):
 
 
 class Scenario(ScenarioStruct, frozen=True, kw_only=True):
-    """A cluster and its timeline."""
-
     description: str = ""
     youth: timedelta = timedelta(minutes=5)
     heartbeat: timedelta = timedelta(seconds=10)
-    pods_per_node: Annotated[int, Meta(ge=1, le=limits.MAX_PODS_PER_NODE)] = 10
+    pods_per_node: Annotated[int, Meta(ge=1, le=MAX_PODS_PER_NODE)] = 10
     pools: tuple[Pool, ...] = ()
     workloads: tuple[Workload, ...] = ()
     manifests: tuple[Manifest, ...] = ()

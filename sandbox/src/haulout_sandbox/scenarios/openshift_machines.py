@@ -13,16 +13,15 @@ from random import Random
 from haulout.api.objects import RawObject
 from haulout_sandbox.cluster import Cluster
 from haulout_sandbox.nodes import Machine as Host
-from haulout_sandbox.openshift import (
-    MachineApi,
-    MachineApiDelays,
+from haulout_sandbox.openshift.manager import MachineApi, MachineApiDelays
+from haulout_sandbox.openshift.objects import (
+    Machine,
     MachineTemplateOptions,
     a_control_plane_machine_set,
     a_machine_set,
     an_infrastructure,
     custom_resource_definitions,
 )
-from haulout_sandbox.openshift.objects import Machine
 from haulout_sandbox.scenarios import expansion
 from haulout_sandbox.scenarios.fleet import Fleet
 from haulout_sandbox.scenarios.model import Pool, Scenario

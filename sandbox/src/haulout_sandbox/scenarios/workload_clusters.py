@@ -12,20 +12,29 @@ from random import Random
 
 from haulout.api.clusterapi import ClusterKey
 from haulout.api.objects import RawObject
-from haulout_sandbox import clusterapi, metal3
 from haulout_sandbox.cluster import Cluster
-from haulout_sandbox.clusterapi import (
-    ANY_INFRASTRUCTURE,
-    METAL3_MACHINE_KIND,
-    ClusterApi,
+from haulout_sandbox.clusterapi.cluster import KubeconfigSecrets
+from haulout_sandbox.clusterapi.infrastructure_provider import (
     ClusterApiDelays,
     InfrastructureProvider,
-    KubeconfigSecrets,
-    RegisteredCluster,
     SimulatedInstances,
-    WorkloadClusterRegistry,
 )
-from haulout_sandbox.clusterapi.objects import DEPLOYMENT_NAME, Machine
+from haulout_sandbox.clusterapi.machine import ANY_INFRASTRUCTURE
+from haulout_sandbox.clusterapi.manager import ClusterApi
+from haulout_sandbox.clusterapi.objects import (
+    DEPLOYMENT_NAME,
+    METAL3_MACHINE_KIND,
+    Machine,
+    a_cluster,
+    a_machine_deployment,
+)
+from haulout_sandbox.clusterapi.objects import custom_resource_definitions as cluster_api_definitions
+from haulout_sandbox.clusterapi.workload_clusters import RegisteredCluster, WorkloadClusterRegistry
+from haulout_sandbox.metal3.baremetalhost import Metal3
+from haulout_sandbox.metal3.infrastructure_provider import Metal3InfrastructureProvider
+from haulout_sandbox.metal3.objects import a_host
+from haulout_sandbox.metal3.objects import custom_resource_definitions as metal3_definitions
+from haulout_sandbox.metal3.rack import Metal3Delays, Rack
 from haulout_sandbox.nodes import Machine as Host
 from haulout_sandbox.scenarios import expansion
 from haulout_sandbox.scenarios.dynamic_client import DynamicClient
@@ -36,7 +45,7 @@ CONTROLLER_CLIENTS = ("cluster-api", "metal3")
 _CLUSTER_API_DELAYS = ClusterApiDelays(
     instance=timedelta(seconds=15), node_join=timedelta(seconds=60), termination=timedelta(seconds=20)
 )
-_METAL3_DELAYS = metal3.Metal3Delays(
+_METAL3_DELAYS = Metal3Delays(
     inspection=timedelta(seconds=10),
     provisioning=timedelta(seconds=40),
     deprovisioning=timedelta(seconds=20),
@@ -65,7 +74,7 @@ class WorkloadClusters:
         }
         self.registry = WorkloadClusterRegistry(management.clock)
         self.kubeconfigs = KubeconfigSecrets(management.client("scenario"), self.registry)
-        self.rack = metal3.Rack(management.clock, delays=_METAL3_DELAYS)
+        self.rack = Rack(management.clock, delays=_METAL3_DELAYS)
 
     def _new_cluster(self, number: int) -> Cluster:
         management = self._management
@@ -91,16 +100,16 @@ class WorkloadClusters:
         """Yield the objects for the management cluster."""
         if not self._scenario.clusters:
             return
-        yield from clusterapi.custom_resource_definitions()
-        yield from metal3.custom_resource_definitions()
+        yield from cluster_api_definitions()
+        yield from metal3_definitions()
         for cluster in self._scenario.clusters:
             key = ClusterKey(cluster.namespace, cluster.name)
-            yield clusterapi.a_cluster(key, labels=cluster.labels)
+            yield a_cluster(key, labels=cluster.labels)
             for pool in cluster.pools:
                 kind = f"{METAL3_MACHINE_KIND}Template" if pool.bare_metal else "SandboxMachineTemplate"
                 for number in range(1, pool.count + 2) if pool.bare_metal else ():
-                    yield metal3.a_host(f"{pool.name}-{number:02}", namespace=cluster.namespace, number=number)
-                yield clusterapi.a_machine_deployment(
+                    yield a_host(f"{pool.name}-{number:02}", namespace=cluster.namespace, number=number)
+                yield a_machine_deployment(
                     pool.name,
                     cluster=key,
                     replicas=pool.count,
@@ -116,7 +125,7 @@ class WorkloadClusters:
         for key in self.clusters:
             if self.registry.get(key) is None:
                 self.register(key)
-        metal3_provider = metal3.Metal3InfrastructureProvider(
+        metal3_provider = Metal3InfrastructureProvider(
             management.client(CONTROLLER_CLIENTS[1]), self.registry, self.rack, host_factory=self._new_host
         )
         infrastructure_providers: dict[str, InfrastructureProvider] = {
@@ -131,7 +140,7 @@ class WorkloadClusters:
             random=Random(f"{management.seed} {CONTROLLER_CLIENTS[0]}"),
             infrastructure_providers=infrastructure_providers,
         )
-        metal3_controllers = metal3.Metal3(
+        metal3_controllers = Metal3(
             management.client(CONTROLLER_CLIENTS[1]),
             self.rack,
             random=Random(f"{management.seed} {CONTROLLER_CLIENTS[1]}"),

@@ -23,7 +23,7 @@ from haulout.drain.drainer import Drainer
 from haulout.drain.machine_drain_rules import with_machine_drain_rules
 from haulout.drain.policy import DrainPolicy
 from haulout.kube.patches import merge_patch
-from haulout_sandbox.metal3 import a_host
+from haulout_sandbox.metal3.objects import a_host
 from support.builders.objects import a_namespace, a_pod
 from support.platforms.clusterapi import ManagementCluster, management_cluster
 

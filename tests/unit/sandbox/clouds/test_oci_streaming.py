@@ -125,10 +125,3 @@ async def test_messages_are_kept_for_a_week(clock: Clock) -> None:
     publish(stream, "new")
     await clock.sleep(timedelta(days=4))
     assert read_messages(stream, join_group(stream))[0] == ["new"]
-
-
-async def test_positions_of_a_group_can_be_set_anew(clock: Clock) -> None:
-    stream = a_stream(clock, "1")
-    stream.commit(read_messages(stream, join_group(stream))[1])
-    stream.update_group("g", {"type": "TRIM_HORIZON"})
-    assert read_messages(stream, join_group(stream))[0] == ["1"]

@@ -23,7 +23,7 @@ from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.recorder import EventRecorder
-from haulout_sandbox.clusterapi import Outage
+from haulout_sandbox.clusterapi.workload_clusters import Outage
 from support.clusters.process import Process
 from support.platforms.clusterapi import ManagementCluster, cluster_key, management_cluster
 

@@ -13,7 +13,7 @@ from haulout.api.resources import NODES
 from haulout.core.clock import Clock
 from haulout.errors import KubeconfigError, Unauthorized, Unreachable
 from haulout.kube.client import Client
-from haulout_sandbox.clusterapi import Outage, RegisteredCluster
+from haulout_sandbox.clusterapi.workload_clusters import Outage, RegisteredCluster
 from support.platforms.clusterapi import ManagementCluster, cluster_key, management_cluster
 
 A, B = cluster_key("a/prod"), cluster_key("b/prod")

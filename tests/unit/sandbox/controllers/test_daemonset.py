@@ -8,7 +8,7 @@ import pytest
 from haulout.api.objects import NodeSpec, Taint
 from haulout.core.clock import Clock
 from haulout.kube.patches import merge_patch
-from haulout_sandbox.controllers import DaemonSetController
+from haulout_sandbox.controllers.daemonset.controller import DaemonSetController
 from haulout_sandbox.controllers.daemonset.node_eligibility import node_should_run, scheduling_spec_of
 from haulout_sandbox.controllers.objects import DAEMON_SETS, NODES, PODS, DaemonSet, DaemonSetSpec, Node, ObjectMeta
 from support.builders.objects import SHOP, a_node, a_template, a_workload

@@ -7,13 +7,11 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.errors import TooManyRequests
-from haulout_sandbox.controllers import (
-    DeploymentController,
-    DisruptionController,
-    ReplicaSetController,
-    StatefulSetController,
-)
+from haulout_sandbox.controllers.deployment.controller import DeploymentController
+from haulout_sandbox.controllers.disruption import DisruptionController
 from haulout_sandbox.controllers.objects import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, STATEFUL_SETS
+from haulout_sandbox.controllers.replicaset import ReplicaSetController
+from haulout_sandbox.controllers.statefulset import StatefulSetController
 from support.builders.objects import SHOP, a_pdb, a_pod, a_workload
 from support.clusters.controller_cluster import ControllerCluster
 from support.expectations.objects import condition_status, count_ready_pods

@@ -8,9 +8,11 @@ import pytest
 from haulout.api.objects import RawObject
 from haulout.api.resources import Resource
 from haulout.core.clock import Clock
-from haulout_sandbox.controllers import DeploymentController, GarbageCollector, ReplicaSetController
+from haulout_sandbox.controllers.deployment.controller import DeploymentController
+from haulout_sandbox.controllers.garbagecollector.controller import GarbageCollector
 from haulout_sandbox.controllers.garbagecollector.deletable_resources import CUSTOM_RESOURCE_DEFINITIONS
 from haulout_sandbox.controllers.objects import CONFIG_MAPS, DEPLOYMENTS, NODES, REPLICA_SETS, OwnedObject
+from haulout_sandbox.controllers.replicaset import ReplicaSetController
 from support.builders.crds import STRING, a_crd, object_schema
 from support.builders.objects import SHOP, a_config_map, a_node, a_workload
 from support.clusters.controller_cluster import ControllerCluster

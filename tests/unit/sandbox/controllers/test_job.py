@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout_sandbox.controllers import GarbageCollector, JobController
-from haulout_sandbox.controllers.job import JOB_TRACKING_FINALIZER
+from haulout_sandbox.controllers.garbagecollector.controller import GarbageCollector
+from haulout_sandbox.controllers.job import JOB_TRACKING_FINALIZER, JobController
 from haulout_sandbox.controllers.objects import JOBS, PODS
 from support.builders.objects import SHOP, a_job
 from support.clusters.controller_cluster import ControllerCluster

@@ -3,8 +3,10 @@
 import pytest
 
 from haulout.core.clock import Clock
-from haulout_sandbox.controllers import DeploymentController, NamespaceController, ReplicaSetController
+from haulout_sandbox.controllers.deployment.controller import DeploymentController
+from haulout_sandbox.controllers.namespace import NamespaceController
 from haulout_sandbox.controllers.objects import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES
+from haulout_sandbox.controllers.replicaset import ReplicaSetController
 from support.builders.objects import SHOP, a_config_map, a_workload
 from support.clusters.controller_cluster import ControllerCluster
 from support.expectations.objects import condition_status

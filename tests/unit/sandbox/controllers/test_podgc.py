@@ -4,8 +4,9 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.patches import merge_patch
-from haulout_sandbox.controllers import PodGCController, StatefulSetController
 from haulout_sandbox.controllers.objects import NODES, PODS, STATEFUL_SETS
+from haulout_sandbox.controllers.podgc import PodGCController
+from haulout_sandbox.controllers.statefulset import StatefulSetController
 from support.builders.objects import SHOP, a_node, a_workload
 from support.clusters.controller_cluster import ControllerCluster
 from support.expectations.objects import is_ready

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout_sandbox.controllers import ReplicaSetController
 from haulout_sandbox.controllers.objects import (
     PODS,
     REPLICA_SETS,
@@ -18,7 +17,7 @@ from haulout_sandbox.controllers.objects import (
     PodSpec,
     PodStatus,
 )
-from haulout_sandbox.controllers.replicaset import pods_to_delete
+from haulout_sandbox.controllers.replicaset import ReplicaSetController, pods_to_delete
 from support.builders.objects import SHOP, a_workload
 from support.clusters.controller_cluster import ControllerCluster
 from support.expectations.objects import count_staying_pods

@@ -7,9 +7,13 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.patches import merge_patch
-from haulout_sandbox.controllers import StatefulSetController
 from haulout_sandbox.controllers.objects import PODS, STATEFUL_SETS
-from haulout_sandbox.controllers.statefulset import POD_INDEX_LABEL, POD_NAME_LABEL, REVISION_LABEL
+from haulout_sandbox.controllers.statefulset import (
+    POD_INDEX_LABEL,
+    POD_NAME_LABEL,
+    REVISION_LABEL,
+    StatefulSetController,
+)
 from support.builders.objects import SHOP, a_template, a_workload
 from support.clusters.controller_cluster import ControllerCluster
 from support.expectations.objects import count_ready_pods, count_staying_pods, is_ready

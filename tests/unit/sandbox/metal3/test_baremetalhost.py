@@ -10,7 +10,7 @@ import pytest
 from haulout.api.clusterapi import OUR_REBOOT_ANNOTATION, REBOOT_ANNOTATION, REBOOT_ANNOTATION_PREFIX
 from haulout.api.objects import RawObject
 from haulout.core.clock import Clock
-from haulout_sandbox.metal3 import a_host
+from haulout_sandbox.metal3.objects import a_host
 from support.platforms.clusterapi import ManagementCluster, management_cluster
 
 SPEC = {"infrastructureRef": {"kind": "Metal3MachineTemplate", "name": "workers"}}

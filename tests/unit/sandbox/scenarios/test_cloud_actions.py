@@ -27,7 +27,7 @@ def boot(run: ScenarioRun, node: str) -> str:
 def stream_events(run: ScenarioRun) -> list[str]:
     """Return what was told on the stream: the state of each maintenance."""
     stream = run.scenario_cluster.fleet.oci.cloud.stream
-    cursor = stream.create_cursor({"partition": "0", "type": "TRIM_HORIZON"})
+    cursor = stream.create_group_cursor({"type": "TRIM_HORIZON", "groupName": "test"})
     messages, _ = stream.get_messages(cursor, 100)
     events = [msgspec.json.decode(base64.b64decode(item["value"])) for item in messages]
     return [item["data"]["additionalDetails"]["lifecycleState"] for item in events]

@@ -10,7 +10,7 @@ from haulout.core.clock import Clock
 from haulout.errors import Unauthorized, Unreachable
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
-from haulout_sandbox.clusterapi import resources_of
+from haulout_sandbox.clusterapi.objects import resources_of
 from support.clusters.scenario_run import ScenarioRun, running_scenario
 
 BASE = """

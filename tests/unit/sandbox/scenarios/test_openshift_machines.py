@@ -5,8 +5,8 @@ from datetime import timedelta
 from haulout.api.objects import RawObject
 from haulout.api.openshift import MACHINE_NAMESPACE, MACHINE_SETS, MACHINES
 from haulout.core.clock import Clock
-from haulout_sandbox.openshift import a_machine_set
-from haulout_sandbox.overview import overview
+from haulout_sandbox.openshift.objects import a_machine_set
+from haulout_sandbox.startup_text import overview
 from support.clusters.scenario_run import MINUTE, ScenarioRun, running_scenario
 
 WORKERS = """

@@ -66,8 +66,6 @@ class _Rule(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Webhook(msgspec.Struct, frozen=True, rename="camel"):
-    """One webhook of a configuration."""
-
     name: str
     client_config: JsonObject
     admission_review_versions: tuple[str, ...]
@@ -132,7 +130,6 @@ class Webhook(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def validate(configuration: JsonObject) -> None:
-    """Refuse an invalid webhook configuration."""
     try:
         parse_webhooks(configuration)
     except msgspec.ValidationError as error:

@@ -34,8 +34,6 @@ class WebhookCallFailed(Exception):
 
 
 class WebhookClient(Protocol):
-    """Calls webhooks."""
-
     async def call(self, client_config: JsonObject, review: JsonObject, *, query: str) -> JsonObject:
         """Return the response; raise `WebhookCallFailed`. The `query` of the URL contains the server's timeout."""
         ...

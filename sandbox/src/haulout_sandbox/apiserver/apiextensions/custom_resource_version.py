@@ -48,7 +48,6 @@ class CustomResourceVersion:
 
     @property
     def current(self) -> ServedVersion:
-        """Return the served version."""
         return self._versions[self.name]
 
     def from_storage(self, stored: JsonObject) -> JsonObject:

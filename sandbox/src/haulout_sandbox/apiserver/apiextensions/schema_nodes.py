@@ -21,8 +21,6 @@ class Rule(msgspec.Struct, frozen=True, eq=False):
 
 
 class Node(msgspec.Struct, frozen=True, eq=False, rename="camel"):
-    """One node of a schema."""
-
     type: str = ""
     format: str = ""
     nullable: bool = False

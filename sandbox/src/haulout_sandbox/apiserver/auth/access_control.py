@@ -53,8 +53,6 @@ def admin_user(name: str) -> User:
 
 
 class AccessControl:
-    """Authenticates and authorizes requests."""
-
     def __init__(self, store: Store, tokens: TokenAuthenticator, *, enforces_rbac: bool) -> None:
         self.tokens = tokens
         self.enforces_rbac = enforces_rbac
@@ -65,7 +63,6 @@ class AccessControl:
 
     @property
     def authorizer(self) -> Authorizer:
-        """Return the current authorizer."""
         return self._current_policy() if self.enforces_rbac else ALLOW_ALL
 
     def authenticate(self, authorization: str, *, now: datetime) -> User:

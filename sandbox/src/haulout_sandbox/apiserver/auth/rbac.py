@@ -32,8 +32,6 @@ _MAX_CACHED = 4096  # combinations of user, groups and namespace
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """An authenticated user."""
-
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""

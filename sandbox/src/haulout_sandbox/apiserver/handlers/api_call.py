@@ -11,8 +11,6 @@ from haulout_sandbox.apiserver.selectors import Selection, selection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiCall:
-    """A parsed request about a resource."""
-
     request: Request
     target: Target
     user: User

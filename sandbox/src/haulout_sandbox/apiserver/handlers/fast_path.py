@@ -47,8 +47,6 @@ _MAX_SAMPLES = 1_000
 
 
 class _Resource(NamedTuple):
-    """The parts of a request path."""
-
     kind: Kind
     namespace: str
     name: str

@@ -68,8 +68,6 @@ log = logging.getLogger(__name__)
 
 
 class RequestHandler:
-    """Answers requests from a store."""
-
     def __init__(
         self,
         store: Store,

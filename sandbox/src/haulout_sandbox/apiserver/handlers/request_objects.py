@@ -99,7 +99,6 @@ def unsupported_media_type() -> StatusError:
 
 
 def check_patch(call: ApiCall) -> None:
-    """Refuse a malformed patch."""
     if content_type_of(call) not in _PATCHES:
         raise unsupported_media_type()
     request_body.check_size(call.request.body or b"")

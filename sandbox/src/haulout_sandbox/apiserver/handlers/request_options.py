@@ -56,7 +56,6 @@ def delete_options(request: Request) -> JsonObject:
 
 
 def check_delete_options(options: JsonObject) -> None:
-    """Refuse invalid DeleteOptions."""
     policy, problems = options.get("propagationPolicy"), _dry_run_problems(options.get("dryRun") or [])
     if policy is not None and options.get("orphanDependents") is not None:
         problems.append(field_errors.forbidden("propagationPolicy", "may not be set together with orphanDependents"))

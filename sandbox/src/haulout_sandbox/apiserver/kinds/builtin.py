@@ -6,7 +6,7 @@
 
 from typing import Any
 
-from haulout_sandbox.apiserver.kinds.kind import JsonObject, Kind, ScalePaths
+from haulout_sandbox.apiserver.kinds.kind import JsonObject, Kind, ScalePaths, kind_with_status, new_kind
 
 _META_FIELDS = ("metadata.name", "metadata.namespace")
 _RBAC = "rbac.authorization.k8s.io/v1"
@@ -15,36 +15,13 @@ _ADMISSION = "admissionregistration.k8s.io/v1"
 _NETWORKING = "networking.k8s.io/v1"
 
 
-def _kind(api_version: str, kind: str, *, plural: str = "", short: str = "", **kwargs: Any) -> Kind:
-    group, _, version = api_version.rpartition("/")
-    plural = plural or f"{kind.lower()}s"
-    return Kind(group=group, version=version, plural=plural, kind=kind, short_names=tuple(short.split()), **kwargs)
-
-
-def _with_status(
-    api_version: str,
-    kind: str,
-    *,
-    status: JsonObject | None = None,
-    omit_empty: tuple[str, ...] = ("status",),
-    **kwargs: Any,
-) -> Kind:
-    """Return a kind with spec and status; `status` is the initial status of a new object."""
-    fields: JsonObject = {
-        "initial_status": status or {},
-        "always_present": ("spec", "status"),
-        "omit_empty": omit_empty,
-    } | kwargs
-    return _kind(api_version, kind, has_status=True, **fields)
-
-
 def _workload(api_version: str, kind: str, **kwargs: Any) -> Kind:
-    return _with_status(api_version, kind, categories=("all",), has_generation=True, **kwargs)
+    return kind_with_status(api_version, kind, categories=("all",), has_generation=True, **kwargs)
 
 
 def _admission_configuration(kind: str, **kwargs: Any) -> Kind:
     common: JsonObject = {"categories": ("api-extensions",), "has_generation": True, "requires_version_on_update": True}
-    return _kind(_ADMISSION, kind, namespaced=False, **common, **kwargs)
+    return new_kind(_ADMISSION, kind, namespaced=False, **common, **kwargs)
 
 
 # Workloads
@@ -63,16 +40,18 @@ DAEMON_SET = _workload(
         0,
     ),
 )
-CONTROLLER_REVISION = _kind("apps/v1", "ControllerRevision")
+CONTROLLER_REVISION = new_kind("apps/v1", "ControllerRevision")
 JOB = _workload(
     "batch/v1", "Job", orphans_by_default=True, selectable_fields=(*_META_FIELDS, "status.successful"), omit_empty=()
 )
 CRON_JOB = _workload("batch/v1", "CronJob", short="cj")
-PRIORITY_CLASS = _kind("scheduling.k8s.io/v1", "PriorityClass", plural="priorityclasses", short="pc", namespaced=False)
+PRIORITY_CLASS = new_kind(
+    "scheduling.k8s.io/v1", "PriorityClass", plural="priorityclasses", short="pc", namespaced=False
+)
 
 # Network
 
-SERVICE = _with_status(
+SERVICE = kind_with_status(
     "v1",
     "Service",
     short="svc",
@@ -83,7 +62,7 @@ SERVICE = _with_status(
     selectable_fields=(*_META_FIELDS, "spec.clusterIP", "spec.type"),
     omit_empty=(),
 )
-INGRESS = _with_status(
+INGRESS = kind_with_status(
     _NETWORKING,
     "Ingress",
     plural="ingresses",
@@ -92,7 +71,7 @@ INGRESS = _with_status(
     has_generation=True,
     omit_empty=(),
 )
-NETWORK_POLICY = _kind(
+NETWORK_POLICY = new_kind(
     _NETWORKING,
     "NetworkPolicy",
     plural="networkpolicies",
@@ -103,19 +82,19 @@ NETWORK_POLICY = _kind(
 
 # Configuration and access
 
-SECRET = _kind("v1", "Secret", selectable_fields=(*_META_FIELDS, "type"), omit_empty=("",))
-SERVICE_ACCOUNT = _kind("v1", "ServiceAccount", short="sa", delete_returns_object=True)
-ROLE = _kind(_RBAC, "Role", allows_create_on_update=True)
-ROLE_BINDING = _kind(_RBAC, "RoleBinding", allows_create_on_update=True)
-CLUSTER_ROLE = _kind(_RBAC, "ClusterRole", namespaced=False, allows_create_on_update=True)
-CLUSTER_ROLE_BINDING = _kind(_RBAC, "ClusterRoleBinding", namespaced=False, allows_create_on_update=True)
+SECRET = new_kind("v1", "Secret", selectable_fields=(*_META_FIELDS, "type"), omit_empty=("",))
+SERVICE_ACCOUNT = new_kind("v1", "ServiceAccount", short="sa", delete_returns_object=True)
+ROLE = new_kind(_RBAC, "Role", allows_create_on_update=True)
+ROLE_BINDING = new_kind(_RBAC, "RoleBinding", allows_create_on_update=True)
+CLUSTER_ROLE = new_kind(_RBAC, "ClusterRole", namespaced=False, allows_create_on_update=True)
+CLUSTER_ROLE_BINDING = new_kind(_RBAC, "ClusterRoleBinding", namespaced=False, allows_create_on_update=True)
 
 # Storage
 
-PERSISTENT_VOLUME_CLAIM = _with_status(
+PERSISTENT_VOLUME_CLAIM = kind_with_status(
     "v1", "PersistentVolumeClaim", short="pvc", status={"phase": "Pending"}, delete_returns_object=True
 )
-PERSISTENT_VOLUME = _with_status(
+PERSISTENT_VOLUME = kind_with_status(
     "v1",
     "PersistentVolume",
     short="pv",
@@ -123,10 +102,10 @@ PERSISTENT_VOLUME = _with_status(
     status={"phase": "Pending"},
     delete_returns_object=True,
 )
-STORAGE_CLASS = _kind(
+STORAGE_CLASS = new_kind(
     _STORAGE, "StorageClass", plural="storageclasses", short="sc", namespaced=False, delete_returns_object=True
 )
-VOLUME_ATTACHMENT = _with_status(
+VOLUME_ATTACHMENT = kind_with_status(
     _STORAGE,
     "VolumeAttachment",
     namespaced=False,
@@ -138,7 +117,7 @@ VOLUME_ATTACHMENT = _with_status(
 
 # API extension
 
-CUSTOM_RESOURCE_DEFINITION = _with_status(
+CUSTOM_RESOURCE_DEFINITION = kind_with_status(
     "apiextensions.k8s.io/v1",
     "CustomResourceDefinition",
     namespaced=False,

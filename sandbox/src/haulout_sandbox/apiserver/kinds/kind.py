@@ -206,111 +206,106 @@ def without_nulls(value: Any) -> Any:
     return value
 
 
-POD = Kind(
-    group="",
-    version="v1",
-    plural="pods",
-    kind="Pod",
-    short_names=("po",),
+def new_kind(api_version: str, kind: str, *, plural: str = "", short: str = "", **kwargs: Any) -> Kind:
+    """Return a kind; its plural is that of most English nouns unless given."""
+    group, _, version = api_version.rpartition("/")
+    plural = plural or f"{kind.lower()}s"
+    return Kind(group=group, version=version, plural=plural, kind=kind, short_names=tuple(short.split()), **kwargs)
+
+
+def kind_with_status(
+    api_version: str,
+    kind: str,
+    *,
+    status: JsonObject | None = None,
+    omit_empty: tuple[str, ...] = ("status",),
+    **kwargs: Any,
+) -> Kind:
+    """Return a kind with spec and status; `status` is the initial status of a new object."""
+    fields: JsonObject = {
+        "initial_status": status or {},
+        "always_present": ("spec", "status"),
+        "omit_empty": omit_empty,
+    } | kwargs
+    return new_kind(api_version, kind, has_status=True, **fields)
+
+
+POD = kind_with_status(
+    "v1",
+    "Pod",
+    short="po",
     categories=("all",),
-    has_status=True,
-    initial_status={"phase": "Pending"},
+    status={"phase": "Pending"},
     has_generation=True,
     has_graceful_deletion=True,
     delete_returns_object=True,
     selectable_fields=(*_META_FIELDS, "spec.nodeName", "spec.schedulerName", "spec.serviceAccountName", "status.phase"),
-    always_present=("spec", "status"),
-    omit_empty=("status",),
 )
-NODE = Kind(
-    group="",
-    version="v1",
-    plural="nodes",
-    kind="Node",
+NODE = kind_with_status(
+    "v1",
+    "Node",
+    short="no",
     namespaced=False,
-    short_names=("no",),
-    has_status=True,
+    initial_status=None,
     selectable_fields=("metadata.name", "spec.unschedulable"),
     field_defaults={"spec.unschedulable": False},
-    always_present=("spec", "status"),
     omit_empty=("spec", "status"),
 )
-NAMESPACE = Kind(
-    group="",
-    version="v1",
-    plural="namespaces",
-    kind="Namespace",
+NAMESPACE = kind_with_status(
+    "v1",
+    "Namespace",
+    short="ns",
     namespaced=False,
-    short_names=("ns",),
-    has_status=True,
-    initial_status={"phase": "Active"},
+    status={"phase": "Active"},
     delete_returns_object=True,
     selectable_fields=("metadata.name", "status.phase"),
-    always_present=("spec", "status"),
     omit_empty=("spec", "status"),
 )
-CONFIG_MAP = Kind(group="", version="v1", plural="configmaps", kind="ConfigMap", short_names=("cm",), omit_empty=("",))
-EVENT = Kind(
-    group="",
-    version="v1",
-    plural="events",
-    kind="Event",
-    short_names=("ev",),
-    allows_create_on_update=True,
-    selectable_fields=(
-        *_META_FIELDS,
-        *(f"involvedObject.{name}" for name in _REFERENCE_FIELDS),
-        "reason",
-        "reportingComponent",
-        "source",
-        "type",
-    ),
-    is_garbage_collected=False,
-    ttl=_EVENT_TTL,
-    storage_conversion=StorageConversion(
+CONFIG_MAP = new_kind("v1", "ConfigMap", short="cm", omit_empty=("",))
+
+
+def _event_kind(api_version: str, reference: str, *fields: str, conversion: StorageConversion) -> Kind:
+    return new_kind(
+        api_version,
+        "Event",
+        short="ev",
+        allows_create_on_update=True,
+        selectable_fields=(*_META_FIELDS, *(f"{reference}.{name}" for name in _REFERENCE_FIELDS), *fields),
+        is_garbage_collected=False,
+        ttl=_EVENT_TTL,
+        storage_conversion=conversion,
+    )
+
+
+EVENT = _event_kind(
+    "v1",
+    "involvedObject",
+    *("reason", "reportingComponent", "source", "type"),
+    conversion=StorageConversion(
         "events", from_storage=event_conversion.v1_from_storage, to_storage=event_conversion.v1_to_storage
     ),
 )
-EVENTS_V1_EVENT = Kind(
-    group="events.k8s.io",
-    version="v1",
-    plural="events",
-    kind="Event",
-    short_names=("ev",),
-    allows_create_on_update=True,
-    selectable_fields=(
-        *_META_FIELDS,
-        *(f"regarding.{name}" for name in _REFERENCE_FIELDS),
-        "reason",
-        "reportingController",
-        "type",
-    ),
-    is_garbage_collected=False,
-    ttl=_EVENT_TTL,
-    storage_conversion=StorageConversion(
+EVENTS_V1_EVENT = _event_kind(
+    "events.k8s.io/v1",
+    "regarding",
+    *("reason", "reportingController", "type"),
+    conversion=StorageConversion(
         "events", from_storage=event_conversion.events_v1_from_storage, to_storage=event_conversion.events_v1_to_storage
     ),
 )
-LEASE = Kind(
-    group="coordination.k8s.io",
-    version="v1",
-    plural="leases",
-    kind="Lease",
+LEASE = new_kind(
+    "coordination.k8s.io/v1",
+    "Lease",
     allows_create_on_update=True,
     requires_version_on_update=True,
     always_present=("spec",),
 )
-POD_DISRUPTION_BUDGET = Kind(
-    group="policy",
-    version="v1",
-    plural="poddisruptionbudgets",
-    kind="PodDisruptionBudget",
-    short_names=("pdb",),
-    has_status=True,
-    initial_status={"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0},
+POD_DISRUPTION_BUDGET = kind_with_status(
+    "policy/v1",
+    "PodDisruptionBudget",
+    short="pdb",
+    status={"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0},
     has_generation=True,
     requires_version_on_update=True,
-    always_present=("spec", "status"),
-    omit_empty=("status",),
 )
 CORE_KINDS = (POD, NODE, NAMESPACE, CONFIG_MAP, EVENT, EVENTS_V1_EVENT, LEASE, POD_DISRUPTION_BUDGET)

@@ -40,7 +40,6 @@ def check_active(get: GetObject, kind: Kind, namespace: str, name: str) -> None:
 
 
 def check_deletion(namespace: JsonObject) -> None:
-    """Refuse to delete a permanent namespace."""
     name = namespace["metadata"]["name"]
     if name in _UNDELETABLE:
         message = f'namespaces "{name}" is forbidden: this namespace may not be deleted'

@@ -182,7 +182,6 @@ class Store:
         return max(self.compacted_revision, self._restart_revision)
 
     def revision_at(self, instant: datetime) -> int:
-        """Return the latest revision at `instant`."""
         count = bisect_right(self.history, instant, key=_write_time)
         return self.history[count - 1].revision if count else FIRST_REVISION
 

@@ -142,5 +142,4 @@ class Watch:
 
 
 def encode_event(event: DecodedEvent) -> bytes:
-    """Return an event as a line."""
     return b'{"type":"%b","object":%b}' % (event.type.encode(), encode_json(event.object))

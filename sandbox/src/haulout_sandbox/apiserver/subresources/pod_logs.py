@@ -44,12 +44,8 @@ def handle_container_request(
         raise status.StatusError(status.generic_status(405))
     if subresource == LOG:
         return _log_response(pod, query, now)
-    name = pod["metadata"]["name"]
-    if subresource != "portforward":
-        _container_name(pod, query)
-    if not pod["spec"].get("nodeName"):
-        raise status.bad_request(f"pod {name} does not have a host assigned")
-    raise status.bad_request(f"cannot {_STREAM_ACTIONS[subresource]} pod {name}: the pods of the sandbox run nothing")
+    action, name = _STREAM_ACTIONS[subresource], pod["metadata"]["name"]
+    raise status.bad_request(f"cannot {action} pod {name}: the pods of the sandbox run nothing")
 
 
 def _log_response(pod: JsonObject, query: Mapping[str, str], now: datetime) -> Response:

@@ -27,7 +27,6 @@ Step = Callable[[list[Any]], list[Any]]
 
 
 def find(path: str, value: Any) -> list[Any]:
-    """Return all values at `path`."""
     values = [value]
     for step in _compile(path):
         values = step(values)

@@ -5,7 +5,7 @@ object and the empty object of a bookmark. The columns are those of `pkg/printer
 Kubernetes 1.36.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Self
@@ -18,13 +18,11 @@ from haulout_sandbox.apiserver.tables import jsonpath
 Cells = list[Any]
 PrintCells = Callable[[JsonObject, datetime], Cells]
 
-NONE, UNSET, UNKNOWN = "<none>", "<unset>", "<unknown>"
+NONE, UNKNOWN = "<none>", "<unknown>"
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A column of a table."""
-
     name: str
     type: str = "string"
     format: str = ""
@@ -51,8 +49,6 @@ class PrinterColumn:
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """How a table shows one kind."""
-
     headers: tuple[Header, ...]
     cells: PrintCells
 
@@ -217,23 +213,12 @@ def _namespace(namespace: JsonObject, _: datetime) -> Cells:
     return [section_at(namespace, "status").get("phase", "")]
 
 
-@_printer("", "Service", "Type,Cluster-IP,External-IP,Port(s),Age", wide="Selector")
+@_printer("", "Service", "Type,Port(s),Age", wide="Selector")
 def _service(service: JsonObject, _: datetime) -> Cells:
     spec = section_at(service, "spec")
-    ingress_addresses = [
-        item.get("ip") or item.get("hostname")
-        for item in section_at(service, "status", "loadBalancer").get("ingress", ())
-    ]
-    pending = ["<pending>"] if spec.get("type") == "LoadBalancer" else []
-    external = [*ingress_addresses, *spec.get("externalIPs", ())] or pending
     ports = [f"{item.get('port', 0)}/{item.get('protocol', 'TCP')}" for item in spec.get("ports") or ()]
-    return [
-        spec.get("type", ""),
-        spec.get("clusterIP") or NONE,
-        ",".join(external) or spec.get("externalName") or NONE,
-        ",".join(ports) or NONE,
-        format_selector({"matchLabels": spec.get("selector")}) or NONE,
-    ]
+    selector = format_selector({"matchLabels": spec.get("selector")})
+    return [spec.get("type", "ClusterIP"), ",".join(ports) or NONE, selector or NONE]
 
 
 @_printer("", "ConfigMap", "Data,Age")
@@ -365,35 +350,6 @@ def _template(owner: JsonObject) -> Cells:
     containers = section_at(owner, "spec", "template", "spec").get("containers") or ()
     texts = [",".join(str(container.get(name, "")) for container in containers) for name in ("name", "image")]
     return [*texts, format_selector(section_at(owner, "spec").get("selector")) or NONE]
-
-
-# Storage
-
-_ACCESS_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
-
-
-@_printer("", "PersistentVolumeClaim", "Status,Volume,Capacity,Access Modes,StorageClass,Age", wide="VolumeMode")
-def _volume_claim(claim: JsonObject, _: datetime) -> Cells:
-    spec, status = section_at(claim, "spec"), section_at(claim, "status")
-    volume = spec.get("volumeName", "")
-    return [
-        _volume_status(claim),
-        volume,
-        section_at(status, "capacity").get("storage", "0") if volume else "",
-        _access_modes(status) if volume else "",
-        spec.get("storageClassName", ""),
-        spec.get("volumeMode", UNSET),
-    ]
-
-
-def _access_modes(holder: Mapping[str, Any]) -> str:
-    modes: Iterable[str] = holder.get("accessModes") or ()
-    return ",".join(_ACCESS_MODES.get(mode, mode) for mode in modes)
-
-
-def _volume_status(obj: JsonObject) -> str:
-    terminating = section_at(obj, "metadata").get("deletionTimestamp")
-    return "Terminating" if terminating else str(section_at(obj, "status").get("phase", ""))
 
 
 # Events

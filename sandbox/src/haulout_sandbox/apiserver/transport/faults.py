@@ -86,8 +86,6 @@ class FaultRule(Generic[FaultPlan]):
 
 
 class Faults:
-    """The faults of one transport."""
-
     def __init__(self) -> None:
         self._request_rules: list[FaultRule[RequestFaults]] = []
         self._event_rules: list[FaultRule[EventFaults]] = []

@@ -421,8 +421,6 @@ class InProcessStream:
 
 
 class _EncodedLines:
-    """The encoded lines of a stream."""
-
     def __init__(self, stream: InProcessStream) -> None:
         self._stream = stream
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from haulout_sandbox.apiserver import status
 from haulout_sandbox.apiserver.kinds.kind import JsonObject, Kind
 from haulout_sandbox.apiserver.object_names import (
-    dns1035_label_problems,
     dns1123_label_problems,
     dns1123_subdomain_problems,
     segment_problems,
@@ -66,7 +65,6 @@ def validate_name(kind: Kind, obj: JsonObject) -> Causes:
 
 
 def validate_metadata_update(new: JsonObject, old: JsonObject) -> Causes:
-    """Return the forbidden changes of metadata."""
     return metadata.validate_update(new["metadata"], old["metadata"])
 
 
@@ -82,7 +80,6 @@ def _has_same_content(new: JsonObject, old: JsonObject) -> bool:
 _NAME_RULES = {
     "Namespace": dns1123_label_problems,
     "StatefulSet": dns1123_label_problems,
-    "Service": dns1035_label_problems,
     **dict.fromkeys(("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"), segment_problems),
 }
 _VALIDATORS: dict[tuple[str, str], Callable[[JsonObject, JsonObject | None], Causes]] = {
@@ -95,5 +92,4 @@ _VALIDATORS: dict[tuple[str, str], Callable[[JsonObject, JsonObject | None], Cau
     ("batch", "Job"): workloads.validate_job,
     ("policy", "PodDisruptionBudget"): workloads.validate_pod_disruption_budget,
     ("coordination.k8s.io", "Lease"): other_kinds.validate_lease,
-    ("events.k8s.io", "Event"): other_kinds.validate_events_v1_event,
 }

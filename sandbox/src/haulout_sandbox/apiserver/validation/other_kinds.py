@@ -1,20 +1,13 @@
-"""Validation of the kinds besides pods and workloads that controllers depend on or write: nodes, leases, events."""
+"""Validation of the kinds besides pods and workloads that controllers depend on: nodes and leases."""
 
-from haulout_sandbox.apiserver.field_errors import forbidden, invalid, too_long
+from haulout_sandbox.apiserver.field_errors import forbidden, invalid
 from haulout_sandbox.apiserver.kinds.kind import JsonObject
-from haulout_sandbox.apiserver.object_names import qualified_name_problems
 from haulout_sandbox.apiserver.validation.common import (
     Causes,
-    immutable_fields,
     non_negative,
     non_negative_quantities,
-    one_of,
-    required_fields,
-    required_name,
 )
 from haulout_sandbox.apiserver.validation.pods import validate_taints
-
-_IMMUTABLE_IN_EVENTS = ("regarding", "reason", "note", "type", "eventTime", "action", "related", "reportingController")
 
 
 def validate_node(new: JsonObject, old: JsonObject | None) -> Causes:
@@ -34,15 +27,3 @@ def validate_lease(new: JsonObject, old: JsonObject | None) -> Causes:  # noqa: 
     if spec.get("leaseDurationSeconds", 1) <= 0:
         causes.append(invalid("spec.leaseDurationSeconds", spec["leaseDurationSeconds"], "must be greater than 0"))
     return causes
-
-
-def validate_events_v1_event(new: JsonObject, old: JsonObject | None) -> Causes:
-    if old is not None:
-        return immutable_fields(new, old, "", *_IMMUTABLE_IN_EVENTS)
-    causes = required_fields(new, "", "eventTime", "reportingInstance", "action", "reason")
-    causes += required_name("reportingController", new.get("reportingController", ""), qualified_name_problems)
-    causes += one_of(new, "", "type", ("Normal", "Warning"))
-    max_lengths = {"action": 128, "reason": 128, "reportingInstance": 128, "note": 1024}
-    return causes + [
-        too_long(name, max_length) for name, max_length in max_lengths.items() if len(new.get(name, "")) > max_length
-    ]

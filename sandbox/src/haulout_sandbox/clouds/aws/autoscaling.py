@@ -48,7 +48,6 @@ class AutoScaling:
         return action
 
     def heartbeat(self, instance: str, *, group: str, hook: str, token: str) -> None:
-        """Extend the timeout of an action."""
         action = self._active_action(instance, token, hook)
         action.expires_at = min(self.clock.now() + self.hooks[group, hook], action.latest_end)
 

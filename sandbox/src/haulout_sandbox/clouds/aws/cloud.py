@@ -6,15 +6,25 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from haulout.core.clock import Clock
 from haulout_sandbox.clouds.aws.autoscaling import AutoScaling, LifecycleAction
 from haulout_sandbox.clouds.aws.ec2 import Document, Ec2Instances
-from haulout_sandbox.clouds.aws.eventbridge import eventbridge_event, health_event_detail
 from haulout_sandbox.clouds.aws.imds import MetadataServices
 from haulout_sandbox.clouds.aws.sqs import SqsQueue
 from haulout_sandbox.clouds.faults import Faults
 from haulout_sandbox.clouds.metadata_fetch import MetadataFetch
 
+_REGION = "eu-west-1"
+_ACCOUNT = "111122223333"
+_EVENT_TYPE_CODES = {
+    "instance-reboot": "AWS_EC2_INSTANCE_REBOOT_MAINTENANCE_SCHEDULED",
+    "system-reboot": "AWS_EC2_SYSTEM_REBOOT_MAINTENANCE_SCHEDULED",
+    "system-maintenance": "AWS_EC2_INSTANCE_NETWORK_MAINTENANCE_SCHEDULED",
+    "instance-stop": "AWS_EC2_INSTANCE_STOP_SCHEDULED",
+    "instance-retirement": "AWS_EC2_PERSISTENT_INSTANCE_RETIREMENT_SCHEDULED",
+}
 _HOUR = timedelta(hours=1)
 _SPOT_NOTICE_PERIOD = timedelta(minutes=2)
 
@@ -157,7 +167,6 @@ class AwsCloud:
         )
 
     async def receive(self, *, max_messages: int, wait: timedelta, visibility_timeout: timedelta) -> Sequence[Document]:
-        """Wait for messages and return some."""
         await self.queue.wait(wait)
         return await self.faults.call(
             "ReceiveMessage",
@@ -203,14 +212,60 @@ class AwsCloud:
 
     def _send_health_event(self, instance: str, event: str, status: str, *, silent: bool) -> None:
         document = self.ec2_instances.by_id[instance].events[event]
-        detail = health_event_detail(instance, document, status=status, at=self.clock.now())
+        detail = _health_event_detail(instance, document, status=status, at=self.clock.now())
         self._send_event("aws.health", "AWS Health Event", detail, silent=silent)
 
     def _send_event(self, source: str, detail_type: str, detail: dict[str, Any], *, silent: bool = False) -> None:
         if not silent:
             event_id = f"00000000-0000-4000-9000-{next(self._event_numbers):012}"
-            self.queue.send(eventbridge_event(source, detail_type, detail, event_id=event_id, at=self.clock.now()))
+            self.queue.send(_eventbridge_event(source, detail_type, detail, event_id=event_id, at=self.clock.now()))
 
     def _on_instance_released(self, action: LifecycleAction) -> None:
         if action.transition == "TERMINATING" and action.instance in self.ec2_instances.by_id:
             self.ec2_instances.by_id[action.instance].state = "terminated"
+
+
+# Messages that EventBridge puts on the queue
+
+
+def _eventbridge_event(source: str, detail_type: str, detail: dict[str, Any], *, event_id: str, at: datetime) -> str:
+    event = {
+        "version": "0",
+        "id": event_id,
+        "detail-type": detail_type,
+        "source": source,
+        "account": _ACCOUNT,
+        "time": f"{at:%Y-%m-%dT%H:%M:%S}Z",
+        "region": _REGION,
+        "resources": [],
+        "detail": detail,
+    }
+    return msgspec.json.encode(event).decode()
+
+
+def _health_event_detail(instance: str, event: dict[str, Any], *, status: str, at: datetime) -> dict[str, Any]:
+    """Return the detail of an AWS Health event about a scheduled event of EC2."""
+    code = _EVENT_TYPE_CODES[event["Code"]]
+    times = {"startTime": _format_rfc1123(event["NotBefore"])}
+    if "NotAfter" in event:
+        times["endTime"] = _format_rfc1123(event["NotAfter"])
+    return {
+        "eventArn": f"arn:aws:health:{_REGION}::event/EC2/{code}/{code}_{event['InstanceEventId'][-8:]}",
+        "service": "EC2",
+        "eventScopeCode": "ACCOUNT_SPECIFIC",
+        "eventTypeCode": code,
+        "eventTypeCategory": "scheduledChange",
+        "statusCode": status,
+        "eventRegion": _REGION,
+        **times,
+        "lastUpdatedTime": _format_rfc1123(at),
+        "eventDescription": [{"language": "en_US", "latestDescription": event["Description"]}],
+        "affectedEntities": [{"entityValue": instance, "status": "PENDING" if status != "closed" else "RESOLVED"}],
+        "affectedAccount": _ACCOUNT,
+        "page": "1",
+        "totalPages": "1",
+    }
+
+
+def _format_rfc1123(instant: datetime) -> str:
+    return f"{instant:%a, %d %b %Y %H:%M:%S} GMT"

@@ -52,7 +52,6 @@ class Ec2Instances:
         return instance_id
 
     def schedule_event(self, instance: str, event: Document) -> str:
-        """Schedule an event; return its name."""
         event_id = f"instance-event-{self.id_prefix}{next(self._numbers):09x}"
         self.by_id[instance].events[event_id] = {"InstanceEventId": event_id, **event}
         return event_id

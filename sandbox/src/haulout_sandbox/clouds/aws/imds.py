@@ -34,8 +34,6 @@ _STATE_BY_PREFIX = {"[Completed] ": "completed", "[Canceled] ": "canceled"}
 
 @dataclass(slots=True)
 class MetadataServices:
-    """The metadata services of all instances."""
-
     clock: Clock
     ec2_instances: Ec2Instances
     faults: Faults

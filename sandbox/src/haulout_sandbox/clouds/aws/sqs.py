@@ -15,8 +15,6 @@ _BAD_REQUEST = 400
 
 @dataclass(slots=True)
 class SqsMessage:
-    """A message in the queue."""
-
     message_id: str
     body: str
     visible_at: datetime

@@ -10,8 +10,6 @@ TOKEN_LIFETIME = timedelta(hours=1)
 
 
 class AccessTokens:
-    """Issues and checks tokens."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._numbers = itertools.count(1)

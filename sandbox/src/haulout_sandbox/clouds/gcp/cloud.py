@@ -103,7 +103,6 @@ class GcpCloud:
         self.instances.by_name[name].set_maintenance_event(_NO_EVENT)
 
     def preempt(self, name: str) -> None:
-        """Announce preemption to a machine."""
         instance = self.instances.by_name[name]
         instance.is_preempted = True
         instance.notify()

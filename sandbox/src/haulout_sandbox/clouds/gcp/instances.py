@@ -62,7 +62,6 @@ class Instance:
         return f"{self.scheduling['onHostMaintenance']}_ON_HOST_MAINTENANCE"
 
     def set_upcoming(self, upcoming: Document | None) -> None:
-        """Set or clear the upcoming maintenance."""
         self.upcoming_maintenance, self.has_notifications = upcoming, True
         self.notify()
 

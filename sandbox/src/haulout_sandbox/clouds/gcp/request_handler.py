@@ -33,8 +33,6 @@ class HttpResponse(NamedTuple):
 
 
 class RequestHandler:
-    """Routes and answers requests."""
-
     def __init__(
         self, instances: Instances, *, operations: Operations, access_tokens: AccessTokens, faults: Faults
     ) -> None:

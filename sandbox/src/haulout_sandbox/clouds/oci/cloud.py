@@ -169,11 +169,9 @@ class OciCloud:
         }
 
     def publish(self, document: Any) -> None:
-        """Put a document on the stream."""
         self.publish_bytes(msgspec.json.encode(document))
 
     def publish_bytes(self, content: bytes) -> None:
-        """Put arbitrary bytes on the stream."""
         self.stream.put_messages([{"key": None, "value": base64.b64encode(content).decode()}])
 
     def _publish_event(self, event: str, suffix: str, *, silent: bool) -> None:
@@ -195,8 +193,6 @@ class OciCloud:
 
 
 class StreamingClient:
-    """The calls of a stream consumer."""
-
     def __init__(self, cloud: OciCloud) -> None:
         self._stream = cloud.stream
         self._faults = cloud.faults
@@ -211,11 +207,9 @@ class StreamingClient:
         return await self._faults.call("GetMessages", lambda: self._stream.get_messages(cursor, limit))
 
     async def commit(self, cursor: str) -> str:
-        """Commit the position of a cursor."""
         return await self._faults.call("ConsumerCommit", lambda: self._stream.commit(cursor))
 
     async def heartbeat(self, cursor: str) -> str:
-        """Extend the reservations of a cursor."""
         return await self._faults.call("ConsumerHeartbeat", lambda: self._stream.heartbeat(cursor))
 
 
@@ -238,7 +232,6 @@ class ComputeClient:
         return await self._faults.call("GetInstanceMaintenanceEvent", lambda: self._compute_service.get_event(event))
 
     async def move_event(self, event: str, *, start: datetime, etag: str, token: str) -> None:
-        """Reschedule a maintenance event."""
         details = {"timeWindowStart": format_time(start)}
 
         def apply_update() -> None:

@@ -1,4 +1,4 @@
-"""The OCI model over HTTP: eight calls of Streaming and four of Compute, as Oracle's SDK makes them.
+"""The OCI model over HTTP: six calls of Streaming and four of Compute, as Oracle's SDK makes them.
 
     async with serve(cloud, host="127.0.0.1") as port:
         client = oci.streaming.StreamClient({}, f"http://127.0.0.1:{port}", signer=…)
@@ -27,7 +27,6 @@ Handler = Callable[[web.Request], Awaitable[Respond]]
 
 
 def add_routes(app: web.Application, cloud: OciCloud) -> None:
-    """Add the routes of a cloud."""
     request_handler = _RequestHandler(cloud)
     for method, path, operation, handler in request_handler.routes():
         app.router.add_route(method, path, request_handler.wrap(operation, handler))
@@ -44,13 +43,11 @@ class _RequestHandler:
     def routes(self) -> list[tuple[str, str, str, Handler]]:
         return [
             ("POST", f"{_STREAMS_PATH}/groupCursors", "CreateGroupCursor", self._create_group_cursor),
-            ("POST", f"{_STREAMS_PATH}/cursors", "CreateCursor", self._create_cursor),
             ("GET", f"{_STREAMS_PATH}/messages", "GetMessages", self._get_messages),
             ("POST", f"{_STREAMS_PATH}/messages", "PutMessages", self._put_messages),
             ("POST", f"{_STREAMS_PATH}/commit", "ConsumerCommit", self._commit),
             ("POST", f"{_STREAMS_PATH}/heartbeat", "ConsumerHeartbeat", self._heartbeat),
             ("GET", f"{_STREAMS_PATH}/groups/{{group}}", "GetGroup", self._get_group),
-            ("PUT", f"{_STREAMS_PATH}/groups/{{group}}", "UpdateGroup", self._update_group),
             ("GET", f"{_COMPUTE_PATH}/instanceMaintenanceEvents", "ListInstanceMaintenanceEvents", self._list_events),
             (
                 "GET",
@@ -93,10 +90,6 @@ class _RequestHandler:
         details = await _json_body(request)
         return lambda: _json_response({"value": self._cloud.stream.create_group_cursor(details)}, status=201)
 
-    async def _create_cursor(self, request: web.Request) -> Respond:
-        details = await _json_body(request)
-        return lambda: _json_response({"value": self._cloud.stream.create_cursor(details)}, status=201)
-
     async def _get_messages(self, request: web.Request) -> Respond:
         def respond() -> web.Response:
             limit = int(request.query.get("limit", _DEFAULT_LIMIT))
@@ -118,15 +111,6 @@ class _RequestHandler:
     async def _get_group(self, request: web.Request) -> Respond:
         name = request.match_info["group"]
         return lambda: _json_response({"streamId": STREAM, **self._cloud.stream.get_group(name)})
-
-    async def _update_group(self, request: web.Request) -> Respond:
-        name, details = request.match_info["group"], await _json_body(request)
-
-        def respond() -> web.Response:
-            self._cloud.stream.update_group(name, details)
-            return web.Response(status=HTTPStatus.NO_CONTENT)
-
-        return respond
 
     # Compute
 

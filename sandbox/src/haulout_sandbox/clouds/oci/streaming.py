@@ -17,7 +17,7 @@ import msgspec
 
 from haulout.core.clock import Clock
 from haulout.errors import CloudError
-from haulout_sandbox.clouds.oci.time_format import format_time, parse_time
+from haulout_sandbox.clouds.oci.time_format import format_time
 
 CURSOR_LIFETIME = timedelta(minutes=5)
 INSTANCE_TIMEOUT = timedelta(seconds=30)
@@ -31,8 +31,6 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message in a partition."""
-
     offset: int
     key: str | None
     value: str
@@ -49,8 +47,6 @@ class Reservation:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """Consumers that share a stream."""
-
     committed: dict[int, int]  # the next offset of each partition
     expiry_by_instance: dict[str, datetime] = field(
         default_factory=dict
@@ -90,15 +86,6 @@ class Stream:
         entries = [self._append(message.get("key"), message.get("value")) for message in messages]
         return {"failures": sum("error" in message for message in entries), "entries": entries}
 
-    def create_cursor(self, details: Document) -> str:
-        """Return a cursor for one partition."""
-        try:
-            partition = int(details.get("partition", ""))
-            start = self._start_offset(partition, details.get("type"), details)
-        except (ValueError, IndexError):
-            raise _invalid_parameter("the partition does not exist") from None
-        return self._encode_cursor(Cursor(self._clock.now(), {partition: start}))
-
     def create_group_cursor(self, details: Document) -> str:
         """Return a cursor for a member of a group, which is created with its first member."""
         name = details.get("groupName") or ""
@@ -108,7 +95,7 @@ class Stream:
         if group is None:
             cursor_type = details.get("type")
             positions = {
-                partition_number: self._start_offset(partition_number, cursor_type, details)
+                partition_number: self._start_offset(partition_number, cursor_type)
                 for partition_number in range(len(self._partitions))
             }
             group = self._groups[name] = ConsumerGroup(positions)
@@ -187,15 +174,6 @@ class Stream:
             )
         return {"groupName": name, "reservations": reservations}
 
-    def update_group(self, name: str, details: Document) -> None:
-        """Reset all offsets of a group."""
-        group = self._get_group(name)
-        cursor_type = details.get("type")
-        group.committed = {
-            partition: self._start_offset(partition, cursor_type, details) for partition in range(len(self._partitions))
-        }
-        group.reservations.clear()
-
     # Helpers
 
     def _append(self, key: object, value: object) -> Document:
@@ -219,23 +197,13 @@ class Stream:
             "timestamp": format_time(entry.published_at),
         }
 
-    def _start_offset(self, partition: int, cursor_type: object, details: Document) -> int:
-        entries = self._partitions[partition]
-        self._trim(partition)
+    def _start_offset(self, partition: int, cursor_type: object) -> int:
         match cursor_type:
             case "TRIM_HORIZON":
                 return 0
             case "LATEST":
                 return self._next_offsets[partition]
-            case "AT_TIME":
-                since = parse_time(details.get("time"))
-                return next(
-                    (message.offset for message in entries if message.published_at >= since),
-                    self._next_offsets[partition],
-                )
-            case "AT_OFFSET" | "AFTER_OFFSET":
-                return int(details.get("offset", 0)) + (cursor_type == "AFTER_OFFSET")
-        raise _invalid_parameter("type must be one of TRIM_HORIZON, LATEST, AT_TIME, AT_OFFSET, AFTER_OFFSET")
+        raise _invalid_parameter("type must be TRIM_HORIZON or LATEST")
 
     def _join_group(self, group: ConsumerGroup, cursor: Cursor) -> Cursor:
         """Return the cursor with the partitions that its consumer has now."""

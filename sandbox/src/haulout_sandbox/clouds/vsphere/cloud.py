@@ -26,8 +26,6 @@ TaskState = Literal["queued", "running", "success", "error"]
 
 @dataclass(slots=True)
 class Task:
-    """A task of vCenter."""
-
     moref: str
     name: str
     entity: str
@@ -90,7 +88,6 @@ class VsphereCloud:
         return host
 
     def add_machine(self, name: str, *, on: str) -> VirtualMachine:
-        """Add a running machine."""
         machine = VirtualMachine(f"vm-{next(self._numbers)}", name, self.host_by_name(on).moref)
         self.machines[machine.moref] = machine
         return machine
@@ -135,7 +132,6 @@ class VsphereCloud:
     # API calls
 
     async def log_in(self, username: str, password: str) -> str:
-        """Return a new session."""
         return await self.faults.call("Login", lambda: self._create_session(username, password))
 
     def _create_session(self, username: str, password: str) -> str:
@@ -170,7 +166,6 @@ class VsphereCloud:
         return await self.faults.call(POWER_OFF, lambda: self._start_power_task(machine, POWER_OFF, POWERED_OFF))
 
     async def shut_down(self, session: str, machine: str) -> None:
-        """Ask a guest to shut down."""
         self.check_session(session)
         await self.faults.call("ShutdownGuest", lambda: self._start_guest_shutdown(self._machine_by_moref(machine)))
 

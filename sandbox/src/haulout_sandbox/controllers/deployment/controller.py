@@ -24,7 +24,6 @@ from haulout_sandbox.controllers.objects import DEPLOYMENTS, REPLICA_SETS, Deplo
 from haulout_sandbox.controllers.pod_template import compute_hash, controller_ref
 
 REVISION_ANNOTATION = "deployment.kubernetes.io/revision"
-REVISION_HISTORY_ANNOTATION = "deployment.kubernetes.io/revision-history"
 POD_TEMPLATE_HASH_LABEL = "pod-template-hash"
 
 _DEPLOYMENT_METADATA = DEPLOYMENTS.with_model(OwnedObject)  # of the response to a status update only metadata is read
@@ -32,12 +31,10 @@ _DEPLOYMENT_METADATA = DEPLOYMENTS.with_model(OwnedObject)  # of the response to
 _NOT_COPIED_ANNOTATIONS = {
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION_ANNOTATION,
-    REVISION_HISTORY_ANNOTATION,
     rollouts.DESIRED_REPLICAS_ANNOTATION,
     rollouts.MAX_REPLICAS_ANNOTATION,
     "deprecated.deployment.rollback.to",
 }
-_MAX_HISTORY_LENGTH = 2000
 
 
 class DeploymentController(OwningController):
@@ -157,8 +154,6 @@ class DeploymentController(OwningController):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentDecision:
-    """What to do about a deployment."""
-
     create: RawObject | None = None
     patches: Mapping[str, RawObject] = field(default_factory=dict)  # merge patches by name of the replica set
     delete: tuple[ReplicaSet, ...] = ()
@@ -308,18 +303,7 @@ def _copied_annotations(deployment: Deployment) -> dict[str, str]:
 
 
 def _revision_annotations(new: ReplicaSet, old: Sequence[ReplicaSet]) -> dict[str, str]:
-    """Return the annotations of a replica set that is used again: its new revision, and its earlier ones."""
-    current, revision = _revision(new), _new_revision(new, old)
-    if current == revision:
-        return {}
-    annotations = {REVISION_ANNOTATION: str(revision)}
-    if current:
-        previous = new.metadata.annotations.get(REVISION_HISTORY_ANNOTATION, "")
-        history = f"{previous},{current}" if previous else str(current)
-        while len(history) > _MAX_HISTORY_LENGTH:
-            history = history.partition(",")[2]
-        annotations[REVISION_HISTORY_ANNOTATION] = history
-    return annotations
+    return {REVISION_ANNOTATION: str(_new_revision(new, old))}
 
 
 def _new_revision(new: ReplicaSet, old: Sequence[ReplicaSet]) -> int:

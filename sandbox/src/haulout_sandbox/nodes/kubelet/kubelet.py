@@ -49,8 +49,6 @@ Key = tuple[str, str]  # what (node, lease, pod), and the key of that object
 
 @dataclass(slots=True)
 class _Kubelet:
-    """One machine and its state."""
-
     machine: Machine
     addresses: MachineAddresses
     boot_id: str = ""
@@ -118,7 +116,6 @@ class Kubelets:
         }
 
     async def run(self) -> None:
-        """Run the kubelets until cancelled."""
         await self._informers.wait_synced()
         unsubscribes = [
             self._informers.nodes.subscribe(self._on_node_change),

@@ -62,5 +62,4 @@ class OwnWrites:
         return unobserved.uid != pod.uid or revisions_newer > 0 or unobserved.must_sync_again
 
     def forget(self, key: str) -> None:
-        """Forget a deleted pod."""
         self._unobserved.pop(key, None)

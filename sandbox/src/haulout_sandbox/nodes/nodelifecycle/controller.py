@@ -65,7 +65,6 @@ class NodeLifecycleController:
         )
 
     async def run(self) -> None:
-        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._leases.run())
             await self._leases.wait_synced()

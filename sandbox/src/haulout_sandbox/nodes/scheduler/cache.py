@@ -69,7 +69,6 @@ class SchedulerCache:
             self.pods_with_anti_affinity[pod.key] = pod
 
     def remove_pod(self, key: str) -> None:
-        """Remove the pod from its node."""
         if (assignment := self._assignments.pop(key, None)) is None:
             return
         pod, node = assignment

@@ -69,8 +69,6 @@ class InterPodFilters:
 
 
 class _SpreadFilter:
-    """One topology spread constraint."""
-
     def __init__(
         self, pod: PodView, constraint: TopologySpreadConstraint, nodes: Sequence[NodeView], cache: SchedulerCache
     ) -> None:

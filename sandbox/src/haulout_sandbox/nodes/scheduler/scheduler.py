@@ -88,7 +88,6 @@ class Scheduler:
         )
 
     async def run(self) -> None:
-        """Run until cancelled."""
         await self._informers.wait_synced()
         unsubscribes = [
             self._informers.nodes.subscribe(self._on_node_change),
@@ -279,7 +278,6 @@ class _ActiveQueue:
         self._pods.pop(key, None)
 
     def pop(self) -> PodView:
-        """Remove and return the first pod."""
         while True:
             entry = heapq.heappop(self._heap)
             pod = self._pods.get(entry[2])

@@ -33,8 +33,6 @@ _POLL_INTERVAL = timedelta(seconds=2)  # for the Auto Scaling lifecycle hook
 
 
 class CloudActions:
-    """Executes the actions of clouds."""
-
     def __init__(self, cluster: Cluster, client: Client, fleet: Fleet) -> None:
         self._cluster = cluster
         self._clock = cluster.clock

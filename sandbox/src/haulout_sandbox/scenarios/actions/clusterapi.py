@@ -11,8 +11,8 @@ from haulout.core.duration import format_short
 from haulout.errors import NotFound
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
-from haulout_sandbox.clusterapi import Outage, RegisteredCluster, resources_of
-from haulout_sandbox.clusterapi.objects import DEPLOYMENT_NAME, Machine
+from haulout_sandbox.clusterapi.objects import DEPLOYMENT_NAME, Machine, resources_of
+from haulout_sandbox.clusterapi.workload_clusters import Outage, RegisteredCluster
 from haulout_sandbox.scenarios import model
 from haulout_sandbox.scenarios.actions.action_result import (
     ActionHandler,
@@ -34,8 +34,6 @@ _OUTAGES = {
 
 
 class ClusterApiActions:
-    """Executes the actions of Cluster API."""
-
     def __init__(self, client: Client, clusters: WorkloadClusters) -> None:
         self._client = client
         self._clock = client.clock
@@ -139,6 +137,5 @@ def _cluster_key(action: model.WorkloadClusterAction) -> ClusterKey:
 
 
 def _next_version(version: str) -> str:
-    """Return the next patch version."""
     prefix, _, patch = version.rpartition(".")
     return f"{prefix}.{int(patch) + 1}" if patch.isdecimal() else f"{version}.1"

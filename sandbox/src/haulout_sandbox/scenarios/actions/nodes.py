@@ -32,8 +32,6 @@ PatchForNode = Callable[[RawObject], RawObject]  # from a node to its merge patc
 
 
 class NodeActions:
-    """Executes the actions on nodes."""
-
     def __init__(self, cluster: Cluster, client: Client, fleet: Fleet) -> None:
         self._kubelets = cluster.kubelets
         self._client = client

@@ -20,8 +20,6 @@ RESTARTED_AT_ANNOTATION = "kubectl.kubernetes.io/restartedAt"
 
 
 class ObjectActions:
-    """Executes the actions on objects."""
-
     def __init__(self, client: Client, dynamic_client: DynamicClient, scenario: LoadedScenario) -> None:
         self._client = client
         self._clock: Clock = client.clock

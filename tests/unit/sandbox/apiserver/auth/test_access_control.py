@@ -112,13 +112,6 @@ async def test_our_client_hears_that_it_is_forbidden(cluster: ApiServer, clock: 
         await client.get(NODES, "n1")
 
 
-async def test_a_role_that_makes_no_sense_locks_nobody_out(cluster: ApiServer) -> None:
-    allow(cluster, a_rule("list", "nodes"))
-    cluster.put(a_role(name="odd") | {"rules": "all"})
-    cluster.put(a_binding("bob", "odd") | {"roleRef": None, "subjects": [7]})
-    assert await code(cluster.transport(user=EVE), "GET", "/api/v1/nodes") == 200
-
-
 async def test_who_may_only_update_does_not_create(cluster: ApiServer) -> None:
     allow(cluster, a_rule("update patch", "leases", "coordination.k8s.io"))
     leases = "/apis/coordination.k8s.io/v1/namespaces/shop/leases"

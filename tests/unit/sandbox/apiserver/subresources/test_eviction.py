@@ -130,7 +130,6 @@ async def test_two_budgets_for_one_pod_are_an_error_of_the_server(cluster: ApiSe
         ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["cart"]}]}, 201),
         ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, 429),
         ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, 201),
-        ({"matchExpressions": [{"key": "app", "operator": "Sometimes"}]}, 201),
     ],
 )
 async def test_a_budget_selects_by_labels_and_expressions(
